@@ -1,9 +1,9 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 # For tests that need a cloud: tests/cloud/cloud_server.py on loopback. Sourced after lib.sh.
 
-# start_cloud [ADDRESS PORT]: sets CLOUD (http://127.0.0.1:PORT) and CLOUD_HOST (127.0.0.1:PORT). What the
-# server reads, as the objects in bucket/, is below $T/cloud; its log is $T/cloud/log. Of this machine's own
-# credentials nothing is seen.
+# start_cloud [ADDRESS PORT]: sets CLOUD (http://127.0.0.1:PORT) and CLOUD_HOST (127.0.0.1:PORT). The
+# server's files are below $T/cloud: its objects in bucket/, its log in log. This machine's own credentials
+# are hidden.
 start_cloud() {
 	local name
 	for name in "${!AWS_@}" "${!GOOGLE_@}" "${!GS_@}" "${!GCE_@}" \
@@ -18,12 +18,12 @@ start_cloud() {
 	CLOUD=http://$CLOUD_HOST
 }
 
-# cloud_seen PATTERN: how many lines of its log match.
+# cloud_seen PATTERN: prints how many lines of the log match.
 cloud_seen() {
 	grep -Ec -- "$1" "$T/cloud/log" || true
 }
 
-# cloud_data: objects below bucket/train, and $T/manifest of them.
+# cloud_data: makes objects below bucket/train, and $T/manifest of them.
 cloud_data() {
 	make_shards "$T/cloud/bucket/train" 3 2500000
 	mkdir -p "$T/cloud/bucket/train/deep er"
@@ -31,16 +31,17 @@ cloud_data() {
 	sha_manifest "$T/cloud/bucket/train" >"$T/manifest"
 }
 
-# no_secrets: nothing that the server gave out, nor $@, is where others may see it.
+# no_secrets [WORD...]: checks that no secret of the server and no WORD is where others may see it.
 no_secrets() {
 	local words=never-to-be-seen pid
 	local word
 	for word; do words+="|$word"; done
 	check_not "no secret is in the log or the cache" grep -rqaE "$words" "$T/penstock.log" "$CACHE"
 	pid=$(daemon_pid) || return 0
-	check_not "nor in the daemon's command line or environment" grep -qaE "$words" "/proc/$pid/cmdline" \
+	check_not "no secret is in the daemon's command line or environment" \
+		grep -qaE "$words" "/proc/$pid/cmdline" \
 		"/proc/$pid/environ"
-	check_not "nor in the statistics" grep -rqaE "$words" "$MNT/.penstock/stats" \
+	check_not "no secret is in the statistics" grep -rqaE "$words" "$MNT/.penstock/stats" \
 		"$MNT/.penstock/metrics" \
 		"$MNT/.penstock/cache_metrics"
 }

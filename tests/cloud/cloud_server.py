@@ -1,26 +1,36 @@
 #!/usr/bin/env python3
-"""What clouds offer, on one port of loopback, as far as a client of theirs can tell: EC2's and Google's metadata servers,
-a container's agent, STS, SSO, Google's token server, and a bucket with the XML API that S3 and Google share.
+"""A stand-in for clouds on one port of loopback: EC2's and Google's metadata servers, a container's agent,
+STS, SSO, Google's token server, and a bucket with the XML API that S3 and Google share.
 
     cloud_server.py DIR [ADDRESS PORT]
 
-DIR/port    is there once it listens                DIR/log      a line a request: METHOD PATH STATUS
-DIR/bucket/ the objects of /bucket/                 DIR/public   while it is there, requests may go unsigned
-DIR/ttl     seconds that new credentials live [3600]             DIR/revoke  while it is there, none is taken any more that
-                                                                 was given out before it was made
-DIR/redirect    the bucket's requests get 307 to the scheme://host:port in it
-DIR/hang.WHAT   no answer while it is there         DIR/fail.WHAT    answers with the status that it holds
-DIR/say.WHAT    answers (but to PUT) with the text that it holds
-WHAT is imds, container, sts, sso, google, token, bucket.
-DIR/norole  the metadata service knows of no role      DIR/stray   a key that each listing has, whatever its prefix
-DIR/token.container, DIR/token.web, DIR/token.sso: what clients must show.   DIR/modulus: of the service account's key, hex
-DIR/keys    lines "ACCESS_KEY SECRET [SESSION_TOKEN]": keys that live for ever; read at each request
-DIR/deny    lines "ACCESS_KEY list|get PREFIX": 403 to that key for listing so, or for objects whose keys begin so; an
-            ACCESS_KEY of "Bearer" is a token, "-" is one who does not sign
+The server writes:
+DIR/port    its port, once it listens
+DIR/log     a line a request: METHOD PATH STATUS
 DIR/who.log a line a request of the bucket: ACCESS_KEY METHOD PATH STATUS
-DIR/payer   the project that the bucket wants to be named as the payer
-DIR/refuse.REASON   the bucket's next answers are 403 with this code, as many as the file has bytes
-Requests are verified: headers of the metadata services, signatures (SigV4 computed here anew; RS256), tokens and their time.
+
+The test writes (WHAT is imds, container, sts, sso, google, token, bucket):
+DIR/bucket/         the objects of /bucket/
+DIR/public          while the file exists, unsigned requests are allowed
+DIR/ttl             seconds that new credentials live [3600]
+DIR/revoke          while the file exists, credentials that are older than the file are refused
+DIR/redirect        the bucket's requests get 307 to the scheme://host:port in the file
+DIR/hang.WHAT       no answer while the file exists
+DIR/fail.WHAT       the status of all answers
+DIR/say.WHAT        the text of all answers but to PUT
+DIR/norole          the metadata service has no role
+DIR/stray           a key that each listing has, whatever its prefix
+DIR/token.container, DIR/token.web, DIR/token.sso   what clients must send
+DIR/modulus         the modulus of the service account's key, hex
+DIR/keys            lines "ACCESS_KEY SECRET [SESSION_TOKEN]": keys that do not expire
+DIR/deny            lines "ACCESS_KEY list|get PREFIX": 403 to that key for listing the prefix, or for objects
+below it;
+                    "Bearer" stands for requests with a token, "-" for unsigned ones
+DIR/payer           the project that requests must name as the payer
+DIR/refuse.REASON   as many answers of the bucket as the file has bytes are 403 with this code
+
+Requests are verified: headers of the metadata services, signatures (SigV4 by code of its own; RS256), tokens
+and their time.
 """
 import base64, datetime, functools, hashlib, hmac, http.server, json, os, socketserver, sys, threading, time
 import urllib.parse
@@ -78,7 +88,7 @@ def lookup(name):
 
 
 def crc32c(data):
-    """In base64; of small objects only: it takes a second a megabyte."""
+    """Base64; "" for large objects, as the computation takes a second a megabyte."""
     return base64.b64encode(crc32c_of(data).to_bytes(4, "big")).decode() if len(data) <= 200_000 else ""
 
 
@@ -156,12 +166,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(200, text)
         return bool(status or text)
 
-    # The order of requests' kinds ---------------------------------------------------------------------------
+    # Requests by their kinds ------------------------------------------------------------------------------
 
     def handle_any(self):
         self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         path = urllib.parse.urlsplit(self.path).path
-        if b" //" in self.raw_requestline:  # http.server has made one slash of them
+        if b" //" in self.raw_requestline:  # in self.path http.server has joined the two slashes
             return self.reply(404)
         for start, what, do in [
             ("/latest/", "imds", self.imds),
@@ -407,7 +417,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             ("x-goog-hash", "crc32c=" + crc32c(data if not key.endswith(".damaged") else data + b"!")),
             ("x-goog-hash", "md5=" + base64.b64encode(md5(os.path.join(path_of("bucket"), key)).digest()).decode()),
         ]
-        kind = read("amz_checksums")  # as a bucket of Amazon's: told by a HEAD that asks for it, and by nothing else
+        kind = read("amz_checksums")  # as in Amazon's buckets: only a HEAD that asks for checksums gets one
         if kind:
             headers = [h for h in headers if h[0] != "x-goog-hash"]
         if kind and self.command == "HEAD" and self.headers.get("x-amz-checksum-mode") == "ENABLED" and kind != "none":
@@ -419,7 +429,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if stored_gzip and "gzip" not in self.headers.get("Accept-Encoding", ""):
             import gzip
 
-            # Decompressed on the way: whole, whatever range was asked for.
+            # The server decompresses: it sends the whole object, whatever range was asked for.
             return self.reply(200, gzip.decompress(data), headers=headers + [("Warning", "214 UploadServer gunzipped")])
         if stored_gzip:
             headers.append(("Content-Encoding", "gzip"))

@@ -1,4 +1,4 @@
-/* How files were read predicts how the next one will be. */
+/* How files were read predicts how the next one will be read. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,10 +25,10 @@ static void cached(struct ps_access_pattern *a, pid_t tid, size_t nbytes, size_t
 	struct ps_handle_reads seen = {.tid = tid};
 
 	ps_access_pattern_cached_read(a, &seen, nbytes, read_ahead);
-	ps_access_pattern_cached_read(a, &seen, 1024 * KIB, read_ahead); /* grown since: tells nothing */
+	ps_access_pattern_cached_read(a, &seen, 1024 * KIB, read_ahead); /* it has grown: ignored */
 }
 
-static void the_first_file_is_taken_for_one_read_in_large_pieces(void **state)
+static void the_first_file_is_expected_to_be_read_in_large_pieces(void **state)
 {
 	struct ps_access_pattern a = {0};
 
@@ -37,7 +37,7 @@ static void the_first_file_is_taken_for_one_read_in_large_pieces(void **state)
 	assert_int_equal(ps_access_pattern_guess(&a, 0), PS_READS_LARGE);
 }
 
-static void a_glance_at_a_header_tells_nothing(void **state)
+static void a_few_small_reads_predict_nothing(void **state)
 {
 	struct ps_access_pattern a = {0};
 
@@ -46,7 +46,7 @@ static void a_glance_at_a_header_tells_nothing(void **state)
 	assert_int_equal(ps_access_pattern_guess(&a, 7), PS_READS_LARGE);
 }
 
-static void direct_reads_tell(void **state)
+static void direct_reads_predict_the_pattern(void **state)
 {
 	static const struct {
 		size_t nbytes;
@@ -72,7 +72,7 @@ static void direct_reads_tell(void **state)
 	}
 }
 
-static void the_first_read_ahead_of_a_cached_file_tells(void **state)
+static void the_first_read_ahead_of_a_cached_file_predicts_the_pattern(void **state)
 {
 	struct ps_access_pattern a = {0};
 
@@ -87,7 +87,7 @@ static void the_first_read_ahead_of_a_cached_file_tells(void **state)
 	assert_int_equal(ps_access_pattern_guess(&a, 7), PS_READS_LARGE);
 }
 
-static void each_thread_has_its_own(void **state)
+static void each_thread_has_its_own_pattern(void **state)
 {
 	struct ps_access_pattern a = {0};
 
@@ -98,7 +98,7 @@ static void each_thread_has_its_own(void **state)
 	assert_int_equal(ps_access_pattern_guess(&a, 8), PS_READS_LARGE);
 }
 
-static void who_maps_goes_on_mapping(void **state)
+static void a_thread_that_maps_is_expected_to_map_again(void **state)
 {
 	struct ps_access_pattern a = {0};
 
@@ -113,12 +113,12 @@ static void who_maps_goes_on_mapping(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(the_first_file_is_taken_for_one_read_in_large_pieces),
-	        cmocka_unit_test(a_glance_at_a_header_tells_nothing),
-	        cmocka_unit_test(direct_reads_tell),
-	        cmocka_unit_test(the_first_read_ahead_of_a_cached_file_tells),
-	        cmocka_unit_test(each_thread_has_its_own),
-	        cmocka_unit_test(who_maps_goes_on_mapping),
+	        cmocka_unit_test(the_first_file_is_expected_to_be_read_in_large_pieces),
+	        cmocka_unit_test(a_few_small_reads_predict_nothing),
+	        cmocka_unit_test(direct_reads_predict_the_pattern),
+	        cmocka_unit_test(the_first_read_ahead_of_a_cached_file_predicts_the_pattern),
+	        cmocka_unit_test(each_thread_has_its_own_pattern),
+	        cmocka_unit_test(a_thread_that_maps_is_expected_to_map_again),
 	};
 
 	return cmocka_run_group_tests_name("access_pattern", tests, NULL, NULL);

@@ -1,8 +1,10 @@
 #!/usr/bin/python3
-"""Microsoft's own client against the stand-in: what it signs is taken, what is signed otherwise is not; and SAS tokens.
+"""Checks the stand-in with Microsoft's own client: its signatures are accepted, wrong ones refused. Makes SAS
+tokens, too.
 
     az_check.py check URL KEY           lists and reads the container "data" by SharedKey and by SAS; a wrong key is refused
-    az_check.py sas KEY PERMISSIONS SECONDS   prints a service SAS for the container "data"; without azure-storage-blob
+    az_check.py sas KEY PERMISSIONS SECONDS   prints a service SAS for the container "data" (without
+    azure-storage-blob)
 """
 import base64
 import hashlib
@@ -47,7 +49,7 @@ def check(url, key):
             read(wrong)
         except ClientAuthenticationError:
             continue
-        raise AssertionError("a wrong signature was taken")
+        raise AssertionError("a wrong signature was accepted")
     print(len(by_key), token)
 
 

@@ -3,9 +3,10 @@
 
     az_server.py DIR        writes its port to DIR/port; logs "METHOD PATH?QUERY STATUS how AGENT" to DIR/log
 
-It verifies SharedKey and service SAS by itself, from their documentation, and says why not in DIR/refused. Read anew from DIR:
-key (base64), page (blobs a page), public (a file: anonymous requests may do all), busy (503 as long as it is there), skew (seconds
-that its clock is ahead). A page may be empty and lead on, as pages of the service do.
+It verifies SharedKey and service SAS by code of its own, from their documentation, and logs refusals in
+DIR/refused. It reads these files of DIR at each request: key (base64), page (blobs a page), public (if it
+exists, anonymous requests are allowed), busy (503 while it exists), skew (seconds that the server's clock is
+ahead). A page may be empty and have a next one, as in the service.
 """
 import base64
 import calendar
@@ -137,7 +138,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for d, _, files in os.walk(root):
             names += [os.path.relpath(os.path.join(d, f), root) for f in files]
             if d != root:
-                names.append(os.path.relpath(d, root) + "\0dir")  # as where blobs have folders
+                names.append(os.path.relpath(d, root) + "\0dir")  # as in accounts with a hierarchical namespace
         names = sorted(n for n in names if n.split("\0")[0].startswith(q.get("prefix", "")))
         page = int(setting("page", "5000"))
         at = int(q["marker"].split("!")[1]) if q.get("marker") else 0
@@ -145,7 +146,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         after = at + len(part)
         marker = ""
         if after < len(names):
-            # Every other page is empty, and leads on.
+            # Every other page is empty and has a next one.
             marker = ("first" if not part else "empty") + "!%d!+/= &" % after
         blobs = []
         for name in part:

@@ -42,63 +42,68 @@ source = $T/src/
 auto = no
 CONF
 
-check "all are mounted" penstock mount --all
-check "one serves" cmp "$T/m1/f.bin" "$T/www/f.bin"
-equal "with the defaults" 440 "$(stat -c %a "$T/m1/f.bin")"
-equal "two has three folders" "basic local token" "$(cd "$T/m2" && echo *)"
-check "each with its own credentials" cmp "$T/m2/token/f.bin" "$T/www/f.bin"
-check "and certificates" cmp "$T/m2/basic/sub/s.bin" "$T/www/sub/s.bin"
-equal "and its own options" 400 "$(stat -c %a "$T/m2/local/l.bin")"
-equal "all of one daemon" 1 "$(jq .pid "$T"/m{1,2}/.penstock/stats | sort -u | wc -l)"
-check_not "what is to be mounted by hand is not" is_mounted "$T/m3"
-check "once more changes nothing" penstock mount --all
-equal "each is there once" 2 "$(penstock status --cache-dir "$CACHE" --json | jq '.mounts | length')"
+check "mount --all succeeds" penstock mount --all
+check "the mount 'one' serves its file" cmp "$T/m1/f.bin" "$T/www/f.bin"
+equal "'one' has the file mode of [defaults]" 440 "$(stat -c %a "$T/m1/f.bin")"
+equal "'two' has a folder for each of its sources" "basic local token" "$(cd "$T/m2" && echo *)"
+check "a source of 'two' has its own credentials" cmp "$T/m2/token/f.bin" "$T/www/f.bin"
+check "a source of 'two' has its own certificates" cmp "$T/m2/basic/sub/s.bin" "$T/www/sub/s.bin"
+equal "'two' has its own file mode" 400 "$(stat -c %a "$T/m2/local/l.bin")"
+equal "one daemon serves both" 1 "$(jq .pid "$T"/m{1,2}/.penstock/stats | sort -u | wc -l)"
+check_not "mount --all leaves out a mount with auto = no" is_mounted "$T/m3"
+check "mount --all succeeds again" penstock mount --all
+equal "each is mounted once" 2 "$(penstock status --cache-dir "$CACHE" --json | jq '.mounts | length')"
 check_not "no secret is in the log" grep -q "pass:word\|secret" "$T/penstock.log"
-check "but who may read the file of one" \
+check "the log warns of a user file that all may read" \
 	grep -q "warning: $T/user: every user of this machine may read it" "$T/penstock.log"
 chmod 600 "$T/user" "$T/headers"
-check "by name" penstock mount by-hand
-check "it serves, too" cmp "$T/m3/l.bin" "$T/src/l.bin"
-check "and goes by name" penstock umount by-hand
-check "elsewhere, with another option" penstock mount by-hand "$MNT" --file-mode 0404
-equal "the command line comes first" 404 "$(stat -c %a "$MNT/l.bin")"
-check "all of the configuration go" penstock umount --all
-check_not "the first" is_mounted "$T/m1"
-check_not "the second" is_mounted "$T/m2"
-check "but no others" is_mounted
+check "mount NAME succeeds" penstock mount by-hand
+check "that mount serves its file" cmp "$T/m3/l.bin" "$T/src/l.bin"
+check "umount NAME succeeds" penstock umount by-hand
+check "mount NAME takes another mountpoint and another option" penstock mount by-hand "$MNT" --file-mode 0404
+equal "the command line overrides the configuration" 404 "$(stat -c %a "$MNT/l.bin")"
+check "umount --all succeeds" penstock umount --all
+check_not "umount --all unmounts the first" is_mounted "$T/m1"
+check_not "umount --all unmounts the second" is_mounted "$T/m2"
+check "umount --all leaves a mount at another mountpoint" is_mounted
 umount_penstock
 ln -s "$top_builddir/penstock" "$T/mount.penstock"
-check "as mount(8) calls it for fstab" "$T/mount.penstock" by-hand "$T/m3" -o "rw,_netdev,nofail,x-systemd.automount,uid=7"
-equal "with the options of fstab" "7 440" "$(stat -c '%u %a' "$T/m3/l.bin")"
+check "mount.penstock, as mount(8) calls it for fstab" \
+	"$T/mount.penstock" by-hand "$T/m3" -o "rw,_netdev,nofail,x-systemd.automount,uid=7"
+equal "the mount has the options of fstab" "7 440" "$(stat -c '%u %a' "$T/m3/l.bin")"
 penstock umount "$T/m3"
 if ((EUID == 0)) && [[ $(readlink -f /sbin/mount.penstock 2>/dev/null) == "$top_builddir/penstock" ]]; then
 	echo "by-hand $T/m3 penstock noauto 0 0" >"$T/fstab"
-	check "mount(8) itself" mount -T "$T/fstab" "$T/m3"
+	check "mount(8) mounts a name of fstab" mount -T "$T/fstab" "$T/m3"
 	penstock umount "$T/m3"
 fi
 rc=0
 penstock mount nowhere >"$T/out" 2>&1 || rc=$?
-equal "one without a place is told to need one" "2 1" "$rc $(grep -c "has no mountpoint" "$T/out")"
+equal "a mount without a mountpoint is refused with the reason" \
+	"2 1" "$rc $(grep -c "has no mountpoint" "$T/out")"
 rc=0
 penstock mount no-such >"$T/out" 2>&1 || rc=$?
-equal "an unknown name is told with the file" "2 1" "$rc $(grep -cF "no [no-such] in $conf" "$T/out")"
-check "a mount with the name of no section" bash -c "cd '$T' && penstock mount src/ m3 --cache-dir '$T/own' --log '$T/own.log'"
+equal "the error of an unknown name has the file" "2 1" "$rc $(grep -cF "no [no-such] in $conf" "$T/out")"
+check "a mountpoint that is not in the configuration" \
+	bash -c "cd '$T' && penstock mount src/ m3 --cache-dir '$T/own' --log '$T/own.log'"
 kill -9 "$(jq .pid "$T/m3/.penstock/stats")"
-check "is dead" wait_until 10 bash -c "! ls '$T/m3'"
-check "umount takes it away all the same" bash -c "cd '$T' && penstock umount m3"
+check "the mount is dead once its daemon is killed" wait_until 10 bash -c "! ls '$T/m3'"
+check "umount removes the dead mount" bash -c "cd '$T' && penstock umount m3"
 rc=0
 penstock umount by-hnad >"$T/out" 2>&1 || rc=$?
-equal "umount tells the one that was meant" "1 1" "$rc $(grep -cF "by-hnad: there is no such folder; there is no [by-hnad] in $conf; did you mean [by-hand]?" "$T/out")"
+equal "umount suggests the name that was meant" \
+	"1 1" "$rc $(grep -cF "by-hnad: there is no such folder; there is no [by-hnad] in $conf; did you mean [by-hand]?" "$T/out")"
 rc=0
 penstock mount by-hnad >"$T/out" 2>&1 || rc=$?
-equal "with the one that was meant" "2 1" "$rc $(grep -cF "no [by-hnad] in $conf; did you mean [by-hand]?" "$T/out")"
+equal "mount suggests the name that was meant" \
+	"2 1" "$rc $(grep -cF "no [by-hnad] in $conf; did you mean [by-hand]?" "$T/out")"
 
-# A broken one of many.
+# One of several mounts fails.
 sed -i "s|^source = $ORIGIN/|source = $ORIGIN/nothing/|; s|^  source = $ORIGIN/|source = $ORIGIN/nothing/|" "$conf"
 rc=0
 penstock mount -a >"$T/out" 2>&1 || rc=$?
-equal "one that cannot be mounted is told" "1 1" "$rc $(wc -l <"$T/out")"
-check "the others are mounted" is_mounted "$T/m2"
+equal "mount -a reports the mount that fails" "1 1" "$rc $(wc -l <"$T/out")"
+check "mount -a mounts the others" is_mounted "$T/m2"
 penstock umount -a
 
 wrong() { # PATTERN LINE...
@@ -107,14 +112,16 @@ wrong() { # PATTERN LINE...
 	{ printf '[x]\nsource = %s/src/\nmountpoint = %s/m1\n' "$T" "$T" && printf '%s\n' "$@"; } >"$T/wrong.conf"
 	chmod "${mode-600}" "$T/wrong.conf"
 	penstock mount x --config "$T/wrong.conf" --cache-dir "$CACHE" >"$T/out" 2>&1 || rc=$?
-	equal "$*$pattern" "2 1 0" "$rc $(grep -cE "^penstock mount: $T/wrong.conf$pattern" "$T/out") $(grep -c geheim "$T/out")"
+	equal "'$*' gives the error $pattern" \
+		"2 1 0" "$rc $(grep -cE "^penstock mount: $T/wrong.conf$pattern" "$T/out") $(grep -c geheim "$T/out")"
 }
 wrong ":4: unknown key 'cache-siez'; did you mean 'cache-size'" "cache-siez = 3G"
 printf '[x]\nmountpoint = %s/m1\n' "$T" >"$T/wrong.conf"
 chmod 600 "$T/wrong.conf"
 check_not "a section without a source is refused" penstock mount x --config "$T/wrong.conf" --cache-dir "$CACHE"
 penstock mount x --config "$T/wrong.conf" --cache-dir "$CACHE" >"$T/out" 2>&1 || true
-equal "in words" "penstock mount: $T/wrong.conf:1: [x] has no source" "$(cat "$T/out")"
+equal "the error says that the section has no source" \
+	"penstock mount: $T/wrong.conf:1: [x] has no source" "$(cat "$T/out")"
 wrong ":4: unknown key 'flurb'$" "flurb = 1"
 wrong ":4: unknown key 'foo'$" "foo = 1"
 wrong ":4: unknown key 'lof'; did you mean 'log'" "lof = x"
@@ -139,13 +146,16 @@ wrong ":4: option region: it is for buckets \(s3://, gs://\), which file://$T/sr
 wrong ":4: option insecure: it is for sources that are not local, which file://$T/src/ is not" "insecure = yes"
 wrong ":5: option hf-token-file: it is for hf://.*, which s3://b/ is not" "source.val = s3://b/" "val.hf_token_file = /x"
 wrong ":5: option gs-credentials: .* none of 2 sources is" "source.val = s3://b/" "gs-credentials = /x"
-# What [defaults] says is for those mounts that know what it is; the command line is for this one.
+# Options in [defaults] are ignored for mounts to which they do not apply; on the command line they are
+# refused.
 printf '[defaults]\nregion = eu\n[x]\nsource = %s/src/\nmountpoint = %s/m1\nno-sign-request = no\n' "$T" "$T" >"$T/vain.conf"
-check "options of other sources may stand in [defaults], or be switched off" penstock mount x --config "$T/vain.conf" --cache-dir "$CACHE"
-check "the mount goes" penstock umount "$T/m1"
+check "options of other sources may be in [defaults], or be switched off" \
+	penstock mount x --config "$T/vain.conf" --cache-dir "$CACHE"
+check "that mount is unmounted" penstock umount "$T/m1"
 rc=0
 penstock mount x --config "$T/vain.conf" --cache-dir "$CACHE" --region us >"$T/out" 2>&1 || rc=$?
-equal "one of the command line that is for other sources" "2 1" "$rc $(grep -c "^penstock mount: option region: it is for buckets" "$T/out")"
+equal "on the command line an option of other sources is refused" \
+	"2 1" "$rc $(grep -c "^penstock mount: option region: it is for buckets" "$T/out")"
 mode=640
 wrong ":4: header holds a secret, and others may read" "header = X: geheim"
 wrong ":4: source.val holds a secret" "source.val = https://me:geheim@host/"
@@ -153,23 +163,27 @@ unset mode
 printf '[x]\nsource = /\0x\n' >"$T/wrong.conf"
 rc=0
 penstock mount x --config "$T/wrong.conf" >"$T/out" 2>&1 || rc=$?
-equal "bytes that are no text" "2 1" "$rc $(grep -c "not a text" "$T/out")"
+equal "a configuration with a NUL byte is refused" "2 1" "$rc $(grep -c "not a text" "$T/out")"
 echo "[x]" >"$T/wrong.conf"
 chmod 666 "$T/wrong.conf"
 rc=0
 penstock mount x --config "$T/wrong.conf" >"$T/out" 2>&1 || rc=$?
-equal "one that everybody may write" "1 1" "$rc $(grep -c "world-writable; chmod o-w it first" "$T/out")"
+equal "a world-writable configuration is refused" \
+	"1 1" "$rc $(grep -c "world-writable; chmod o-w it first" "$T/out")"
 rc=0
 penstock mount x --config "$T/none.conf" >"$T/out" 2>&1 || rc=$?
-equal "one that is not there" "1 1" "$rc $(grep -c "there is no mount named x: .*none.conf: No such file" "$T/out")"
+equal "a missing configuration is reported" \
+	"1 1" "$rc $(grep -c "there is no mount named x: .*none.conf: No such file" "$T/out")"
 rc=0
 penstock mount imagenet "$MNT" --cache-dir "$T/cache-none" >"$T/out" 2>&1 || rc=$?
-equal "a word that is neither source nor name" "2 1" "$rc $(grep -c "nor a mount of penstock.conf(5): there is no \[imagenet\] in $conf" "$T/out")"
+equal "a word that is neither source nor name is refused" \
+	"2 1" "$rc $(grep -c "nor a mount of penstock.conf(5): there is no \[imagenet\] in $conf" "$T/out")"
 rc=0
 PENSTOCK_CONFIG=$T/none.conf penstock mount imagenet "$MNT" --cache-dir "$T/cache-none" >"$T/out" 2>&1 || rc=$?
-equal "without a configuration" "2 1" "$rc $(grep -c "penstock.conf(5): $T/none.conf: No such file" "$T/out")"
+equal "the error names the missing configuration" \
+	"2 1" "$rc $(grep -c "penstock.conf(5): $T/none.conf: No such file" "$T/out")"
 rc=0
 env -u PENSTOCK_CONFIG HOME="$T/none" XDG_CONFIG_HOME= penstock mount imagenet --cache-dir "$T/cache-none" >"$T/out" 2>&1 || rc=$?
-[[ -e /etc/penstock.conf ]] || equal "a name, and no configuration at all" "1 1" \
+[[ -e /etc/penstock.conf ]] || equal "a name without any configuration is refused" "1 1" \
 	"$rc $(grep -c "no mount named imagenet: no penstock.conf in .* to mount a source: penstock mount .*MOUNTPOINT" "$T/out")"
-check "the cache is free" penstock verify --cache-dir "$CACHE"
+check "the cache is not in use" penstock verify --cache-dir "$CACHE"

@@ -5,11 +5,12 @@ requires penstock
 
 man=$top_srcdir/man
 commands=$(penstock --help | awk '/^Commands:/ {on = 1; next} /^Options:/ {on = 0} on && $1 ~ /^[a-z]/ {print $1}')
-equal "the commands" "mount umount warm plan status refresh metrics verify evict pin unpin report" \
+equal "--help lists all commands" \
+	"mount umount warm plan status refresh metrics verify evict pin unpin report" \
 	"$(tr "\n" " " <<<"$commands" | sed "s/ $//")"
 
-# Long options that a page names at the head of a paragraph, in the section (.SS) of a command or in all of
-# it.
+# page_options PAGE COMMAND: prints the long options that a page names at the head of a paragraph, in the
+# section (.SS) of a command or in the whole page.
 page_options() {
 	awk -v want="$2" '
 		/^\.S[SH]/ {section = $2}
@@ -28,7 +29,7 @@ for command in umount plan status refresh metrics verify evict pin unpin report;
 		"$(help_options "$command" | grep -v -- --help || true)" \
 		"$(page_options "$man/penstock.1" "$command")"
 done
-# Those that warm shares with mount are listed in a sentence.
+# The page lists the options that warm shares with mount in a sentence.
 warm_page=$(sed -n '/^\.SS warm/,/^\.SS plan/p' "$man/penstock.1" | sed 's/\\-/-/g' | grep -o -- '--[a-z_][a-z_-]*' |
 	sort -u)
 equal "warm: the page has the options of --help" "$(help_options warm | grep -v -- --help)" "$warm_page"
@@ -40,9 +41,11 @@ for command in $commands; do
 	check "$command --help is at most 110 columns wide" awk 'length > 110 {exit 1}' "$T/help"
 	equal "$command -h is the same" "$(cat "$T/help")" "$(penstock "$command" -h)"
 done
-equal "penstock help" "$(penstock --help)" "$(penstock help)"
-equal "penstock help COMMAND" "$(penstock warm --help)" "$(penstock help warm)"
-check "--version" bash -c 'penstock --version | grep -Eq "^penstock [0-9]+\.[0-9]+\.[0-9]+$"'
+equal "penstock help prints the same as --help" "$(penstock --help)" "$(penstock help)"
+equal "penstock help COMMAND prints the same as COMMAND --help" \
+	"$(penstock warm --help)" "$(penstock help warm)"
+check "--version prints name and version" \
+	bash -c 'penstock --version | grep -Eq "^penstock [0-9]+\.[0-9]+\.[0-9]+$"'
 
 mkdir "$T/bin"
 # shellcheck disable=SC2016

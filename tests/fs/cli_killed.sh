@@ -36,18 +36,18 @@ PY
 wait_until 10 test -s "$T/port" || die "an origin starts"
 ORIGIN=http://127.0.0.1:$(cat "$T/port")
 
-# killed WHAT COMMAND...
+# killed WHAT COMMAND...: kills the command while it waits.
 killed() {
 	local what=$1 pid start
 	shift
 	"$@" >/dev/null 2>&1 &
 	pid=$!
 	sleep 0.7
-	kill -0 "$pid" || die "$what: it waits"
+	kill -0 "$pid" || die "$what waits"
 	start=$EPOCHREALTIME
 	kill -KILL "$pid"
 	wait "$pid" 2>/dev/null || true
-	at_most "$what: is gone soon (ms)" 2000 $(((${EPOCHREALTIME/./} - ${start/./}) / 1000))
+	at_most "$what ends soon after SIGKILL (ms)" 2000 $(((${EPOCHREALTIME/./} - ${start/./}) / 1000))
 }
 
 mount_penstock "$ORIGIN/" --timeout 60s
@@ -57,15 +57,15 @@ killed "a mapped read" "$python" -c 'import mmap, sys
 f = open(sys.argv[1], "rb")
 m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
 m[5000000]' "$MNT/f.bin"
-check "umount works at once" timeout 30 penstock umount "$MNT"
+check "umount works after the killed reads" timeout 30 penstock umount "$MNT"
 
 killed "the mount command" penstock mount "$ORIGIN/silent/f.bin" "$MNT" --cache-dir "$T/cache2" \
 	--log "$T/penstock.log"
 no_daemon() {
 	! daemon_pid >/dev/null
 }
-check "and what it had started" wait_until 5 no_daemon
-check_not "nothing is mounted" is_mounted
+check "the daemon of the killed mount command ends" wait_until 5 no_daemon
+check_not "the killed mount command has mounted nothing" is_mounted
 
 # A daemon that was killed leaves a mount that no command can use; each says what to do.
 mkdir -p "$T/src"
@@ -74,12 +74,12 @@ CACHE=$T/cache3
 mount_penstock "$T/src/"
 pid=$(daemon_pid)
 kill -KILL "$pid"
-check "the daemon ends" wait_until 30 no_daemon
+check "the killed daemon ends" wait_until 30 no_daemon
 for command in status warm pin unpin evict; do
 	timeout -k 5 60 penstock "$command" "$MNT" >"$T/out" 2>&1 && rc=0 || rc=$?
 	equal "$command of a dead mount fails" 1 "$rc"
-	check "$command says how to clear it away" grep \
+	check "$command says how to remove a dead mount" grep \
 		-q "its daemon is gone; penstock umount clears it away" "$T/out"
 done
-check "which does" umount_penstock
-check_not "it is gone" is_mounted
+check "umount removes the dead mount" umount_penstock
+check_not "the dead mount is gone" is_mounted

@@ -72,7 +72,7 @@ static void test_escapes_put_commas_into_values(void **state)
 	ps_mount_options_fini(&o);
 }
 
-/* Each with a word that the error must have. */
+/* Each list with words that the error must have. */
 static void test_bad_lists_are_refused(void **state)
 {
 	static const char *const bad[][2] = {
@@ -127,7 +127,7 @@ static void test_bad_lists_are_refused(void **state)
 	}
 }
 
-static void test_headers_are_not_without_number(void **state)
+static void test_too_many_headers_are_refused(void **state)
 {
 	struct ps_mount_options o;
 	struct ps_error err = {0};
@@ -156,7 +156,7 @@ static void test_generic_words_are_ignored(void **state)
 	ps_mount_options_fini(&o);
 }
 
-static void test_rw_means_nothing_from_mount8(void **state)
+static void test_rw_from_mount8_is_ignored(void **state)
 {
 	struct ps_mount_options o;
 	struct ps_error err = {0};
@@ -187,7 +187,7 @@ static void test_arguments_and_options_mix(void **state)
 	ps_mount_options_fini(&o);
 }
 
-static void test_secrets_leave_argv(void **state)
+static void test_secrets_are_removed_from_argv(void **state)
 {
 	char a[][64] = {
 	        "mount", "--user", "me:geheim", "--header=Authorization: geheim", "-o", "ro,user=me:geheim"};
@@ -205,7 +205,7 @@ static void test_secrets_leave_argv(void **state)
 	ps_mount_options_fini(&o);
 }
 
-static void test_missing_values_are_told(void **state)
+static void test_missing_values_are_reported(void **state)
 {
 	char a[][32] = {"mount", "--cache-dir"}, b[][32] = {"mount", "-o"};
 	char *argv_a[] = {a[0], a[1], NULL}, *argv_b[] = {b[0], b[1], NULL};
@@ -234,7 +234,7 @@ static void test_globs_match_path_or_last_part(void **state)
 	assert_false(ps_match("*.zip", "train/a.tar"));
 }
 
-static void test_progress_tells_share_rate_and_time_left(void **state)
+static void test_progress_shows_share_rate_and_time_left(void **state)
 {
 	char buf[PS_PROGRESS_LEN];
 
@@ -254,14 +254,14 @@ int main(void)
 	        cmocka_unit_test(test_lists_set_every_kind),
 	        cmocka_unit_test(test_escapes_put_commas_into_values),
 	        cmocka_unit_test(test_bad_lists_are_refused),
-	        cmocka_unit_test(test_headers_are_not_without_number),
+	        cmocka_unit_test(test_too_many_headers_are_refused),
 	        cmocka_unit_test(test_generic_words_are_ignored),
-	        cmocka_unit_test(test_rw_means_nothing_from_mount8),
+	        cmocka_unit_test(test_rw_from_mount8_is_ignored),
 	        cmocka_unit_test(test_arguments_and_options_mix),
-	        cmocka_unit_test(test_secrets_leave_argv),
-	        cmocka_unit_test(test_missing_values_are_told),
+	        cmocka_unit_test(test_secrets_are_removed_from_argv),
+	        cmocka_unit_test(test_missing_values_are_reported),
 	        cmocka_unit_test(test_globs_match_path_or_last_part),
-	        cmocka_unit_test(test_progress_tells_share_rate_and_time_left),
+	        cmocka_unit_test(test_progress_shows_share_rate_and_time_left),
 	};
 
 	return cmocka_run_group_tests_name("cli", tests, NULL, NULL);

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# What makes no sense ends in one line on stderr, nothing on stdout, and exit code 2 (a command line that
-# makes no sense) or 1 (sense, but it cannot be done). None of it needs an origin, none leaves anything
-# behind.
+# Errors give one line on stderr, nothing on stdout, and exit code 2 (the command line is wrong) or another
+# one (it is right, but fails). None of these commands needs an origin, and none leaves anything behind.
 . "$(dirname "$0")/../lib.sh"
 requires penstock jq
 
@@ -9,7 +8,7 @@ mkdir -p "$T/empty" "$T/full/x" "$T/src" "$T/cache"
 echo data >"$T/src/file"
 touch "$T/plain"
 
-# bad CODE WORDS ARGUMENT...
+# bad CODE WORDS ARGUMENT...: penstock fails with CODE and a line that matches WORDS.
 bad() {
 	local code=$1 words=$2 rc=0
 	shift 2
@@ -134,9 +133,11 @@ bad 1 "matches" evict --cache-dir "$T/cache/w" '*.tar'
 
 check "warm of a folder" penstock warm "file://$T/src/" --cache-dir "$T/cache/w" --quiet
 counts() { jq -c '[.objects, .blocks, .bytes, .bad_blocks, .missing_files, .bad_objects]'; }
-equal "verify counts it" "[1,1,5,0,0,0]" "$(penstock verify --cache-dir "$T/cache/w" --json | counts)"
-check "evict drops it" penstock evict --cache-dir "$T/cache/w" file
-equal "nothing is left of it" "[0,0,0,0,0,0]" "$(penstock verify --cache-dir "$T/cache/w" --json | counts)"
+equal "verify counts the warmed file" \
+	"[1,1,5,0,0,0]" "$(penstock verify --cache-dir "$T/cache/w" --json | counts)"
+check "evict drops the file" penstock evict --cache-dir "$T/cache/w" file
+equal "verify finds nothing after evict" \
+	"[0,0,0,0,0,0]" "$(penstock verify --cache-dir "$T/cache/w" --json | counts)"
 equal "no mount is left" "" "$(ps_mounts_below "$T")"
 check "no process is left" wait_until 10 no_daemon
 check_not "the failed mounts made no cache" test -e "$T/cache/c"

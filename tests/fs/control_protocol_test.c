@@ -1,5 +1,5 @@
-/* Messages of the control socket: whole through a socket that takes and gives some bytes at a time, an error
- * for whatever is none, and no descriptor left open. */
+/* Messages of the control socket arrive whole, also if the socket transfers a few bytes at a time; other bytes
+ * are an error; no descriptor stays open. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -84,17 +84,17 @@ static void comes_over(bool asks_fd)
 	ps_given_fini(&got);
 }
 
-static void a_message_comes_as_it_was_sent_also_in_pieces(void **state)
+static void a_message_arrives_as_it_was_sent_also_in_pieces(void **state)
 {
 	(void)state;
 	for (int trickles = 0; trickles < 2; trickles++) {
 		faults_trickle(trickles);
 		comes_over(true);
-		comes_over(false); /* a descriptor that nobody asked for is closed */
+		comes_over(false); /* a descriptor that was not asked for is closed */
 	}
 }
 
-/* One byte, and with it a descriptor. */
+/* Sends one byte together with a descriptor. */
 static void send_with_fd(const char *byte)
 {
 	union {
@@ -114,7 +114,7 @@ static void send_with_fd(const char *byte)
 	assert_int_equal(sendmsg(pair[0], &msg, 0), 1);
 }
 
-static void of_many_descriptors_one_is_taken_and_one_is_sent(void **state)
+static void one_of_many_descriptors_is_received_and_only_one_is_sent(void **state)
 {
 	struct ps_given message = {0}, got = {0};
 	char bytes[64];
@@ -179,7 +179,7 @@ static void an_allocation_that_fails_is_enomem_and_leaves_no_descriptor(void **s
 			close(fd);
 		ps_given_fini(&message);
 		ps_given_fini(&got);
-		/* What is left of it in the socket is nobody's. */
+		/* The socket may hold the rest of the message. */
 		close(pair[0]);
 		close(pair[1]);
 		assert_int_equal(nopen(), open_before);
@@ -209,7 +209,7 @@ struct bytes {
 	char body[32];
 };
 
-static void what_is_no_message_is_refused(void **state)
+static void malformed_messages_are_refused(void **state)
 {
 	struct bytes m = {
 	        .magic = "penstoc", .protocol = PS_CONTROL_PROTOCOL, .nbytes = 8, .body = "a\0b\0c\0d"};
@@ -220,7 +220,7 @@ static void what_is_no_message_is_refused(void **state)
 	(void)state;
 	assert_int_equal(receive_bytes(&sound, 16 + 8, false, &protocol), 0);
 	assert_int_equal(protocol, PS_CONTROL_PROTOCOL);
-	assert_int_equal(receive_bytes(&m, 16 + 8, false, NULL), -EPROTO); /* another magic */
+	assert_int_equal(receive_bytes(&m, 16 + 8, false, NULL), -EPROTO); /* a wrong magic */
 	m = sound;
 	m.protocol = 77;
 	assert_int_equal(receive_bytes(&m, 16, false, &protocol), -EPROTONOSUPPORT);
@@ -238,7 +238,7 @@ static void what_is_no_message_is_refused(void **state)
 	assert_int_equal(receive_bytes(&m, 16, true, NULL), -EPROTO);
 	m.nbytes = PS_CONTROL_MAX_NBYTES;
 	assert_int_equal(receive_bytes(&m, 16, true, NULL), -EPIPE);
-	/* Cut at each byte: the other end is gone, or late. */
+	/* The message is cut at each byte: the other end hangs up, or is late. */
 	for (size_t n = 0; n < 16 + 8; n++) {
 		assert_int_equal(receive_bytes(&sound, n, true, NULL), -EPIPE);
 		if (n % 8 == 3)
@@ -246,7 +246,7 @@ static void what_is_no_message_is_refused(void **state)
 	}
 }
 
-static void what_is_too_long_is_not_sent(void **state)
+static void a_message_that_is_too_long_is_not_sent(void **state)
 {
 	struct ps_given message = {0};
 	char *value = malloc(PS_CONTROL_MAX_NBYTES + 1);
@@ -271,11 +271,11 @@ static void what_is_too_long_is_not_sent(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-	        TEST(a_message_comes_as_it_was_sent_also_in_pieces),
-	        TEST(of_many_descriptors_one_is_taken_and_one_is_sent),
+	        TEST(a_message_arrives_as_it_was_sent_also_in_pieces),
+	        TEST(one_of_many_descriptors_is_received_and_only_one_is_sent),
 	        TEST(an_allocation_that_fails_is_enomem_and_leaves_no_descriptor),
-	        TEST(what_is_no_message_is_refused),
-	        TEST(what_is_too_long_is_not_sent),
+	        TEST(malformed_messages_are_refused),
+	        TEST(a_message_that_is_too_long_is_not_sent),
 	};
 
 	return cmocka_run_group_tests_name("control_protocol", tests, NULL, NULL);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Which processes may join a daemon, from where, and what is left of those that give up on the way.
+# Which processes may join a daemon, from where, and what is left of mounts that are given up.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq root unshare setpriv mount-namespace
 
@@ -15,7 +15,7 @@ no_mounts() {
 }
 mount_penstock "$ORIGIN/"
 pid=$(stats .pid)
-equal "the socket is its owner's alone" "600 700" "$(stat -c %a "$CACHE/control" "$CACHE" | xargs)"
+equal "only the owner may use the control socket" "600 700" "$(stat -c %a "$CACHE/control" "$CACHE" | xargs)"
 
 # Another mount namespace.
 cat >"$T/inside.sh" <<'SH'
@@ -33,16 +33,17 @@ for way in umount leave; do
 	[[ $way == leave ]] || touch "$T/umount"
 	unshare -m --propagation private bash "$T/inside.sh" >"$T/inside.out" 2>&1 &
 	inside=$!
-	check "from another mount namespace ($way) it mounts and reads" wait_until 20 test -s "$T/inside.pid"
-	check_not "out here there is nothing" is_mounted "$T/m1"
-	equal "it is the same daemon's, which knows it" "$pid 2 $T/m1" \
+	check "a process in another mount namespace mounts and reads ($way)" \
+		wait_until 20 test -s "$T/inside.pid"
+	check_not "that mount is not visible outside ($way)" is_mounted "$T/m1"
+	equal "the same daemon serves and lists that mount ($way)" "$pid 2 $T/m1" \
 		"$(penstock status --cache-dir "$CACHE" --json | jq -r '"\(.pid) \(.mounts | length) \(.mounts[1].mountpoint)"')"
-	check "status tells of it" grep -qF "$T/m1" <(penstock status --cache-dir "$CACHE")
+	check "status lists that mount ($way)" grep -qF "$T/m1" <(penstock status --cache-dir "$CACHE")
 	rm "$T/hold"
 	rc=0
 	wait "$inside" || rc=$?
-	equal "it ends well" 0 "$rc"
-	check "and its mount with the namespace" wait_until 20 no_mounts 1
+	equal "that process succeeds ($way)" 0 "$rc"
+	check "the mount is gone when the namespace ends ($way)" wait_until 20 no_mounts 1
 	rm -f "$T/umount"
 done
 
@@ -52,7 +53,7 @@ rc=0
 unshare -m --propagation private bash -c \
 	"mount --bind '$T/www' '$T/source' && penstock mount '$T/source/' '$T/m2' --cache-dir '$CACHE'" \
 	>"$T/out" 2>&1 || rc=$?
-equal "a folder that the daemon sees otherwise is refused" "1 1" \
+equal "a source that is another folder for the daemon is refused" "1 1" \
 	"$rc $(grep -c "another mount namespace" "$T/out")"
 
 # Another user.
@@ -63,31 +64,33 @@ as_nobody() {
 chown 65534 "$T/m2"
 rc=0
 as_nobody mount "$ORIGIN/" "$T/m2" --cache-dir "$CACHE" >"$T/out" 2>&1 || rc=$?
-equal "another user is told whose it is" "1 1" "$rc $(grep -c "belongs to another user" "$T/out")"
+equal "another user's mount is refused with the reason" \
+	"1 1" "$rc $(grep -c "belongs to another user" "$T/out")"
 chmod 755 "$CACHE"
 chmod 777 "$CACHE/control"
 rc=0
 as_nobody mount "$ORIGIN/" "$T/m2" --cache-dir "$CACHE" >"$T/out" 2>&1 || rc=$?
-equal "the daemon goes by the process, not by the mode" "1 1" \
+equal "the daemon checks the process's user, not the socket's mode" "1 1" \
 	"$rc $(grep -c "served for another user" "$T/out")"
 chmod 700 "$CACHE"
 chmod 600 "$CACHE/control"
 
-# Credentials are those of the joining process, and its names as well.
+# A joining process uses its own credentials and sees its own names.
 rc=0
 join "$ORIGIN/token/f.bin" "$T/m2" >"$T/out" 2>&1 || rc=$?
-equal "without credentials there is nothing to see" 1 "$rc"
-check "with a header there is" join "$ORIGIN/token/f.bin" "$T/m2" --header "X-Token: secret"
-check "it reads" cmp "$T/m2/f.bin" "$T/www/f.bin"
+equal "a mount without credentials fails" 1 "$rc"
+check "a mount with the right header succeeds" join "$ORIGIN/token/f.bin" "$T/m2" --header "X-Token: secret"
+check "the mount with the right header reads its file" cmp "$T/m2/f.bin" "$T/www/f.bin"
 rc=0
 join "$ORIGIN/token/f.bin" "$T/m3" --header "X-Token: other" >"$T/out" 2>&1 || rc=$?
-equal "what one may read is not shown to another" 1 "$rc"
-PENSTOCK_USER_PASSWORD=user:pass:word check "a password in who joins's environment counts" join \
+equal "a mount with another header fails" 1 "$rc"
+PENSTOCK_USER_PASSWORD=user:pass:word check "a password in the environment of the joining process is used" \
+	join \
 	"$ORIGIN/basic/" "$T/m3"
 check_not "no secret is in the log" grep -q "pass:word\|X-Token" "$T/penstock.log"
 for m in m2 m3; do penstock umount "$T/$m"; done
 
-# Giving up on the way.
+# Mounts that are given up.
 "$python" - "$T/hole.port" <<'PY' &
 import socket, sys, time
 s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(64)
@@ -107,10 +110,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.execvp(sys.argv[1], sys.argv[1:])' penstock mount "http://127.0.0.1:$(<"$T/hole.port")/x/" "$T/m4" --cache-dir "$CACHE" \
 		>"$T/out" 2>&1 &
 	joiner=$!
-	check "one is waiting for a listing ($signal)" wait_until 20 listings 1
+	check "a mount waits for its listing ($signal)" wait_until 20 listings 1
 	kill -"$signal" "$joiner"
 	wait "$joiner" 2>/dev/null || true
-	check "that ends when nobody wants it" wait_until 10 listings 0
+	check "the listing ends when the mount is given up ($signal)" wait_until 10 listings 0
 done
 kill -KILL "$hole"
 wait "$hole" 2>/dev/null || true
@@ -151,14 +154,14 @@ fuse = os.open("/dev/fuse", os.O_RDWR)
 s = prepared(); send(s, pairs(("do", "mounted"), ("mount", "0:1 9")), fds=[fuse]); a = answer(s); s.close()
 s = prepared(); send(s, pairs(("do", "mounted"), ("mount", "0:1 9")), fds=[r, w, r, w, r, w]); s.close()
 PY
-pass "nonsense at the socket is answered"
-check "nothing is left of all that" wait_until 20 no_mounts 1
+pass "invalid messages at the control socket are answered by errors"
+check "no mount is left of the invalid messages" wait_until 20 no_mounts 1
 fds() {
 	(($(find "/proc/$pid/fd" -mindepth 1 | wc -l) <= $1))
 }
-check "no descriptor either" wait_until 10 fds 90
+check "no descriptor is left of the invalid messages" wait_until 10 fds 90
 
-# Versions.
+# Daemons of other versions.
 "$python" - "$T" <<'PY' &
 import os, socket, struct, sys
 os.mkdir(sys.argv[1] + "/new", 0o700)
@@ -178,7 +181,8 @@ mv "$CACHE/control" "$T/control"
 penstock mount "$ORIGIN/" "$T/m9" --cache-dir "$CACHE" >"$T/out.m9" 2>&1 &
 moved=$!
 
-# A path longer than a socket's address may be, and all at once, as systemd mounts what fstab says.
+# The cache's path is longer than a socket's address may be; all mounts begin at once, as systemd does for
+# fstab.
 long=$T/$(printf 'x%.0s' {1..120})
 mounting=()
 for i in {1..6}; do
@@ -188,16 +192,16 @@ for i in {1..6}; do
 done
 failed=0
 for p in "${mounting[@]}"; do wait "$p" || failed=$((failed + 1)); done
-equal "of six that begin together all mount" 0 "$failed"
-equal "one serves them all" 6 "$(penstock status --cache-dir "$long" --json | jq '.mounts | length')"
+equal "six mounts that begin together succeed" 0 "$failed"
+equal "one daemon serves all six" 6 "$(penstock status --cache-dir "$long" --json | jq '.mounts | length')"
 for i in {1..6}; do
-	check "mount $i goes" penstock umount "$T/m$i"
+	check "mount $i is unmounted" penstock umount "$T/m$i"
 done
 rc=0
 wait "$moved" || rc=$?
-equal "a mount of its cache fails, and names the process and its mount" "1 1" \
+equal "a mount on the cache of a daemon without a socket fails and names the process" "1 1" \
 	"$rc $(grep -c "$CACHE: in use by process $pid; .* (it serves $MNT)" "$T/out.m9")"
 mv "$T/control" "$CACHE/control"
-check "the first one, too" penstock umount "$MNT"
-check "both caches are free" penstock verify --cache-dir "$long"
-check "the other, too" penstock verify --cache-dir "$CACHE"
+check "the first mount is unmounted" penstock umount "$MNT"
+check "the second cache is not in use" penstock verify --cache-dir "$long"
+check "the first cache is not in use" penstock verify --cache-dir "$CACHE"

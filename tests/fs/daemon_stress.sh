@@ -15,7 +15,7 @@ end=$((SECONDS + ${PS_STRESS_SECONDS:-5}))
 busy() {
 	((SECONDS < end))
 }
-readers() { # reads what changes its place in the cache all the time: it holds less than there is
+readers() { # reads files that are evicted all the time: the cache holds less than all of them
 	local i
 	while busy; do
 		for i in 1 2 3; do
@@ -35,7 +35,7 @@ comes_and_goes() { # N SOURCE FOLDER-OF-IT
 	done
 	echo "$n" >"$T/rounds.$1"
 }
-killed() { # N: a mount that is killed at some moment, and what is left of it
+killed() { # N: kills mount commands at random moments, and removes their mounts
 	local dir=$T/m$1 child
 	mkdir -p "$dir"
 	while busy; do
@@ -62,23 +62,23 @@ killed 4 >"$T/4.out" 2>&1 &
 jobs+=($!)
 failed=0
 for job in "${jobs[@]}"; do wait "$job" || failed=$((failed + 1)); done
-equal "all read right bytes, and came and went" 0 "$failed"
+equal "all reads, mounts and unmounts were right" 0 "$failed"
 ((failed == 0)) || tail -n 3 "$T"/*.out | sed 's/^/# /'
-at_least "many times" 3 "$(cat "$T"/rounds.* | awk '{n += $1} END {print n}')"
+at_least "there were at least 3 rounds" 3 "$(cat "$T"/rounds.* | awk '{n += $1} END {print n}')"
 only_one() {
 	umount -l "$T/m4" 2>/dev/null || fusermount3 -uz "$T/m4" 2>/dev/null || true
 	[[ $(penstock status --cache-dir "$CACHE" --json | jq '.mounts | length') == 1 ]]
 }
 check "one mount is left" wait_until 20 only_one
-equal "of the daemon that was there" "$pid" "$(stats .pid)"
+equal "the first daemon serves it" "$pid" "$(stats .pid)"
 few_threads() {
 	(($(find "/proc/$pid/task" -mindepth 1 -maxdepth 1 | wc -l) <= $1))
 }
-check "with the threads of one mount" wait_until 20 few_threads 60
-at_most "in the limits of its cache" $((8 << 20)) "$(stats .cache.used_bytes)"
-check "it reads" cmp "$MNT/a/1.bin" "$T/www/a/1.bin"
-check "and ends" umount_penstock
-# With nothing that stays: daemons end while others come to join them.
+check "the daemon has the threads of one mount" wait_until 20 few_threads 60
+at_most "the cache is within its limit" $((8 << 20)) "$(stats .cache.used_bytes)"
+check "the mount that is left serves its file" cmp "$MNT/a/1.bin" "$T/www/a/1.bin"
+check "that mount is unmounted" umount_penstock
+# Without a mount that stays: daemons end while other mounts try to join them.
 end=$((SECONDS + 3))
 jobs=()
 for i in 1 2 3; do
@@ -87,6 +87,6 @@ for i in 1 2 3; do
 done
 failed=0
 for job in "${jobs[@]}"; do wait "$job" || failed=$((failed + 1)); done
-equal "who comes while the daemon goes is served by the next" 0 "$failed"
+equal "mounts that begin while the daemon ends are served by the next one" 0 "$failed"
 ((failed == 0)) || tail -n 3 "$T"/*.out | sed 's/^/# /'
-check "the cache is whole" penstock verify --cache-dir "$CACHE"
+check "verify finds no error in the cache" penstock verify --cache-dir "$CACHE"

@@ -1,4 +1,4 @@
-/* The INIT exchange with kernels that offer more and less, through a libfuse of our own. */
+/* The INIT exchange with kernels that offer more and less, through a mock of libfuse. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -76,7 +76,7 @@ static void kernel_sends(uint32_t opcode, uint64_t unique, uint32_t flags, uint3
 	assert_int_equal(send(fds[1], request, (10 + nwords) * 4, 0), (10 + nwords) * 4);
 }
 
-/* libfuse reads the request and answers it as it would; what the kernel gets goes to ret[], in words. */
+/* Reads the request and answers it as libfuse would. ret[] gets the words that the kernel receives. */
 static void exchange(struct ps_handshake *hs, uint64_t unique, int error, uint32_t ret[20])
 {
 	char buf[256];
@@ -97,7 +97,7 @@ static void exchange(struct ps_handshake *hs, uint64_t unique, int error, uint32
  * pages, flags2, max_stack_depth. */
 enum { OUT_FLAGS = 4 + 3, OUT_FLAGS2 = 4 + 8, OUT_STACK = 4 + 9 };
 
-static void agrees_to_what_is_offered_and_wanted(void **state)
+static void features_that_are_offered_and_wanted_are_agreed_to(void **state)
 {
 	static const struct {
 		bool want;
@@ -111,7 +111,7 @@ static void agrees_to_what_is_offered_and_wanted(void **state)
 	        {true, 0, INIT_EXT, ALLOW_MMAP, false, true}, /* Linux 6.6 */
 	        {true, 0, INIT_EXT, 0, false, false},         /* 6.1 */
 	        {true, 0, INIT_EXT | PARALLEL_DIROPS, 0, false, false},
-	        {true, 0, 0, ALLOW_MMAP | PASSTHROUGH, false, false}, /* flags2 is not there */
+	        {true, 0, 0, ALLOW_MMAP | PASSTHROUGH, false, false}, /* flags2 does not count */
 	};
 
 	(void)state;
@@ -166,7 +166,7 @@ static void other_answers_pass_as_they_are(void **state)
 	assert_int_equal(ps_handshake_install(&hs, NULL), 0);
 	kernel_sends(OP_INIT, 2, INIT_EXT, ALLOW_MMAP | PASSTHROUGH, 16);
 	exchange(&hs, 2, 0, out);
-	/* As long as an answer to INIT, even of the same number. */
+	/* This answer is as long as one to INIT, and even has the same number. */
 	kernel_sends(OP_LOOKUP, 2, INIT_EXT, ALLOW_MMAP | PASSTHROUGH, 16);
 	exchange(&hs, 2, 0, out);
 	assert_int_equal(out[OUT_FLAGS2], 0);
@@ -178,7 +178,7 @@ static void other_answers_pass_as_they_are(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(agrees_to_what_is_offered_and_wanted),
+	        TEST(features_that_are_offered_and_wanted_are_agreed_to),
 	        TEST(an_old_kernels_short_init_is_left_alone),
 	        TEST(a_refused_init_agrees_to_nothing),
 	        TEST(other_answers_pass_as_they_are),

@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 # A Hugging Face Hub for a test: see hub_server.py. Read after lib.sh.
 
-# start_hub: serves $T/hub. Sets HF_ENDPOINT, and $hub for what the test says to the server. Nobody's own
-# token counts.
+# start_hub: serves $T/hub. Sets HF_ENDPOINT, and $hub, the folder of the server's settings. The
+# user's own token is ignored.
 start_hub() {
 	hub=$T/hub-state
 	mkdir -p "$hub" "$T/hub/commits" "$T/hub/refs"
@@ -15,7 +15,7 @@ start_hub() {
 	export HF_ENDPOINT
 }
 
-# commit SHA-LETTER: its folder, made; a commit's name is 40 times its letter.
+# commit SHA-LETTER: makes the folder of the commit whose SHA is 40 times the letter, and prints its path.
 commit() {
 	local sha
 	sha=$(printf "%.0s$1" {1..40})
@@ -23,13 +23,13 @@ commit() {
 	echo "$T/hub/commits/$sha"
 }
 
-# point REF SHA-LETTER
+# point REF SHA-LETTER: makes REF point to that commit.
 point() {
 	printf "%.0s$2" {1..40} >"$T/hub/refs/$1.new"
 	mv "$T/hub/refs/$1.new" "$T/hub/refs/$1"
 }
 
-# tell NAME [WORDS]: a command for the server; forget NAME: takes it back.
+# tell NAME [WORDS]: makes a setting of the server; forget NAME: removes it.
 tell() {
 	echo "${2-}" >"$hub/$1.new"
 	mv "$hub/$1.new" "$hub/$1"
@@ -38,7 +38,7 @@ forget() {
 	rm -f "$hub/$1"
 }
 
-# asked WHO METHOD [PART-OF-PATH [STATUS]]: how many such requests came since forget requests.log.
+# asked WHO METHOD [PART-OF-PATH [STATUS]]: prints how many such requests came since forget requests.log.
 asked() {
 	awk -v who="$1" -v method="$2" -v part="${3-}" -v status="${4-}" '$1 == who && $2 == method &&
 		index($3, part) && (status == "" || $4 == status)' "$hub/requests.log" 2>/dev/null | wc -l

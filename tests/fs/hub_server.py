@@ -4,21 +4,23 @@
     hub_server.py STATE-DIR HUB-DIR
 
 HUB-DIR/commits/SHA/... are the trees of commits, HUB-DIR/refs/NAME (a "/" in NAME is written %2F) holds a SHA. The
-repository is acme/shards, a dataset, and acme/net, a model. Files larger than 1,000 bytes are of LFS: a redirect leads
-to a CDN, which is another host and port (127.0.0.2) and refuses whoever sends it an Authorization.
+repositories are acme/shards, a dataset, and acme/net, a model. Files larger than 1,000 bytes are in LFS: a
+redirect leads to a CDN, which is another host and port (127.0.0.2) and refuses requests with an Authorization
+header.
 
 STATE-DIR is where the server writes `hub` and `cdn` (their URLs), and requests.log (a line a request: HUB or CDN, method,
-path, status, what came in Authorization, Range); and where a test changes it, by making or removing files:
+path, status, Authorization, Range). Tests make and remove the files of its settings there:
     page-size N          entries a page
-    token T              who sends no token, or another, is refused
-    gated                who sends the token is refused as well
-    lister T             who sends token T may list, and read nothing; other tokens are taken as well
+    token T              requests without this token are refused
+    gated                requests with the token are refused, too
+    lister T             requests with token T may list and not read; all others may do both
     next URL             the link to the next page
-    limit-CLASS N 0 S    N requests more, then 429 for S seconds from the first; CLASS is api or resolvers
+    limit-CLASS N 0 S    N more requests, then 429 until S seconds after the first; CLASS is api or resolvers
     generation X         signed URLs of another generation have expired
-    unsignable           all have
+    unsignable           all signed URLs have expired
     shift X              the CDN has other ETags
-    hold N               the CDN sends nothing from offset N on: what begins before ends there, what begins later waits
+    hold N               the CDN sends nothing beyond offset N: answers that begin before N end there, others
+    wait
 """
 import hashlib
 import json
@@ -85,7 +87,7 @@ def tree(root, top, recursive):
         found += [entry(root, below + f) for f in files]
         if not recursive:
             break
-    return sorted(found, key=lambda e: e["oid"] + e["path"])  # an order that nobody relies on
+    return sorted(found, key=lambda e: e["oid"] + e["path"])  # an order that no client may rely on
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -131,7 +133,7 @@ class Hub(Handler):
                     json.dumps({"error": message}).encode())
 
     def limit(self, kind):
-        """The headers of the limit; None: refused already."""
+        """The headers of the rate limit; None if the request has been refused."""
         with lock:
             spec = state("limit-" + kind)
             if not spec:

@@ -1,6 +1,7 @@
-"""make_compressed.py DIR PLAIN [NBYTES]: compressed shards of every form in DIR, what each holds in PLAIN, by its shown name.
+"""make_compressed.py DIR PLAIN [NBYTES]: writes compressed shards of every form to DIR, and the contents of
+each to PLAIN under the name that the mount shows.
 
-make_compressed.py --one FORM IN OUT: one of them, of the file IN."""
+make_compressed.py --one FORM IN OUT: writes one shard, with the contents of the file IN."""
 import gzip
 import os
 import random
@@ -87,7 +88,7 @@ def main():
     write(f"{plain}/empty.tar", b"")
     write(f"{packed}/small.tar.zst", zstd(data[:1000]))
     write(f"{plain}/small.tar", data[:1000])
-    # No shard: shown as it is.
+    # Not a shard: the mount shows it as it is.
     for folder in (packed, plain):
         write(f"{folder}/notes.json.gz", gzip.compress(b"{}", mtime=0))
 

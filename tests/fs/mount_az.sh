@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# az:// against a stand-in that verifies SharedKey and SAS (and that Microsoft's own client agrees with):
-# names over several pages, bytes, versions, credentials of every form, refusals in clear words, and no secret
-# anywhere.
+# az:// against a stand-in that verifies SharedKey and SAS (Microsoft's own client agrees with it): names over
+# several pages, bytes, versions, credentials of every form, refusals in clear words, and no secret anywhere.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 requires mount jq python:http.server
@@ -29,9 +28,10 @@ mounted=0
 no_secrets() {
 	check_not "$1: no secret is in the log or the cache" grep \
 		-rqaE "never-to-be-seen|$KEY|sig=[A-Za-z0-9%]" "$T/penstock.log" "$CACHE"
-	check_not "$1: nor in the daemon's command line or environment" \
+	check_not "$1: no secret is in the daemon's command line or environment" \
 		grep -qaE "$KEY|sig=[A-Za-z0-9%]" "/proc/$(daemon_pid)/cmdline" "/proc/$(daemon_pid)/environ"
-	check_not "$1: nor in the statistics" grep -qaE "$KEY|sig=[A-Za-z0-9%]" "$MNT/.penstock/stats" \
+	check_not "$1: no secret is in the statistics" \
+		grep -qaE "$KEY|sig=[A-Za-z0-9%]" "$MNT/.penstock/stats" \
 		"$MNT/.penstock/metrics"
 }
 works() { # WHAT HOW OPTION...
@@ -40,9 +40,9 @@ works() { # WHAT HOW OPTION...
 	: >"$T/az/log"
 	: >"$T/az/refused"
 	check "$what: mounts" mount_az "$@"
-	check "$what: the same names and bytes" diff -r "$T/truth" "$MNT"
+	check "$what: names and bytes are right" diff -r "$T/truth" "$MNT"
 	equal "$what: nothing was refused" "" "$(cat "$T/az/refused")"
-	equal "$what: all was asked $how" 0 "$(grep -vc " $how " "$T/az/log")"
+	equal "$what: all requests were authorized by $how" 0 "$(grep -vc " $how " "$T/az/log")"
 	no_secrets "$what"
 	umount_penstock
 }
@@ -52,7 +52,8 @@ refused() { # WHAT WORDS OPTION...
 	ps_run mount_az "$@"
 	equal "$what: fails, in one line" "yes 1" "$( ((rc == 1 || rc == 2)) && echo yes) $(wc -l <<<"$out")"
 	check "$what: the line says why" grep -Eq "$words" <<<"$out"
-	check_not "$what: and no secret" grep -qE "never-to-be-seen|$KEY|sig=[A-Za-z0-9]" <<<"$out" \
+	check_not "$what: neither the line nor the log has a secret" \
+		grep -qE "never-to-be-seen|$KEY|sig=[A-Za-z0-9]" <<<"$out" \
 		"$T/penstock.log"
 }
 
@@ -62,7 +63,7 @@ works "an endpoint with the account" SharedKey $SRC --endpoint "$AZ/acct"
 refused "another account than the key's" 'for the account acct' az://other/data/ --endpoint "$AZ"
 AZURE_STORAGE_KEY=d3Jvbmc= refused "a wrong key" 'AuthenticationFailed: permission denied' $SRC \
 	--endpoint "$AZ"
-AZURE_STORAGE_KEY=x refused "what is no key" 'is not one: it is base64' $SRC --endpoint "$AZ"
+AZURE_STORAGE_KEY=x refused "an invalid key" 'is not one: it is base64' $SRC --endpoint "$AZ"
 refused "no such container" 'there is no container of that name' az://acct/none/ --endpoint "$AZ"
 refused "no such container, of names that are not listed" 'no such blob, or no container' \
 	'az://acct/none/x-{0..1}.tar' --endpoint "$AZ"
@@ -71,11 +72,11 @@ refused "no container in the source" 'az://ACCOUNT/CONTAINER/PREFIX/' az://acct 
 refused "an option of other stores" 'it is for buckets' $SRC --endpoint "$AZ" --request-payer
 refused "a header that is signed" 'set by the mount itself' $SRC --endpoint "$AZ" --header 'x-ms-version: 1'
 echo 4000 >"$T/az/skew"
-check "with a clock of its own the store's is used" mount_az $SRC --endpoint "$AZ"
-check "and bytes come" cmp "$MNT/shard-000001.bin" "$T/truth/shard-000001.bin"
+check "with the store's clock ahead the mount succeeds" mount_az $SRC --endpoint "$AZ"
+check "with the store's clock ahead a blob is read" cmp "$MNT/shard-000001.bin" "$T/truth/shard-000001.bin"
 umount_penstock
 rm "$T/az/skew"
-# The daemon's clock is set while it is mounted: to another time, and back.
+# The daemon's clock is set to another time while it is mounted, and back.
 if [[ -x $top_builddir/tests/fs/penstock_faults ]]; then
 	mkdir "$T/bin"
 	ln -s "$top_builddir/tests/fs/penstock_faults" "$T/bin/penstock"
@@ -84,11 +85,12 @@ if [[ -x $top_builddir/tests/fs/penstock_faults ]]; then
 	n=0
 	for s in 40000 -40000 0; do
 		"$python" "$top_srcdir/tests/fs/torture.py" --clock "$T/faults" "$s"
-		check "a clock set by $s s while mounted: bytes come" cmp "$MNT/shard-00000$n.bin" \
+		check "a blob is read after the clock is set by $s s" cmp "$MNT/shard-00000$n.bin" \
 			"$T/truth/shard-00000$n.bin"
 		n=$((n + 2))
 	done
-	at_least "by the store's clock" 2 "$(grep -c 's off the store' "$T/penstock.log")"
+	at_least "the log says that the clock is off the store's" \
+		2 "$(grep -c 's off the store' "$T/penstock.log")"
 	umount_penstock
 fi
 unset AZURE_STORAGE_ACCOUNT AZURE_STORAGE_KEY
@@ -96,7 +98,7 @@ unset AZURE_STORAGE_ACCOUNT AZURE_STORAGE_KEY
 export AZURE_STORAGE_CONNECTION_STRING="DefaultEndpointsProtocol=http;AccountName=acct;AccountKey=$KEY;BlobEndpoint=$AZ/acct"
 works "a connection string" SharedKey $SRC
 AZURE_STORAGE_CONNECTION_STRING="AccountName=acct;SharedAccessSignature=$(sas rl 600);BlobEndpoint=$AZ/acct" \
-	works "one with a SAS" SAS $SRC
+	works "a connection string with a SAS" SAS $SRC
 unset AZURE_STORAGE_CONNECTION_STRING
 AZURE_STORAGE_SAS_TOKEN="?$(sas rl 600)" works "a SAS of the environment" SAS $SRC --endpoint "$AZ"
 works "a SAS in the source" SAS "$SRC?$(sas rl 600)" --endpoint "$AZ"
@@ -104,21 +106,21 @@ AZURE_STORAGE_SAS_TOKEN=$(sas r 600) refused "a SAS without l" 'AuthorizationPer
 	$SRC --endpoint "$AZ"
 AZURE_STORAGE_SAS_TOKEN=$(sas rl -5) refused "a SAS that has expired" 'has expired' $SRC --endpoint "$AZ"
 (umask 077 && echo nonsense >"$T/no_sas")
-refused "a file that holds none" "SAS file $T/no_sas: " $SRC --endpoint "$AZ" --az-sas-file "$T/no_sas"
-AZURE_STORAGE_SAS_TOKEN=nonsense refused "what is no SAS" 'no shared access signature' $SRC --endpoint "$AZ"
+refused "a SAS file without a SAS" "SAS file $T/no_sas: " $SRC --endpoint "$AZ" --az-sas-file "$T/no_sas"
+AZURE_STORAGE_SAS_TOKEN=nonsense refused "an invalid SAS" 'no shared access signature' $SRC --endpoint "$AZ"
 refused "no credentials" 'AZURE_STORAGE_KEY.*--no-sign-request' $SRC --endpoint "$AZ"
 refused "a container that is not public" 'permission denied' $SRC --endpoint "$AZ" --no-sign-request
 touch "$T/az/public"
 works "a public container" none $SRC --endpoint "$AZ" --no-sign-request
 rm "$T/az/public"
 
-# A file is read again when what it held is refused.
+# The SAS file is read again when its SAS is refused.
 (umask 077 && sas rl 8 >"$T/sas")
 check "a SAS in a file" mount_az $SRC --endpoint "$AZ" --az-sas-file "$T/sas"
-check "reads" cmp "$MNT/shard-000000.bin" "$T/truth/shard-000000.bin"
+check "a blob is read with the SAS in the file" cmp "$MNT/shard-000000.bin" "$T/truth/shard-000000.bin"
 sas rl 600 >"$T/sas"
 sleep 9
-check "a new one in the file is taken up" cmp "$MNT/shard-000002.bin" "$T/truth/shard-000002.bin"
+check "a new SAS in the file is used" cmp "$MNT/shard-000002.bin" "$T/truth/shard-000002.bin"
 no_secrets "a file"
 umount_penstock
 
@@ -136,20 +138,22 @@ printf '/train/shard-000004.bin\naz://acct/data/train/shard-000005.bin\n' >"$blo
 form "a list in the container" "shard-000004.bin shard-000005.bin" az://acct/data/lists/list.txt
 printf 'az://acct/data/train/shard-000001.bin\naz://other/data/train/x.bin\n' >"$T/list.txt"
 check "a list with blobs of another account" mount_az "@$T/list.txt" --endpoint "$AZ"
-check_not "whose credentials are not sent there" cat "$MNT/other/data/train/x.bin"
-equal "not at all" 0 "$(grep -c other "$T/az/log")"
+check_not "the blob of the other account cannot be read" cat "$MNT/other/data/train/x.bin"
+equal "no request is sent for the other account" 0 "$(grep -c other "$T/az/log")"
 umount_penstock
 
-check "patterns" mount_az $SRC --endpoint "$AZ" --include 'shard-*' --exclude '*-000006.bin' \
+check "a mount with patterns succeeds" \
+	mount_az $SRC --endpoint "$AZ" --include 'shard-*' --exclude '*-000006.bin' \
 	--revalidate open --no-passthrough
-equal "choose names" "$(printf 'shard-00000%d.bin ' {0..5})" "$(names | tr '\n' ' ')"
-check "a blob" cmp "$MNT/shard-000001.bin" "$T/truth/shard-000001.bin"
+equal "the patterns choose names" "$(printf 'shard-00000%d.bin ' {0..5})" "$(names | tr '\n' ' ')"
+check "a blob is read" cmp "$MNT/shard-000001.bin" "$T/truth/shard-000001.bin"
 random_file "$blobs/train/shard-000001.bin" 800000 other
-check "that is overwritten is read anew" cmp "$MNT/shard-000001.bin" "$blobs/train/shard-000001.bin"
+check "a blob that is overwritten is read again" cmp "$MNT/shard-000001.bin" "$blobs/train/shard-000001.bin"
 exec 5<"$MNT/shard-000005.bin"
 head -c 1000 <&5 >/dev/null
 random_file "$blobs/train/shard-000005.bin" 3505000 other
-check "one that changes while it is open is no mix" "$python" - "$T/truth/shard-000005.bin" <<'PY'
+check "a blob that changes while it is open gives no mixed bytes" \
+	"$python" - "$T/truth/shard-000005.bin" <<'PY'
 import os, sys
 try: got = os.pread(5, 4000000, 0)
 except OSError: sys.exit(0)
@@ -159,20 +163,20 @@ PY
 exec 5<&-
 random_file "$blobs/train/shard-000007.bin" 100
 rm "$blobs/train/shard-000000.bin"
-equal "a refresh shows what there is" "6 files listed, 1 new, 1 gone" "$(penstock refresh "$MNT")"
+equal "refresh reports new and deleted blobs" "6 files listed, 1 new, 1 gone" "$(penstock refresh "$MNT")"
 touch "$T/az/busy"
 (sleep 2 && rm "$T/az/busy") &
-check "a busy store is waited for" cmp "$MNT/shard-000003.bin" "$T/truth/shard-000003.bin"
+check "a read waits for a busy store" cmp "$MNT/shard-000003.bin" "$T/truth/shard-000003.bin"
 umount_penstock
 
-# Microsoft's own client signs as the stand-in verifies: so what that takes from us is right.
+# The stand-in accepts what Microsoft's own client signs, so it may judge our signatures.
 if [[ ${PENSTOCK_TEST_QUICK-} == 1 ]]; then
 	skip "azure-storage-blob agrees with the stand-in" "it is fetched; left out by --quick"
 elif pip_venv azure azure-storage-blob; then
 	check "azure-storage-blob agrees with the stand-in" "$top_builddir/tests-cache/azure/bin/python" \
 		"$top_srcdir/tests/fs/az_check.py" check "$AZ/acct" "$KEY"
-	at_least "by SharedKey, which the stand-in has seen" 3 "$(grep -c ' SharedKey azsdk' "$T/az/log")"
-	at_least "and by SAS" 3 "$(grep -c ' SAS azsdk' "$T/az/log")"
+	at_least "the stand-in has accepted its SharedKey" 3 "$(grep -c ' SharedKey azsdk' "$T/az/log")"
+	at_least "the stand-in has accepted its SAS" 3 "$(grep -c ' SAS azsdk' "$T/az/log")"
 else
-	skip "azure-storage-blob agrees with the stand-in" "it cannot be had: $(tail -n 1 "$T/pip.log")"
+	skip "azure-storage-blob agrees with the stand-in" "it cannot be installed: $(tail -n 1 "$T/pip.log")"
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Bad input ends in one line that says what to do, an exit status that is not 0, and nothing left behind: no
-# mount, no process. A table of what is wrong and a word that the line must have.
+# mount, no process. A table of bad input, and of words that the line must have.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 
@@ -13,7 +13,7 @@ printf '\x00\x01\x02\n' >"$T/binary.txt"
 start_nginx
 closed=$(free_port)
 
-# bad WHAT WORDS MOUNT-ARGUMENT...
+# bad WHAT WORDS MOUNT-ARGUMENT...: the mount fails with one line that matches WORDS.
 bad() {
 	local what=$1 words=$2 rc=0 lines
 	shift 2
@@ -42,7 +42,7 @@ bad "no scheme, no such folder" "no such|not found" "$T/nothing/" "$MNT" "${ok[@
 bad "an empty source" "source|empty" "" "$MNT" "${ok[@]}"
 bad "no host" "host|URL|source" http:///x/ "$MNT" "${ok[@]}"
 bad "unresolvable host" "resolv|host" http://no-such-host.invalid/x/ "$MNT" "${ok[@]}"
-bad "nobody listens" "connect|refused|reach" "http://127.0.0.1:$closed/x/" "$MNT" "${ok[@]}"
+bad "a port without a server" "connect|refused|reach" "http://127.0.0.1:$closed/x/" "$MNT" "${ok[@]}"
 bad "404 of a listing" "404|not found|no such|not there" "$ORIGIN/nothing/" "$MNT" "${ok[@]}"
 bad "a wildcard" "wildcards do not work here" "$ORIGIN/shard-*.tar" "$MNT" "${ok[@]}"
 bad "404 of a shard" "404|not found|no such|not there" "$ORIGIN/shard-{000100..000101}.tar" "$MNT" "${ok[@]}"
@@ -71,22 +71,22 @@ bad "too many arguments" "argument|usage|--help|unexpected" "$ORIGIN/" "$MNT" mo
 bad "a cache dir that is a file" "not a (directory|folder)" "$ORIGIN/" "$MNT" --cache-dir "$T/plain"
 bad "a cache dir that cannot be made" "no such|not a|permission|create|make" "$ORIGIN/" "$MNT" \
 	--cache-dir /proc/x/y
-bad "a cache dir of other things" "cache|not empty|foreign" "$ORIGIN/" "$MNT" --cache-dir "$T/full"
-bad "a size that is none" "size|12Q" "$ORIGIN/" "$MNT" "${ok[@]}" --cache-size 12Q
+bad "a cache dir with other files" "cache|not empty|foreign" "$ORIGIN/" "$MNT" --cache-dir "$T/full"
+bad "an invalid size" "size|12Q" "$ORIGIN/" "$MNT" "${ok[@]}" --cache-size 12Q
 bad "a negative size" "size|-5" "$ORIGIN/" "$MNT" "${ok[@]}" --cache-size=-5G
-bad "a size beyond all" "size|large|99999999999" "$ORIGIN/" "$MNT" "${ok[@]}" \
+bad "a size that is too large" "size|large|99999999999" "$ORIGIN/" "$MNT" "${ok[@]}" \
 	--cache-size 99999999999999999999G
 bad "a share of 150%" "size|share|%" "$ORIGIN/" "$MNT" "${ok[@]}" --cache-size 150%
 bad "a size of 0" "size|small|least" "$ORIGIN/" "$MNT" "${ok[@]}" --cache-size 0
-bad "a policy that is none" "policy" "$ORIGIN/" "$MNT" "${ok[@]}" --policy best
-bad "a time that is none" "timeout|time" "$ORIGIN/" "$MNT" "${ok[@]}" --timeout soon
+bad "an unknown policy" "policy" "$ORIGIN/" "$MNT" "${ok[@]}" --policy best
+bad "an invalid time" "timeout|time" "$ORIGIN/" "$MNT" "${ok[@]}" --timeout soon
 bad "an unknown option" "unknown|unrecognized|option" "$ORIGIN/" "$MNT" "${ok[@]}" --no-such-option
 bad "an unknown -o option" "unknown|option" "$ORIGIN/" "$MNT" "${ok[@]}" -o nosuchoption
 bad "read-write" "read-only|rw" "$ORIGIN/" "$MNT" "${ok[@]}" -o rw
-bad "a header that is none" "header" "$ORIGIN/" "$MNT" "${ok[@]}" --header nonsense
+bad "an invalid header" "header" "$ORIGIN/" "$MNT" "${ok[@]}" --header nonsense
 bad "a header with a line break" "header" "$ORIGIN/" "$MNT" "${ok[@]}" --header $'A: b\nC: d'
 bad "a CA file that is not there" "no such|cacert" "$ORIGIN_TLS/" "$MNT" "${ok[@]}" --cacert "$T/nothing.pem"
-bad "a user that is none" "uid|user" "$ORIGIN/" "$MNT" "${ok[@]}" -o uid=no-such-user
+bad "an unknown user" "uid|user" "$ORIGIN/" "$MNT" "${ok[@]}" -o uid=no-such-user
 
 mkdir "$T/tiny"
 if ((EUID == 0)) && mount -t tmpfs -o size=64k tmpfs "$T/tiny" 2>/dev/null; then
@@ -99,4 +99,4 @@ if ((EUID == 0)) && mount -t tmpfs -o size=64k tmpfs "$T/tiny" 2>/dev/null; then
 fi
 
 check "after all of these a good mount works" mount_penstock "$ORIGIN/"
-check "and serves" read_tree 1m
+check "the good mount serves its files" read_tree 1m

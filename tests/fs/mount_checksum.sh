@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checksums of a list: what matches is kept and passed through, what does not is dropped, reported and not
-# fetched again and again; a corrected list repairs the file.
+# Checksums of a list: a file that matches is kept and passed through. One that does not is dropped, reported
+# and not fetched again and again; a corrected list makes it readable.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq getfattr
 
@@ -21,32 +21,32 @@ is_told() { xattr bad.bin error | grep -q "origin or its list says sha256:$(sum 
 list "$(sum plain)"
 mount_penstock "@$T/list.txt"
 check "a file that matches is read" same good
-check "and so is one without a checksum" same plain
+check "a file without a checksum is read" same plain
 exec 7<"$MNT/bad.bin"
-check "one that does not match is served while nobody can know" cmp -n 1000 "$MNT/bad.bin" "$T/www/bad.bin"
+check "a file that does not match is served until it is complete" cmp -n 1000 "$MNT/bad.bin" "$T/www/bad.bin"
 cat "$MNT/bad.bin" >/dev/null 2>&1 || true
-check "once it is complete, its error is told" wait_until 20 is_told
-check "it is dropped" wait_until 10 bash \
+check "once that file is complete, it has the error as an attribute" wait_until 20 is_told
+check "the file that does not match is dropped" wait_until 10 bash \
 	-c "[ \"\$(getfattr --only-values -n user.penstock.state '$MNT/bad.bin')\" = remote ]"
-check_not "its reader gets no more of it" cat <&7
+check_not "its open descriptor cannot be read on" cat <&7
 exec 7<&-
 forgotten=$(stats .origin.requests)
 for _ in 1 2 3; do
 	rc=0
 	cat "$MNT/bad.bin" >"$T/out" 2>"$T/err" || rc=$?
 done
-equal "opening it fails" 1 "$rc"
-check "with an I/O error" grep -qi 'input/output error' "$T/err"
-equal "and asks the origin for nothing" "$forgotten" "$(stats .origin.requests)"
-check "the log tells of it" grep -q 'checksum: .*/bad.bin' "$T/penstock.log"
-equal "once" 1 "$(grep -c 'error: checksum:' "$T/penstock.log")"
-equal "and so do the figures" 1 "$(stats .cache.checksum_errors)"
-check "and the status" grep -q 'mismatches: 1,' <(penstock status "$MNT")
+equal "reading the file again fails" 1 "$rc"
+check "the failure is an I/O error" grep -qi 'input/output error' "$T/err"
+equal "the failed reads make no request to the origin" "$forgotten" "$(stats .origin.requests)"
+check "the log reports the mismatch" grep -q 'checksum: .*/bad.bin' "$T/penstock.log"
+equal "the log reports the mismatch once" 1 "$(grep -c 'error: checksum:' "$T/penstock.log")"
+equal "the statistics count one mismatch" 1 "$(stats .cache.checksum_errors)"
+check "status shows one mismatch" grep -q 'mismatches: 1,' <(penstock status "$MNT")
 if [[ $(penstock status "$MNT" --json | jq -r .passthrough.active) == true ]]; then
 	was_passed() {
 		same good && (($(penstock status "$MNT" --json | jq .passthrough.opens) > 0))
 	}
-	check "what matched is passed through" wait_until 20 was_passed
+	check "the file that matches is passed through" wait_until 20 was_passed
 fi
 umount_penstock
 
@@ -54,12 +54,12 @@ list "$(sum bad)"
 mount_penstock "@$T/list.txt"
 check "with the right checksum in the list the file is read" same bad
 is_cached() { [[ $(xattr bad.bin state) == cached ]]; }
-check "and kept" wait_until 20 is_cached
+check "the file is then kept" wait_until 20 is_cached
 umount_penstock
 
-# Known from the cache alone.
+# The mismatch is found from the cached file alone.
 list "$(sum plain)"
 mount_penstock "@$T/list.txt"
 check_not_right() { ! same bad; }
 cat "$MNT/bad.bin" >/dev/null 2>&1 || true
-check "a list that says otherwise later on is believed, too" wait_until 20 check_not_right
+check "a cached file fails if a later list has another checksum" wait_until 20 check_not_right

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checksums that an S3 store gives by HEAD only: one is asked for with the first bytes of a listed object,
-# and compared when it is whole; those of parts are none; a store that has none is not asked for long.
+# Checksums that an S3 store gives by HEAD only: the HEAD is sent with the request for the first bytes of a
+# listed object, and the checksum is compared when the object is complete. Checksums of parts are not
+# compared. A store without checksums is not asked for long.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../cloud/cloud.sh"
 requires mount jq getfattr python:http.server
@@ -23,21 +24,21 @@ refused() { xattr bad.damaged error | grep -q 'sha256:.*the origin or its list s
 echo FULL_OBJECT >"$T/cloud/amz_checksums"
 start
 equal "mounting asks for no object" 0 "$(heads)"
-check "what matches is read" reads good.bin
-check "and kept" wait_until 20 is good.bin cached
+check "an object that matches is read" reads good.bin
+check "an object that matches is kept" wait_until 20 is good.bin cached
 cat "$MNT/bad.damaged" >/dev/null 2>&1 || true
-check "what does not match is refused once it is whole" wait_until 20 refused
-equal "and counted" 1 "$(stats .cache.checksum_errors)"
-equal "each was asked for once" 2 "$(heads)"
-check "a small one is not asked for" reads small.damaged
-equal "at all" 2 "$(heads)"
+check "an object that does not match is refused once it is complete" wait_until 20 refused
+equal "the mismatch is counted" 1 "$(stats .cache.checksum_errors)"
+equal "each object had one HEAD" 2 "$(heads)"
+check "a small object is read" reads small.damaged
+equal "a small object has no HEAD" 2 "$(heads)"
 umount_penstock
 
 rm -rf "$CACHE"
 echo COMPOSITE >"$T/cloud/amz_checksums"
 start
 check "checksums of parts are not compared" reads bad.damaged
-check "with the whole" wait_until 20 is bad.damaged cached
+check "an object with checksums of parts is kept" wait_until 20 is bad.damaged cached
 umount_penstock
 
 rm -rf "$CACHE"
@@ -52,4 +53,4 @@ for i in {1..24}; do
 	head -c 100 "$MNT/$i.bin" >/dev/null
 	((i > 8)) || wait_until 20 asked_for "$i" || true
 done
-at_most "a store that has none is not asked for long" 14 "$(($(heads) - before))"
+at_most "a store without checksums is not asked for long" 14 "$(($(heads) - before))"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Damaged, lying and endless shards: a clean error with the reason, never wrong bytes, and the others are
-# served.
+# Shards that are damaged, declare wrong sizes or are too large give a clean error with the reason, and never
+# wrong bytes. Other shards are served.
 . "$(dirname "$0")/../lib.sh"
 requires mount zstd slow
 
@@ -52,15 +52,16 @@ for packed in "$T"/www/*; do
 	[[ $name != good.tar ]] || continue
 	rc=0
 	timeout 60 cat "$MNT/$name" >"$T/read" 2>"$T/error" || rc=$?
-	equal "$name: an error" 1 "$rc"
-	check "$name: and before it nothing but what is right" cmp -n "$(stat -c %s "$T/read")" "$T/read" \
+	equal "$name: reading fails" 1 "$rc"
+	check "$name: bytes before the error are right" cmp -n "$(stat -c %s "$T/read")" "$T/read" \
 		"$T/plain/one.tar"
-	check "$name: not all of it" [ "$(stat -c %s "$T/read")" -lt 3000000 ]
+	check "$name: not all bytes are read" [ "$(stat -c %s "$T/read")" -lt 3000000 ]
 	check "$name: the log has the reason" grep \
 		-q "${packed##*/}: at offset [0-9]* ([0-9]* when decoded): " "$T/penstock.log"
-	check "$name: so has the file" grep -q "${packed##*/}: at offset [0-9]* ([0-9]* when decoded): " \
+	check "$name: the file's attribute has the reason" \
+		grep -q "${packed##*/}: at offset [0-9]* ([0-9]* when decoded): " \
 		<<<"$(getfattr --absolute-names --only-values -n user.penstock.error "$MNT/$name" 2>&1)"
-	at_most "$name: within the quota" 268435456 "$(stats .cache.used_bytes)"
+	at_most "$name: the cache is within its quota" 268435456 "$(stats .cache.used_bytes)"
 done
 for reason in "not-gzip.tar.gz: .*not in the gzip format" "short.tar.gz: .*not in the gzip format" \
 	"plain-garbage.tar.gz: .*garbage after its end" "nothing-at-all.tar.gz: .*it is empty" \
@@ -71,16 +72,16 @@ for reason in "not-gzip.tar.gz: .*not in the gzip format" "short.tar.gz: .*not i
 done
 check "the log says what is wrong with the bomb" grep -q 'bomb.tar.zst: .*more than the cache' \
 	"$T/penstock.log"
-check "the attribute has the reason" grep \
+check "the attribute of a flipped shard has the reason" grep \
 	-q 'damaged' <<<"$(getfattr --absolute-names --only-values -n user.penstock.error "$MNT/one-flipped.tar")"
-equal "what cannot be decoded is shown without a size" 0 "$(stat -c %s "$MNT/not-gzip.tar")"
+equal "a file that cannot be decoded has the size 0" 0 "$(stat -c %s "$MNT/not-gzip.tar")"
 rc=0
 penstock warm "$MNT" not-gzip.tar >"$T/warm" 2>&1 || rc=$?
-check "and cannot be warmed" [ "$rc" -ne 0 ]
-check "and the reason is reported" grep -qi "not-gzip.tar: .*gzip" "$T/warm"
-check_not "not just the error" grep -q "Input/output error" "$T/warm"
-check "status has the last one" grep -q 'when decoded' <<<"$(stats .origin.last_error)"
-check "others are served" cmp "$MNT/good.tar" "$T/plain/one.tar"
+check "warm of that file fails" [ "$rc" -ne 0 ]
+check "warm reports the reason" grep -qi "not-gzip.tar: .*gzip" "$T/warm"
+check_not "warm does not report the error code alone" grep -q "Input/output error" "$T/warm"
+check "the statistics have the last error" grep -q 'when decoded' <<<"$(stats .origin.last_error)"
+check "a good shard is served" cmp "$MNT/good.tar" "$T/plain/one.tar"
 check "frames before a damaged one can be read" cmp -n 700000 "$MNT/seekable-flipped.tar" "$T/plain/one.tar"
 umount_penstock
-check "and nothing that is cached is bad" penstock verify --cache-dir "$CACHE"
+check "verify finds no error in the cache" penstock verify --cache-dir "$CACHE"

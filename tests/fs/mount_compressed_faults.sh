@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compressed shards over an origin that fails, cuts its answers, goes away or has another version by
-# now: their sizes and bytes are right, or there is an error, and what was interrupted is continued.
+# Compressed shards from an origin that fails, cuts its answers, goes away or has another version: sizes and
+# bytes are right, or there is an error, and what was interrupted is continued.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx nginx-lua zstd getfattr
 
@@ -12,7 +12,7 @@ mv "$T/made/plain.tar.gz" "$T/www"
 forms+=(plain)
 start_nginx
 
-# same FORM: all of it, by its size.
+# same FORM: the shown file has the plain file's size and bytes.
 same() {
 	[[ $(stat -c %s "$MNT/$1.tar") == $(stat -c %s "$T/plain/$1.tar") ]] &&
 		cmp "$MNT/$1.tar" "$T/plain/$1.tar"
@@ -20,7 +20,7 @@ same() {
 for place in flaky cut; do
 	CACHE=$T/cache-$place
 	check "$place: mounts" mount_penstock "$ORIGIN/$place/" --timeout 100s
-	# All at once: what has failed is tried again later and later.
+	# All at once, as the back-off of retries grows.
 	readers=()
 	for form in "${forms[@]}"; do
 		same "$form" >"$T/$form.out" 2>&1 &
@@ -29,39 +29,40 @@ for place in flaky cut; do
 	for i in "${!readers[@]}"; do
 		rc=0
 		wait "${readers[i]}" || rc=$?
-		equal "$place: ${forms[i]} is what it holds" "0 " "$rc $(cat "$T/${forms[i]}.out")"
+		equal "$place: ${forms[i]} has the plain bytes" "0 " "$rc $(cat "$T/${forms[i]}.out")"
 	done
 	at_least "$place: some requests failed" 1 "$(stats .origin.errors)"
 	umount_penstock
-	check "$place: what is cached is right" penstock verify --cache-dir "$CACHE"
+	check "$place: verify finds no error in the cache" penstock verify --cache-dir "$CACHE"
 done
 
 # An origin that goes away.
 CACHE=$T/cache-away
-check "mounts" mount_penstock "$ORIGIN/" --timeout 2s
+check "a mount before the origin goes away" mount_penstock "$ORIGIN/" --timeout 2s
 kill_nginx
 for form in "${forms[@]}"; do
 	rc=0
 	timeout 60 cat "$MNT/$form.tar" >"$T/out" 2>/dev/null || rc=$?
-	equal "$form.tar cannot be had of an origin that is gone" 1 "$rc"
-	check "$form.tar: what came is right" cmp -n "$(stat -c %s "$T/out")" "$T/out" "$T/plain/$form.tar"
+	equal "$form.tar cannot be read without the origin" 1 "$rc"
+	check "$form.tar: bytes before the error are right" \
+		cmp -n "$(stat -c %s "$T/out")" "$T/out" "$T/plain/$form.tar"
 done
 restart_nginx
 for form in "${forms[@]}"; do
-	check "$form.tar is had once it is back" wait_until 60 same "$form"
+	check "$form.tar is read once the origin is back" wait_until 60 same "$form"
 done
 umount_penstock
 
 # Another version in the middle: the old one's bytes or an error, never both versions' in one file.
 CACHE=$T/cache-changed
 rm -r "$T/www" && mkdir "$T/www"
-put() { # as a publisher does: a new file under the old name, of another time
+put() { # as a publisher does: a new file under the old name, with another time
 	random_file "$T/$1" 24000000 "$1"
 	"$python" "$top_srcdir/tests/fs/make_compressed.py" --one one.tar.zst "$T/$1" "$T/packed"
 	touch -d "$2" "$T/packed" && mv "$T/packed" "$T/www/f.tar.zst"
 }
 put old "2020-01-01 00:00:01"
-check "mounts what comes slowly" mount_penstock "$ORIGIN/slow/" --timeout 100s
+check "a mount of a slow origin succeeds" mount_penstock "$ORIGIN/slow/" --timeout 100s
 "$python" - "$MNT/f.tar" "$T/old" "$T/began" >"$T/reader" 2>&1 <<'PY' &
 import errno, os, sys, time
 path, old, began = sys.argv[1:]
@@ -86,8 +87,8 @@ check "a reader begins" wait_until 60 test -e "$T/began"
 put new "2020-01-01 00:00:02"
 rm "$T/began"
 wait "$reader" || true
-equal "it reads the old version, and then ESTALE" right "$(cat "$T/reader")"
+equal "the reader gets the old version, and then ESTALE" right "$(cat "$T/reader")"
 is_new() { cmp "$MNT/f.tar" "$T/new"; }
-check "a new open reads the new one" wait_until 60 is_new
+check "a new open reads the new version" wait_until 60 is_new
 umount_penstock
-check "and what is cached is right" penstock verify --cache-dir "$CACHE"
+check "verify finds no error in the cache" penstock verify --cache-dir "$CACHE"

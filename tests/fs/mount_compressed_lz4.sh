@@ -19,14 +19,18 @@ head -c 1000000 "$T/www/one.tar.lz4" >"$T/www/cut.tar.lz4"
 { cat "$T/www/one.tar.lz4"; echo garbage; } >"$T/www/garbage.tar.lz4"
 echo '{}' | lz4 -qc >"$T/www/x.json.lz4"
 start_nginx
-check "mounts" mount_penstock "$ORIGIN/"
-equal "names" "cut.tar damaged.tar frames.tar garbage.tar one.tar sized.tar x.json.lz4" \
+check "a mount of .tar.lz4 shards succeeds" mount_penstock "$ORIGIN/"
+equal "the names are those of the decoded files" \
+	"cut.tar damaged.tar frames.tar garbage.tar one.tar sized.tar x.json.lz4" \
 	"$(cd "$MNT" && echo *)"
 for name in one sized frames; do
-	equal "$name: its size" "$(stat -c %s "$T/plain/shard-000000.tar")" "$(stat -c %s "$MNT/$name.tar")"
-	check "$name: its bytes" cmp "$MNT/$name.tar" "$T/plain/shard-000000.tar"
+	equal "$name: the size is that of the decoded file" \
+		"$(stat -c %s "$T/plain/shard-000000.tar")" "$(stat -c %s "$MNT/$name.tar")"
+	check "$name: the bytes are those of the decoded file" \
+		cmp "$MNT/$name.tar" "$T/plain/shard-000000.tar"
 done
-equal "the encoding" lz4 "$(getfattr --absolute-names --only-values -n user.penstock.encoding "$MNT/one.tar")"
+equal "the attribute encoding is lz4" \
+	lz4 "$(getfattr --absolute-names --only-values -n user.penstock.encoding "$MNT/one.tar")"
 for name in damaged cut garbage; do
-	check_not "$name: is refused" cmp "$MNT/$name.tar" "$T/plain/shard-000000.tar"
+	check_not "$name: a damaged shard cannot be read" cmp "$MNT/$name.tar" "$T/plain/shard-000000.tar"
 done

@@ -17,29 +17,30 @@ trigger=/sys/fs/ext4/$(basename "$(findmnt -no SOURCE "$T/disk")")/trigger_fs_er
 CACHE=$T/disk/cache
 
 mount_penstock "$ORIGIN/"
-check "reads into the cache" cmp "$MNT/1.bin" "$T/www/1.bin"
-check "which is safe after a few seconds" wait_until 20 jq -e .cache.synced "$MNT/.penstock/stats"
+check "a file is read and cached" cmp "$MNT/1.bin" "$T/www/1.bin"
+check "the cached file is on the disk after a few seconds" \
+	wait_until 20 jq -e .cache.synced "$MNT/.penstock/stats"
 "$python" -c 'import os, sys; os.pread(os.open(sys.argv[1], os.O_RDONLY), 1 << 20, 2 << 20)' "$MNT/2.bin"
 echo 1 >"$trigger"
-check_not "the disk takes no more" touch "$T/disk/x"
+check_not "the disk refuses writes" touch "$T/disk/x"
 drop_page_cache
-check "what was cached is right" cmp "$MNT/1.bin" "$T/www/1.bin"
-check "so is all the rest, of which nobody knew the size" read_tree 1m
+check "the cached file is right" cmp "$MNT/1.bin" "$T/www/1.bin"
+check "files whose sizes were unknown are right" read_tree 1m
 drop_page_cache
-check "by four at random, for longer than it takes to try the disk again" read_tree random "$MNT" 4
+check "four random readers are right while the disk is tried again" read_tree random "$MNT" 4
 sleep 2.5
 check "names are found" ls -lR "$MNT"
 drop_page_cache
-check "and read" read_tree 1m
-# A write of data or one of the index: whichever met it first.
-equal "status tells what the disk says" "Read-only file system" "$(stats .cache.disk_error)"
-check "unmounts" umount_penstock
+check "all files are right when read again" read_tree 1m
+# The error is that of a write of data or of the index, whichever came first.
+equal "the statistics have the disk's error" "Read-only file system" "$(stats .cache.disk_error)"
+check "umount succeeds" umount_penstock
 
 umount "$T/disk"
 mount_disk "$T/disk"
 origin_forget
-check "mounts on the disk that is well again" mount_penstock "$ORIGIN/"
-check "and is right" read_tree 1m
-equal "what was cached is not fetched again" 0 "$(origin_bytes /1.bin)"
-check "the rest is cached now" wait_until 20 "$BASH" \
+check "a mount on the repaired disk succeeds" mount_penstock "$ORIGIN/"
+check "files on the repaired disk are right" read_tree 1m
+equal "the cached file is not fetched again" 0 "$(origin_bytes /1.bin)"
+check "other files are cached now" wait_until 20 "$BASH" \
 	-c "[[ \$(getfattr -n user.penstock.state --only-values '$MNT/3.bin') == cached ]]"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A cache on a disk that fills up: reads and lookups go on and are right, they never fail with EIO, also after
-# a start on a full disk; once there is room again, files are cached again by themselves.
+# A cache on a disk that fills up: reads and lookups are right and never fail with EIO, also after a start on
+# a full disk. Once there is room, files are cached again.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root
 
@@ -17,7 +17,7 @@ done
 start_nginx
 CACHE=$T/small/cache
 
-# Another program takes what is left.
+# Another program takes the rest of the disk.
 fill_disk() {
 	dd if=/dev/zero of="$T/small/other" bs=1M 2>/dev/null || true
 }
@@ -25,34 +25,36 @@ cached() {
 	[[ $(getfattr -n user.penstock.state --only-values "$1") == cached ]]
 }
 
-check "mounts with a quota larger than the disk" mount_penstock "$ORIGIN/" --cache-size 1G --min-free 1 \
+check "a mount with a quota larger than the disk succeeds" \
+	mount_penstock "$ORIGIN/" --cache-size 1G --min-free 1 \
 	--revalidate open
-check "reads more than the disk holds" read_tree 1m
+check "more files than the disk holds are read" read_tree 1m
 fill_disk
 drop_page_cache
-check "reads on a full disk" read_tree 1m
-check "by four, in random order" read_tree random "$MNT" 4
-check "what was never asked for before is found and read" cmp "$MNT/later/7.bin" "$T/www/later/7.bin"
+check "files are read with a full disk" read_tree 1m
+check "four random readers are right with a full disk" read_tree random "$MNT" 4
+check "a file that is new to the cache is found and read" cmp "$MNT/later/7.bin" "$T/www/later/7.bin"
 random_file "$T/new.bin" 2000000 8
 mv "$T/new.bin" "$T/www/later/again-100.bin"
-check "what has changed there since is read as it is now" \
+check "a file that has changed is read in its new version" \
 	wait_until 30 cmp "$MNT/later/again-100.bin" "$T/www/later/again-100.bin"
 rm "$T/small/other"
-# What is cached in part keeps the room that the rest of it will need.
-check "room is made" penstock evict "$MNT"
-# What was read before may still be in memory, the kernel's or the daemon's: each time another.
+# A partly cached file keeps room for its missing part.
+check "evict makes room" penstock evict "$MNT"
+# A file that was read before may still be in the kernel's or the daemon's memory: reads another one each
+# time.
 again=0
 another_is_cached() {
 	again=$((again + 1))
 	cat "$MNT/later/again-$again.bin" >/dev/null && cached "$MNT/later/again-$again.bin"
 }
-check "is cached once there is room" wait_until 30 another_is_cached
+check "a file is cached once there is room" wait_until 30 another_is_cached
 fill_disk
-check "unmounts with a full disk" umount_penstock
+check "umount with a full disk succeeds" umount_penstock
 fill_disk
-check "mounts with a full disk" mount_penstock "$ORIGIN/" --cache-size 1G --min-free 1
-check "and is right" read_tree 1m
-check "unmounts" umount_penstock
+check "a mount with a full disk succeeds" mount_penstock "$ORIGIN/" --cache-size 1G --min-free 1
+check "that mount has the right bytes" read_tree 1m
+check "umount succeeds" umount_penstock
 rm "$T/small/other"
-check "mounts again" mount_penstock "$ORIGIN/" --cache-size 1G --min-free 1
-check "and is right as ever" read_tree 1m
+check "a mount with room on the disk succeeds" mount_penstock "$ORIGIN/" --cache-size 1G --min-free 1
+check "that mount with room has the right bytes" read_tree 1m

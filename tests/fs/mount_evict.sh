@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# penstock evict drops what matches, of a mount or of a cache at rest; open readers keep their bytes.
+# penstock evict drops the files that match, of a mount or of a cache at rest; open readers keep their bytes.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx getfattr jq
 
@@ -19,18 +19,19 @@ full=$(used)
 exec 7<"$MNT/1.bin"
 dd bs=100 count=1 <&7 >/dev/null 2>&1
 check "evict with a glob" timeout 20 penstock evict "$MNT" '[12].bin'
-check "gone" wait_until 5 bash -c "[ \"\$(getfattr --absolute-names --only-values -n user.penstock.state '$MNT/2.bin')\" = remote ]"
-equal "what does not match stays" cached "$(state 3.bin)"
+check "an evicted file is not cached" \
+	wait_until 5 bash -c "[ \"\$(getfattr --absolute-names --only-values -n user.penstock.state '$MNT/2.bin')\" = remote ]"
+equal "a file that does not match stays cached" cached "$(state 3.bin)"
 equal "an open reader reads on" "$(tail -c +101 "$T/www/1.bin" | sha256sum)" "$(sha256sum <&7)"
 exec 7<&-
-at_most "the space is given back" $((full - 7000000)) "$(used)"
-check "evicted files are fetched again, right" read_tree 1m
+at_most "evict frees the space" $((full - 7000000)) "$(used)"
+check "evicted files are fetched again and right" read_tree 1m
 umount_penstock
 
 check "evict of a cache at rest" timeout 20 penstock evict --cache-dir "$CACHE"
-at_most "leaves no data" 100000 "$(used)"
+at_most "evict of a cache at rest leaves no data" 100000 "$(used)"
 mount_penstock "$ORIGIN/"
-# They open every file, one after the other, as a reader does.
+# pin, unpin and evict open every file, one after the other, as a reader does.
 fetched() { jq .origin.bytes "$MNT/.penstock/stats"; }
 before=$(fetched)
 penstock pin "$MNT" >/dev/null
@@ -41,6 +42,6 @@ equal "pin, unpin and evict fetch nothing" "$before" "$(fetched)"
 before=$(jq '.mounts[0].opens' "$MNT/.penstock/stats")
 penstock unpin "$MNT" >/dev/null
 penstock evict "$MNT" >/dev/null
-equal "nor do they open what is not pinned, or not cached" "$before" \
+equal "unpin opens no unpinned file, evict none that is not cached" "$before" \
 	"$(jq '.mounts[0].opens' "$MNT/.penstock/stats")"
-check "and the next mount serves" read_tree 1m
+check "files are right after all of this" read_tree 1m

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The room of a file that was evicted while the kernel reads it for programs counts until the last of them has
-# closed it, also if the one for whom it was opened first has gone.
+# A file that is evicted while programs have it open by passthrough counts in the quota until the last program
+# has closed it, also after the first one has.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 
@@ -8,18 +8,19 @@ mkdir -p "$T/www"
 random_file "$T/www/f.bin" 8000000
 start_nginx
 mount_penstock "$ORIGIN/"
-[[ $(stats .passthrough.active) == true ]] || skip_all "the kernel passes nothing through here"
+[[ $(stats .passthrough.active) == true ]] || skip_all "there is no passthrough here"
 cat "$MNT/f.bin" >/dev/null
-check "is passed through" wait_until 20 "$BASH" \
+check "the file is cached" wait_until 20 "$BASH" \
 	-c "[[ \$(getfattr -n user.penstock.state --only-values '$MNT/f.bin') == cached ]]"
 exec 7<"$MNT/f.bin"
-equal "by one" 1 "$(stats .passthrough.open)"
-check "is evicted" penstock evict "$MNT" f.bin
+equal "one descriptor is passed through" 1 "$(stats .passthrough.open)"
+check "the file is evicted" penstock evict "$MNT" f.bin
 exec 8<"$MNT/f.bin"
-equal "by two" 2 "$(stats .passthrough.open)"
+equal "two descriptors are passed through" 2 "$(stats .passthrough.open)"
 exec 7<&-
-check "the first has gone" wait_until 20 jq -e ".passthrough.open == 1" "$MNT/.penstock/stats"
-at_least "its room counts" 8000000 "$(stats .cache.held_bytes)"
-check "the second reads on" cmp /dev/fd/8 "$T/www/f.bin"
+check "the first descriptor is closed" wait_until 20 jq -e ".passthrough.open == 1" "$MNT/.penstock/stats"
+at_least "the evicted file counts as held" 8000000 "$(stats .cache.held_bytes)"
+check "the second descriptor can be read" cmp /dev/fd/8 "$T/www/f.bin"
 exec 8<&-
-check "then it is free" wait_until 20 jq -e ".cache.held_bytes == 0" "$MNT/.penstock/stats"
+check "the room is free when the last descriptor is closed" \
+	wait_until 20 jq -e ".cache.held_bytes == 0" "$MNT/.penstock/stats"

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# The first byte of a cold shard costs no request but its own if the listing has the size, and one more
-# where not.
+# The first byte of a cold shard costs one request if the listing has the size, and two if not.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 
@@ -16,22 +15,22 @@ requests() { # METHOD PATH
 first_byte() { head -c 1 "$MNT/$1" | cmp - <(head -c 1 "$T/www/$1"); }
 
 mount_penstock "$ORIGIN/json/"
-check "the first byte of a listed shard" first_byte s-2.tar
+check "the first byte of a listed shard is read" first_byte s-2.tar
 umount_penstock
-equal "costs no HEAD" 0 "$(requests HEAD /json/s-2.tar)"
-at_least "the GET has it" 1 "$(requests GET /json/s-2.tar)"
-equal "nobody asked for other shards" 0 "$(($(requests HEAD /json/s-1.tar) + $(requests GET /json/s-1.tar)))"
+equal "a listed shard needs no HEAD" 0 "$(requests HEAD /json/s-2.tar)"
+at_least "a listed shard needs one GET" 1 "$(requests GET /json/s-2.tar)"
+equal "no other shard was requested" 0 "$(($(requests HEAD /json/s-1.tar) + $(requests GET /json/s-1.tar)))"
 
 CACHE=$T/cache2
 mount_penstock "$ORIGIN/s-{0..3}.tar"
-check "the first byte of one whose size nobody told" first_byte s-2.tar
+check "the first byte of a shard without a listed size is read" first_byte s-2.tar
 umount_penstock
-equal "costs one HEAD" 1 "$(requests HEAD /s-2.tar)"
+equal "a shard without a listed size needs one HEAD" 1 "$(requests HEAD /s-2.tar)"
 
 CACHE=$T/cache3
 mount_penstock "$ORIGIN/json/" --revalidate open
-check "the first byte of one that is confirmed at each open" first_byte s-1.tar
+check "the first byte of a shard that is revalidated at each open is read" first_byte s-1.tar
 umount_penstock
-# That is a GET of a byte, which proves that these credentials may read it, too.
-equal "costs one request, too" 1 \
+# The request is a GET of one byte, which also proves that these credentials may read the shard.
+equal "a shard that is revalidated needs one more request" 1 \
 	"$(awk '$2 == "/json/s-1.tar" && ($1 == "HEAD" || $5 == "bytes=0-0")' "$T/nginx/access.log" | wc -l)"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# gs:// with a metadata server's token, a service account's, an HMAC key and none; tokens that end, a busy
-# store, objects that would be decompressed on the way.
+# gs:// with a token of a metadata server or a service account, with an HMAC key and without credentials;
+# revoked tokens, a busy store, objects that the store would decompress.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../cloud/cloud.sh"
 requires mount openssl
@@ -30,13 +30,13 @@ refused() { # WHAT WORDS OPTION...
 	ps_run mount_gs "$@"
 	equal "$what: fails, in one line" "1 1" "$rc $(wc -l <<<"$out")"
 	check "$what: the line says why" grep -Eq "$words" <<<"$out"
-	check_not "$what: and no secret" grep -qE 'hush|never-to-be-seen' <<<"$out"
+	check_not "$what: the line has no secret" grep -qE 'hush|never-to-be-seen' <<<"$out"
 }
 
 refused "no credentials" 'GOOGLE_APPLICATION_CREDENTIALS.*--no-sign-request'
 refused "a bucket that is not public" '[Pp]ermission denied' --no-sign-request
 refused "versions" 'pin-versions' --no-sign-request --pin-versions
-refused "Amazon's word for who pays" 'x-goog-user-project' --no-sign-request --request-payer
+refused "Amazon's option for requester pays" 'x-goog-user-project' --no-sign-request --request-payer
 touch "$T/cloud/public"
 works "a public bucket" --no-sign-request
 equal "all pages of the listing were read" 2 "$(cloud_seen 'GET /bucket\?.* 200')"
@@ -47,7 +47,7 @@ rm "$T/cloud/public" "$T/cloud/payer"
 
 export GCE_METADATA_HOST=$CLOUD_HOST NO_GCE_CHECK=
 works "a token of the metadata server"
-equal "one token did for all" 1 "$(cloud_seen '/computeMetadata/.* 200')"
+equal "one token is used for all requests" 1 "$(cloud_seen '/computeMetadata/.* 200')"
 
 # A service account: its key is made here.
 openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out "$T/sa.pem" 2>/dev/null
@@ -73,48 +73,48 @@ unset GS_ACCESS_KEY_ID GS_SECRET_ACCESS_KEY
 rm -rf "$CACHE"
 check "STORAGE_EMULATOR_HOST is the endpoint" env STORAGE_EMULATOR_HOST="$CLOUD" timeout 60 \
 	penstock mount gs://bucket/train/ "$MNT" --cache-dir "$CACHE" --log "$T/penstock.log"
-check "right bytes from there" read_tree 1m
+check "that endpoint gives the right bytes" read_tree 1m
 umount_penstock
 
-# A token that the store takes no more is replaced, once, while the mount reads.
-check "mounts again" mount_gs
+# A token that the store refuses is replaced once, while the mount reads.
+check "a mount before the token is revoked" mount_gs
 touch "$T/cloud/revoke"
-check "bytes come after the token has been revoked" read_tree random "$MNT" 3
+check "bytes are read after the token has been revoked" read_tree random "$MNT" 3
 at_least "the old token was refused" 1 "$(cloud_seen '/bucket/train/.* 401')"
 equal "one more token was fetched" 2 "$(cloud_seen '/computeMetadata/.* 200')"
 umount_penstock
 rm "$T/cloud/revoke"
 
 # A store that is busy for a while delays reads, and fails none.
-check "mounts once more" mount_gs
+check "a mount before the store is busy" mount_gs
 for status in 429 503; do
 	echo "$status" >"$T/cloud/fail.bucket"
 	read_tree 1m >"$T/busy.out" 2>&1 &
 	reader=$!
-	check "$status was answered" wait_until 60 grep -q "train/.* $status" "$T/cloud/log"
+	check "the store answers $status" wait_until 60 grep -q "train/.* $status" "$T/cloud/log"
 	rm "$T/cloud/fail.bucket"
 	rc=0
 	wait "$reader" || rc=$?
-	equal "and reading went on" "0 " "$rc $(cat "$T/busy.out")"
+	equal "reads succeed after $status" "0 " "$rc $(cat "$T/busy.out")"
 	penstock evict "$MNT" >"$T/evict.out" 2>&1 || true
 	drop_page_cache
 done
 umount_penstock
 
-# Stored compressed, with Content-Encoding: gzip: as it is stored, in ranges.
+# An object that is stored with Content-Encoding: gzip is fetched as it is stored, in ranges.
 gzip -nc "$T/cloud/bucket/train/shard-000000.tar" >"$T/cloud/bucket/train/x.transcoded"
-check "mounts with an object that would be decompressed" mount_gs
-check "it is shown as it is stored" cmp "$T/cloud/bucket/train/x.transcoded" "$MNT/x.transcoded"
+check "a mount with an object that the store would decompress" mount_gs
+check "that object is shown as it is stored" cmp "$T/cloud/bucket/train/x.transcoded" "$MNT/x.transcoded"
 umount_penstock
 
 # The checksum that comes with the bytes is that of the whole object, also with a part of it.
 random_file "$T/cloud/bucket/train/a.whole" 100000
 cp "$T/cloud/bucket/train/a.whole" "$T/cloud/bucket/train/b.damaged"
-check "mounts with an object whose checksum is another" mount_gs
-check "one that is right is right" cmp "$T/cloud/bucket/train/a.whole" "$MNT/a.whole"
+check "a mount with an object with a wrong checksum" mount_gs
+check "an object with the right checksum is read" cmp "$T/cloud/bucket/train/a.whole" "$MNT/a.whole"
 cat "$MNT/b.damaged" >"$T/damaged.out" 2>&1 || true
 one_is_damaged() {
 	[[ $(stats .cache.checksum_errors) == 1 ]]
 }
-check "and the other is found out" wait_until 60 one_is_damaged
+check "the wrong checksum is detected" wait_until 60 one_is_damaged
 umount_penstock

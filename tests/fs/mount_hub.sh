@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# hf:// shows a repository of the Hugging Face Hub: pages, revisions, folders, globs and braces, odd names,
-# byte for byte; one request finds where a file's bytes are, however many read it.
+# hf:// shows a repository of the Hugging Face Hub: pages, revisions, folders, globs and braces, odd names and
+# exact bytes. One request finds where a file's bytes are, for any number of readers.
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/hub.sh"
 requires mount attr
@@ -21,24 +21,24 @@ point main a
 tell page-size 7
 
 mount_penstock hf://datasets/acme/shards
-equal "all files, of their sizes" "$(cd "$main" && find . -type f -printf '%p %s\n' | sort)" \
+equal "all files are listed with their sizes" "$(cd "$main" && find . -type f -printf '%p %s\n' | sort)" \
 	"$(cd "$MNT" && find . -type f -printf '%p %s\n' | sort)"
-at_least "in several pages" 10 "$(asked HUB GET /tree/)"
-check "with their bytes" read_tree 1m
-check "by eight readers at once" read_tree 10k "$MNT" 8
+at_least "the listing has several pages" 10 "$(asked HUB GET /tree/)"
+check "all files have their bytes" read_tree 1m
+check "eight readers at once get the right bytes" read_tree 10k "$MNT" 8
 equal "the version is the oid" "\"$(sha256sum "$main/data/train-00000.tar" | cut -d ' ' -f 1)\"" \
 	"$(getfattr -n user.penstock.etag --only-values --absolute-names "$MNT/data/train-00000.tar")"
 umount_penstock
-equal "each file of LFS was asked for once" "$(find "$main" -type f -size +1000c | wc -l)" \
+equal "each file in LFS was asked for once" "$(find "$main" -type f -size +1000c | wc -l)" \
 	"$(asked HUB HEAD /resolve/ 302)"
-equal "none of the CDN's answers was a refusal" 0 \
+equal "the CDN refused no request" 0 \
 	"$(awk '$1 == "CDN" && $4 >= 400' "$hub/requests.log" | wc -l)"
 
 forget requests.log
 mount_penstock hf://acme/shards
-check "the short form is the same dataset" read_tree 1m
+check "the short form of the source has the same bytes" read_tree 1m
 umount_penstock
-equal "and its bytes were in the cache" 0 "$(asked CDN GET)"
+equal "the short form fetches nothing again" 0 "$(asked CDN GET)"
 
 names() { # WHAT SOURCE NAMES
 	mount_penstock "$2"
@@ -54,9 +54,9 @@ names "a glob" 'hf://datasets/acme/shards/data/train-*.tar' "$all"
 names "a glob of all folders" 'hf://datasets/acme/shards/**/train-0000[3].tar' "data/train-00003.tar "
 names "braces" 'hf://datasets/acme/shards/data/train-{00002..00003}.tar' "train-00002.tar train-00003.tar "
 names "braces of folders" 'hf://datasets/acme/shards/{data,none}/train-00003.*' "data/train-00003.tar "
-names "braces, of which some are not there" 'hf://datasets/acme/shards/data/train-{00003..00009}.tar' \
+names "braces with missing names" 'hf://datasets/acme/shards/data/train-{00003..00009}.tar' \
 	"train-00003.tar train-00004.tar "
-check "which is told" grep -q "5 of the names.*data/train-00005.tar" "$T/penstock.log"
+check "the log reports the missing names" grep -q "5 of the names.*data/train-00005.tar" "$T/penstock.log"
 
 other=$(commit b)
 random_file "$other/only.tar" 3000
@@ -64,9 +64,9 @@ point refs%2Fconvert%2Fparquet b
 for rev in @refs/convert/parquet @refs%2Fconvert%2Fparquet "@$(basename "$other")"; do
 	mount_penstock "hf://datasets/acme/shards$rev/"
 	equal "the revision $rev" only.tar "$(ls "$MNT")"
-	check "its bytes" cmp "$other/only.tar" "$MNT/only.tar"
+	check "the bytes of revision $rev" cmp "$other/only.tar" "$MNT/only.tar"
 	umount_penstock
 done
 mount_penstock hf://models/acme/net@refs/convert/parquet
-check "a model" cmp "$other/only.tar" "$MNT/only.tar"
+check "a model is read" cmp "$other/only.tar" "$MNT/only.tar"
 umount_penstock

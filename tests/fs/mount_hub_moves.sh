@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A mount shows the commit that its branch had when it was listed, also what it has not fetched yet; the next
-# mount shows the new one, and fetches only what has changed. Signed URLs that have expired are asked for
+# A mount shows the commit that its branch had when it was listed, also for files that are not fetched yet.
+# The next mount shows the new commit and fetches only what has changed. Expired signed URLs are asked for
 # again, once.
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/hub.sh"
@@ -19,43 +19,43 @@ mount_penstock hf://acme/shards
 tell hold 3000000
 exec 5<"$MNT/changed.tar"
 head -c 2000000 <&5 >"$T/part"
-check "the first half of a file" cmp "$T/part" <(head -c 2000000 "$old/changed.tar")
+check "the first part of a file is read" cmp "$T/part" <(head -c 2000000 "$old/changed.tar")
 point main b
-tell generation 1 # what was signed has expired
+tell generation 1 # signed URLs have expired
 forget hold
 cat <&5 >>"$T/part"
 exec 5<&-
 check "the rest is of the same commit, though the branch has moved" cmp "$T/part" "$old/changed.tar"
-check "so is a file that was not begun" cmp "$MNT/gone.tar" "$old/gone.tar"
-check "and one that has not changed" cmp "$MNT/same.tar" "$old/same.tar"
+check "a file that was not opened yet is of the same commit" cmp "$MNT/gone.tar" "$old/gone.tar"
+check "a file that has not changed is right" cmp "$MNT/same.tar" "$old/same.tar"
 at_least "an expired URL was refused" 1 "$(asked CDN GET changed.tar 403)"
-equal "and the file was asked for twice" 2 "$(asked HUB HEAD /changed.tar)"
+equal "a new URL was asked for once" 2 "$(asked HUB HEAD /changed.tar)"
 umount_penstock
 
 forget requests.log
 mount_penstock hf://acme/shards
 equal "the next mount lists the new commit" "changed.tar made.tar same.tar" "$(cd "$MNT" && echo *)"
-check "what has changed is the new one" cmp "$MNT/changed.tar" "$new/changed.tar"
-check "what has not is right" cmp "$MNT/same.tar" "$new/same.tar"
-equal "and was not fetched again" 0 "$(asked CDN GET same.tar)"
+check "the changed file is the new one" cmp "$MNT/changed.tar" "$new/changed.tar"
+check "the unchanged file is right" cmp "$MNT/same.tar" "$new/same.tar"
+equal "the unchanged file was not fetched again" 0 "$(asked CDN GET same.tar)"
 umount_penstock
 
-# A URL that is refused for ever is an error, and not a loop.
+# A URL that is always refused is an error and not a loop.
 rm -rf "$CACHE"
 mount_penstock hf://acme/shards
 tell generation 2
 cat "$MNT/made.tar" >/dev/null
 forget requests.log
 tell unsignable
-check_not "a file that the CDN refuses always cannot be read" cat "$MNT/same.tar"
-at_most "it was not asked for without end" 6 "$(asked HUB HEAD /same.tar)"
+check_not "a file that the CDN always refuses cannot be read" cat "$MNT/same.tar"
+at_most "that file was asked for a few times only" 6 "$(asked HUB HEAD /same.tar)"
 forget unsignable
-check "it can once the CDN gives it" wait_until 20 cmp -s "$MNT/same.tar" "$new/same.tar"
+check "that file is read once the CDN sends it" wait_until 20 cmp -s "$MNT/same.tar" "$new/same.tar"
 tell shift x
-check "a CDN that calls a file otherwise is no other file" cmp "$MNT/changed.tar" "$new/changed.tar"
+check "another ETag of the CDN does not make another file" cmp "$MNT/changed.tar" "$new/changed.tar"
 umount_penstock
 
-# What the CDN has not answered ends with the mount.
+# Requests that the CDN has not answered end with the mount.
 rm -rf "$CACHE"
 mount_penstock hf://acme/shards
 tell hold 3000000
@@ -67,4 +67,4 @@ kill "$reader"
 wait "$reader" || true
 start=$SECONDS
 check "the mount ends when its reader has gone" umount_penstock
-at_most "and waits for no answer" 10 $((SECONDS - start))
+at_most "umount does not wait for the CDN (s)" 10 $((SECONDS - start))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tokens from the usual places open private and gated repositories, go to the Hub alone, and are shown
-# nowhere; what is refused or missing says what to do.
+# Tokens from the usual places open private and gated repositories, are sent to the Hub alone, and appear
+# nowhere; the error of a refused or missing token says what to do.
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/hub.sh"
 requires mount
@@ -20,7 +20,7 @@ refused() { # WHAT WORDS SOURCE OPTION...
 	check "$what: the line says why" grep -Eq "$words" "$T/out"
 	check_not "$what: nothing is mounted" is_mounted
 	check "$what: the daemon leaves the cache" wait_until 10 rm \
-		-rf "$T/cache-refused" # it ends in its own time
+		-rf "$T/cache-refused" # the daemon may take a while to end
 }
 works=0
 works() { # WHAT OPTION...
@@ -28,23 +28,23 @@ works() { # WHAT OPTION...
 	shift
 	CACHE=$T/cache-$((++works))
 	check "$what: mounts" mount_penstock hf://acme/shards "$@"
-	check "$what: LFS" cmp "$MNT/a.tar" "$main/a.tar"
-	check "$what: git" cmp "$MNT/b.txt" "$main/b.txt"
+	check "$what: a file in LFS is read" cmp "$MNT/a.tar" "$main/a.tar"
+	check "$what: a file in git is read" cmp "$MNT/b.txt" "$main/b.txt"
 	umount_penstock
 }
 
 refused "no such repository" 'acme/none.*(log in|token)' hf://acme/none
 refused "no such revision" 'no branch, tag or commit "v9"' hf://acme/shards@v9
 refused "no such folder" 'not in .*acme/shards' hf://acme/shards/none/
-refused "a space" 'only datasets and models' hf://spaces/acme/demo
-refused "half a name" 'hf://datasets/OWNER/NAME' hf://acme
+refused "a Hub space" 'only datasets and models' hf://spaces/acme/demo
+refused "an owner without a name" 'hf://datasets/OWNER/NAME' hf://acme
 refused "a glob that matches nothing" 'no files' 'hf://acme/shards/*.none'
 
 secret=hf_4xYsecretTOKENzz
 tell token $secret
-refused "private, without a token" 'private.*log in' hf://acme/shards
+refused "a private repository without a token" 'private.*log in' hf://acme/shards
 HF_TOKEN=hf_wrong refused "a wrong token" 'does not take your token' hf://acme/shards
-HF_TOKEN="two words" refused "what is no token" 'HF_TOKEN: not a token' hf://acme/shards
+HF_TOKEN="two words" refused "an invalid token" 'HF_TOKEN: not a token' hf://acme/shards
 
 HF_TOKEN=$secret works "HF_TOKEN"
 HUGGING_FACE_HUB_TOKEN=$secret works "HUGGING_FACE_HUB_TOKEN"
@@ -59,15 +59,16 @@ cp "$T/token" "$T/home/.cache/huggingface/token"
 HOME=$T/home XDG_CACHE_HOME='' works "the home folder"
 refused "a token file that is not there" 'No such file' hf://acme/shards --hf-token-file "$T/none"
 
-equal "the CDN never saw a token" 0 "$(awk '$1 == "CDN" && $5 != "-"' "$hub/requests.log" | wc -l)"
-at_least "the Hub did" 10 "$(awk '$1 == "HUB" && $5 == "Bearer_hf_4xYsecretTOKENzz"' "$hub/requests.log" | wc -l)"
-check_not "no log has it" grep -q "$secret" "$T/penstock.log"
-check_not "no cache has it" grep -rlq "$secret" "$T"/cache-*
+equal "the CDN received no token" 0 "$(awk '$1 == "CDN" && $5 != "-"' "$hub/requests.log" | wc -l)"
+at_least "the Hub received the token" \
+	10 "$(awk '$1 == "HUB" && $5 == "Bearer_hf_4xYsecretTOKENzz"' "$hub/requests.log" | wc -l)"
+check_not "the log does not have the token" grep -q "$secret" "$T/penstock.log"
+check_not "no cache has the token" grep -rlq "$secret" "$T"/cache-*
 
 tell gated
-HF_TOKEN=$secret refused "gated, with a token" \
+HF_TOKEN=$secret refused "a gated repository, with a token" \
 	'gated.*ask for access at .*/datasets/acme/shards' hf://acme/shards
-refused "gated, without a token" 'gated.*ask for access.*log in' hf://acme/shards
+refused "a gated repository, without a token" 'gated.*ask for access.*log in' hf://acme/shards
 forget gated
 tell forbidden
 HF_TOKEN=$secret refused "a token without the right" \
@@ -80,4 +81,4 @@ HF_TOKEN=$secret refused "a next page on another host" 'another host: refused' h
 forget token
 HF_ENDPOINT=file:///x refused "an endpoint that is a folder" \
 	'HF_ENDPOINT: not an http or https URL' hf://acme/shards
-HF_ENDPOINT=gopher://x refused "an endpoint that is none" 'HF_ENDPOINT' hf://acme/shards
+HF_ENDPOINT=gopher://x refused "an endpoint with an unknown scheme" 'HF_ENDPOINT' hf://acme/shards

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Mounts of one cache with different credentials: each asks with its own, sees the names that the origin shows
-# it, and reads what the origin lets it read, also of what others have brought into the cache.
+# Mounts of one cache with different credentials: each one uses its own, sees the names that the origin shows
+# to them, and reads what the origin lets them read, also if other mounts have cached it.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../cloud/cloud.sh"
 requires mount jq
@@ -39,7 +39,7 @@ mount_at() { # DIR SOURCE OPTION...
 	mount_penstock "$@" --endpoint "$CLOUD" --timeout 10s
 }
 unmount_at() { local MNT=$1 && umount_penstock; }
-seen() { # KEY PATTERN: requests of that key
+seen() { # KEY PATTERN: counts requests of that key
 	grep -Ec -- "^$1 .*$2" "$T/cloud/who.log" || true
 }
 forget_seen() { : >"$T/cloud/who.log"; }
@@ -48,120 +48,124 @@ B=s3://bucket/train/
 
 # A mount that may not list gets an error, whatever others have mounted.
 check "a first mount" as JOBONE mount_at "$T/m1" $B
-check "reads" reads "$T/m1"
+check "the first mount reads a file" reads "$T/m1"
 check_not "a second one that may not list is refused" as NOBODY mount_at "$T/m2" $B
-check "in the store's words" grep -q "list.*AccessDenied" "$T/penstock.log"
-at_least "which was asked under its key" 1 "$(seen NOBODY ' 403')"
-SECRET=wrong check_not "so is one with the right key and a wrong secret" as JOBONE mount_at "$T/m2" $B
+check "the log has the store's words" grep -q "list.*AccessDenied" "$T/penstock.log"
+at_least "the store was asked with that key" 1 "$(seen NOBODY ' 403')"
+SECRET=wrong check_not "a mount with the right key and a wrong secret is refused" \
+	as JOBONE mount_at "$T/m2" $B
 
-# The same credentials share the dataset: it is listed again, and has one copy.
+# Mounts with the same credentials share the dataset: it is listed again, and has one copy.
 forget_seen
 check "the same credentials mount it once more" as JOBONE mount_at "$T/m2" $B
-check "and read" reads "$T/m2"
-equal "no object was asked for" 0 "$(seen . '/shard')"
-check "other file" reads "$T/m2" shard-000002.tar "$(sha256sum <"$T/cloud/bucket/train/shard-000002.tar")"
+check "the mount with the same credentials reads" reads "$T/m2"
+equal "it asks for no object" 0 "$(seen . '/shard')"
+check "it reads another file" \
+	reads "$T/m2" shard-000002.tar "$(sha256sum <"$T/cloud/bucket/train/shard-000002.tar")"
 unmount_at "$T/m2"
 
 # A newer session of the same job: lists with its own key.
 forget_seen
-check "another session of the job mounts it" as JOBTWO mount_at "$T/m2" $B
-equal "which shows all names" "$(ls "$T/m1")" "$(ls "$T/m2")"
-at_least "which it lists itself" 1 "$(seen JOBTWO 'GET /bucket\?.* 200')"
-at_most "once, and before that as much as is compared" 8 "$(seen JOBTWO 'GET /bucket\?.* 200')"
-check "and reads" reads "$T/m2"
+check "another session of the job mounts" as JOBTWO mount_at "$T/m2" $B
+equal "the other session sees all names" "$(ls "$T/m1")" "$(ls "$T/m2")"
+at_least "the other session lists itself" 1 "$(seen JOBTWO 'GET /bucket\?.* 200')"
+at_most "the other session lists once, and compares a few pages before" \
+	8 "$(seen JOBTWO 'GET /bucket\?.* 200')"
+check "the other session reads a cached file" reads "$T/m2"
 forget_seen
-check "what is not in the cache yet, too" reads "$T/m2" shard-000001.tar \
+check "the other session reads a file that is not cached" reads "$T/m2" shard-000001.tar \
 	"$(sha256sum <"$T/cloud/bucket/train/shard-000001.tar")"
-at_least "with its own key" 1 "$(seen JOBTWO 'GET .*shard-000001.* 206')"
-equal "and no other" 0 "$(seen JOBONE '')"
+at_least "it fetches that file with its own key" 1 "$(seen JOBTWO 'GET .*shard-000001.* 206')"
+equal "it uses no other key" 0 "$(seen JOBONE '')"
 
-# The first session ends: its mount alone fails.
+# The first session ends: only its mount fails.
 sed -i '/^JOBONE/d' "$T/cloud/keys"
 check "the cache is emptied" penstock evict "$T/m2"
 drop_page_cache
 check_not "a dead session's mount cannot fetch any more" reads "$T/m1"
-check "another session's can" reads "$T/m2"
+check "another session's mount can fetch" reads "$T/m2"
 unmount_at "$T/m1"
 unmount_at "$T/m2"
 cp "$T/cloud/keys.all" "$T/cloud/keys"
 no_secrets hush session/
 
-# Bytes: what others have brought into the cache is readable with the right to read it at the origin.
+# What other mounts have cached can be read with the right to read it at the origin.
 rm -rf "$CACHE"
-check "a job mounts" as JOBONE mount_at "$T/m1" $B --grant-ttl 1h
-check "and fills the cache" read_tree 1m "$T/m1"
+check "a job mounts to fill the cache" as JOBONE mount_at "$T/m1" $B --grant-ttl 1h
+check "the job fills the cache" read_tree 1m "$T/m1"
 forget_seen
-check "who may list, and not read, mounts" as LISTER mount_at "$T/m2" $B
-equal "and sees the names" "$(ls "$T/m1")" "$(ls "$T/m2")"
-check_not "but reads nothing of the cache" reads "$T/m2"
-check_not "not through a mapping either" "$python" -c 'import mmap, sys
+check "credentials that may list and not read can mount" as LISTER mount_at "$T/m2" $B
+equal "that mount shows the names" "$(ls "$T/m1")" "$(ls "$T/m2")"
+check_not "that mount reads nothing from the cache" reads "$T/m2"
+check_not "that mount reads nothing through a mapping" "$python" -c 'import mmap, sys
 f = open(sys.argv[1], "rb")
 print(mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)[:10])' "$T/m2/$file"
 ps_run sha256sum "$T/m2/$file"
-check "for lack of permission" grep -q 'Permission denied' <<<"$out"
-at_least "as the origin said" 1 "$(seen LISTER '(HEAD|GET) .*shard-000000.* 403')"
-check "the job's mount is none the worse" reads "$T/m1"
+check "the error is Permission denied" grep -q 'Permission denied' <<<"$out"
+at_least "the origin refused the request" 1 "$(seen LISTER '(HEAD|GET) .*shard-000000.* 403')"
+check "the job's mount still reads" reads "$T/m1"
 unmount_at "$T/m2"
 
 forget_seen
-check "who may read one shard and not the other mounts" as READER mount_at "$T/m2" $B
-check "and reads the one" reads "$T/m2"
-equal "of which not a byte was fetched" 0 "$(seen READER 'GET /bucket/train/shard-000000')"
-equal "after one request" 1 "$(seen READER '.* /bucket/train/shard-000000.* 200')"
-check_not "and not the other" reads "$T/m2" shard-000001.tar
-check "reads the one again" reads "$T/m2"
-equal "without another request" 1 "$(seen READER '.* /bucket/train/shard-000000')"
+check "credentials that may read one shard of two can mount" as READER mount_at "$T/m2" $B
+check "they read the allowed shard" reads "$T/m2"
+equal "no byte of the allowed shard is fetched" 0 "$(seen READER 'GET /bucket/train/shard-000000')"
+equal "the allowed shard needs one request" 1 "$(seen READER '.* /bucket/train/shard-000000.* 200')"
+check_not "they cannot read the other shard" reads "$T/m2" shard-000001.tar
+check "they read the allowed shard again" reads "$T/m2"
+equal "reading it again needs no request" 1 "$(seen READER '.* /bucket/train/shard-000000')"
 unmount_at "$T/m2"
 
 forget_seen
-check "another session of the job mounts" as JOBTWO mount_at "$T/m2" $B
-check "and reads all of it" read_tree 1m "$T/m2"
-equal "of which no byte was fetched" 0 "$(seen JOBTWO 'GET .*/train.* 20[06]')"
-equal "after a request a file" 4 "$(seen JOBTWO 'HEAD .* 200')"
+check "another session of the job mounts the cached files" as JOBTWO mount_at "$T/m2" $B
+check "that session reads all files" read_tree 1m "$T/m2"
+equal "that session fetches no byte" 0 "$(seen JOBTWO 'GET .*/train.* 20[06]')"
+equal "that session sends one request a file" 4 "$(seen JOBTWO 'HEAD .* 200')"
 
-# Rights that end: what is open goes on, the next open does not.
+# Rights that end: open files can still be read, the next open fails.
 exec 9<"$T/m2/$file"
 echo "JOBTWO get" >>"$T/cloud/deny"
-check "a grant holds for its time" reads "$T/m2"
+check "a grant is valid for its time" reads "$T/m2"
 unmount_at "$T/m1"
 exec 9<&-
 unmount_at "$T/m2"
-check "the same session mounts for a short time" as JOBTWO mount_at "$T/m2" $B --grant-ttl open
-check_not "and the origin is asked before the next open" reads "$T/m2"
+check "the session mounts with --grant-ttl open" as JOBTWO mount_at "$T/m2" $B --grant-ttl open
+check_not "an open without the right fails" reads "$T/m2"
 sed -i '/^JOBTWO/d' "$T/cloud/deny"
-check "and again" reads "$T/m2"
+check "an open with the right again succeeds" reads "$T/m2"
 exec 9<"$T/m2/$file"
 echo "JOBTWO get" >>"$T/cloud/deny"
-check_not "a new open fails" reads "$T/m2"
-equal "what is open goes on" "$sum" "$(sha256sum <&9)"
+check_not "a new open fails when the right ends" reads "$T/m2"
+equal "an open file can still be read" "$sum" "$(sha256sum <&9)"
 exec 9<&-
 unmount_at "$T/m2"
 sed -i '/^JOBTWO/d' "$T/cloud/deny"
 
-# Without the origin: a mount with a grant continues to read, another does not.
-check "with the origin" as JOBTWO mount_at "$T/m2" $B --grant-ttl 1s
-check "a file is read" reads "$T/m2"
+# Without the origin, a mount with a grant can still read, another one cannot.
+check "a mount with the origin" as JOBTWO mount_at "$T/m2" $B --grant-ttl 1s
+check "that mount reads a file" reads "$T/m2"
 unmount_at "$T/m2"
 touch "$T/cloud/hang.bucket"
-check "the same identity mounts without it" as JOBTWO mount_at "$T/m2" $B --grant-ttl 1s --timeout 3s
+check "the same identity mounts without the origin" as JOBTWO mount_at "$T/m2" $B --grant-ttl 1s --timeout 3s
 sleep 1.1
-check "and reads what it has read before" reads "$T/m2"
-check_not "another identity is refused: it has never listed that" as THIRD mount_at "$T/m1" $B --timeout 3s
-check "which it is told" grep -q 'these credentials have not listed it before' "$T/penstock.log"
+check "without the origin it reads what it has read before" reads "$T/m2"
+check_not "without the origin another identity cannot mount" as THIRD mount_at "$T/m1" $B --timeout 3s
+check "the log says that it has never listed the source" \
+	grep -q 'these credentials have not listed it before' "$T/penstock.log"
 rm "$T/cloud/hang.bucket"
-check "with the origin, it mounts" as THIRD mount_at "$T/m1" $B
-check "and reads a file" reads "$T/m1" shard-000001.tar \
+check "with the origin the other identity mounts" as THIRD mount_at "$T/m1" $B
+check "the other identity reads a file" reads "$T/m1" shard-000001.tar \
 	"$(sha256sum <"$T/cloud/bucket/train/shard-000001.tar")"
 touch "$T/cloud/hang.bucket"
-check_not "and without, reads nothing that it has not read" reads "$T/m1"
-check "but what it has" reads "$T/m1" shard-000001.tar \
+check_not "without the origin it cannot read a file that is new to it" reads "$T/m1"
+check "without the origin it reads the file that it has read" reads "$T/m1" shard-000001.tar \
 	"$(sha256sum <"$T/cloud/bucket/train/shard-000001.tar")"
 rm "$T/cloud/hang.bucket"
 unmount_at "$T/m1"
 unmount_at "$T/m2"
 no_secrets hush session/
 
-# A mount's own proxy may answer anything: it vouches for nothing that came without it.
+# A mount's own proxy may lie: its answers prove nothing about bytes that came by another route.
 cat >"$T/liar.py" <<'PY'
 import http.server, sys, urllib.request
 class Liar(http.server.BaseHTTPRequestHandler):  # lets listings through, and allows all else
@@ -191,18 +195,18 @@ PY
 "$python" "$T/liar.py" "$T/liar.port" "$(stat -c %s "$T/cloud/bucket/train/$file")" \
 	"\"$(md5sum <"$T/cloud/bucket/train/$file" | cut -d ' ' -f 1)\"" >"$T/liar.log" 2>&1 &
 wait_until 20 test -s "$T/liar.port" || die "the proxy starts" "$(cat "$T/liar.log")"
-check "a job mounts" as JOBTWO mount_at "$T/m2" $B --grant-ttl 1h
-check "and reads" reads "$T/m2"
-check "who may list mounts through a proxy of its own" as LISTER mount_at "$T/m1" $B \
+check "a job mounts without a proxy" as JOBTWO mount_at "$T/m2" $B --grant-ttl 1h
+check "that job reads a file" reads "$T/m2"
+check "credentials that may only list mount through their own proxy" as LISTER mount_at "$T/m1" $B \
 	--proxy "http://127.0.0.1:$(cat "$T/liar.port")"
-check "and sees names" test -e "$T/m1/$file"
-check_not "but no bytes that came past it" reads "$T/m1"
+check "the mount through the proxy shows names" test -e "$T/m1/$file"
+check_not "it cannot read bytes that came without the proxy" reads "$T/m1"
 unmount_at "$T/m1"
 unmount_at "$T/m2"
 
-# Of the folder, a container needs the socket only.
-check "a job mounts" as JOBTWO mount_at "$T/m2" $B
-check "and reads" reads "$T/m2"
+# A container needs only the socket of the cache folder.
+check "a job mounts outside the container" as JOBTWO mount_at "$T/m2" $B
+check "the job outside the container reads" reads "$T/m2"
 mkdir "$T/only"
 touch "$T/only/control"
 # shellcheck disable=SC2016
@@ -211,10 +215,10 @@ ps_run as JOBONE unshare -m bash -ec 'mount --bind "$1/control" "$2/control"
 	sha256sum <"$3/$5"
 	penstock umount "$3"' - "$CACHE" "$T/only" "$T/m1" "$CLOUD" "$file"
 if [[ $out == *"cannot change root filesystem propagation"* ]]; then # in a chroot
-	skip "who sees the socket alone mounts and reads" "no mount namespace of its own can be had"
+	skip "a process that sees only the socket mounts and reads" "no mount namespace can be made"
 else
-	equal "who sees the socket alone mounts and reads" "0 $sum" "$rc $out"
+	equal "a process that sees only the socket mounts and reads" "0 $sum" "$rc $out"
 fi
-equal "and sees no data" control "$(ls "$T/only")"
+equal "its view of the cache folder has only the socket" control "$(ls "$T/only")"
 unmount_at "$T/m2"
 no_secrets hush session/

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Different credentials on one cache at web servers, the Hub and Google: mounts that may list, and not read,
-# are handed nothing that others have brought into the cache; those that may read fetch nothing twice.
-# shellcheck disable=SC2317 # functions that others call
+# Different credentials on one cache, for web servers, the Hub and Google: mounts that may list and not read
+# get no bytes that others have cached; those that may read fetch nothing twice.
+# shellcheck disable=SC2317 # called by other functions
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/hub.sh"
 . "$(dirname "$0")/../cloud/cloud.sh"
@@ -17,21 +17,21 @@ mount_at() { # DIR SOURCE OPTION...
 }
 unmount_at() { local MNT=$1 && umount_penstock; }
 
-# WHO-READS WHO-READS-TOO WHO-LISTS are functions that run a command with these credentials; FILE: below each
-# mount.
-shares() { # WHAT SOURCE FILE TRUTH FETCHED
+# The functions one, two and lister run a command with credentials: one and two may read, lister may only
+# list.
+shares() { # WHAT SOURCE FILE TRUTH FETCHED: FILE below each mount must be TRUTH; FETCHED prints a count
 	local what=$1 source=$2 file=$3 truth=$4 fetched=$5
-	check "$what: mounts" one mount_at "$T/m1" "$source"
-	check "$what: reads" cmp "$T/m1/$file" "$truth"
+	check "$what: the first credentials mount" one mount_at "$T/m1" "$source"
+	check "$what: the first credentials read" cmp "$T/m1/$file" "$truth"
 	forget_fetched
 	check "$what: other credentials mount" two mount_at "$T/m2" "$source"
-	check "$what: and read" cmp "$T/m2/$file" "$truth"
-	at_most "$what: of which a byte was fetched at most" 1 "$($fetched)"
+	check "$what: other credentials read" cmp "$T/m2/$file" "$truth"
+	at_most "$what: other credentials fetch one byte at most" 1 "$($fetched)"
 	unmount_at "$T/m2"
-	check "$what: who may list mounts" lister mount_at "$T/m2" "$source"
-	check "$what: sees the name" test -e "$T/m2/$file"
-	check_not "$what: and reads nothing" cmp "$T/m2/$file" "$truth"
-	check "$what: the first goes on" cmp "$T/m1/$file" "$truth"
+	check "$what: credentials that may only list mount" lister mount_at "$T/m2" "$source"
+	check "$what: credentials that may only list see the name" test -e "$T/m2/$file"
+	check_not "$what: credentials that may only list cannot read" cmp "$T/m2/$file" "$truth"
+	check "$what: the first mount still reads" cmp "$T/m1/$file" "$truth"
 	unmount_at "$T/m2"
 	unmount_at "$T/m1"
 }
@@ -44,21 +44,21 @@ forget_fetched() { origin_forget; }
 listed_bytes() { origin_bytes /listed/f.bin; }
 shares "a header" "$ORIGIN/listed/" f.bin "$T/www/f.bin" listed_bytes
 
-# A signature, of GET alone: without a valid one there is no access.
+# Signed URLs, for GET only: without a valid signature there is no access.
 one() { "$@"; }
 check "a signed URL: mounts" mount_at "$T/m1" "$ORIGIN/signed/f.bin?signature=one"
 check "a signed URL: reads" cmp "$T/m1/f.bin" "$T/www/f.bin"
 origin_forget
-check "another signature mounts" mount_at "$T/m2" "$ORIGIN/signed/f.bin?signature=two"
-check "and reads" cmp "$T/m2/f.bin" "$T/www/f.bin"
-at_most "of which bytes were fetched that prove it" 2 "$(origin_bytes)"
+check "a URL with another signature mounts" mount_at "$T/m2" "$ORIGIN/signed/f.bin?signature=two"
+check "the URL with another signature reads" cmp "$T/m2/f.bin" "$T/www/f.bin"
+at_most "only the bytes that prove the access are fetched" 2 "$(origin_bytes)"
 unmount_at "$T/m2"
-check_not "a wrong signature does not" mount_at "$T/m2" "$ORIGIN/signed/f.bin?signature=three"
-check_not "nor does none" mount_at "$T/m2" "$ORIGIN/signed/f.bin"
+check_not "a wrong signature cannot mount" mount_at "$T/m2" "$ORIGIN/signed/f.bin?signature=three"
+check_not "a URL without a signature cannot mount" mount_at "$T/m2" "$ORIGIN/signed/f.bin"
 unmount_at "$T/m1"
 
-# Without credentials one answer is enough until the version is confirmed; with any it holds for --grant-ttl.
-asked_for() { # OPTION...: requests of two opens of what is cached, longer apart than --grant-ttl
+# Without credentials one answer is enough until revalidation; with credentials it is valid for --grant-ttl.
+asked_for() { # OPTION...: counts the requests of two opens of a cached file, --grant-ttl and more apart
 	CACHE=$T/cache-asked
 	rm -rf "$CACHE"
 	HOME=$T mount_at "$T/m1" "$ORIGIN/json/" --grant-ttl 1s --no-passthrough "$@"
@@ -73,8 +73,8 @@ asked_for() { # OPTION...: requests of two opens of what is cached, longer apart
 	CACHE=$T/cache
 }
 equal "without credentials cached files are opened without a request" 0 "$(asked_for)"
-equal "with some each takes one" 2 "$(asked_for --header 'X-Any: thing')"
-equal "so it does without, where each open is to ask" 2 "$(asked_for --grant-ttl open)"
+equal "with credentials each open takes one request" 2 "$(asked_for --header 'X-Any: thing')"
+equal "with --grant-ttl open each open takes one request" 2 "$(asked_for --grant-ttl open)"
 
 # The Hub.
 start_hub
@@ -93,11 +93,11 @@ for i in {1..20}; do
 	head -c 2000 /dev/urandom >"$main/$i.bin"
 done
 check "a set of files: mounts" one mount_at "$T/m1" hf://acme/shards
-check "a set of files: is read" sha256sum "$T"/m1/*.bin
+check "a set of files: the first credentials read" sha256sum "$T"/m1/*.bin
 : >"$hub/requests.log"
 check "a set of files: other credentials mount" two mount_at "$T/m2" hf://acme/shards
-check "a set of files: and read" sha256sum "$T"/m2/*.bin
-at_most "one proof is enough of a repository" 2 "$(asked HUB HEAD)"
+check "a set of files: other credentials read" sha256sum "$T"/m2/*.bin
+at_most "one proof is enough for a repository" 2 "$(asked HUB HEAD)"
 unmount_at "$T/m2"
 unmount_at "$T/m1"
 

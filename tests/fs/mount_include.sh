@@ -12,29 +12,34 @@ fill() { # DIR
 	mkdir -p "$1/extra/deep" "$1/sub"
 	for name in $files; do random_file "$1/$name" 300 "$name"; done
 }
-# What each choice leaves of $files.
+# Tests the patterns on a source that has $files.
 chosen() { # WHAT SOURCE OPTION...
 	local what=$1 source=$2
 	shift 2
 	tries=$((tries + 1))
 	CACHE=$T/cache-$tries
-	check "$what: includes" mount_penstock "$source" --include '*.tar' --include '*.json' "$@"
-	equal "$what: what matches one of them, in any folder" \
+	check "$what: a mount with --include" \
+		mount_penstock "$source" --include '*.tar' --include '*.json' "$@"
+	equal "$what: files that match a pattern are shown, in any folder" \
 		"a-0.tar a-1.tar a-2.tar extra/a-0.tar extra/deep/b.tar extra/x.json sub/b.tar" "$(names)"
 	umount_penstock
 	origin_forget
-	check "$what: excludes" mount_penstock "$source" --exclude 'extra/*' --exclude 'notes.txt' "$@"
-	equal "$what: what matches none of them" "a-0.tar a-1.tar a-2.tar sub/b.tar" "$(names)"
-	[[ $what != http* ]] || equal "$what: a folder that is left out is not listed" 0 \
+	check "$what: a mount with --exclude" \
+		mount_penstock "$source" --exclude 'extra/*' --exclude 'notes.txt' "$@"
+	equal "$what: files that match no pattern are shown" "a-0.tar a-1.tar a-2.tar sub/b.tar" "$(names)"
+	[[ $what != http* ]] || equal "$what: an excluded folder is not listed" 0 \
 		"$(grep -c '/extra/ ' "$T/nginx/access.log" || true)"
 	umount_penstock
-	check "$what: both" mount_penstock "$source" --include 'a-{0,1}.tar' --include 'sub/*' \
+	check "$what: a mount with --include and --exclude" \
+		mount_penstock "$source" --include 'a-{0,1}.tar' --include 'sub/*' \
 		--exclude '*/notes.*' --exclude 'extra/a*' "$@"
-	equal "$what: excludes win" "a-0.tar a-1.tar sub/b.tar" "$(names)"
-	check "$what: what is shown is read" grep -q . "$MNT/a-1.tar"
+	equal "$what: --exclude overrides --include" "a-0.tar a-1.tar sub/b.tar" "$(names)"
+	check "$what: a shown file is read" grep -q . "$MNT/a-1.tar"
 	umount_penstock
-	check_not "$what: nothing left is an error" mount_penstock "$source" --include 'none-*' "$@"
-	check "$what: in clear words" grep -q "no files found there that --include and --exclude would show" \
+	check_not "$what: patterns that leave no file are an error" \
+		mount_penstock "$source" --include 'none-*' "$@"
+	check "$what: the log says that no file is left" \
+		grep -q "no files found there that --include and --exclude would show" \
 		"$T/penstock.log"
 }
 tries=0
@@ -50,8 +55,9 @@ cp "$T/list.txt" "$T/www/list.txt"
 chosen "a fetched manifest" "$ORIGIN/list.txt"
 
 CACHE=$T/cache-braces
-check "braces" mount_penstock "$ORIGIN/{a-{0..2}.tar,sub/b.tar}" --exclude '*-1.tar' --missing fail
-equal "braces: what is left" "a-0.tar a-2.tar sub/b.tar" "$(names)"
+check "braces: a mount with --exclude" \
+	mount_penstock "$ORIGIN/{a-{0..2}.tar,sub/b.tar}" --exclude '*-1.tar' --missing fail
+equal "braces: files that match no pattern are shown" "a-0.tar a-2.tar sub/b.tar" "$(names)"
 umount_penstock
 start_hub
 fill "$(commit a)"
@@ -66,45 +72,49 @@ unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
 touch "$T/cloud/public"
 chosen "gs" gs://bucket --endpoint "$CLOUD" --no-sign-request
 
-# Names are the origin's: a compressed shard is chosen by the name that it has there.
+# Patterns match the origin's names: a compressed shard is chosen by its compressed name.
 CACHE=$T/cache
 command -v gzip >/dev/null && gzip -nc "$T/dir/a-0.tar" >"$T/dir/z.tar.gz"
-check "a compressed shard" mount_penstock "$T/dir/" --include '*.tar.gz'
-equal "is chosen by its own name" z.tar "$(names)"
+check "a mount of a compressed shard by a pattern" mount_penstock "$T/dir/" --include '*.tar.gz'
+equal "a compressed shard is chosen by its compressed name" z.tar "$(names)"
 umount_penstock
 
-# A pattern that matches a folder means all below it.
+# A pattern that matches a folder matches all files below it.
 CACHE=$T/cache-folders
 for pattern in extra extra/ 'ex*a'; do
 	origin_forget
-	check "--exclude $pattern" mount_penstock "$ORIGIN/json/" --exclude "$pattern" --exclude deeper
-	equal "a folder's name means all below it" \
+	check "a mount with --exclude $pattern" \
+		mount_penstock "$ORIGIN/json/" --exclude "$pattern" --exclude deeper
+	equal "--exclude $pattern hides all files below the folder" \
 		"a-0.tar a-1.tar a-2.tar list.txt sub/b.tar sub/notes.txt" "$(names)"
-	equal "which is not listed" 0 "$(grep -c '/extra/ ' "$T/nginx/access.log" || true)"
+	equal "--exclude $pattern: the folder is not listed" \
+		0 "$(grep -c '/extra/ ' "$T/nginx/access.log" || true)"
 	umount_penstock
 done
 mount_penstock "$T/dir/" --exclude deep --include extra 2>"$T/err"
-equal "of a folder in a folder, and to include one" "extra/a-0.tar extra/x.json" "$(names)"
-equal "nothing is said of patterns that match" "" "$(cat "$T/err")"
+equal "folders below folders can be excluded, and folders included" "extra/a-0.tar extra/x.json" "$(names)"
+equal "patterns that match give no warning" "" "$(cat "$T/err")"
 umount_penstock
 
 # Patterns that match nothing are reported, and status has the patterns.
 rm -f "$T/penstock.log"
 mount_penstock "$T/dir/" --include '*.tar' --include 'a-0.tar' --exclude 'trian' --exclude extra 2>"$T/err"
-equal "who mounts hears of a pattern that matches nothing" \
+equal "mount warns of a pattern that matches nothing" \
 	"penstock mount: warning: matches no file of the source: --exclude 'trian'" "$(cat "$T/err")"
-equal "the log, too" 1 "$(grep -c "matches no file of the source: --exclude 'trian'" "$T/penstock.log")"
+equal "the log warns of a pattern that matches nothing" \
+	1 "$(grep -c "matches no file of the source: --exclude 'trian'" "$T/penstock.log")"
 equal "status shows the patterns" \
 	"  patterns  --include '*.tar', --include 'a-0.tar', --exclude 'trian' (matches nothing), --exclude 'extra'" \
 	"$(penstock status "$MNT" | grep '^  patterns')"
-equal "with --json, too" '[["*.tar","a-0.tar"],["trian","extra"],["trian"]]' \
+equal "status --json has the patterns" '[["*.tar","a-0.tar"],["trian","extra"],["trian"]]' \
 	"$(stats '.mounts[0] | [.include, .exclude, .unmatched] | tojson')"
 umount_penstock
 mount_penstock "$T/dir/"
-equal "without patterns it shows none" 0 "$(penstock status "$MNT" | grep -c '^  patterns' || true)"
+equal "status of a mount without patterns shows none" \
+	0 "$(penstock status "$MNT" | grep -c '^  patterns' || true)"
 umount_penstock
 
-# Indexes go with their shards.
+# Indexes are shown with their shards.
 cp -r "$T/dir" "$T/indexed"
 for name in SHARDS.psc a-0.tar.psx a-1.tar.psx extra/SHARDS.psc extra/a-0.tar.psx extra/x.json.psx \
 	sub/SHARDS.psc; do
@@ -115,30 +125,31 @@ equal "indexes beside shown shards are shown" \
 	"SHARDS.psc a-0.tar a-0.tar.psx a-2.tar extra/SHARDS.psc extra/a-0.tar extra/a-0.tar.psx sub/SHARDS.psc sub/b.tar" "$(names)"
 umount_penstock
 mount_penstock "$T/indexed/" --include 'extra/*.tar' --exclude '*.psx'
-equal "a catalogue only in folders that the patterns are of, and indexes can be excluded" \
+equal "catalogues are shown only beside shown shards, and indexes can be excluded" \
 	"extra/SHARDS.psc extra/a-0.tar extra/deep/b.tar" "$(names)"
 umount_penstock
-check_not "catalogues alone are no dataset" mount_penstock "$T/indexed/" --include 'none-*'
+check_not "a dataset of catalogues alone is refused" mount_penstock "$T/indexed/" --include 'none-*'
 
-# A refresh keeps to it, and two choices of one source are two sets of names over the same bytes.
+# A refresh keeps the patterns. Two choices of one source have their own names and share the bytes.
 mkdir "$T/m2"
 origin_forget
 mount_penstock "$ORIGIN/json/" --include 'a-*.tar' --exclude 'extra/*'
-check "another choice of the same source" penstock mount "$ORIGIN/json/" "$T/m2" --cache-dir "$CACHE" \
+check "a mount with other patterns on the same source" \
+	penstock mount "$ORIGIN/json/" "$T/m2" --cache-dir "$CACHE" \
 	--include 'a-0.tar'
-equal "has its own names" "a-0.tar extra/a-0.tar" "$(names "$T/m2")"
+equal "the mount with other patterns has its own names" "a-0.tar extra/a-0.tar" "$(names "$T/m2")"
 cat "$MNT/a-0.tar" >/dev/null
-check "the bytes are shared" cmp "$T/m2/a-0.tar" "$T/www/a-0.tar"
-equal "and were fetched once" 1 "$(grep -c '^GET /json/a-0.tar 206 300' "$T/nginx/access.log")"
+check "both mounts have the same bytes" cmp "$T/m2/a-0.tar" "$T/www/a-0.tar"
+equal "the bytes were fetched once" 1 "$(grep -c '^GET /json/a-0.tar 206 300' "$T/nginx/access.log")"
 random_file "$T/www/a-3.tar" 300
 random_file "$T/www/other.tar" 300
 equal "a refresh keeps to the patterns" "4 files listed, 1 new, 0 gone" \
 	"$(penstock refresh "$MNT" | head -n 1)"
-equal "they hold for what is new" "a-0.tar a-1.tar a-2.tar a-3.tar" "$(names)"
+equal "the patterns apply to new files" "a-0.tar a-1.tar a-2.tar a-3.tar" "$(names)"
 penstock umount "$T/m2"
 umount_penstock
 
-# By penstock.conf, of the mount and of one source; and warming a source.
+# Patterns in penstock.conf, of the mount and of one source; patterns of warm.
 cat >"$T/penstock.conf" <<-CONF
 	[two]
 	source.web = $ORIGIN/json/
@@ -151,15 +162,16 @@ cat >"$T/penstock.conf" <<-CONF
 	dir.exclude = a-1.tar
 	dir.exclude = sub/*
 CONF
-check "by penstock.conf" penstock mount two --config "$T/penstock.conf"
-equal "patterns of the mount and of one source" \
+check "a mount with patterns of penstock.conf" penstock mount two --config "$T/penstock.conf"
+equal "patterns of the mount and of one source are applied" \
 	"dir/a-0.tar dir/a-2.tar web/a-0.tar web/a-1.tar web/a-2.tar web/a-3.tar web/other.tar web/sub/b.tar" "$(names)"
-equal "status shows them source by source" 2 \
+equal "status shows the patterns of each source" 2 \
 	"$(penstock status "$MNT" | grep -cE "^  patterns  (web|dir) --include '\*.tar'")"
 umount_penstock
-check "warm takes them" penstock warm "$T/dir/" --cache-dir "$T/cache-warm" --include 'a-*' \
+check "warm takes patterns" penstock warm "$T/dir/" --cache-dir "$T/cache-warm" --include 'a-*' \
 	--exclude 'extra/*'
-equal "and fetches no other" 3 "$(penstock verify --cache-dir "$T/cache-warm" --json | jq .objects)"
+equal "warm fetches only files that match" \
+	3 "$(penstock verify --cache-dir "$T/cache-warm" --json | jq .objects)"
 for bad in '' /abs 'x{a' ; do
 	check_not "a pattern that cannot match is refused: '$bad'" mount_penstock "$T/dir/" --include "$bad"
 done

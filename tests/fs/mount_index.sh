@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Indexes and the catalogue that a publisher uploads beside the shards are taken through any mount: lengths
-# and equal ranks from one request, and no shard is read for them. A shard that was replaced by another of its
-# size is ESTALE, never wrong data.
+# Indexes and the catalogue that a publisher uploads beside the shards are used through any mount: lengths and
+# equal ranks need one request and read no shard. A shard that was replaced by another of its size gives
+# ESTALE, never wrong data.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../cloud/cloud.sh"
 requires mount loader nginx python:numpy
 penstock_python
 
-# files SEED: 240 samples into $T/files
+# files SEED: writes 240 samples to $T/files
 files() {
 	rm -rf "$T/files" && mkdir "$T/files"
 	"$python" - "$T/files" "$1" <<'PY'
@@ -19,8 +19,10 @@ for i in range(240):
 PY
 }
 files a
-check "pack" penstock-loader pack --index --max-count 20 "$T/files" "$T/www/t-%03d.tar"
-check "pack, compressed" penstock-loader pack --index --max-count 20 "$T/files" "$T/www/z/t-%03d.tar.zst"
+check "pack makes shards with indexes" \
+	penstock-loader pack --index --max-count 20 "$T/files" "$T/www/t-%03d.tar"
+check "pack makes compressed shards with indexes" \
+	penstock-loader pack --index --max-count 20 "$T/files" "$T/www/z/t-%03d.tar.zst"
 start_nginx
 
 load() { timeout 100 "$python" "$T/load.py" "$@"; }
@@ -82,32 +84,33 @@ for shard in "$T"/www/t-*.tar; do truncate -s "$(stat -c %s "$shard")" "$T/www/e
 MNT=$T/a
 mount_penstock "$ORIGIN/"
 equal "len() by the catalogue alone" "12 240" "$(load len "$MNT/empty")"
-equal "it was one request" 1 "$(awk '$1 == "GET" && $2 == "/empty/SHARDS.psc"' "$T/nginx/access.log" | wc -l)"
-equal "so are ranks, of any number" "20 20 20" "$(load lengths "$MNT/empty" 3)"
+equal "len() takes one request for the catalogue" \
+	1 "$(awk '$1 == "GET" && $2 == "/empty/SHARDS.psc"' "$T/nginx/access.log" | wc -l)"
+equal "lengths of ranks by the catalogue alone" "20 20 20" "$(load lengths "$MNT/empty" 3)"
 equal "ranks are equal" "rank 20 20
 rank 20 20
 rank 20 20
 240 240" "$(load ranks "$MNT" 3)"
-check_not "no index was missed" grep " 404 " "$T/nginx/access.log"
-equal "samples by number" "[0, 133, 239]" "$(load numbers "$MNT")"
-equal "compressed shards, shown decompressed" "12 240" "$(load len "$MNT/z")"
-equal "... by number" "[0, 133, 239]" "$(load numbers "$MNT/z")"
-check "verified" penstock-loader index --verify "$MNT/t-000.tar" "$MNT/t-011.tar"
+check_not "no request was answered 404" grep " 404 " "$T/nginx/access.log"
+equal "samples are read by number" "[0, 133, 239]" "$(load numbers "$MNT")"
+equal "len() of compressed shards" "12 240" "$(load len "$MNT/z")"
+equal "samples of compressed shards are read by number" "[0, 133, 239]" "$(load numbers "$MNT/z")"
+check "index --verify confirms the indexes" penstock-loader index --verify "$MNT/t-000.tar" "$MNT/t-011.tar"
 
-# Another place, another origin of the same files: another ETag, another time.
+# Another origin of the same files, with other ETags and times.
 cp -r "$T/www" "$T/copy"
 touch -d '2001-01-01' "$T"/copy/*.tar
 MNT=$T/b
-check "another mount" mount_penstock "file://$T/copy/" --cache-dir "$T/cache2"
-equal "len() there" "12 240" "$(load len "$MNT")"
-equal "numbers there" "[0, 133, 239]" "$(load numbers "$MNT")"
+check "a mount of another origin" mount_penstock "file://$T/copy/" --cache-dir "$T/cache2"
+equal "len() on another origin" "12 240" "$(load len "$MNT")"
+equal "samples by number on another origin" "[0, 133, 239]" "$(load numbers "$MNT")"
 
-# Braces have no listing: they name what is to be asked for.
+# Braces have no listing: they name the files.
 MNT=$T/braces
 check "a mount of braces" mount_penstock "$ORIGIN/{t-{000..011}.tar{,.psx},SHARDS.psc}" \
 	--cache-dir "$T/cache6"
-equal "len() there" "12 240" "$(load len "$MNT/t-{000..011}.tar")"
-equal "numbers there" "[0, 133, 239]" "$(load numbers "$MNT/t-{000..011}.tar")"
+equal "len() on braces" "12 240" "$(load len "$MNT/t-{000..011}.tar")"
+equal "samples by number on braces" "[0, 133, 239]" "$(load numbers "$MNT/t-{000..011}.tar")"
 
 # A bucket.
 start_cloud
@@ -118,18 +121,18 @@ export AWS_ACCESS_KEY_ID=AKIAEXAMPLE AWS_SECRET_ACCESS_KEY=hush AWS_REGION=us-ea
 	AWS_ENDPOINT_URL_S3=$CLOUD
 MNT=$T/s3
 check "a mount of a bucket" mount_penstock s3://bucket/train/ --cache-dir "$T/cache7"
-equal "len() there" "12 240" "$(load len "$MNT")"
-equal "numbers there" "[0, 133, 239]" "$(load numbers "$MNT")"
+equal "len() on a bucket" "12 240" "$(load len "$MNT")"
+equal "samples by number on a bucket" "[0, 133, 239]" "$(load numbers "$MNT")"
 
-# A folder of indexes, made at one mount, taken at another.
-check "index --dir at one" penstock-loader index --dir "$T/idx" "$T/a"
+# A folder of indexes that is made on one mount and used on another.
+check "index --dir on one mount" penstock-loader index --dir "$T/idx" "$T/a"
 rm "$T"/copy/*.ps[cx]
 MNT=$T/c
 mount_penstock "file://$T/copy/" --cache-dir "$T/cache3"
 error=$(load error "$MNT" '{}')
-check "without any, what is missing is named" grep \
+check "without an index the error names the missing one" grep \
 	-q 't-000.tar.psx: no such index, and no catalogue' <<<"$error"
-equal "len() at another" "12 240" "$("$python" - "$MNT" "$T/idx" <<'PY'
+equal "len() on another mount by that folder" "12 240" "$("$python" - "$MNT" "$T/idx" <<'PY'
 import sys, penstock
 with penstock.Loader(sys.argv[1], batch=20, fields=[penstock.Int("cls")], index_dir=sys.argv[2]) as l:
     print(len(l), l.samples())
@@ -137,44 +140,47 @@ PY
 )"
 two=$(basename "$T/idx/t-000.tar-"*)
 cp "$T/idx/$two" "$T/idx/${two%-*}-0123456789abcdef.psx"
-MNT=$T/e # where nothing is cached, so that no header can tell
+MNT=$T/e # nothing is cached there, so no header can decide
 mount_penstock "file://$T/copy/" --cache-dir "$T/cache5"
 error=$(load error "$MNT" "{'index_dir': '$T/idx'}")
-check "two that fit are an error" grep -q 'two indexes in .* fit its name and size' <<<"$error"
-check "... which names both" grep -q "$two" <<<"$error"
-check "... both" grep -q "0123456789abcdef.psx" <<<"$error"
+check "two indexes that fit are an error" grep -q 'two indexes in .* fit its name and size' <<<"$error"
+check "the error names the first index" grep -q "$two" <<<"$error"
+check "the error names the second index" grep -q "0123456789abcdef.psx" <<<"$error"
 
-# What would have to be fetched for it is not walked over unasked; what is cached is.
+# Without permission, indexes are made only of cached shards: others would have to be fetched.
 MNT=$T/f
 mount_penstock "file://$T/copy/" --cache-dir "$T/cache8"
 error=$(load error "$MNT" "{'index': 'make', 'index_dir': '$T/made'}")
-check "not over the network: bytes and time are told" \
+check "index=make is refused for remote shards, with bytes and time" \
 	grep -Eq '12 of 12 shards have no index and are not local.* could fetch 2\.[0-9] MB, 0\.0 s at 100 MB/s' <<<"$error"
-check "nothing was made" rmdir "$T/made"
-check "warm" penstock warm "$MNT"
-equal "of what is cached it is made" "60 ok" "$("$python" - "$MNT" "$T/made" <<'PY'
+check "no index was made" rmdir "$T/made"
+check "warm fetches the shards" penstock warm "$MNT"
+equal "index=make works for cached shards" "60 ok" "$("$python" - "$MNT" "$T/made" <<'PY'
 import sys, penstock
 with penstock.Loader(sys.argv[1], batch=2, rank=0, world=2, fields=[penstock.Int("cls")], index="make", index_dir=sys.argv[2]) as l:
     print(len(l), "ok")
 PY
 )"
-equal "an index of each shard" 12 "$(find "$T/made" -name '*.psx' | wc -l)"
+equal "each shard has an index" 12 "$(find "$T/made" -name '*.psx' | wc -l)"
 
-# Shard 5 is replaced by another of the same size and samples. Labels were 0 .. 239; any of b's would be
-# wrong.
+# Shard 5 is replaced by another one with the same size and number of samples. The labels were 0 .. 239; any
+# label of the new shard would be wrong.
 files b
-check "pack another" penstock-loader pack --max-count 20 "$T/files" "$T/other/t-%03d.tar"
-equal "of the same size" "$(stat -c %s "$T/www/t-005.tar")" "$(stat -c %s "$T/other/t-005.tar")"
+check "pack makes another shard" penstock-loader pack --max-count 20 "$T/files" "$T/other/t-%03d.tar"
+equal "the other shard has the same size" \
+	"$(stat -c %s "$T/www/t-005.tar")" "$(stat -c %s "$T/other/t-005.tar")"
 cp "$T/other/t-005.tar" "$T/www/t-005.tar"
 MNT=$T/d
 mount_penstock "$ORIGIN/" --cache-dir "$T/cache4"
-equal "a stale shard is told at its sample" "100 True 116" "$(load stale "$MNT" '{}' | cut -d ' ' -f 1-3)"
-check "... and says what to do" grep -q 't-005.tar.*the shard was changed since' <(load stale "$MNT" '{}')
-equal "skipped, the others are all there" "220 1" "$(load skipped "$MNT")"
-equal "a sample of it by number" 116 "$(load number "$MNT" 107)"
-equal "one of another shard" "[120]" "$(load number "$MNT" 120)"
-check_not "verify finds it" penstock-loader index --verify "$MNT/t-005.tar"
-check "and says what mends it on a mount" grep \
+equal "a replaced shard is an error at its first sample" \
+	"100 True 116" "$(load stale "$MNT" '{}' | cut -d ' ' -f 1-3)"
+check "the error says that the shard was changed" \
+	grep -q 't-005.tar.*the shard was changed since' <(load stale "$MNT" '{}')
+equal "with on_error=skip all other shards are read" "220 1" "$(load skipped "$MNT")"
+equal "a sample of the replaced shard by number is an error" 116 "$(load number "$MNT" 107)"
+equal "a sample of another shard by number is read" "[120]" "$(load number "$MNT" 120)"
+check_not "index --verify detects the replaced shard" penstock-loader index --verify "$MNT/t-005.tar"
+check "index --verify says how to fix it on a mount" grep \
 	-q "t-005.tar.*; if the mount has an old version of one: penstock evict" \
 	<(penstock-loader index --verify "$MNT/t-005.tar" 2>&1)
-check "the others are sound" penstock-loader index --verify "$MNT/t-004.tar"
+check "index --verify accepts another shard" penstock-loader index --verify "$MNT/t-004.tar"

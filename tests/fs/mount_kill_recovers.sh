@@ -13,17 +13,17 @@ start_nginx
 
 mount_penstock "$ORIGIN/"
 cat "$MNT/1.bin" "$MNT/2.bin" >/dev/null
-# Data first, index second: what was served is in the index soon, not at once.
+# Data is written before the index, so served bytes are in the index after a moment.
 sleep 3
 kill_penstock
 origin_forget
-check "mounts the same cache again" mount_penstock "$ORIGIN/"
-check "right bytes" cmp "$MNT/1.bin" "$T/www/1.bin"
-check "of the second, too" cmp "$MNT/2.bin" "$T/www/2.bin"
-equal "without another fetch" 0 "$(grep -c 'GET .*bin' "$T/nginx/access.log" || true)"
+check "a mount of the same cache succeeds" mount_penstock "$ORIGIN/"
+check "the first file has the right bytes" cmp "$MNT/1.bin" "$T/www/1.bin"
+check "the second file has the right bytes" cmp "$MNT/2.bin" "$T/www/2.bin"
+equal "nothing is fetched again" 0 "$(grep -c 'GET .*bin' "$T/nginx/access.log" || true)"
 umount_penstock
 
-# In the middle of filling, each time a bit later.
+# Kills in the middle of fetching, each time a bit later.
 for delay in 0.02 0.1 0.25 0.5; do
 	CACHE=$T/cache-$delay
 	mount_penstock "$ORIGIN/limit/"
@@ -32,13 +32,13 @@ for delay in 0.02 0.1 0.25 0.5; do
 	sleep "$delay"
 	kill_penstock
 	wait "$reader" || true
-	check "mounts after a kill at $delay s" mount_penstock "$ORIGIN/"
-	check "and serves right bytes" read_tree 1m
+	check "a mount after a kill at $delay s succeeds" mount_penstock "$ORIGIN/"
+	check "all bytes are right after a kill at $delay s" read_tree 1m
 	umount_penstock
-	check "which verify confirms" penstock verify --cache-dir "$CACHE"
+	check "verify finds no error after a kill at $delay s" penstock verify --cache-dir "$CACHE"
 done
 
-# The dead mount is in the way of the next one, which says what to do or clears it away.
+# The next mount at a dead mount's folder says what to do, or removes the dead mount.
 mount_penstock "$ORIGIN/"
 kill -KILL "$(daemon_pid)"
 sleep 0.3
@@ -48,5 +48,5 @@ if ((rc == 0)); then
 	check "a mount over a dead mount serves" read_tree 1m
 else
 	equal "a mount over a dead mount fails in one line" 1 "$(wc -l <"$T/out")"
-	check "which says what to do" grep -q 'umount' "$T/out"
+	check "that line says what to do" grep -q 'umount' "$T/out"
 fi

@@ -9,4 +9,4 @@ times=25
 kills() {
 	"$python" "$top_srcdir/tests/bench/kill9" --times "$times" --penstock "$top_builddir/penstock"
 }
-check "$times kills at random moments" kills
+check "no byte is wrong or lost after $times kills at random moments" kills

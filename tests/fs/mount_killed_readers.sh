@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A program that waits for an origin that does not answer is gone at once when it is killed, however it reads.
+# A program that waits for an origin without an answer ends at once when it is killed, however it reads.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx-lua
 
@@ -26,28 +26,28 @@ PY
 for cold in direct cached; do
 	mount_penstock "$ORIGIN/stall/" --timeout 100s --cold-reads "$cold"
 	touch "$T/nginx/stall"
-	files=(04 31 12 25 08 36) # none is another's next, which may have been fetched
+	files=(04 31 12 25 08 36) # not consecutive, as the next file may be prefetched
 	for how in read small odirect mmap private sendfile; do
 		"$python" "$T/reader.py" "$MNT/${files[0]}.bin" "$how" 2>"$T/reader.log" &
 		reader=$!
 		files=("${files[@]:1}")
-		check "$cold, $how: it waits" wait_until 10 "$BASH" \
+		check "$cold, $how: the reader waits" wait_until 10 "$BASH" \
 			-c "(( \$(jq .reads.waiting '$MNT/.penstock/stats') > 0 ))"
 		sleep 0.2
 		kill -KILL "$reader"
-		at_most "$cold, $how: it is gone (ms)" 2000 \
+		at_most "$cold, $how: the killed reader ends (ms)" 2000 \
 			"$(milliseconds wait_until 20 "$BASH" -c "! kill -0 $reader")"
 		wait "$reader" 2>/dev/null || true
 		# A read-ahead belongs to no process, and continues to wait.
 		[[ $cold == cached || $how != @(read|small|odirect) ]] ||
-			check "$cold, $how: so is its read" wait_until 5 "$BASH" \
+			check "$cold, $how: the read of the killed reader ends" wait_until 5 "$BASH" \
 			-c "jq -e '.reads.waiting == 0' '$MNT/.penstock/stats'"
 		rm "$T/nginx/stall"
 		wait_until 20 "$BASH" -c "jq -e '.reads.waiting == 0' '$MNT/.penstock/stats'" || true
 		touch "$T/nginx/stall"
 	done
 
-	# Another's mapping of the same file must not wait for the first one's pages.
+	# A second mapping of the same file must not wait for the pages of the first one.
 	"$python" "$T/reader.py" "$MNT/20.bin" mmap 2>"$T/reader.log" &
 	reader=$!
 	check "$cold: a mapping waits" wait_until 10 "$BASH" \
@@ -56,7 +56,7 @@ for cold in direct cached; do
 	other=$!
 	sleep 0.5
 	kill -KILL "$other" "$reader"
-	at_most "$cold: a second one is gone (ms)" 2000 \
+	at_most "$cold: a killed process with a second mapping ends (ms)" 2000 \
 		"$(milliseconds wait_until 20 "$BASH" -c "! kill -0 $other")"
 	wait "$other" "$reader" 2>/dev/null || true
 	rm "$T/nginx/stall"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A file three times as large as the cache: cached piece by piece within the quota, right bytes in order and
-# at random, also after the daemon was killed in the midst; read by the kernel itself only when it fits and is
+# A file three times as large as the cache is cached in extents within the quota. Its bytes are right in order
+# and at random, also after the daemon was killed. A large file that fits is passed through only if it is
 # pinned.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq python3
@@ -14,8 +14,7 @@ random_file "$T/www/half.bin" $((80 << 20)) 2
 start_nginx
 used() { du -s --block-size=1 "$CACHE/data" | cut -f 1; }
 same() { cmp "$MNT/$1" "$T/www/$1"; }
-# What the data files occupy at most, until there is no $T/watching: the peak stands in $T/peak when this has
-# ended.
+# Watches how much the data files occupy while $T/watching exists, and then writes the peak to $T/peak.
 watch_quota() {
 	local now peak=0
 	while [[ -e $T/watching ]]; do
@@ -44,21 +43,23 @@ for policy in scan lru; do
 	touch "$T/watching"
 	watch_quota &
 	watcher=$!
-	check "$policy: in order" same large.bin
-	check "$policy: at random" at_random 1
-	at_most "$policy: within the quota" "$quota" "$(stats .cache.used_bytes)"
+	check "$policy: bytes are right in order" same large.bin
+	check "$policy: bytes are right at random" at_random 1
+	at_most "$policy: the cache is within its quota" "$quota" "$(stats .cache.used_bytes)"
 	rm "$T/watching"
 	wait "$watcher"
-	at_most "$policy: on disk, too, all the time" "$quota" "$(cat "$T/peak")"
-	at_least "$policy: on disk, too, when it was watched" $((quota / 3)) "$(cat "$T/peak")"
-	at_least "$policy: a good part of it used" $((quota / 3)) "$(stats .cache.used_bytes)"
+	at_most "$policy: data files are within the quota all the time" "$quota" "$(cat "$T/peak")"
+	at_least "$policy: data files use a good part of the quota" $((quota / 3)) "$(cat "$T/peak")"
+	at_least "$policy: the cache uses a good part of the quota" \
+		$((quota / 3)) "$(stats .cache.used_bytes)"
 	origin_forget
 	if [[ $policy == scan ]]; then
 		drop_page_cache
-		check "scan: once more" same large.bin
-		at_most "scan: what came first was kept" $((2 * quota + (20 << 20))) "$(origin_bytes)"
+		check "scan: bytes are right when read again" same large.bin
+		at_most "scan: the beginning of the file was kept" \
+			$((2 * quota + (20 << 20))) "$(origin_bytes)"
 	else
-		at_least "lru: evicted by extents" 3 "$(stats .cache.evicted_extents)"
+		at_least "lru: extents were evicted" 3 "$(stats .cache.evicted_extents)"
 	fi
 	umount_penstock
 done
@@ -70,37 +71,38 @@ sleep 0.7
 kill_penstock
 wait "$reader" || true
 mount_penstock "$ORIGIN/" --cache-size "$quota" --policy lru
-check "after a kill: at random" at_random 2
-check "after a kill: in order" same large.bin
-at_most "within the quota" "$quota" "$(used)"
+check "after a kill: bytes are right at random" at_random 2
+check "after a kill: bytes are right in order" same large.bin
+at_most "after a kill: data files are within the quota" "$quota" "$(used)"
 
-check "a large file that fits" same half.bin
-equal "is not the kernel's business" 0 "$(stats .opens.passed)"
+check "a large file that fits is right" same half.bin
+equal "a large file that is not pinned is not passed through" 0 "$(stats .opens.passed)"
 check_not "pinning more than fits is refused" penstock pin "$MNT"
 penstock pin "$MNT" 2>"$T/refused" || true
-check "with the sum" grep -Eq "2 files take 46[0-9].*holds 128" "$T/refused"
-equal "and nothing is pinned" 0 "$(stats .cache.pinned_bytes)"
-equal "pin tells what it did" "1 file pinned" "$(penstock pin "$MNT" half.bin | cut -d , -f 1)"
-equal "once" "0 files pinned" "$(penstock pin "$MNT" half.bin | cut -d , -f 1)"
-equal "it is counted" 1 "$(stats .cache.pinned_objects)"
-check "it is fetched where it is not cached" penstock warm "$MNT" half.bin --quiet
-check "read" same half.bin
+check "the error has the sum of the sizes" grep -Eq "2 files take 46[0-9].*holds 128" "$T/refused"
+equal "nothing is pinned after the refusal" 0 "$(stats .cache.pinned_bytes)"
+equal "pin reports one file" "1 file pinned" "$(penstock pin "$MNT" half.bin | cut -d , -f 1)"
+equal "pinning again reports no file" "0 files pinned" "$(penstock pin "$MNT" half.bin | cut -d , -f 1)"
+equal "the statistics count one pinned file" 1 "$(stats .cache.pinned_objects)"
+check "warm fetches the pinned file" penstock warm "$MNT" half.bin --quiet
+check "the pinned file is right" same half.bin
 if [[ $(stats .passthrough.active) == true ]]; then
-	at_least "by the kernel itself" 1 "$(stats .opens.passed)"
+	at_least "the pinned file is passed through" 1 "$(stats .opens.passed)"
 fi
-check "and stays while the other passes by" same large.bin
+check "the larger file is right beside the pinned one" same large.bin
 penstock evict "$MNT" >/dev/null
 umount_penstock
 mount_penstock "$ORIGIN/" --cache-size "$quota" --policy lru
 origin_forget
-check "over a restart" same half.bin
-at_most "without the origin" 100000 "$(origin_bytes)"
-equal "unpinned" "1 file unpinned" "$(penstock unpin "$MNT" | cut -d , -f 1)"
-check "it can be evicted" penstock evict "$MNT" half.bin
-equal "nothing is left of it" 0 "$(getfattr --absolute-names --only-values -n user.penstock.cached "$MNT/half.bin")"
-check "it is read once more" same half.bin
+check "the pinned file is right after a restart" same half.bin
+at_most "the pinned file is not fetched again" 100000 "$(origin_bytes)"
+equal "unpin reports one file" "1 file unpinned" "$(penstock unpin "$MNT" | cut -d , -f 1)"
+check "the unpinned file can be evicted" penstock evict "$MNT" half.bin
+equal "nothing of the evicted file is cached" \
+	0 "$(getfattr --absolute-names --only-values -n user.penstock.cached "$MNT/half.bin")"
+check "the evicted file is right when read again" same half.bin
 umount_penstock
-check "what a cache at rest holds is pinned" penstock pin --cache-dir "$CACHE" 'half*'
-check "and unpinned" penstock unpin --cache-dir "$CACHE" 'half*'
-check_not "not twice" penstock unpin --cache-dir "$CACHE" 'half*'
+check "pin works on a cache at rest" penstock pin --cache-dir "$CACHE" 'half*'
+check "unpin works on a cache at rest" penstock unpin --cache-dir "$CACHE" 'half*'
+check_not "unpin of a file that is not pinned fails" penstock unpin --cache-dir "$CACHE" 'half*'
 check "verify finds nothing wrong" penstock verify --cache-dir "$CACHE"

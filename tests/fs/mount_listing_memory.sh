@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# A listing takes little memory: 64 MiB and 100 bytes a file at most, however long the page or the manifest
-# is.
+# A listing takes at most 64 MiB and 100 bytes a file of memory, however long the page or the manifest is.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 
@@ -17,7 +16,7 @@ with open(sys.argv[1] + "/page/index.html", "w") as f:
         f.write(("," if i else "") + f'{{"name":"{long}{i:06d}.tar","type":"file","size":7,'
                 f'"mtime":"Sat, 21 Nov 2026 16:41:00 GMT","note":"{"x" * 1400}"}}\n')
     f.write("]\n")
-# A manifest confirms no version: its files are asked for, and must be there.
+# A manifest has no versions: its files are asked for, and must exist.
 os.mkdir(sys.argv[1] + "/shards")
 with open(sys.argv[1] + "/shard", "w") as f:
     f.write("a shard")
@@ -33,9 +32,9 @@ sed "s|^shards/|$ORIGIN/shards/|" "$T/www/list.txt" >"$T/local.txt"
 takes_little() {
 	CACHE=$T/cache-$1
 	mount_penstock "$2"
-	equal "all are there, of a $1" $files "$(stats '.mounts[0].files')"
+	equal "all files of a $1 are listed" $files "$(stats '.mounts[0].files')"
 	if sanitized "$top_builddir/penstock"; then
-		skip "memory of a $1" "a sanitizer has its own"
+		skip "memory of a $1" "a sanitizer takes memory of its own"
 	else
 		at_most "peak memory (KiB), of a $1 of $(stat -c %s "$3") bytes" \
 			$((64 * 1024 + files * 100 / 1024)) \

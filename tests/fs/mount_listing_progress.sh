@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# A long listing shows its progress on a terminal, and erases it; elsewhere it does not.
+# A long listing shows its progress on a terminal, and erases it at the end; without a terminal it shows
+# nothing.
 . "$(dirname "$0")/../lib.sh"
 requires mount python3 script terminal
 
-# Half of a page, and the rest once $T/go is there.
+# The server sends half of a page, and the rest once $T/go exists.
 cat >"$T/server.py" <<'PY'
 import http.server, os, sys, time
 
@@ -46,16 +47,16 @@ mkdir -p "$MNT"
 script -qefc "penstock mount $origin/ $MNT --cache-dir $CACHE --log $T/penstock.log" \
 	"$T/typescript" >/dev/null &
 mounting=$!
-check "it tells what it lists, and how much there is so far" \
+check "mount shows what it lists, and the number of files so far" \
 	wait_until 30 grep -q "listing $origin/: [0-9]* files" "$T/typescript"
 touch "$T/go"
 rc=0
 wait "$mounting" || rc=$?
-equal "and mounts" 0 "$rc"
-check "the line is gone then" test "$(tail -c 4 "$T/typescript" | tr -d '\r\n')" != files
-equal "all files are there" 2000 "$(find "$MNT" -name "*.tar" | wc -l)"
+equal "mount succeeds" 0 "$rc"
+check "the progress line is erased" test "$(tail -c 4 "$T/typescript" | tr -d '\r\n')" != files
+equal "all files are listed" 2000 "$(find "$MNT" -name "*.tar" | wc -l)"
 umount_penstock
 
 penstock mount "$origin/" "$MNT" --cache-dir "$CACHE" --log "$T/penstock.log" >"$T/out" 2>&1
-equal "not where there is no terminal" "" "$(cat "$T/out")"
+equal "without a terminal there is no progress" "" "$(cat "$T/out")"
 umount_penstock

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# penstock-loader bench streams photographs from a mount: all samples, cold and warm, and its JSON has what
-# scripts use.
+# penstock-loader bench reads photographs from a mount: all samples, cold and warm; its JSON has the fields
+# that scripts use.
 . "$(dirname "$0")/../lib.sh"
 requires mount loader nginx jq
 
@@ -23,17 +23,17 @@ bench() {
 		--threads 2 --json \
 		>"$T/$1.json" 2>"$T/$1.err"
 }
-check "cold" bench cold
-check "warm" bench warm
+check "bench with a cold cache succeeds" bench cold
+check "bench with a warm cache succeeds" bench warm
 for run in cold warm; do
 	equal "$run: all samples of two epochs" 256 "$(jq .samples "$T/$run.json")"
 	equal "$run: none skipped" 0 "$(jq .skipped "$T/$run.json")"
-	equal "$run: epochs" 2 "$(jq '.epochs | length' "$T/$run.json")"
+	equal "$run: two epochs are reported" 2 "$(jq '.epochs | length' "$T/$run.json")"
 	for field in batches seconds samples_per_second samples_per_cpu_second first_batch_seconds \
 		bytes_read peak_rss_bytes; do
-		check "$run: $field is there" jq -e ".$field > 0" "$T/$run.json"
+		check "$run: $field is positive" jq -e ".$field > 0" "$T/$run.json"
 	done
 done
 total=$(du -bc "$T"/www/*.tar | tail -n 1 | cut -f 1)
-at_most "the origin gave its bytes once" $((total * 102 / 100)) "$(origin_bytes)"
+at_most "the bytes were fetched once" $((total * 102 / 100)) "$(origin_bytes)"
 equal "ls lists all samples" 128 "$(penstock-loader ls --json "$MNT/shard-{000000..000003}.tar" | jq -s length)"

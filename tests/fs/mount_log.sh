@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Where a daemon's log is written: the journal of systemd, with fields; syslog; in a container without either
-# the stderr that the container keeps, and else nowhere, which is said once.
+# Where a daemon's log is written: to systemd's journal, with fields, or to syslog. Without either it is
+# written to the stderr of a container, and otherwise nowhere, which is reported once.
 . "$(dirname "$0")/../lib.sh"
 requires mount root unshare mount-namespace
 [[ ${1-} == inside ]] || exec unshare -m --propagation private bash "$0" inside
@@ -8,9 +8,9 @@ requires mount root unshare mount-namespace
 mkdir -p "$T/data" "$MNT"
 echo hello >"$T/data/a.bin"
 mount -t tmpfs tmpfs /run
-[[ ! -e /dev/log || -L /dev/log ]] || skip_all "a syslog listens here: $(ls -l /dev/log)"
+[[ ! -e /dev/log || -L /dev/log ]] || skip_all "a syslog daemon listens here: $(ls -l /dev/log)"
 mkdir -p /run/systemd/journal
-# SOCKET FILE: each datagram that arrives, in a line as Python prints it.
+# listen.py SOCKET FILE: writes each datagram to FILE, as a line in Python's notation.
 cat >"$T/listen.py" <<'PY'
 import os, socket, sys
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -23,29 +23,30 @@ mount_it() { penstock mount "$T/data" "$MNT" --cache-dir "$CACHE" "$@"; }
 
 "$python" "$T/listen.py" /run/systemd/journal/socket "$T/journal" &
 wait_until 20 test -S /run/systemd/journal/socket || die "a journal listens"
-check "mounts beside a journal" mount_it
+check "a mount with a journal succeeds" mount_it
 cat "$MNT/a.bin" >/dev/null
-check "unmounts" umount_penstock
+check "umount succeeds" umount_penstock
 entry="b'PRIORITY=6 SYSLOG_FACILITY=3 SYSLOG_IDENTIFIER=penstock SYSLOG_PID=[0-9]* PENSTOCK_CALL=mount"
 entry="$entry PENSTOCK_OBJECT=$MNT MESSAGE=mount: $MNT: unmounted '"
-check "an entry of the journal has fields" wait_until 20 grep -qx -- "$entry" "$T/journal"
-check "a sentence has none but those of syslog" grep -q 'SYSLOG_PID=[0-9]* MESSAGE=' "$T/journal"
+check "an entry in the journal has fields" wait_until 20 grep -qx -- "$entry" "$T/journal"
+check "a message without an object has only the fields of syslog" \
+	grep -q 'SYSLOG_PID=[0-9]* MESSAGE=' "$T/journal"
 
-# As under a unit, whose stderr is a stream of the journal's, and whose lines would all have one priority.
+# As under a unit, whose stderr is a stream of the journal. Its lines would all have one priority.
 before=$(wc -l <"$T/journal")
 stream=$(stat -Lc %d:%i "$T/journal")
 JOURNAL_STREAM=$stream penstock mount -f "$T/data" "$MNT" --cache-dir "$CACHE" 2>>"$T/journal" &
 daemon=$!
 wait_until 20 is_mounted || die "mounts in the foreground"
 umount_penstock && wait "$daemon"
-check "a stderr that is the journal's gets entries, too" wait_until 20 \
+check "if stderr is the journal's stream, entries are written to the journal" wait_until 20 \
 	bash -c "tail -n +$((before + 1)) '$T/journal' | grep -qx -- \"\$0\"" "$entry"
-check_not "and no lines" grep -q '^penstock:' "$T/journal"
+check_not "then no lines are written to stderr" grep -q '^penstock:' "$T/journal"
 JOURNAL_STREAM=1:1 penstock mount -f "$T/data" "$MNT" --cache-dir "$CACHE" 2>"$T/stderr" &
 daemon=$!
 wait_until 20 is_mounted || die "mounts in the foreground again"
 umount_penstock && wait "$daemon"
-check "another stderr gets lines" grep -qx "penstock: info: mount: $MNT: unmounted" "$T/stderr"
+check "lines are written to another stderr" grep -qx "penstock: info: mount: $MNT: unmounted" "$T/stderr"
 kill %1
 rm /run/systemd/journal/socket
 
@@ -54,15 +55,16 @@ if [[ -e /dev/log ]]; then
 else
 	mount_it 2>"$T/stderr" || die "mounts where nothing listens"
 	umount_penstock
-	equal "and says so once" \
+	equal "a mount without a syslog reports that once" \
 		"penstock: no syslog listens on /dev/log: there is no log; give --log FILE, " \
 		"$(sed 's/or mount with -f, .*//' "$T/stderr")"
-	# A container: process 1 has the stderr that its manager keeps.
+	# In a container, process 1 has the stderr that the container's manager reads.
 	printf '%s\n' "penstock mount '$T/data' '$MNT' --cache-dir '$CACHE'" "penstock umount '$MNT'" \
 		"until grep -q unmounted $T/stderr; do sleep 0.05; done" >"$T/container.sh"
 	unshare --pid --fork --kill-child --mount --propagation private --mount-proc \
 		bash "$T/container.sh" 2>"$T/stderr"
-	check "in a container lines go to its stderr" \
+	check "in a container lines are written to the stderr of process 1" \
 		grep -qx "penstock: info: mount: $MNT: unmounted" "$T/stderr"
-	equal "which is said once" 1 "$(grep -c "no syslog .*: the log goes to stderr" "$T/stderr")"
+	equal "in a container that is reported once" \
+		1 "$(grep -c "no syslog .*: the log goes to stderr" "$T/stderr")"
 fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# An object that changes at the origin: a new open sees new data; an old handle reads whole old data or fails
-# with ESTALE, never a mix; nor does a handle that is in the middle of a cold file when it changes. A
-# mount of a server without versions gets a warning.
+# An object that changes at the origin: a new open sees the new data; an old handle reads only old data or
+# fails with ESTALE, also in the middle of a cold file, and never gets a mix. A mount of a server without
+# versions gives a warning.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq getfattr
 
@@ -14,8 +14,8 @@ put() { # as a publisher does: a new file under the old name
 put old "2020-01-01 00:00:01"
 start_nginx
 
-# What a reader of an old handle got is the beginning of the old file, and it ended with success only if all
-# of it.
+# A reader with an old handle must get a prefix of the old file, and succeed only if it got the whole old
+# file.
 whole_or_stale() {
 	"$python" - "$MNT/f.bin" "$T/old" "$1" "$T/opened" "$T/go" <<'PY'
 import errno, os, sys, time
@@ -54,7 +54,7 @@ for how in limit-part limit-all noversion-part noversion-all; do
 	wait_until 20 test -e "$T/opened" || die "a program reads the old file" "$(cat "$T/out")"
 	put new "2021-01-01 00:00:01"
 	check "a new open sees the new data ($warm of the old was read, $at)" cmp "$MNT/f.bin" "$T/new"
-	[[ $at = noversion ]] || equal "and its time" "$(stat -c %Y "$T/www/f.bin")" \
+	[[ $at = noversion ]] || equal "a new open sees the new time" "$(stat -c %Y "$T/www/f.bin")" \
 		"$(stat -c %Y "$MNT/f.bin")"
 	touch "$T/go"
 	rc=0
@@ -64,12 +64,12 @@ for how in limit-part limit-all noversion-part noversion-all; do
 
 	put old "2022-01-01 00:00:01"
 	mount_penstock "$ORIGIN/$at/"
-	check "after a remount, too, the origin's data are seen" cmp "$MNT/f.bin" "$T/old"
+	check "after a remount the origin's data is seen" cmp "$MNT/f.bin" "$T/old"
 	umount_penstock
 done
 
-# No reader can meet a mix of a version of which nothing is cached or open: an open takes the
-# new one, though --revalidate says that the old one counts for long.
+# If nothing of the old version is cached or open, no reader can get a mix: an open then takes the new
+# version, although the old one is still valid by --revalidate.
 for revalidate in 1h never; do
 	CACHE=$T/cache-evicted-$revalidate
 	put old "2020-01-01 00:00:01"
@@ -83,10 +83,10 @@ for revalidate in 1h never; do
 	check "while an evicted version is open, an open sees all of one version ($seen, $revalidate)" test \
 		"$seen" != neither
 	! cat <&7 >"$T/out" 2>/dev/null ||
-		check "and who has it open all of the old one, or an error" cmp "$T/out" "$T/old"
+		check "the open handle gets the whole old version or an error" cmp "$T/out" "$T/old"
 	exec 7<&-
 	put old "2022-01-01 00:00:01"
-	check "once it is not, evict again" timeout 20 penstock evict "$MNT"
+	check "evict succeeds once the file is closed" timeout 20 penstock evict "$MNT"
 	check "then the first open sees the new data ($revalidate)" cmp "$MNT/f.bin" "$T/old"
 	umount_penstock
 done
@@ -104,12 +104,12 @@ if [[ -x $top_builddir/penstock-loader ]]; then
 	cp "$T/two.tar" "$T/www/.tmp" && touch -d "2021-01-01" "$T/www/.tmp" &&
 		mv "$T/www/.tmp" "$T/www/s.tar"
 	check "a loader reads a shard that changed since it was listed" penstock-loader ls "$MNT/s.tar"
-	check "in its new version" grep -q two <(penstock-loader ls "$MNT/s.tar")
+	check "the loader reads the new version" grep -q two <(penstock-loader ls "$MNT/s.tar")
 	umount_penstock
 	rm "$T/www/s.tar"
 fi
 
-# Another size.
+# A version with another size.
 CACHE=$T/cache-size
 put new "2023-01-01 00:00:01"
 mount_penstock "$ORIGIN/" --revalidate open
@@ -117,24 +117,24 @@ cat "$MNT/f.bin" >/dev/null
 head -c 5000001 "$T/old" >"$T/short"
 put short "2024-01-01 00:00:01"
 check "a shorter file is seen whole" cmp "$MNT/f.bin" "$T/short"
-equal "with its size" 5000001 "$(stat -c %s "$MNT/f.bin")"
+equal "a shorter file has its new size" 5000001 "$(stat -c %s "$MNT/f.bin")"
 put new "2025-01-01 00:00:01"
-check "and a longer one" cmp "$MNT/f.bin" "$T/new"
+check "a longer file is seen whole" cmp "$MNT/f.bin" "$T/new"
 umount_penstock
 
-# How long a version counts.
+# How long a version is valid.
 CACHE=$T/cache-never
 put old "2026-01-01 00:00:01"
 mount_penstock "$ORIGIN/" --revalidate never
 check "with --revalidate never a file is read" cmp "$MNT/f.bin" "$T/old"
 put new "2027-01-01 00:00:01"
-check "and goes on being what it was" cmp "$MNT/f.bin" "$T/old"
+check "with --revalidate never the old version stays" cmp "$MNT/f.bin" "$T/old"
 umount_penstock
 CACHE=$T/cache-time
 mount_penstock "$ORIGIN/" --revalidate 1s
-check "with a time a file is read" cmp "$MNT/f.bin" "$T/new"
+check "with --revalidate 1s a file is read" cmp "$MNT/f.bin" "$T/new"
 put old "2028-01-01 00:00:01"
-check "and after that time it is the new one" wait_until 30 cmp "$MNT/f.bin" "$T/old"
+check "after that time the new version is read" wait_until 30 cmp "$MNT/f.bin" "$T/old"
 umount_penstock
 
 # A server without versions.
@@ -144,21 +144,21 @@ put old "2029-01-01 00:00:01"
 for time in first second; do
 	rm -f "$T/penstock.log"
 	mount_penstock "$ORIGIN/noversion/" --revalidate open 2>"$T/err"
-	equal "who mounts a server without versions is told ($time time)" 1 \
+	equal "mount warns of a server without versions ($time time)" 1 \
 		"$(grep -c "^penstock mount: $text" "$T/err")"
-	equal "so is the log, once" 1 "$(grep -c "the server gives no versions" "$T/penstock.log")"
-	check "status says so" grep -q "versions  *none" <(penstock status "$MNT")
-	equal "with --json, too" true "$(stats '.mounts[0].versionless')"
+	equal "the log warns of it once" 1 "$(grep -c "the server gives no versions" "$T/penstock.log")"
+	check "status shows that there are no versions" grep -q "versions  *none" <(penstock status "$MNT")
+	equal "the statistics show that there are no versions" true "$(stats '.mounts[0].versionless')"
 	check "the file is read" cmp "$MNT/f.bin" "$T/old"
 	umount_penstock
 done
 mount_penstock "$ORIGIN/noetag/" 2>"$T/err"
 check "with Last-Modified alone the file is read" cmp "$MNT/f.bin" "$T/old"
-equal "nothing is said of a server with Last-Modified" "false " \
+equal "a server with Last-Modified gives no warning" "false " \
 	"$(stats '.mounts[0].versionless') $(cat "$T/err")"
 umount_penstock
 
-# Where it gives none, the first 64 KiB are the version.
+# Without versions, a checksum of the first 64 KiB is the version.
 CACHE=$T/cache-first
 mount_penstock "$ORIGIN/noversion/" --revalidate never
 equal "the version is a checksum" first64k: \
@@ -166,29 +166,30 @@ equal "the version is a checksum" first64k: \
 put new "2030-01-01 00:00:01"
 origin_forget
 cat "$MNT/f.bin" >"$T/out" 2>"$T/err" || true
-equal "other first bytes than those of the version are never read" "0 Stale" \
+equal "a file with other first bytes than its version gives ESTALE" "0 Stale" \
 	"$(stat -c %s "$T/out") $(grep -o Stale "$T/err")"
-at_most "nor asked for again and again" 2 "$(grep -c "GET /noversion/f.bin.*bytes=0-" "$T/nginx/access.log")"
-# Once the kernel has let go of the last one: it says so after cat has ended.
+at_most "that file is not requested again and again" \
+	2 "$(grep -c "GET /noversion/f.bin.*bytes=0-" "$T/nginx/access.log")"
+# This may take a moment: the kernel sends RELEASE after cat has ended.
 check "the next open sees the new data" wait_until 5 cmp -s "$MNT/f.bin" "$T/new"
 umount_penstock
 mount_penstock "$ORIGIN/noversion/"
-check "after a restart, too" cmp "$MNT/f.bin" "$T/new"
-equal "from the cache: the version was kept" cached \
+check "after a restart the new data is read" cmp "$MNT/f.bin" "$T/new"
+equal "after a restart the file is still cached" cached \
 	"$(getfattr --only-values -n user.penstock.state "$MNT/f.bin")"
-at_most "which one small request confirmed" 200000 "$(origin_forget; umount_penstock
+at_most "one small request revalidates the cached file" 200000 "$(origin_forget; umount_penstock
 	mount_penstock "$ORIGIN/noversion/" --revalidate open; cat \
 		"$MNT/f.bin" >/dev/null; origin_bytes /noversion/f.bin)"
 umount_penstock
 
-# The old version had been asked for while the new one was there already.
+# The object changes back to an older version.
 put old "2031-01-01 00:00:01"
 mount_penstock "$ORIGIN/noversion/" --revalidate open --grant-ttl open
-check "of an old version that is back nothing is the new one's" cmp "$MNT/f.bin" "$T/old"
-# Where a grant is old, the request that renews it looks at the first bytes, too.
+check "an old version that is back is read without bytes of the newer one" cmp "$MNT/f.bin" "$T/old"
+# The request that renews a grant compares the first bytes, too.
 put new "2032-01-01 00:00:01"
 check "with a grant for each open a change is seen" wait_until 5 cmp -s "$MNT/f.bin" "$T/new"
 origin_forget
-check "it is read again" cmp "$MNT/f.bin" "$T/new"
-equal "after one request" 1 "$(grep -c "/noversion/f.bin" "$T/nginx/access.log")"
+check "the changed file is read again" cmp "$MNT/f.bin" "$T/new"
+equal "that read needs one request" 1 "$(grep -c "/noversion/f.bin" "$T/nginx/access.log")"
 umount_penstock

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Without its origin the mount serves what is cached, the listing too, also when it is mounted then; the rest
-# is an error in time, through a mapping SIGBUS; and when the origin is back, so are its news.
+# Without its origin the mount serves cached files and the listing, also if it is mounted then. Other files
+# give an error in time, and SIGBUS in a mapping. When the origin is back, its changes are seen.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq getfattr
 
@@ -15,40 +15,40 @@ xattr() { getfattr --absolute-names --only-values -n "user.penstock.$2" "$MNT/$1
 is_cached() { [[ $(xattr "$1" state) == cached ]]; }
 same() { cmp "$MNT/$1" "$T/www/$1"; }
 
-# $1: when. What is cached is there; each step of it in far less than the timeout.
+# serves WHEN: cached files can be used, and each step takes far less than the timeout.
 serves() {
 	at_most "$1: ls -lR does not wait (ms)" 10000 "$(milliseconds ls -lR "$MNT")"
-	equal "$1: it shows all names" "cached.bin remote.bin sub" "$(cd "$MNT" && echo *)"
-	equal "$1: and their sizes" 3000000 "$(stat -c %s "$MNT/remote.bin")"
+	equal "$1: all names are shown" "cached.bin remote.bin sub" "$(cd "$MNT" && echo *)"
+	equal "$1: sizes are shown" 3000000 "$(stat -c %s "$MNT/remote.bin")"
 	check "$1: a cached file has its bytes" same cached.bin
-	check "$1: and one in a folder" same sub/also.bin
-	at_most "$1: opening it does not wait (ms)" 5000 "$(milliseconds same cached.bin)"
+	check "$1: a cached file in a folder has its bytes" same sub/also.bin
+	at_most "$1: opening a cached file does not wait (ms)" 5000 "$(milliseconds same cached.bin)"
 }
 
-# What is not cached: EIO, not before the timeout and not long after it; the reason is reported.
+# fails WHEN: a file that is not cached gives EIO soon after the timeout, and the reason is reported.
 fails() {
 	local rc=0 took
 	took=$(milliseconds cat "$MNT/remote.bin")
 	cat "$MNT/remote.bin" >"$T/out" 2>"$T/err" || rc=$?
-	equal "$1: what is not cached cannot be read" 1 "$rc"
-	check "$1: with an I/O error" grep -qi 'input/output error' "$T/err"
-	at_most "$1: in time (ms)" 15000 "$took"
-	check "$1: with the reason in user.penstock.error" grep -q 'connect' <(xattr remote.bin error)
-	check "$1: in the status" grep -q 'failure .*connect' <(penstock status "$MNT")
-	check "$1: and in the log" grep -q 'warning: .*remote.bin.*connect' "$T/penstock.log"
+	equal "$1: a file that is not cached cannot be read" 1 "$rc"
+	check "$1: the failure is an I/O error" grep -qi 'input/output error' "$T/err"
+	at_most "$1: the read fails in time (ms)" 15000 "$took"
+	check "$1: the reason is in user.penstock.error" grep -q 'connect' <(xattr remote.bin error)
+	check "$1: status shows the reason" grep -q 'failure .*connect' <(penstock status "$MNT")
+	check "$1: the log has the reason" grep -q 'warning: .*remote.bin.*connect' "$T/penstock.log"
 }
 
 mount_penstock "$ORIGIN/" --timeout 4s --revalidate open
 check "with the origin, a file is read" same cached.bin
-check "and another" same sub/also.bin
-wait_until 20 is_cached cached.bin || die "it is cached" "$(xattr cached.bin state)"
-wait_until 20 is_cached sub/also.bin || die "it is cached" "$(xattr sub/also.bin state)"
+check "with the origin, another file is read" same sub/also.bin
+wait_until 20 is_cached cached.bin || die "cached.bin is cached" "$(xattr cached.bin state)"
+wait_until 20 is_cached sub/also.bin || die "sub/also.bin is cached" "$(xattr sub/also.bin state)"
 kill_nginx
 serves "origin gone"
 fails "origin gone"
 check "the status says that the origin is gone" grep -q '^ *offline' <(penstock status "$MNT")
 
-# A mapping of what cannot be had: SIGBUS, and the process ends.
+# A mapping of a file that cannot be fetched gives SIGBUS, and the process ends.
 ulimit -c 0
 "$python" -c 'import mmap, sys
 f = open(sys.argv[1], "rb")
@@ -56,16 +56,16 @@ mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)[2000000]' "$MNT/remote.bin" >"$T/o
 mapper=$!
 rc=0
 wait "$mapper" || rc=$?
-equal "a mapping of it is SIGBUS" $((128 + 7)) "$rc"
+equal "a mapping of a file that is not cached gives SIGBUS" $((128 + 7)) "$rc"
 umount_penstock
 
 mount_penstock "$ORIGIN/" --timeout 4s --revalidate open
 serves "mounted without the origin"
 fails "mounted without the origin"
 
-# It comes back with another version.
+# The origin comes back with another version.
 cp "$T/new" "$T/www/.tmp" && touch -d "2030-01-01" "$T/www/.tmp" && mv "$T/www/.tmp" "$T/www/cached.bin"
 restart_nginx
-check "when the origin is back, a new open sees its news" wait_until 60 same cached.bin
-check "and what was not cached is read" wait_until 20 same remote.bin
-check_not "the status says nothing more of it" grep -q '^ *offline' <(penstock status "$MNT")
+check "when the origin is back, a new open sees the new version" wait_until 60 same cached.bin
+check "when the origin is back, a file that was not cached is read" wait_until 20 same remote.bin
+check_not "the status no longer says that the origin is gone" grep -q '^ *offline' <(penstock status "$MNT")

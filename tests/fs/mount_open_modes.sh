@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Which way files are opened: what is not complete direct or through the page cache, by how its reader reads;
-# what is complete passed through, also while older handles and mappings of it live on.
+# The open modes of files: incomplete files are opened direct or through the page cache, by the access
+# pattern; complete files are passed through, also while older handles and mappings of them exist.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root jq
 
@@ -16,8 +16,7 @@ opens() { stats ".mounts[0].modes | [.direct.opens, .cached.opens, .passed.opens
 is_cached() { [[ $(getfattr --absolute-names --only-values -n user.penstock.state "$MNT/$1") == cached ]]; }
 same() { cmp "$MNT/$1" "$T/www/$1"; }
 
-# A table of what was opened since the last look: direct, cached, passed through; and how many were sent to an
-# alias.
+# opened WHAT COUNTS: checks the opens since the last call: direct, cached, passed through, sent to an alias.
 seen="0 0 0 0"
 opened() {
 	local now
@@ -27,8 +26,8 @@ opened() {
 	seen=$now
 }
 
-# Sent to an alias since the last look. The first open of the complete file is: warm's own, if it comes
-# late.
+# upgraded WHAT: checks that one open was sent to an alias since the last call. (It is the first open of the
+# complete file, which may be one of warm.)
 upgraded() {
 	local now
 	now=$(opens)
@@ -36,25 +35,26 @@ upgraded() {
 	seen=$now
 }
 
-check "large reads of a cold file" same 01.bin
-opened "it" "1 0 0 0"
-check "it becomes complete" wait_until 10 is_cached 01.bin
-check "and reads right" same 01.bin
+check "a cold file is read in large pieces" same 01.bin
+opened "large reads of a cold file" "1 0 0 0"
+check "the file becomes complete" wait_until 10 is_cached 01.bin
+check "the complete file is right" same 01.bin
 opened "the complete file" "0 0 1 0"
 
-# An old direct handle, mapped only after the file was passed through to others.
+# An old direct handle that is mapped only after others have the file passed through.
 exec 7<"$MNT/04.bin"
 head -c 1000 <&7 >/dev/null
 seen=$(opens)
 timeout 20 penstock warm -q "$MNT" 04.bin
 ino=$(stat -c %i "$MNT/04.bin")
-check "beside a direct handle a complete file reads right" same 04.bin
-upgraded "it"
-check "and again" same 04.bin
+check "beside a direct handle a complete file is right" same 04.bin
+upgraded "a complete file beside a direct handle"
+check "the complete file is right again beside a direct handle" same 04.bin
 opened "the alias" "0 0 1 0"
-equal "the inode number stays" "$ino $ino" "$(stat -L -c %i /proc/self/fd/7) $(stat -c %i "$MNT/04.bin")"
-equal "the old handle reads on" "$(tail -c +1001 "$T/www/04.bin" | sha256sum)" "$(sha256sum <&7)"
-check "and can be mapped, and opened again" "$python" - "$T/www/04.bin" <<'PY'
+equal "the inode number stays the same" \
+	"$ino $ino" "$(stat -L -c %i /proc/self/fd/7) $(stat -c %i "$MNT/04.bin")"
+equal "the old direct handle reads on" "$(tail -c +1001 "$T/www/04.bin" | sha256sum)" "$(sha256sum <&7)"
+check "the old direct handle can be mapped and opened again" "$python" - "$T/www/04.bin" <<'PY'
 import mmap, os, sys
 want = open(sys.argv[1], "rb").read()
 for flags in mmap.MAP_SHARED, mmap.MAP_PRIVATE:
@@ -116,7 +116,7 @@ opened "another process" "0 1 0 0"
 small 1048576 "$MNT/12.bin" "$MNT/02.bin"
 opened "1 MiB reads of two more" "1 1 0 0"
 
-# The same with a cached handle.
+# An old cached handle.
 umount_penstock
 rm -rf "$CACHE"
 mount_penstock "$ORIGIN/" --cold-reads cached
@@ -124,8 +124,8 @@ exec 7<"$MNT/09.bin"
 head -c 1000 <&7 >/dev/null
 seen=$(opens)
 timeout 20 penstock warm -q "$MNT" 09.bin
-check "beside a cached handle a complete file reads right" same 09.bin
-upgraded "it"
-equal "the old handle reads on" "$(tail -c +1001 "$T/www/09.bin" | sha256sum)" "$(sha256sum <&7)"
+check "beside a cached handle a complete file is right" same 09.bin
+upgraded "a complete file beside a cached handle"
+equal "the old cached handle reads on" "$(tail -c +1001 "$T/www/09.bin" | sha256sum)" "$(sha256sum <&7)"
 exec 7<&-
-check_not "an unknown way is refused" penstock mount "$ORIGIN/" "$T/other" --cold-reads fast
+check_not "an unknown value of --cold-reads is refused" penstock mount "$ORIGIN/" "$T/other" --cold-reads fast

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Orders of sample numbers on a mount: refused where that would fetch at random, unless it is insisted on; the
-# files that the numbers are in are announced by first use, as far as they are known.
+# Orders of sample numbers on a mount: they are refused if they would fetch at random, unless permute_remote
+# is set. The shards of the numbers are announced in order of first use, as far as the numbers are known.
 . "$(dirname "$0")/../lib.sh"
 requires mount loader nginx jq python:numpy
 penstock_python
@@ -12,12 +12,12 @@ for i in range(200):
     open(f"{sys.argv[1]}/{i:05d}.cls", "w").write(str(i))
     open(f"{sys.argv[1]}/{i:05d}.bin", "wb").write(random.Random(i).randbytes(150000))
 PY
-check "10 shards of 20 samples, of 3 MB" penstock-loader pack --index --max-count 20 "$T/files" \
+check "pack makes 10 shards of 20 samples and 3 MB" penstock-loader pack --index --max-count 20 "$T/files" \
 	"$T/www/t-%03d.tar"
 start_nginx
 mount_penstock "$ORIGIN/"
 
-check "from Python" timeout 100 "$python" - "$MNT" <<'PY'
+check "orders of sample numbers in Python" timeout 100 "$python" - "$MNT" <<'PY'
 import glob, json, os, sys, time
 import penstock
 mnt = sys.argv[1]
@@ -44,7 +44,7 @@ numbers = [141, 142, 45, 143, 41, 7]  # of the shards 7, 2 and 0
 refused(numbers)
 with loader(numbers, batch=3, permute_remote=1, job="array") as load:
     assert [x for b in load for x in b["cls"]] == numbers
-    until(lambda: all(state(s) == "cached" for s in (7, 2, 0)))  # also what no sample was read of
+    until(lambda: all(state(s) == "cached" for s in (7, 2, 0)))  # whole shards, also unused samples
     until(lambda: ranks() == [("array", 3 * 8)])  # of 8 epochs
 assert [state(s) for s in (1, 3, 4, 5, 6, 8, 9)] == ["remote"] * 7, [state(s) for s in range(10)]
 refused(numbers + [20])

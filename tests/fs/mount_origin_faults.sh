@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whatever the origin does wrong on the way, what a reader gets is right; and the faults are counted.
+# Whatever the origin does wrong, a reader gets the right bytes, and the faults are counted.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx-lua jq getfattr
 
@@ -8,29 +8,31 @@ start_nginx
 
 for fault in flaky badrange cut; do
 	CACHE=$T/cache-$fault
-	check "mounts over /$fault/" mount_penstock "$ORIGIN/$fault/"
-	check "right bytes over /$fault/" read_tree 1m
-	at_least "and retries are counted" 1 "$(stats '.origin.retries')"
+	check "a mount of /$fault/ succeeds" mount_penstock "$ORIGIN/$fault/"
+	check "files of /$fault/ have the right bytes" read_tree 1m
+	at_least "retries of /$fault/ are counted" 1 "$(stats '.origin.retries')"
 	umount_penstock
 done
 
-# A CDN that caps ranges: the rest is requested again, and that is no failure.
+# A CDN that caps ranges: the rest is requested, and that is not a failure.
 CACHE=$T/cache-capped
-check "mounts over /capped/" mount_penstock "$ORIGIN/capped/"
+check "a mount of /capped/ succeeds" mount_penstock "$ORIGIN/capped/"
 check "right bytes from an origin that gives the beginning of each range" read_tree 1m
-equal "without a retry" 0 "$(stats '.origin.retries')"
+equal "capped ranges need no retry" 0 "$(stats '.origin.retries')"
 umount_penstock
 CACHE=$T/cache-capped9
 mount_penstock "$ORIGIN/capped9/" --timeout 5s
-check_not "one that gives 9 bytes is not asked thousands of times" timeout 30 cat "$MNT/sub/deep/7654321.bin"
-check "and the reason says so" grep -q 'too short' \
+check_not "a file of an origin that gives 9 bytes a range cannot be read" \
+	timeout 30 cat "$MNT/sub/deep/7654321.bin"
+check "the error says that ranges are too short" grep -q 'too short' \
 	<(getfattr --only-values -n user.penstock.error "$MNT/sub/deep/7654321.bin")
-at_most "requests of it" 200 "$(grep -c /capped9/sub/deep/7654321.bin "$T/nginx/access.log")"
+at_most "that file is not requested thousands of times" \
+	200 "$(grep -c /capped9/sub/deep/7654321.bin "$T/nginx/access.log")"
 umount_penstock
 
-# A server that fails at HEAD alone.
+# A server that fails only for HEAD.
 CACHE=$T/cache-head500
-check "mounts over /head500/" mount_penstock "$ORIGIN/head500/"
+check "a mount of /head500/ succeeds" mount_penstock "$ORIGIN/head500/"
 check "right bytes from an origin that cannot do HEAD" read_tree 1m
 umount_penstock
 
@@ -60,7 +62,8 @@ if mount_penstock "$ORIGIN/norange/" --timeout 5s >"$T/out" 2>&1; then
 		check "an origin without ranges: right bytes" cmp "$T/got" "$T/www/sub/deep/7654321.bin"
 	else
 		pass "an origin without ranges: a clean error"
-		check "and its reason in user.penstock.error" grep -q 'ignores ranges' \
+		check "an origin without ranges: the reason is in user.penstock.error" \
+			grep -q 'ignores ranges' \
 			<(getfattr --only-values -n user.penstock.error "$MNT/sub/deep/7654321.bin")
 	fi
 	umount_penstock

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Mounts with owners: processes join them, and however these end, the last one's end unmounts.
+# Mounts with owners: processes join them, and when the last one ends, however it ends, the mount is
+# unmounted.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 
 mkdir -p "$T/www" "$T/tmp"
 export TMPDIR=$T/tmp PENSTOCK_CACHE_DIR=$CACHE
-[[ $(stat -f -c %T "$T") != tmpfs ]] || skip_all "$T is in memory, where no cache of an owner's mount may be"
+[[ $(stat -f -c %T "$T") != tmpfs ]] || skip_all "$T is in memory, where the cache of a mount with owners may not be"
 for i in 0 1 2; do random_file "$T/www/x-$i.tar" 300000; done
 start_nginx
 export SOURCE="$ORIGIN/x-{0..2}.tar"
 BASE=$T/tmp/penstock-$EUID
 
-# own NAME [mount|fork] ARGUMENT...: an owner in the background; where NAME: its mountpoint, once it has one.
+# own NAME [mount|fork] ARGUMENT...: starts an owner in the background; where NAME: prints its mountpoint.
 declare -A owner
 own() {
 	rm -f "$T/$1"
@@ -37,24 +38,25 @@ reads() { cmp "$1/x-1.tar" "$T/www/x-1.tar"; }
 for i in 1 2 3 4 5 6 7 8; do own "rank$i" mount "$SOURCE"; done
 for i in 1 2 3 4 5 6 7 8; do where "rank$i" >/dev/null; done
 all_places() { for i in 1 2 3 4 5 6 7 8; do where "rank$i"; done | sort -u | wc -l; }
-equal "eight that start at once have one mount" 1 "$(all_places)"
+equal "eight owners that start at once have one mountpoint" 1 "$(all_places)"
 at=$(where rank1)
-check "which is in a folder of its user's alone" test "$(stat -c %a "$BASE") $(dirname "$at")" = "700 $BASE"
-equal "and is the only one" 1 "$(nmounts)"
-equal "it counts them" 8 "$(owners)"
-check "and reads" reads "$at"
+check "the mountpoint is in a folder that only the user may read" \
+	test "$(stat -c %a "$BASE") $(dirname "$at")" = "700 $BASE"
+equal "there is one mount" 1 "$(nmounts)"
+equal "the mount has eight owners" 8 "$(owners)"
+check "the mount serves its file" reads "$at"
 daemon=$(daemon_pid)
 for i in 1 2 3 4 5 6 7; do end KILL "rank$i"; done
-check "seven that are killed count no more" wait_until 10 have_owners 1
+check "seven killed owners are not counted" wait_until 10 have_owners 1
 check "the mount stays for the last one" reads "$at"
 exec 7<"$at/x-2.tar"
 end KILL rank8
-check "whose end unmounts, however it came" wait_until 10 are_mounted 0
+check "the end of the last owner unmounts" wait_until 10 are_mounted 0
 check "an open file stays readable" cmp - "$T/www/x-2.tar" <&7
 exec 7<&-
 check "the daemon ends, too" wait_until 10 test ! -e "/proc/$daemon"
 
-# A fork owns it, too.
+# A forked child is an owner, too.
 own parent fork "$SOURCE"
 at=$(where parent)
 child=$(sed -n 2p "$T/parent")
@@ -62,9 +64,9 @@ end KILL parent
 sleep 0.3
 check "a fork of a dead owner keeps the mount" reads "$at"
 kill -KILL "$child"
-check "until it is dead, too" wait_until 10 are_mounted 0
+check "the mount ends when the fork is dead, too" wait_until 10 are_mounted 0
 
-# Whose credentials, or options, differ.
+# Owners with other credentials or options.
 own one mount "$SOURCE" --header "X-Token: one"
 one=$(where one)
 own two mount "$SOURCE" --header "X-Token: two"
@@ -72,16 +74,16 @@ two=$(where two)
 own like_one mount "$SOURCE" --header "X-Token: one"
 own refreshed mount "$SOURCE" --header "X-Token: one" --refresh 1h
 check_not "other credentials have another mount" test "$one" = "$two"
-equal "the same join" "$one" "$(where like_one)"
+equal "owners with the same credentials share a mount" "$one" "$(where like_one)"
 check_not "other options of the mount have another one" test "$one" = "$(where refreshed)"
 where refreshed >/dev/null
-equal "the counts are of each" "1 1 2" "$(owners | tr ' ' '\n' | sort | xargs)"
+equal "each mount counts its own owners" "1 1 2" "$(owners | tr ' ' '\n' | sort | xargs)"
 own sized mount "$SOURCE" --header "X-Token: one" --cache-size 1G
-equal "options of the cache are no difference" "$one" "$(where sized)"
+equal "owners with other options of the cache share the mount" "$one" "$(where sized)"
 for who in one two like_one refreshed sized; do end KILL "$who"; done
-check "all are gone with their owners" wait_until 10 are_mounted 0
+check "all mounts end with their owners" wait_until 10 are_mounted 0
 
-# An owner that leaves while another joins.
+# An owner that ends while another one joins.
 failed=0
 n=$(long && echo 150 || echo 25)
 wait_until 10 no_daemon
@@ -101,29 +103,29 @@ for ((i = 0; i < n; i++)); do
 		end KILL "b$((i - 1))"
 	fi
 done
-equal "who joins while the last one leaves has a mount" 0 "$failed"
+equal "owners that join while the last one ends have a mount" 0 "$failed"
 for ((i = 0; i < n; i++)); do kill -KILL "${owner[b$i]}" 2>/dev/null || true; done
-check "none is left" wait_until 10 are_mounted 0
-at_most "they used few folders again and again" 12 "$(find "$BASE" -mindepth 1 -maxdepth 1 | wc -l)"
+check "no mount is left after many owners" wait_until 10 are_mounted 0
+at_most "few folders are used for many mounts" 12 "$(find "$BASE" -mindepth 1 -maxdepth 1 | wc -l)"
 
-# Unmounted by hand.
+# A mount that is unmounted by hand.
 own by_hand mount "$SOURCE"
 at=$(where by_hand)
-check "it can be unmounted by hand" penstock umount "$at"
-check "its owner sees that" wait_until 10 grep -qx ended "$T/by_hand"
+check "a mount with an owner can be unmounted by hand" penstock umount "$at"
+check "the owner is notified of the unmount" wait_until 10 grep -qx ended "$T/by_hand"
 own again mount "$SOURCE"
-check "and the next is mounted in its place" reads "$(where again)"
-equal "at the same path" "$at" "$(where again)"
+check "the next mount serves its file" reads "$(where again)"
+equal "the next mount has the same path" "$at" "$(where again)"
 
 # A daemon that is killed.
 kill -KILL "$(daemon_pid)"
-check "an owner sees the end of its daemon" wait_until 10 grep -qx ended "$T/again"
-check_not "which leaves a dead mount" reads "$at"
+check "an owner is notified when its daemon is killed" wait_until 10 grep -qx ended "$T/again"
+check_not "the killed daemon leaves a dead mount" reads "$at"
 own next mount "$SOURCE"
-equal "that the next one clears away" "$at" "$(where next)"
-check "it reads" reads "$at"
+equal "the next mount replaces the dead mount" "$at" "$(where next)"
+check "the mount in place of the dead one serves its file" reads "$at"
 kill -TERM "$(daemon_pid)"
-check "a daemon that is told to stop tells its owners" wait_until 10 grep -qx ended "$T/next"
+check "a daemon that gets SIGTERM notifies its owners" wait_until 10 grep -qx ended "$T/next"
 for who in by_hand again next; do end KILL "$who"; done
 own last mount "$SOURCE"
 where last >/dev/null
@@ -131,7 +133,7 @@ kill -KILL "$(daemon_pid)" "${owner[last]}"
 own after mount "$SOURCE"
 check "after daemon and owner were killed the next one mounts" reads "$(where after)"
 end KILL after
-check "and unmounts" wait_until 10 are_mounted 0
+check "that mount ends with its owner" wait_until 10 are_mounted 0
 
 # Owners that die before there is a mount. The proxy holds requests back until $T/open is there.
 "$python" - "$T/proxy.port" "$T/open" "${ORIGIN##*:}" <<'PY' &
@@ -142,7 +144,7 @@ def pump(a, b):
     try:
         while data := a.recv(65536): b.sendall(data)
         b.shutdown(socket.SHUT_WR)
-    except OSError: pass # the other side has ended
+    except OSError: pass # the other side has hung up
 def serve(c):
     while not os.path.exists(sys.argv[2]): time.sleep(0.02)
     o = socket.create_connection(("127.0.0.1", int(sys.argv[3])))
@@ -159,26 +161,26 @@ listings() {
 }
 wait_until 10 no_daemon
 own first mount "$held"
-check "the first one waits for a listing" wait_until 20 listings 1
+check "the first mount waits for its listing" wait_until 20 listings 1
 end KILL first
-check "it is called off with its owner" wait_until 10 no_daemon
+check "that mount is cancelled with its owner" wait_until 10 no_daemon
 own other mount "$SOURCE"
 where other >/dev/null
 own maker mount "$held"
-check "another one waits for it" wait_until 20 listings 1
+check "another mount waits for its listing" wait_until 20 listings 1
 own waiting mount "$held"
 sleep 0.5
-check_not "a second one waits for the first" test -e "$T/waiting" -o -e "$T/maker"
+check_not "a second owner waits for the first one's mount" test -e "$T/waiting" -o -e "$T/maker"
 end KILL maker
 sleep 0.3
 touch "$T/open"
-check "and takes its place when that is killed" reads "$(where waiting)"
-equal "with a mount of its own" 1 "$(owners | cut -d ' ' -f 2)"
+check "the second owner gets a mount when the first one is killed" reads "$(where waiting)"
+equal "that mount has one owner" 1 "$(owners | cut -d ' ' -f 2)"
 for who in other waiting; do end KILL "$who"; done
-check "these end, too" wait_until 10 are_mounted 0
+check "these mounts end with their owners" wait_until 10 are_mounted 0
 kill "$proxy"
 
-# A source that cannot be mounted, asked for by several: the origin answers after a second, and once.
+# Several owners of a source that cannot be mounted: the origin is asked once, and answers after a second.
 "$python" - "$T/refusing.port" "$T/asked" <<'PY' &
 import http.server, sys, time
 class Refuses(http.server.BaseHTTPRequestHandler):
@@ -198,36 +200,38 @@ own other mount "$SOURCE"
 where other >/dev/null
 for i in 1 2 3 4; do own "refused$i" mount "http://127.0.0.1:$(<"$T/refusing.port")/x/"; done
 for i in 1 2 3 4; do where "refused$i"; done >"$T/refusals"
-equal "all that wait for a mount get its error" 4 "$(grep -c "HTTP 403: forbidden" "$T/refusals")"
-equal "of one attempt" 1 "$(wc -l <"$T/asked")"
+equal "all owners that wait for a mount get its error" 4 "$(grep -c "HTTP 403: forbidden" "$T/refusals")"
+equal "the origin was asked once" 1 "$(wc -l <"$T/asked")"
 kill "$refusing"
 end KILL other
 
-# What is refused.
+# Wrong arguments.
 refused() {
 	local out rc=0
 	out=$(penstock mount "${@:2}" 2>&1) || rc=$?
 	[[ $rc == [12] && $out == *"$1"* ]] || { echo "$rc: $out" && return 1; }
 }
 exec 9</dev/null
-check "an owner that is no socket" refused "not one end of a socketpair" --owner 9 "$SOURCE"
+check "--owner with a descriptor that is not a socket is refused" \
+	refused "not one end of a socketpair" --owner 9 "$SOURCE"
 exec 9<&-
-check "one that is not open" refused "not one end of a socketpair" --owner 99 "$SOURCE"
-check "no source" refused "too few arguments" --owner 9
-check "the foreground" refused "goes neither with" --owner 9 -f "$SOURCE"
+check "--owner with a closed descriptor is refused" refused "not one end of a socketpair" --owner 99 "$SOURCE"
+check "--owner without a source is refused" refused "too few arguments" --owner 9
+check "--owner with -f is refused" refused "goes neither with" --owner 9 -f "$SOURCE"
 chmod 777 "$BASE"
 own unsafe mount "$SOURCE"
-check "a folder that others may write to" grep -q "other users may write to it" <(where unsafe)
+check "a base folder that others may write to is refused" \
+	grep -q "other users may write to it" <(where unsafe)
 chmod 700 "$BASE"
 
-# The share of the disk.
+# The cache's share of the disk.
 own sized mount "$SOURCE"
 where sized >/dev/null
 free=$(df -B1 --output=avail "$CACHE" | tail -n 1)
-at_most "the cache may take a fifth of what is free" "$((free / 5 + free / 100 + 33554432))" \
+at_most "the cache's limit is a fifth of the free space" "$((free / 5 + free / 100 + 33554432))" \
 	"$(status | jq '.cache.limit_bytes')"
 end KILL sized
-check "it ends" wait_until 10 no_daemon
+check "the daemon ends with its owner" wait_until 10 no_daemon
 
 ((EUID == 0)) || exit 0
 mkdir "$T/ram"
@@ -238,20 +242,20 @@ if mount -t tmpfs none "$T/ram"; then
 	umount "$T/ram"
 fi
 
-# Another mount namespace has a mount of its own, which ends with its owner.
+# An owner in another mount namespace has its own mount, which ends with the owner.
 if unshare -m --propagation private true 2>/dev/null; then
 	own out mount "$SOURCE"
 	at=$(where out)
 	rm -f "$T/in"
 	unshare -m --propagation private "$python" "$top_srcdir/tests/fs/owner.py" "$T/in" mount "$SOURCE" &
 	inside=$!
-	check "another namespace mounts" test -n "$(where in)"
-	equal "the mount is another one" "1 1" "$(owners)"
+	check "an owner in another namespace has a mount" test -n "$(where in)"
+	equal "the owner in another namespace has another mount" "1 1" "$(owners)"
 	kill -KILL "$inside"
-	check "it ends with its owner" wait_until 10 have_owners 1
-	check "this one goes on" reads "$at"
+	check "the mount in the other namespace ends with its owner" wait_until 10 have_owners 1
+	check "the mount outside still serves" reads "$at"
 	end KILL out
-	check "and ends with its own" wait_until 10 are_mounted 0
+	check "the mount outside ends with its owner" wait_until 10 are_mounted 0
 fi
 
 # Another user of the node.
@@ -276,9 +280,9 @@ if [[ -w /dev/fuse ]] && command -v fusermount3 >/dev/null && [[ $(stat -c %a /d
 	wait_until 30 test -s "$T/nobody/theirs" || true
 	equal "another user has another mount" "$T/tmp/penstock-65534" \
 		"$(dirname "$(head -n 1 "$T/nobody/theirs")")"
-	check_not "and does not see ours" as_nobody ls "$at"
+	check_not "another user cannot list our mount" as_nobody ls "$at"
 	kill -KILL "$(pgrep -P "$theirs" || echo "$theirs")"
-	check "it ends by fusermount3" wait_until 10 are_mounted 1
+	check "another user's mount ends with its owner" wait_until 10 are_mounted 1
 fi
 end KILL mine
-check "the last one ends" wait_until 10 are_mounted 0
+check "the last mount ends with its owner" wait_until 10 are_mounted 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Complete files are passed through by the kernel; whatever happens meanwhile, a reader sees the right bytes
-# and no EIO.
+# Complete files are read by passthrough. Whatever happens meanwhile, a reader gets the right bytes and no
+# EIO.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root
 
@@ -19,23 +19,25 @@ same() { cmp "$MNT/$1" "$T/www/$1"; }
 mount_penstock "$ORIGIN/"
 [[ $(status .passthrough.active) == true ]] || skip_all "no passthrough here: $(status .passthrough.reason)"
 
-# Complete while a cached handle is open: more handles stay in its mode.
+# The file becomes complete while a cached handle is open.
 exec 7<"$MNT/1.bin"
-check "a cold file reads right" same 1.bin
-check "it becomes complete" wait_until 10 is_cached 1.bin
-check "a second handle beside an old cached one" same 1.bin
+check "a cold file is right" same 1.bin
+check "the file becomes complete" wait_until 10 is_cached 1.bin
+check "a second handle beside an old one reads the right bytes" same 1.bin
 exec 7<&-
 sleep 0.3
 before=$(status .passthrough.opens)
-check "a complete file reads right" same 1.bin
-at_least "it was passed through" $((before + 1)) "$(status .passthrough.opens)"
+check "a complete file is right" same 1.bin
+at_least "the complete file was passed through" $((before + 1)) "$(status .passthrough.opens)"
 read_by_daemon=$(status .reads.bytes)
-check "and again" same 1.bin
-equal "the daemon served none of it" "$read_by_daemon" "$(status .reads.bytes)"
-equal "no handle is left" 0 "$(wait_until 5 bash -c "[ \"\$(penstock status '$MNT' --json | jq .passthrough.open)\" = 0 ]"; status .passthrough.open)"
+check "the complete file is right again" same 1.bin
+equal "the daemon served none of its bytes" "$read_by_daemon" "$(status .reads.bytes)"
+equal "no passed-through handle is left" \
+	0 "$(wait_until 5 bash -c "[ \"\$(penstock status '$MNT' --json | jq .passthrough.open)\" = 0 ]"; status .passthrough.open)"
 
 # A mapping outlives its descriptor and keeps the mode.
-check "a mapping made while cold lives on beside later handles" "$python" - "$MNT/2.bin" "$T/www/2.bin" <<'PY'
+check "a mapping of the cold file is right beside later handles" \
+	"$python" - "$MNT/2.bin" "$T/www/2.bin" <<'PY'
 import mmap, os, subprocess, sys, time
 path, real = sys.argv[1:]
 want = open(real, "rb").read()
@@ -58,19 +60,19 @@ for _ in range(20):
         p.close()
 PY
 
-# Eviction while passed through: readers keep the bytes, and so do handles opened beside them.
+# Eviction of a passed-through file: readers keep their bytes, and so do handles that are opened meanwhile.
 check "3.bin is warmed" timeout 20 penstock warm "$MNT" 3.bin
 exec 7<"$MNT/3.bin"
 dd bs=1000 count=1 status=none <&7 >/dev/null
-check "it is evicted" timeout 20 penstock evict "$MNT" 3.bin
-check "a handle beside an evicted, passed through one" same 3.bin
+check "3.bin is evicted" timeout 20 penstock evict "$MNT" 3.bin
+check "a handle beside that of the evicted file reads the right bytes" same 3.bin
 equal "the old handle reads on" "$(tail -c +1001 "$T/www/3.bin" | sha256sum)" "$(sha256sum <&7)"
 exec 7<&-
 sleep 0.3
-check "after it, the file is fetched again" same 3.bin
+check "once the old handle is closed, the file is fetched again" same 3.bin
 
-# Many opens and closes across the change of mode.
-check "evict all" timeout 20 penstock evict "$MNT"
+# Many opens and closes while the mode changes.
+check "evict of all files succeeds" timeout 20 penstock evict "$MNT"
 hammer() {
 	local n pids=()
 	for n in 1 2 3 4; do
@@ -81,9 +83,9 @@ hammer() {
 		wait "$n" || return 1
 	done
 }
-check "four readers open and close while files become complete" hammer
+check "four readers get the right bytes while files become complete" hammer
 umount_penstock
 
 mount_penstock "$ORIGIN/" --no-passthrough
-equal "it can be turned off" false "$(status .passthrough.active)"
-check "and reads are right" read_tree 1m
+equal "passthrough can be turned off" false "$(status .passthrough.active)"
+check "without passthrough all bytes are right" read_tree 1m

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A cache on overlayfs, as in a container, is passed through; one stacked too deep is not, and status says
-# why.
+# Files of a cache on overlayfs, as in a container, are passed through. On a file system that is stacked too
+# deep they are not, and status says why.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root
 
@@ -27,19 +27,21 @@ mkdir "$T/empty"
 stack "$T/empty" one 2>"$T/overlay.err" || skip_all "no overlayfs here: $(cat "$T/overlay.err")"
 CACHE=$T/one/cache
 mount_penstock "$ORIGIN/"
-check "with a cache on overlayfs files read right" read_twice
-equal "and are passed through" 1 "$(stats '.mounts[0].modes.passed.opens')"
+check "with a cache on overlayfs a file is right" read_twice
+equal "with a cache on overlayfs the file is passed through" 1 "$(stats '.mounts[0].modes.passed.opens')"
 umount_penstock
 
 stack "$T/one" two
 CACHE=$T/two/other
 mount_penstock "$ORIGIN/"
-check "with one on overlayfs on overlayfs, too" read_twice
-equal "by the daemon" 0 "$(stats '.mounts[0].modes.passed.opens')"
-check "status says why" grep -q "no passthrough: the cache directory is on a stacked file system" <(penstock status "$MNT")
+check "with a cache on overlayfs on overlayfs a file is right" read_twice
+equal "with a cache on overlayfs on overlayfs the daemon serves the file" \
+	0 "$(stats '.mounts[0].modes.passed.opens')"
+check "status says why there is no passthrough" \
+	grep -q "no passthrough: the cache directory is on a stacked file system" <(penstock status "$MNT")
 umount_penstock
 mount_penstock "$ORIGIN/" --no-passthrough
-check "and that it was turned off" grep -q \
+check "status says that passthrough was turned off" grep -q \
 	"no passthrough: turned off (--no-passthrough)" <(penstock status "$MNT")
 umount_penstock
 umount -l "$T/two" "$T/one"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Plans: written by ioctl, shown, followed ahead of the reader, and gone with their descriptor; what is told
-# badly does no harm.
+# Plans: they are written by ioctl, shown, followed ahead of the reader, and end with their descriptor.
+# Invalid plans are refused.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 
@@ -11,7 +11,7 @@ done
 start_nginx
 mount_penstock "$ORIGIN/"
 
-# A teller whose lines we write one by one.
+# A process that announces plans, to which this test writes lines one by one.
 coproc TELL { exec "$python" "$top_srcdir/tests/fs/tell_plan.py" "$MNT/.penstock/plan" 2>"$T/tell.log"; }
 disown "$TELL_PID"
 teller=$TELL_PID
@@ -33,43 +33,47 @@ all_cached() {
 }
 
 check_not "writing is refused by the kernel" bash -c "echo x >'$MNT/.penstock/plan'"
-equal "nothing is told yet" 0 "$(plans .active)"
-equal "an epoch" ok \
+equal "at first no plan is active" 0 "$(plans .active)"
+equal "the plan of an epoch is accepted" ok \
 	"$(tell '{"penstock_plan": 1, "job": "j\u00f6b", "rank": 3, "world": 8, "epoch": 7, "files": ["sub/15.tar", "no/such", "sub/12.tar"]}')"
-equal "another, in several parts" ok \
+equal "the plan of another epoch, in several parts, is accepted" ok \
 	"$(tell "{\"penstock_plan\": 1, \"job\": \"jöb\", \"rank\": 3, \"epoch\": 8, \"x\": \"$(printf '%20000s' x)\", \"files\": [\"sub/16.tar\"]}")"
-equal "is shown" "jöb 3 7 2 3" "$(plans '.ranks[0] | "\(.job) \(.rank) \(.epoch) \(.epochs) \(.files)"')"
-equal "also in status" 1 "$(penstock status "$MNT" --json | jq '.plans.ranks | length')"
-check "what is planned is fetched though nobody reads" wait_until 30 all_cached 15 12 16
-equal "and nothing else" remote "$(state 13)"
-equal "no JSON" EINVAL "$(tell 'hello')"
-equal "another kind of line" ok "$(tell '{"penstock_wish": 1}')"
-equal "a member is missing" EINVAL "$(tell '{"penstock_plan": 1, "job": "a", "rank": 0, "files": []}')"
-equal "too many files" E2BIG \
+equal "the plan is shown" \
+	"jöb 3 7 2 3" "$(plans '.ranks[0] | "\(.job) \(.rank) \(.epoch) \(.epochs) \(.files)"')"
+equal "status shows the plan" 1 "$(penstock status "$MNT" --json | jq '.plans.ranks | length')"
+check "planned files are fetched before they are read" wait_until 30 all_cached 15 12 16
+equal "files that are not planned are not fetched" remote "$(state 13)"
+equal "a line that is not JSON is refused" EINVAL "$(tell 'hello')"
+equal "an unknown kind of line is ignored" ok "$(tell '{"penstock_wish": 1}')"
+equal "a plan without an epoch is refused" \
+	EINVAL "$(tell '{"penstock_plan": 1, "job": "a", "rank": 0, "files": []}')"
+equal "a plan with too many files is refused" E2BIG \
 	"$(tell "{\"penstock_plan\": 1, \"job\": \"a\", \"rank\": 0, \"epoch\": 0, \"files\": [\"a\"$(printf ',"a"%.0s' {1..100001})]}")"
-equal "a position" ok "$(tell '{"penstock_position": 1, "job": "j\u00f6b", "rank": 3, "epoch": 8, "files_done": 1}')"
-equal "is shown, and the epoch before is over" "8 1 1" \
+equal "a position is accepted" \
+	ok "$(tell '{"penstock_position": 1, "job": "j\u00f6b", "rank": 3, "epoch": 8, "files_done": 1}')"
+equal "the position is shown, and the epoch before is over" "8 1 1" \
 	"$(plans '.ranks[0] | "\(.epoch) \(.files_done) \(.epochs)"')"
-equal "of a rank that nobody told of" ESTALE \
+equal "a position of a rank without a plan is refused" ESTALE \
 	"$(tell '{"penstock_position": 1, "job": "j\u00f6b", "rank": 4, "epoch": 8, "files_done": 1}')"
-equal "the first rank is still there" 1 "$(plans .active)"
-check "Prometheus has it" grep -q '^penstock_plans_active{.*} 1$' "$MNT/.penstock/cache_metrics"
+equal "the rank with a plan is still active" 1 "$(plans .active)"
+check "the metrics have the active plan" \
+	grep -q '^penstock_plans_active{.*} 1$' "$MNT/.penstock/cache_metrics"
 
 kill -KILL "$teller"
 nothing_is_told() {
 	[[ $(plans '.active + .memory_bytes') == 0 ]]
 }
-check "a plan ends with its descriptor, and takes no memory any more" wait_until 20 nothing_is_told
+check "a plan ends with its descriptor, and its memory is freed" wait_until 20 nothing_is_told
 umount_penstock
 
 mount_penstock "$ORIGIN/" --policy lru
-equal "a policy that follows none says so" ENOTTY \
+equal "a policy without plans refuses a plan" ENOTTY \
 	"$(echo '{}' | "$python" "$top_srcdir/tests/fs/tell_plan.py" "$MNT/.penstock/plan")"
-equal "and shows none" null "$(plans .)"
+equal "a policy without plans shows none" null "$(plans .)"
 umount_penstock
 
-# A version that is no longer current is confirmed ahead, and a file that was changed meanwhile is not taken
-# for the old one.
+# Old versions are revalidated ahead of the reader, and a file that was changed meanwhile is read in its new
+# version.
 planned='["sub/29.tar", "sub/21.tar", "sub/24.tar", "sub/27.tar", "sub/23.tar"]'
 for revalidate in 1s open; do
 	CACHE=$T/cache-$revalidate mount_penstock "$ORIGIN/" --revalidate "$revalidate"
@@ -81,13 +85,14 @@ for revalidate in 1s open; do
 		"$MNT/.penstock/plan" 2>"$T/tell.log"; }
 	disown "$TELL_PID"
 	teller=$TELL_PID
-	equal "--revalidate $revalidate: a plan" ok \
+	equal "--revalidate $revalidate: a plan is accepted" ok \
 		"$(tell '{"penstock_plan": 1, "job": "a", "rank": 0, "epoch": 0, "files":'"$planned"'}')"
-	check "--revalidate $revalidate: what is planned is fetched though its version is old" wait_until 20 \
+	check "--revalidate $revalidate: planned files are fetched although their versions are old" \
+		wait_until 20 \
 		all_cached 21 23 27
-	equal "--revalidate $revalidate: and what is cached already is not asked for" "21 23 24 27" \
+	equal "--revalidate $revalidate: a cached file is not asked for" "21 23 24 27" \
 		"$(awk '$2 ~ /tar$/ {print substr($2, 6, 2)}' "$T/nginx/access.log" | sort -u | xargs)"
-	check "--revalidate $revalidate: a file that was changed is read as it is now" cmp "$MNT/sub/24.tar" \
+	check "--revalidate $revalidate: a changed file is read in its new version" cmp "$MNT/sub/24.tar" \
 		"$T/www/sub/24.tar"
 	kill -KILL "$teller"
 	umount_penstock
@@ -100,17 +105,17 @@ done
 : >"$T/nginx/access.log"
 mount_penstock "$ORIGIN/" --max-connections 1
 listed() { [[ $(stats '.mounts[0].listing') == false ]]; }
-check "what is new is listed" wait_until 60 listed
+check "the listing ends" wait_until 60 listed
 files=$(printf ', "long/%d.tar"' {21..10})
 coproc TELL { exec "$python" "$top_srcdir/tests/fs/tell_plan.py" "$MNT/.penstock/plan" 2>"$T/tell.log"; }
 teller=$TELL_PID
 tell "{\"penstock_plan\": 1, \"job\": \"a\", \"rank\": 0, \"epoch\": 0, \"files\": [${files:2}]}" >"$T/told"
-equal "a long plan" ok "$(cat "$T/told")"
+equal "a long plan is accepted" ok "$(cat "$T/told")"
 long_cached() {
 	[[ $(getfattr --only-values -n user.penstock.state "$MNT"/long/*.tar 2>/dev/null) == $(printf 'cached%.0s' {10..21}) ]]
 }
-check "is fetched whole" wait_until 60 long_cached
-equal "the beginnings of all files before the rest of any" "$(printf '/long/%d.tar\n' {21..10})" \
+check "all files of the long plan are fetched" wait_until 60 long_cached
+equal "the beginnings of all files are fetched before the rest of any" "$(printf '/long/%d.tar\n' {21..10})" \
 	"$(awk '/GET/ && /\/long\/[0-9]/' "$T/nginx/access.log" | head -12 | grep -o '/long/[0-9]*.tar')"
 kill -KILL "$teller"
 umount_penstock
@@ -122,7 +127,7 @@ if ((EUID == 0)) && command -v setpriv >/dev/null; then
 		echo "{\"penstock_plan\": 1, \"job\": \"a\", \"rank\": $i, \"epoch\": 0, \"files\": [\"sub/10.tar\"]}"
 	done | setpriv --reuid 65534 --regid 65534 --clear-groups \
 		"$python" "$T/tell_plan.py" "$MNT/.penstock/plan" >"$T/stranger"
-	equal "who is neither root nor the mount's owner has a quarter of the ranks" "64 ok, 36 ENOSPC" \
+	equal "users other than root and the owner may announce a quarter of the ranks" "64 ok, 36 ENOSPC" \
 		"$(grep -c ok "$T/stranger") ok, $(grep -c ENOSPC "$T/stranger") ENOSPC"
 	umount_penstock
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `penstock plan` and penstock.plan(): files are fetched in the order that was announced, before anybody
-# reads; names that are not files are reported; a plan ends with its holder.
+# `penstock plan` and penstock.plan(): files are fetched in the announced order before they are read; names
+# that are not files are reported; a plan ends with the process that holds it.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 
@@ -16,7 +16,7 @@ all_cached() {
 	local i
 	for i; do [[ $(state "$i") == cached ]] || return 1; done
 }
-# The order in which the origin was first asked for files.
+# Prints the order in which files were first requested from the origin.
 order() { awk '$1 == "GET" && $2 ~ /tar$/ && !seen[$2]++ {print substr($2, 6, 2)}' "$T/nginx/access.log" |
 	xargs; }
 
@@ -24,62 +24,64 @@ origin_forget
 printf '%s\n' "$MNT/sub/25.tar" sub/13.tar '# a comment' sub/nosuch.tar "$MNT//sub/19.tar" sub /etc/passwd |
 	penstock plan "$MNT" --job mine >"$T/plan.out" 2>"$T/plan.err" &
 plan=$!
-check "what is announced is fetched though nobody reads" wait_until 30 all_cached 25 13 19
-equal "in that order" "25 13 19" "$(order)"
-equal "and nothing else" remote "$(state 10)"
-equal "it is shown" "mine 3" "$(plans '.ranks[0] | "\(.job) \(.files)"')"
-equal "bad names are told" "penstock plan: 3 of 6 names are not files of $MNT, the first: sub/nosuch.tar; paths are absolute, or from $MNT, or from the current folder" "$(cat "$T/plan.err")"
-equal "... and how many were taken" "3 files announced to $MNT" "$(cat "$T/plan.out")"
+check "announced files are fetched before they are read" wait_until 30 all_cached 25 13 19
+equal "announced files are fetched in their order" "25 13 19" "$(order)"
+equal "files that are not announced are not fetched" remote "$(state 10)"
+equal "the plan is shown" "mine 3" "$(plans '.ranks[0] | "\(.job) \(.files)"')"
+equal "bad names are reported" \
+	"penstock plan: 3 of 6 names are not files of $MNT, the first: sub/nosuch.tar; paths are absolute, or from $MNT, or from the current folder" "$(cat "$T/plan.err")"
+equal "the number of announced files is reported" "3 files announced to $MNT" "$(cat "$T/plan.out")"
 young() { jq -e '.ranks[0].age_seconds < 1' "$MNT/.penstock/plan"; }
 old() { jq -e '.ranks[0].age_seconds > 1' "$MNT/.penstock/plan"; }
-check "nothing is heard of it for a while" wait_until 20 old
+check "the plan's age grows" wait_until 20 old
 kill -STOP "$plan"
 kill -CONT "$plan"
-check "until it says that it is still there, as after a stop" wait_until 10 young
+check "a plan that continues after SIGSTOP sends a heartbeat" wait_until 10 young
 kill "$plan"
 rc=0
 wait "$plan" || rc=$?
-equal "a bad name is an exit code of 1" 1 "$rc"
+equal "with a bad name the exit code is 1" 1 "$rc"
 over() { [[ $(plans .active) == 0 ]]; }
-check "the plan is over" wait_until 20 over
+check "the plan ends with its process" wait_until 20 over
 echo sub/10.tar | penstock plan "$MNT" >"$T/plan.out" &
 plan=$!
-check "another" wait_until 30 all_cached 10
+check "a file of another plan is fetched" wait_until 30 all_cached 10
 kill "$plan"
 rc=0
 wait "$plan" || rc=$?
-equal "ends well" 0 "$rc"
+equal "without a bad name the exit code is 0" 0 "$rc"
 ln -s "$MNT" "$T/link"
 origin_forget
 (cd "$T" && exec penstock plan "$MNT" <<<"mnt/sub/11.tar"$'\n'"$T/link/sub/15.tar" >"$T/plan.out" 2>"$T/plan.err") &
 plan=$!
-check "paths from the current folder, and through a link" wait_until 30 all_cached 11 15
+check "paths from the current folder and through a link are fetched" wait_until 30 all_cached 11 15
 kill "$plan"
 wait "$plan" || true
-equal "are files of the mount" "2 files announced to $MNT" "$(cat "$T/plan.out" "$T/plan.err")"
+equal "such paths are announced without an error" \
+	"2 files announced to $MNT" "$(cat "$T/plan.out" "$T/plan.err")"
 rc=0
 penstock plan "$MNT" </dev/null 2>"$T/plan.err" || rc=$?
-equal "an empty list" "1 penstock plan: standard input names no file" "$rc $(cat "$T/plan.err")"
+equal "an empty list is an error" "1 penstock plan: standard input names no file" "$rc $(cat "$T/plan.err")"
 rc=0
 penstock plan "$T" </dev/null 2>"$T/plan.err" || rc=$?
-equal "no mount" 1 "$rc"
+equal "a folder that is not a mount is an error" 1 "$rc"
 MNT=$T/lru
 CACHE=$T/cache-lru
 mount_penstock "$ORIGIN/" --policy lru
 rc=0
 penstock plan "$MNT" <<<sub/10.tar 2>"$T/plan.err" || rc=$?
-equal "a mount that follows no plans" \
+equal "a mount whose policy follows no plans is an error" \
 	"1 penstock plan: $MNT: its --policy follows no plans; mount it with --policy plan" \
 	"$rc $(cat "$T/plan.err")"
 umount_penstock
 MNT=$T/mnt
 
 has_penstock_python || {
-	skip "from Python" "$no_python"
+	skip "penstock.plan() in Python" "$no_python"
 	exit 0
 }
 origin_forget
-check "from Python" "$python" - "$MNT" <<'PY'
+check "penstock.plan() in Python" "$python" - "$MNT" <<'PY'
 import os, sys, time, warnings
 import penstock
 mnt = sys.argv[1]
@@ -116,4 +118,4 @@ try:
 except FileNotFoundError as e:
     assert "not a penstock mount" in str(e) and e.filename == os.getcwd(), e
 PY
-equal "in that order, too" "29 12 14" "$(order)"
+equal "files of penstock.plan() are fetched in their order" "29 12 14" "$(order)"

@@ -49,8 +49,8 @@ else:
 PY
 }
 for state in cold warm; do
-	check "h5py, $state" arrays h5py
-	check "np.memmap, $state" arrays memmap
-	check "LMDB, $state" arrays lmdb
+	check "h5py reads the right values ($state)" arrays h5py
+	check "np.memmap reads the right values ($state)" arrays memmap
+	check "LMDB reads the right values ($state)" arrays lmdb
 	drop_page_cache
 done

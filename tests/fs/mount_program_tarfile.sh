@@ -26,5 +26,5 @@ with zipfile.ZipFile(f"{mnt}/z.zip") as z:
     assert z.testzip() is None
 PY
 }
-check "cold" compare
-check "warm" compare
+check "tarfile and zipfile read the right bytes (cold)" compare
+check "tarfile and zipfile read the right bytes (warm)" compare

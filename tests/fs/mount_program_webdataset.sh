@@ -32,12 +32,12 @@ assert seen == wanted, (len(seen), len(wanted))
 print(len(seen), "samples")
 PY
 }
-check "cold" epoch
-check "warm" epoch
+check "an epoch of webdataset has each sample once (cold)" epoch
+check "an epoch of webdataset has each sample once (warm)" epoch
 
-# A plan for it: the shards of an epoch, announced before they are read.
+# The shards of an epoch are announced as a plan before webdataset reads them.
 has_penstock_python || {
-	skip "along a plan" "$no_python"
+	skip "webdataset reads shards along a plan" "$no_python"
 	exit 0
 }
 umount_penstock
@@ -54,6 +54,6 @@ with penstock.plan(sys.argv[1], shards):
 print(n, "samples")
 PY
 }
-check "along a plan" planned
-# The first may be opened before the daemon knows which version the plan means.
-at_least "its opens were foreseen" 3 "$(stats .plans.foreseen_opens)"
+check "webdataset reads shards along a plan" planned
+# The first shard may be opened before the daemon knows which version the plan means.
+at_least "the plan had announced the opens" 3 "$(stats .plans.foreseen_opens)"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# penstock.Loader() of URLs, and penstock.mount(): ranks as processes, their ends, what is missing here.
+# penstock.Loader() of URLs, and penstock.mount(): ranks as processes, their ends, and errors of missing
+# parts.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 penstock_python
@@ -36,14 +37,14 @@ first, rest = "/train/shard-{000000..000002}.tar", "/train/shard-{000003..000005
 assert sorted(labels([O + first, O + rest])) == want
 assert sorted(labels(O + first + "::" + T + "/www" + rest)) == want
 assert len(labels(O + "/train/shard-000001.tar")) < len(want)'
-check "a compressed shard is one, too" run '
+check "a URL of a compressed shard gives the shard's samples" run '
 import gzip, shutil
 os.mkdir(T + "/www/packed")
 with open(T + "/www/train/shard-000001.tar", "rb") as a, gzip.open(T + "/www/packed/a.tar.gz", "wb") as b:
     shutil.copyfileobj(a, b)
 found = labels(O + "/packed/a.tar.gz")
 assert found and found == labels(O + "/train/shard-000001.tar")'
-check "the mounts are gone with their loaders" wait_until 10 are_mounted 0
+check "the mounts end with their loaders" wait_until 10 are_mounted 0
 
 cat >"$T/rank.py" <<'PY'
 from common import *
@@ -63,13 +64,14 @@ done
 for i in 0 1 2 3; do wait_until 60 test -s "$T/place$i" || fail "rank $i reads"; done
 equal "four ranks have one mount" "1 1" "$(nmounts) $(sort -u "$T"/place? | wc -l)"
 texts=$(run 'print(*sorted(t for t, _ in labels(T + "/www/train")), sep="\n")')
-equal "and each sample once, by the indexes beside the shards" "$texts" "$(sort "$T"/rank? | grep .)"
+equal "four ranks read each sample once, by the indexes beside the shards" \
+	"$texts" "$(sort "$T"/rank? | grep .)"
 kill -KILL "${ranks[@]:0:3}"
 sleep 0.3
-equal "three are killed: it stays" 1 "$(nmounts)"
+equal "the mount stays when three ranks are killed" 1 "$(nmounts)"
 kill -KILL "${ranks[3]}"
-check "all are: it is gone" wait_until 10 are_mounted 0
-check "the daemon, too" wait_until 10 no_daemon
+check "the mount ends when all ranks are killed" wait_until 10 are_mounted 0
+check "the daemon ends with its last mount" wait_until 10 no_daemon
 
 check "mount() is a context manager, and a path" run '
 with penstock.mount(O + "/train/") as m:
@@ -90,7 +92,7 @@ assert labels(O + "/token/train/shard-000001.tar", mount=options)
 try: labels(O + "/token/train/shard-000001.tar")
 except penstock.MountError as e: assert "refuses access" in str(e), e
 else: raise AssertionError'
-check "a loader goes to another process" run '
+check "a loader can be pickled for another process" run '
 import multiprocessing, pickle
 loader = penstock.Loader(O + "/train/shard-{000000..000005}.tar", 8, FIELDS, format="numpy", copy=True)
 first = next(iter(loader))["text"][0]
@@ -98,7 +100,7 @@ state = pickle.dumps(loader)
 loader.close()
 rest = pickle.loads(state)
 assert O in repr(rest) and first not in [b["text"][0] for b in rest]'
-check "a fork keeps the mount, its end does not end it" run '
+check "close() in a forked child does not end the parent's mount" run '
 m = penstock.mount(O + "/train/")
 child = os.fork()
 if child == 0:
@@ -108,7 +110,7 @@ os.waitpid(child, 0)
 time.sleep(0.3)
 assert os.listdir(m)'
 
-# What is missing, within a second.
+# Missing parts are reported within a second.
 text() {
 	run "
 t = time.time()
@@ -126,12 +128,14 @@ has() {
 	for word; do [[ $out == *"$word"* ]] || { echo "$out lacks $word" && return 1; }; done
 }
 load='penstock.Loader("s3://bucket/x-{0..9}.tar")'
-check "no penstock" has "import shutil; shutil.which = lambda *a, **k: None; $load" \
+check "the error without the program penstock" \
+	has "import shutil; shutil.which = lambda *a, **k: None; $load" \
 	"the program \`penstock\` is not in" "--device /dev/fuse" "mount on the host"
-check "no /dev/fuse" has "os.open = lambda *a: (_ for _ in ()).throw(FileNotFoundError()); $load" \
+check "the error without /dev/fuse" \
+	has "os.open = lambda *a: (_ for _ in ()).throw(FileNotFoundError()); $load" \
 	"no /dev/fuse" "modprobe fuse" "--device /dev/fuse --cap-add SYS_ADMIN" \
 	"penstock mount 's3://bucket/x-{0..9}.tar' /data/train" ro,rslave
-check "no fusermount3" has "import shutil; os.geteuid = lambda: 1; w = shutil.which
+check "the error without fusermount3" has "import shutil; os.geteuid = lambda: 1; w = shutil.which
     shutil.which = lambda n, **k: None if n == 'fusermount3' else w(n); $load" \
 	"fusermount3 is not installed (package fuse3)"
 if ((EUID == 0)) && command -v setpriv >/dev/null; then
@@ -140,11 +144,11 @@ if ((EUID == 0)) && command -v setpriv >/dev/null; then
 try: penstock.mount('s3://bucket/x/')
 except penstock.MountError as e: print(e)"
 	}
-	check "no CAP_SYS_ADMIN" grep -q "not permitted here (no CAP_SYS_ADMIN)" <(without)
+	check "the error without CAP_SYS_ADMIN" grep -q "not permitted here (no CAP_SYS_ADMIN)" <(without)
 fi
-check "pipe:" has 'penstock.Loader("pipe:aws s3 cp s3://b/x-{0..9}.tar -")' \
+check "the error of a pipe: source" has 'penstock.Loader("pipe:aws s3 cp s3://b/x-{0..9}.tar -")' \
 	"give the URL itself: 's3://b/x-{0..9}.tar'"
-check "an option that is none" has 'penstock.mount(O + "/train/", max_conections=3)' \
+check "the error of an unknown option" has 'penstock.mount(O + "/train/", max_conections=3)' \
 	"max-conections" "did you mean"
-check "a URL of nothing" has 'penstock.Loader(O + "/nothing/")' "404"
-check "nothing is left" wait_until 10 are_mounted 0
+check "the error of a missing URL" has 'penstock.Loader(O + "/nothing/")' "404"
+check "no mount is left" wait_until 10 are_mounted 0

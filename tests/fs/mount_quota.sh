@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The folder of the cache, index and reserve included, never takes more than --cache-size: while a dataset of
-# twice that is read, twice (and the bytes are right), and while an index grows.
+# twice that size is read twice (and its bytes are right), and while an index grows.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq slow
 
@@ -12,7 +12,7 @@ sha_manifest "$T/www" >"$T/manifest"
 start_nginx
 mount_penstock "$ORIGIN/" --cache-size 64M
 
-# The largest seen until $T/done is there, in bytes, goes to $T/most.
+# Writes the folder's largest size in bytes to $T/most, until $T/done exists.
 watch() {
 	local most=0 now
 	rm -f "$T/done" "$T/most"
@@ -24,26 +24,27 @@ watch() {
 }
 watch &
 watcher=$!
-check "first epoch" read_tree 1m "$MNT" 2
+check "bytes of the first epoch are right" read_tree 1m "$MNT" 2
 drop_page_cache
 origin_forget
-check "second epoch" read_tree 1m
+check "bytes of the second epoch are right" read_tree 1m
 second=$(origin_bytes)
 drop_page_cache
-check "in random order, by four" read_tree random "$MNT" 4
+check "four random readers get the right bytes" read_tree random "$MNT" 4
 touch "$T/done"
 wait "$watcher" || true
 at_most "the folder stayed within the quota" $((64 << 20)) "$(cat "$T/most")"
-at_least "and was used (a half of the quota or more)" $((32 << 20)) "$(cat "$T/most")"
-at_most "the second epoch hit: it cost the origin less than 70 % of the dataset" $((128000000 * 70 / 100)) \
+at_least "the folder took half of the quota or more" $((32 << 20)) "$(cat "$T/most")"
+at_most "the second epoch fetched at most 70 % of the dataset" $((128000000 * 70 / 100)) \
 	"$second"
-equal "status tells the limit" $((64 << 20)) "$(stats .cache.limit_bytes)"
-at_most "and what is used" $((64 << 20)) "$(stats .cache.used_bytes)"
-at_most "the index, too" $((64 << 20)) "$(stats '.cache.used_bytes + .cache.index_bytes')"
+equal "the statistics have the limit" $((64 << 20)) "$(stats .cache.limit_bytes)"
+at_most "used bytes are within the limit" $((64 << 20)) "$(stats .cache.used_bytes)"
+at_most "used bytes and index together are within the limit" \
+	$((64 << 20)) "$(stats '.cache.used_bytes + .cache.index_bytes')"
 umount_penstock
 
-# So many names that data has to go for them; then more than there is room for.
-list() { # N: a manifest of so many, which nothing has to be asked for
+# So many names that data must be evicted for them; then more names than there is room for.
+list() { # N: prints a manifest of N names with sizes, so that no requests are needed
 	local url=$ORIGIN/f
 	awk -v n="$1" -v url="$url" 'BEGIN {srand(7); for (i = 0; i < n; i++) printf "%s/%06d-%08x%08x.bin 1000\n", url, i, rand() * 2^32, rand() * 2^32}'
 }
@@ -60,35 +61,38 @@ for size in 30M 16M; do
 	read_tree 1m >/dev/null
 	evicted=$(stats .cache.evicted_bytes)
 	if [[ $size == 30M ]]; then
-		check "$size: names come in" penstock mount "@$T/some.txt" "$T/m2" --cache-dir "$CACHE"
-		equal "$size: all of them" 40000 \
+		check "$size: a mount with many names succeeds" \
+			penstock mount "@$T/some.txt" "$T/m2" --cache-dir "$CACHE"
+		equal "$size: all names are listed" 40000 \
 			"$(jq '.mounts[0] | .files + .missing' "$T/m2/.penstock/stats")"
-		at_least "$size: data went for them" $((evicted + (1 << 20))) "$(stats .cache.evicted_bytes)"
+		at_least "$size: data was evicted for the names" \
+			$((evicted + (1 << 20))) "$(stats .cache.evicted_bytes)"
 		penstock umount "$T/m2"
 	else
 		rc=0
 		penstock mount "@$T/many.txt" "$T/m2" --cache-dir "$CACHE" >"$T/out" 2>&1 || rc=$?
-		equal "$size: what is too much is refused" "1 1" \
+		equal "$size: too many names are refused" "1 1" \
 			"$rc $(grep -c "needs more room than --cache-size leaves" "$T/out")"
 	fi
-	check "$size: files are read on" cmp -n 1000000 "$MNT/10.bin" "$T/www/10.bin"
+	check "$size: files can still be read" cmp -n 1000000 "$MNT/10.bin" "$T/www/10.bin"
 	touch "$T/done"
 	wait "$watcher" || true
 	at_most "$size: the folder stayed within the quota" "$limit" "$(cat "$T/most")"
 	umount_penstock
-	check "$size: the index is whole" penstock verify --cache-dir "$CACHE"
-	at_most "$size: after the end, too" "$limit" "$(du -s --block-size=1 "$CACHE" | cut -f 1)"
+	check "$size: verify finds no error" penstock verify --cache-dir "$CACHE"
+	at_most "$size: the folder is within the quota after the end" \
+		"$limit" "$(du -s --block-size=1 "$CACHE" | cut -f 1)"
 done
 
 CACHE=$T/cache-16M
 rc=0
 mount_penstock "$ORIGIN/" --cache-size 8M >"$T/out" 2>&1 || rc=$?
-equal "a size that the index alone needs is refused, with the least" "2 1" \
+equal "a size below what the index needs is refused with the least size" "2 1" \
 	"$rc $(grep -c "the least is 16" "$T/out")"
 CACHE=$T/cache-large
 mount_penstock "$ORIGIN/" --cache-size 900T 2>"$T/out"
-check "a size that no disk has is warned of" grep \
+check "a size larger than the disk gives a warning" grep \
 	-q "warning: .*the limit is 900.0 TiB, but the disk has room for" "$T/out"
-check "status says what can be had" grep -q "^  reach " <(penstock status "$MNT")
+check "status shows how much the disk allows" grep -q "^  reach " <(penstock status "$MNT")
 free=$(df -B 1 --output=avail "$CACHE" | tail -n 1)
-at_most "the same as df" "$free" "$(stats .cache.reachable_bytes)"
+at_most "the statistics allow no more than df" "$free" "$(stats .cache.reachable_bytes)"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Random reads of a large cold file fetch little more than they read, and what they fetched is not fetched
-# again: not by the same reads, and not after a kill.
+# Random reads of a large cold file fetch little more than they read. What was fetched is not fetched again,
+# neither by the same reads nor after a kill.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 
@@ -25,16 +25,16 @@ PY
 
 mount_penstock "$ORIGIN/"
 origin_forget
-check "200 random reads" random_reads
-at_most "cost 2.3 bytes a byte read at most" $((200 * 131072 * 23 / 10)) "$(origin_bytes)"
+check "200 random reads succeed" random_reads
+at_most "at most 2.3 bytes are fetched for each byte read" $((200 * 131072 * 23 / 10)) "$(origin_bytes)"
 first=$(origin_bytes)
-check "the same once more" random_reads
-equal "cost nothing" "$first" "$(origin_bytes)"
+check "the same reads succeed again" random_reads
+equal "the same reads fetch nothing" "$first" "$(origin_bytes)"
 
-# Data first, index second: what was served is in the index soon, not at once.
+# Data is written before the index, so served bytes are in the index after a moment.
 sleep 3
 kill_penstock
 mount_penstock "$ORIGIN/"
 origin_forget
-check "the same after a kill" random_reads
-equal "cost nothing either" 0 "$(origin_bytes)"
+check "the same reads succeed after a kill" random_reads
+equal "the same reads fetch nothing after a kill" 0 "$(origin_bytes)"

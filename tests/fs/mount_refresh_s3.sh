@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A bucket of a real S3 server that changes under a mount: penstock refresh and --refresh show it, and a
-# loader keeps the list of the epoch that it has begun.
+# A bucket of a real S3 server that changes while it is mounted: penstock refresh and --refresh show the
+# changes, and a loader keeps its list of shards for an epoch that has begun.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../rgw.sh"
@@ -15,21 +15,22 @@ samples() { cat "${@/#/"$T/shards/"}" | tar -tf - -i | grep -c 'cls$'; }
 start_rgw
 make_shards "$T/shards" 5 300000
 for i in 0 1 2; do bucket file data "train/shard-00000$i.tar" "$T/shards/shard-00000$i.tar"; done
-check "a bucket" mount_penstock s3://data/train/ --endpoint "$S3"
-equal "its objects" "shard-000000.tar shard-000001.tar shard-000002.tar" "$(names)"
+check "a mount of a bucket succeeds" mount_penstock s3://data/train/ --endpoint "$S3"
+equal "the bucket's objects are shown" "shard-000000.tar shard-000001.tar shard-000002.tar" "$(names)"
 bucket file data train/shard-000003.tar "$T/shards/shard-000003.tar"
 bucket delete data train/shard-000001.tar
 bucket file data train/shard-000002.tar "$T/shards/shard-000004.tar" # overwritten
-equal "a refresh of the bucket" "3 files listed, 1 new, 1 gone" "$(penstock refresh "$MNT")"
-equal "shows what there is now" "shard-000000.tar shard-000002.tar shard-000003.tar" "$(names)"
-check "the new object" cmp "$MNT/shard-000003.tar" "$T/shards/shard-000003.tar"
-check "and the new version of another" cmp "$MNT/shard-000002.tar" "$T/shards/shard-000004.tar"
+equal "refresh reports the bucket's changes" "3 files listed, 1 new, 1 gone" "$(penstock refresh "$MNT")"
+equal "the mount shows the bucket's new names" "shard-000000.tar shard-000002.tar shard-000003.tar" "$(names)"
+check "the new object is read" cmp "$MNT/shard-000003.tar" "$T/shards/shard-000003.tar"
+check "the new version of another object is read" cmp "$MNT/shard-000002.tar" "$T/shards/shard-000004.tar"
 umount_penstock
 
-check "with --refresh" mount_penstock s3://data/train/ --endpoint "$S3" --refresh 1s --exclude '*.txt'
+check "a mount with --refresh succeeds" \
+	mount_penstock s3://data/train/ --endpoint "$S3" --refresh 1s --exclude '*.txt'
 bucket put data train/notes.txt "no shard"
 bucket file data train/shard-000001.tar "$T/shards/shard-000001.tar"
-check "an object that comes back is seen" wait_until 30 shows \
+check "an object that is uploaded again is shown" wait_until 30 shows \
 	"shard-000000.tar shard-000001.tar shard-000002.tar shard-000003.tar"
 
 module=$top_builddir/loader/python/.libs/_penstock.so
@@ -37,8 +38,8 @@ if [[ ! -e $module ]] || sanitized "$module"; then
 	skip "a loader's epoch" "the Python module was not built, or with a sanitizer"
 	exit 0
 fi
-# The epoch that a loader has begun keeps its list while names change beneath it; the next loader has the new
-# ones.
+# An epoch that a loader has begun keeps its list of shards while names change; the next loader has the new
+# names.
 mkdir -p "$T/python/penstock"
 ln -s "$module" "$top_srcdir"/loader/python/penstock/*.py "$T/python/penstock/"
 cat >"$T/epochs.py" <<'PY'
@@ -72,14 +73,15 @@ PYTHONPATH=$T/python timeout 120 "$python" "$T/epochs.py" "$MNT" "$T/begun" "$T/
 epochs=$!
 check "an epoch begins" wait_until 60 test -e "$T/begun"
 bucket file data train/shard-000004.tar "$T/shards/shard-000002.tar"
-check "a shard appears beneath it" wait_until 30 test -e "$MNT/shard-000004.tar"
+check "a new shard is shown during the epoch" wait_until 30 test -e "$MNT/shard-000004.tar"
 touch "$T/go"
 check "the epoch ends" wait_until 60 test -e "$T/ended"
-equal "with the samples of the shards that it began with" \
+equal "the epoch has the samples of the shards that it began with" \
 	"$(samples shard-00000{0,1,4,3}.tar)" "$(cat "$T/ended")"
 touch "$T/again"
 rc=0
 wait "$epochs" || rc=$?
-equal "another loader" 0 "$rc"
-equal "has those of the new shard, too" "$(samples shard-00000{0,1,4,3,2}.tar)" "$(cat "$T/out")"
+equal "the program with another loader succeeds" 0 "$rc"
+equal "the other loader has the samples of the new shard, too" \
+	"$(samples shard-00000{0,1,4,3,2}.tar)" "$(cat "$T/out")"
 umount_penstock

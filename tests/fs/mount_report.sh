@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# penstock report: what a report of a fault needs, and no secret, wherever one may be.
+# penstock report collects what a bug report needs, without secrets, wherever they may be.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq tar
 
 mkdir -p "$T/www" "$T/home"
 echo hello >"$T/www/a.bin"
 start_nginx
-# Each secret has a word of its own, so that what is missed says where it came from.
+# Each secret has a word of its own, so that a secret that is missed shows its origin.
 plain=PLANTED
 cat >"$T/penstock.conf" <<CONF
 # the key is ${plain}comment
@@ -30,7 +30,7 @@ mkdir -p "$MNT"
 penstock mount "${ORIGIN/:\/\//://user:pass%3Aword@}/basic/" "$MNT" --cache-dir "$CACHE" \
 	--log "$T/penstock.log" --header "X-Token: ${plain}option" --header-file "$T/header" || die "mounts"
 check "a file is read" cmp "$T/www/a.bin" "$MNT/a.bin"
-# What no penstock writes, and somebody's server or shell may.
+# Lines that penstock does not write itself, but that a server's or a shell's message may contain.
 cat >>"$T/penstock.log" <<LOG
 get: https://host/x?X-Amz-Credential=${plain}credential&X-Amz-Signature=${plain}signature: 403
 get: https://user:${plain}at@home@host/x: 401
@@ -45,29 +45,33 @@ list: https://host/kept-path/shard-000000.tar: hf://datasets/owner/name@revision
 LOG
 
 cd "$T"
-check "writes an archive" penstock report "$T/r.tar.gz"
-equal "for its owner alone" 600 "$(stat -c %a "$T/r.tar.gz")"
-check_not "and replaces none" penstock report "$T/r.tar.gz"
-penstock report - >"$T/r2.tar.gz" 2>"$T/list" || fail "to standard output"
-check "what is in it is said" grep -Eq '^  status.json +[0-9]+ bytes  penstock status --json$' "$T/list"
+check "report writes an archive" penstock report "$T/r.tar.gz"
+equal "only the owner may read the archive" 600 "$(stat -c %a "$T/r.tar.gz")"
+check_not "report replaces no file" penstock report "$T/r.tar.gz"
+penstock report - >"$T/r2.tar.gz" 2>"$T/list" || fail "report writes to standard output"
+check "report lists the files of the archive" \
+	grep -Eq '^  status.json +[0-9]+ bytes  penstock status --json$' "$T/list"
 mkdir x && tar xzf r.tar.gz --strip-components=1 -C x
-equal "its files" "environment.txt log.txt machine.txt mounts.txt penstock.conf status.json versions.txt" \
+equal "the archive has all files" \
+	"environment.txt log.txt machine.txt mounts.txt penstock.conf status.json versions.txt" \
 	"$(cd x && echo *)"
-equal "both are the same files" "$(ls x)" "$(tar tzf r2.tar.gz | sed 's:.*/::' | sort)"
-equal "no secret is in it" "" "$(grep -rn "$plain" x || true)"
+equal "the archive on standard output has the same files" \
+	"$(ls x)" "$(tar tzf r2.tar.gz | sed 's:.*/::' | sort)"
+equal "no secret is in the archive" "" "$(grep -rn "$plain" x || true)"
 for secret in pass:word pass%3Aword unremarkable hf_abc eyJ aVeryLong home@; do
-	check_not "nor $secret" grep -rq -- "$secret" x
+	check_not "the archive does not contain $secret" grep -rq -- "$secret" x
 done
 check "status.json is JSON" jq -e "any(.[].mounts[]?; .mountpoint == \"$MNT\")" x/status.json
-check "the version" grep -q "^$(penstock --version)\$" x/versions.txt
-check "the kernel" grep -qF "$(uname -r)" x/versions.txt
-check "the mount" grep -qF " $MNT " x/mounts.txt
-check "the log" grep -q "info: mount: .* on $MNT" x/log.txt
-check "paths stay" \
+check "versions.txt has penstock's version" grep -q "^$(penstock --version)\$" x/versions.txt
+check "versions.txt has the kernel's version" grep -qF "$(uname -r)" x/versions.txt
+check "mounts.txt has the mount" grep -qF " $MNT " x/mounts.txt
+check "log.txt has the log" grep -q "info: mount: .* on $MNT" x/log.txt
+check "paths in the log are kept" \
 	grep -qF "https://host/kept-path/shard-000000.tar: hf://datasets/owner/name@revision: 404" x/log.txt
-check "queries do not" grep -qxF "get: https://host/x?[out] 403" <(sed 's/\[out\]:* /[out] /' x/log.txt)
-check "keys of the configuration" grep -qx "timeout = 7s" x/penstock.conf
-check "without secret values" grep -qx "header = (left out)" x/penstock.conf
-check "a variable that is set" grep -qx "HF_TOKEN is set" x/environment.txt
+check "queries in the log are removed" \
+	grep -qxF "get: https://host/x?[out] 403" <(sed 's/\[out\]:* /[out] /' x/log.txt)
+check "harmless values of the configuration are kept" grep -qx "timeout = 7s" x/penstock.conf
+check "secret values of the configuration are removed" grep -qx "header = (left out)" x/penstock.conf
+check "environment.txt says which variables are set" grep -qx "HF_TOKEN is set" x/environment.txt
 umount_penstock
-check "without a mount, too" penstock report none.tar.gz
+check "report works without a mount" penstock report none.tar.gz

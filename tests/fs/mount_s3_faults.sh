@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Against a real S3 server that misbehaves, or whose world changes: a wrong clock, SlowDown, credentials that
-# are exchanged, objects overwritten, and versions that are pinned.
+# With a real S3 server that is busy or whose data changes: SlowDown, a wrong clock, credentials that are
+# exchanged, objects that are overwritten, and pinned versions.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 requires slow
@@ -12,8 +12,8 @@ bucket() {
 	"$python" "$top_srcdir/tests/fs/s3_bucket.py" "$@"
 }
 
-# In front of the server, with signatures intact: 503 SlowDown to two of three requests while $T/proxy/slow is
-# there.
+# Starts a proxy before the server, which leaves signatures intact: 503 SlowDown to two of three requests
+# while $T/proxy/slow exists.
 start_proxy() {
 	local dir=$T/proxy ndk lua try
 	mkdir -p "$dir/tmp"
@@ -70,14 +70,14 @@ mounts_made=0
 
 : >"$T/proxy/slow"
 ENDPOINT=http://127.0.0.1:$proxy_port mounts "SlowDown" s3://shards/page/ --timeout 120s
-check "SlowDown: the bytes arrive nevertheless" bash \
+check "SlowDown: the bytes are right" bash \
 	-c "cat '$MNT'/0000[0-5] | grep -c 'this is page/0000[0-5]' | grep -x 6"
 check "SlowDown: requests were repeated" test "$(stats .origin.retries)" -gt 0
-check "SlowDown: and refused" grep -q '" 503 ' "$T/proxy/access.log"
+check "SlowDown: requests were refused" grep -q '" 503 ' "$T/proxy/access.log"
 rm "$T/proxy/slow"
 umount_penstock
 
-# A clock that is an hour off, for wall clocks alone. (In the foreground: faketime waits for what it started.)
+# A wall clock that is an hour off. (With -f: faketime waits for what it started.)
 if command -v faketime >/dev/null && ! sanitized "$top_builddir/penstock"; then
 	for off in +1h -1h; do
 		mkdir -p "$MNT"
@@ -86,41 +86,42 @@ if command -v faketime >/dev/null && ! sanitized "$top_builddir/penstock"; then
 			--cache-dir "$T/cache-clock$off" --endpoint "$S3" -f >"$T/clock.log" 2>&1 &
 		clock=$!
 		check "a clock $off: mounts" wait_until 60 is_mounted
-		check "a clock $off: all bytes" bucket compare shards page/ "$MNT"
-		check "a clock $off: is told of" grep -Eq "clock is .*3(599|60[0-9]) s off" "$T/clock.log"
+		check "a clock $off: the bytes are right" bucket compare shards page/ "$MNT"
+		check "a clock $off: the log reports it" \
+			grep -Eq "clock is .*3(599|60[0-9]) s off" "$T/clock.log"
 		umount_penstock
 		wait "$clock" || true
 	done
 else
-	skip "a wrong clock" "faketime is not installed, or a sanitizer does not get on with it"
+	skip "a wrong clock" "faketime is not installed, or does not work with a sanitizer"
 fi
 
-# Credentials in a file are exchanged while a file is being read; the old ones end at once.
+# Credentials in a file are exchanged while a file is being read; the old ones are deleted at once.
 key=$AWS_ACCESS_KEY_ID secret=$AWS_SECRET_ACCESS_KEY
 unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
 printf '[default]\naws_access_key_id = %s\naws_secret_access_key = %s\n' "$key" \
 	"$secret" >"$AWS_SHARED_CREDENTIALS_FILE"
 mounts "credentials from a file" s3://shards/
 exec 7<"$MNT/large/one.tar"
-check "credentials from a file: reads" dd bs=64K count=1 of=/dev/null <&7
+check "credentials from a file: a file is read" dd bs=64K count=1 of=/dev/null <&7
 new_secret=anothersecretkey00000000000000000000002
 check "a second key is made" rgw_admin key create --uid=test --key-type=s3 --access-key=TESTACCESSKEY0000002 \
 	--secret-key="$new_secret"
 printf '[default]\naws_access_key_id = TESTACCESSKEY0000002\naws_secret_access_key = %s\n' "$new_secret" \
 	>"$T/new-credentials"
 mv "$T/new-credentials" "$AWS_SHARED_CREDENTIALS_FILE"
-check "the first key ends" rgw_admin key rm --uid=test --key-type=s3 --access-key="$key"
+check "the first key is deleted" rgw_admin key rm --uid=test --key-type=s3 --access-key="$key"
 export AWS_ACCESS_KEY_ID=TESTACCESSKEY0000002 AWS_SECRET_ACCESS_KEY=$new_secret
-check "credentials exchanged while reading: the open file is read on" cat <&7
+check "credentials exchanged while reading: the open file is read to its end" cat <&7
 exec 7<&-
-check "credentials exchanged while reading: others are, too" bucket compare shards page/ "$MNT/page"
+check "credentials exchanged while reading: other files are read" bucket compare shards page/ "$MNT/page"
 umount_penstock
 
 bucket put shards change/a.txt "first"
 mounts "an object that is overwritten" s3://shards/change/ --revalidate open
-equal "an object that is overwritten: as it was" first "$(cat "$MNT/a.txt")"
+equal "an object that is overwritten: the old bytes are read before" first "$(cat "$MNT/a.txt")"
 bucket put shards change/a.txt "second, and longer"
-equal "an object that is overwritten: as it is" "second, and longer" "$(cat "$MNT/a.txt")"
+equal "an object that is overwritten: the new bytes are read after" "second, and longer" "$(cat "$MNT/a.txt")"
 umount_penstock
 
 bucket versioned kept
@@ -129,8 +130,8 @@ bucket put kept gone.txt "soon gone"
 mounts "pinned versions" s3://kept/ --pin-versions --revalidate open
 bucket put kept a.txt "second"
 bucket delete kept gone.txt
-equal "pinned versions: what was overwritten is read as it was" first "$(cat "$MNT/a.txt")"
-equal "pinned versions: what was deleted, too" "soon gone" "$(cat "$MNT/gone.txt")"
+equal "pinned versions: an overwritten object keeps its old bytes" first "$(cat "$MNT/a.txt")"
+equal "pinned versions: a deleted object keeps its bytes" "soon gone" "$(cat "$MNT/gone.txt")"
 url=$(getfattr --only-values -n user.penstock.url "$MNT/a.txt")
 umount_penstock
 version=${url#*versionId=}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Against other implementations of S3 than Ceph's: what they answer differs in small things.
+# With other implementations of S3 than Ceph's, whose answers differ in details.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 requires mount curl
@@ -12,7 +12,7 @@ bucket() {
 	"$python" "$top_srcdir/tests/fs/s3_bucket.py" "$@"
 }
 
-serve_rclone() { # keys are files there: not all keys are possible
+serve_rclone() { # it stores keys as files, so not all keys are possible
 	mkdir -p "$T/rclone-root"
 	exec "$venv/rclone" serve s3 "$T/rclone-root" --addr "127.0.0.1:$1" --config /dev/null \
 		--auth-key "$AWS_ACCESS_KEY_ID,$AWS_SECRET_ACCESS_KEY"
@@ -33,7 +33,7 @@ start() {
 for store in rclone moto; do
 	start "$store"
 	check "$store: objects are put" bucket pages shards 1010
-	check "$store: one of several parts" bucket large shards large/one.tar 21
+	check "$store: an object of several parts is put" bucket large shards large/one.tar 21
 	CACHE=$T/cache-$store
 	rm -f "$T/penstock.log"
 
@@ -42,18 +42,21 @@ for store in rclone moto; do
 	umount_penstock
 
 	check "$store: mounts a whole bucket" mount_penstock s3://shards --endpoint "$S3"
-	check "$store: ranges of a large object" bucket ranges large/one.tar 21 "$MNT/large/one.tar"
+	check "$store: ranges of a large object are right" bucket ranges large/one.tar 21 "$MNT/large/one.tar"
 	umount_penstock
-	check_not "$store: warned of nothing" grep -E 'warning|error' "$T/penstock.log"
+	check_not "$store: the log has no warnings" grep -E 'warning|error' "$T/penstock.log"
 
-	check_not "$store: a bucket that is not there" mount_penstock s3://nobody --endpoint "$S3"
-	check "$store: is told of" grep -qi 'bucket' "$T/penstock.log"
+	check_not "$store: a missing bucket cannot be mounted" mount_penstock s3://nobody --endpoint "$S3"
+	check "$store: the log names the missing bucket" grep -qi 'bucket' "$T/penstock.log"
 	if [[ $store == rclone ]]; then # moto takes any key
 		CACHE=$T/cache-wrong
-		check_not "$store: a wrong secret" env AWS_SECRET_ACCESS_KEY=wrong "$top_builddir/penstock" mount s3://shards "$MNT" \
+		check_not "$store: a wrong secret cannot mount" \
+			env AWS_SECRET_ACCESS_KEY=wrong "$top_builddir/penstock" mount s3://shards "$MNT" \
 			--endpoint "$S3" --cache-dir "$CACHE" --log "$T/wrong.log"
-		check "$store: is told of" grep -q 'SignatureDoesNotMatch: permission denied' "$T/wrong.log"
-		check_not "$store: without the secret" grep -rqF "$AWS_SECRET_ACCESS_KEY" "$T/wrong.log" "$T/penstock.log"
+		check "$store: the log reports the wrong secret" \
+			grep -q 'SignatureDoesNotMatch: permission denied' "$T/wrong.log"
+		check_not "$store: the logs do not have the secret" \
+			grep -rqF "$AWS_SECRET_ACCESS_KEY" "$T/wrong.log" "$T/penstock.log"
 	fi
 	kill "$server"
 	wait "$server" || true
@@ -64,7 +67,7 @@ start moto
 bucket versioned versions
 bucket put versions x.tar 'the first'
 CACHE=$T/cache-versions
-check "mounts versions as they are now" mount_penstock s3://versions --endpoint "$S3" --pin-versions
+check "a mount with --pin-versions succeeds" mount_penstock s3://versions --endpoint "$S3" --pin-versions
 bucket put versions x.tar 'the second, longer'
-equal "what was mounted is read" 'the first' "$(cat "$MNT/x.tar")"
+equal "the pinned version is read" 'the first' "$(cat "$MNT/x.tar")"
 umount_penstock

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A store that redirects reads to other hosts, as AIStore: followed by --follow-redirects alone, with range
-# and condition, and without anything that identifies the caller.
+# A store that redirects reads to other hosts, as AIStore does. Redirects are followed only with
+# --follow-redirects, with range and condition, and without anything that identifies the caller.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../cloud/cloud.sh"
 requires mount jq python:http.server
@@ -10,8 +10,8 @@ cloud_data
 printf 'KEYONE hush/one session/one\n' >"$T/cloud/keys"
 export AWS_ACCESS_KEY_ID=KEYONE AWS_SECRET_ACCESS_KEY=hush/one AWS_SESSION_TOKEN=session/one
 
-# The node: serves $T/cloud below /bucket, notes what headers came, and answers 500 to requests with a
-# credential. Its /elsewhere redirects once more, /loop to itself.
+# The node serves $T/cloud after one more redirect, to itself. It logs which headers with credentials came,
+# and answers such requests with 500. NODE.gone: it answers 403. NODE.loop: it redirects without end.
 cat >"$T/node.py" <<'PY'
 import hashlib, http.server, os, sys, urllib.parse
 root, ready = sys.argv[1:]
@@ -78,34 +78,38 @@ same() { cmp "$MNT/$1" "$T/cloud/bucket/train/$1"; }
 mount_store() {
 	rm -f "$T/cloud/redirect"
 	mount_penstock s3://bucket/train/ --endpoint "$CLOUD" --timeout 5s --no-passthrough "$@"
-	cp "$T/node" "$T/cloud/redirect" # the listing came from the store itself
+	cp "$T/node" "$T/cloud/redirect" # the listing must come from the store itself
 }
-check "without the option" mount_store
-check_not "a redirect to another host is not followed" unread "$file"
-check "which is said" grep -q "not followed without --follow-redirects" "$T/penstock.log"
-check_not "that host has not been asked" test -e "$T/node.log"
+check "a mount without --follow-redirects succeeds" mount_store
+check_not "without --follow-redirects a redirect to another host is not followed" unread "$file"
+check "the log says that the redirect is not followed" \
+	grep -q "not followed without --follow-redirects" "$T/penstock.log"
+check_not "the other host received no request" test -e "$T/node.log"
 umount_penstock
 
-check "with it" mount_store --follow-redirects --header 'X-Token: never-to-be-seen'
-check "the bytes come from there" same $file
-check "by a second redirect, in ranges" grep -q "GET /bucket/train/$file?.*hop=1 206 bytes=" "$T/node.log"
-check_not "which was shown no credential" test -e "$T/node.seen"
+check "a mount with --follow-redirects succeeds" \
+	mount_store --follow-redirects --header 'X-Token: never-to-be-seen'
+check "the bytes come from the other host" same $file
+check "a second redirect is followed, with ranges" \
+	grep -q "GET /bucket/train/$file?.*hop=1 206 bytes=" "$T/node.log"
+check_not "the other host received no credential" test -e "$T/node.seen"
 at_least "the store was asked first" 1 "$(grep -c "^KEYONE GET /bucket/train/$file 307" "$T/cloud/who.log")"
 random_file "$T/cloud/bucket/train/shard-000001.tar" 2500000 other
-check_not "a version that has changed is refused there, too" same shard-000001.tar
+check_not "a version that has changed on the other host is refused" same shard-000001.tar
 touch "$T/node.gone"
-check_not "a host that refuses" unread shard-000002.tar
+check_not "a refusal of the other host is an error" unread shard-000002.tar
 rm "$T/node.gone"
 touch "$T/node.loop"
-check_not "a loop ends" unread "deep er/a+b %20&#?.bin"
-check "which is said" grep -q "more than 8 redirects" "$T/penstock.log"
+check_not "an endless redirect is an error" unread "deep er/a+b %20&#?.bin"
+check "the log reports too many redirects" grep -q "more than 8 redirects" "$T/penstock.log"
 rm "$T/node.loop"
-check "afterwards it is read" wait_until 20 same "deep er/a+b %20&#?.bin"
-check_not "nothing was shown to the host in all this" test -e "$T/node.seen"
+check "the file is read once the redirects end" wait_until 20 same "deep er/a+b %20&#?.bin"
+check_not "the other host still received no credential" test -e "$T/node.seen"
 no_secrets hush session/one
 umount_penstock
 
-# What was https stays so: this host has a certificate, and sends on to the node, which has none.
+# A redirect from https to http is refused: this host has a certificate and redirects to the node, which has
+# none.
 openssl req -x509 -newkey rsa:2048 -nodes -keyout "$T/key.pem" -out "$T/cert.pem" -days 2 \
 	-subj /CN=127.0.0.1 \
 	-addext subjectAltName=IP:127.0.0.1 2>/dev/null
@@ -132,15 +136,19 @@ server.serve_forever()
 PY
 wait_until 30 test -s "$T/tls" || die "the host with a certificate starts" "$(cat "$T/tls.log")"
 CACHE=$T/cache-tls
-check "a store that sends to an https host" mount_store --follow-redirects --cacert "$T/cert.pem"
+check "a mount of a store that redirects to an https host succeeds" \
+	mount_store --follow-redirects --cacert "$T/cert.pem"
 cp "$T/tls" "$T/cloud/redirect"
-check_not "which sends on without https" unread shard-000002.tar
-check "is not followed there" grep -q "redirected from https to http: refused" "$T/penstock.log"
+check_not "a redirect from https to http is not followed" unread shard-000002.tar
+check "the log reports the refused redirect" \
+	grep -q "redirected from https to http: refused" "$T/penstock.log"
 umount_penstock
 
 echo none >"$T/cloud/bucket/none"
 echo none >"$T/cloud/stray"
-check_not "a listing with a key of another prefix" mount_store
-check "is refused" grep -q "the store lists keys without the prefix" "$T/penstock.log"
+check_not "a listing with a key of another prefix is refused" mount_store
+check "the log reports the key of another prefix" \
+	grep -q "the store lists keys without the prefix" "$T/penstock.log"
 rm "$T/cloud/stray"
-check_not "it is for s3:// alone" mount_penstock gs://bucket/train/ --follow-redirects --no-sign-request
+check_not "--follow-redirects is refused for gs://" \
+	mount_penstock gs://bucket/train/ --follow-redirects --no-sign-request

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Against a real S3 server that hands out session tokens: they are sent and signed, and stay secret.
+# With a real S3 server that issues session tokens: the tokens are sent and signed, and stay secret.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../rgw.sh"
@@ -17,14 +17,14 @@ bucket session >"$T/session"
 # shellcheck disable=SC1091
 . "$T/session"
 rm "$T/session"
-check "a session's credentials: mount" mount_penstock s3://shards/page/ --endpoint "$S3"
+check "a session's credentials can mount" mount_penstock s3://shards/page/ --endpoint "$S3"
 export AWS_ACCESS_KEY_ID=TESTACCESSKEY0000001 AWS_SECRET_ACCESS_KEY=$secret token=$AWS_SESSION_TOKEN
 unset AWS_SESSION_TOKEN
-check "a session's credentials: all bytes" bucket compare shards page/ "$MNT"
+check "a session's credentials read the right bytes" bucket compare shards page/ "$MNT"
 stats . >"$T/stats.log"
 umount_penstock
 
-# Errors are in the server's words.
+# Errors have the server's words.
 AWS_SESSION_TOKEN=${token%??????}AAAAAA
 export AWS_SESSION_TOKEN
 CACHE=$T/cache-refused

@@ -6,10 +6,12 @@ requires mount
 make_tree "$T/data"
 for source in "file://$T/data/" "$T/data/"; do
 	CACHE=$T/cache${#source}
-	check "mounts ${source%%/*}//..." mount_penstock "$source"
-	check "with the folder's bytes" read_tree 1m
-	equal "and names" "$(cd "$T/data" && find . -type f | sort)" "$(cd "$MNT" && find . -type f | sort)"
-	equal "and times" "$(stat -c %Y "$T/data/shard-000001.tar")" "$(stat -c %Y "$MNT/shard-000001.tar")"
+	check "a mount of ${source%%/*}//... succeeds" mount_penstock "$source"
+	check "files have the folder's bytes" read_tree 1m
+	equal "files have the folder's names" \
+		"$(cd "$T/data" && find . -type f | sort)" "$(cd "$MNT" && find . -type f | sort)"
+	equal "files have the folder's times" \
+		"$(stat -c %Y "$T/data/shard-000001.tar")" "$(stat -c %Y "$MNT/shard-000001.tar")"
 	umount_penstock
 done
 
@@ -20,5 +22,5 @@ ln -s "$T/outside/secret" "$T/jail/link"
 mkfifo "$T/jail/fifo"
 CACHE=$T/cache-jail
 mount_penstock "$T/jail/"
-check "a fifo hangs nobody" timeout 10 ls -lR "$MNT"
-check "plain files are there" grep -q plain "$MNT/plain"
+check "ls of a folder with a fifo does not hang" timeout 10 ls -lR "$MNT"
+check "plain files are shown" grep -q plain "$MNT/plain"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Identity at an origin: .netrc from its places, for the origin's own host and where nothing else is given;
-# a client's certificate with its key; CAs that the environment names.
+# Credentials for an origin: .netrc from its places, for the origin's own host and only if nothing else is
+# given; a client certificate with its key; CAs from the environment.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 
@@ -42,19 +42,19 @@ cat >"$HOME/.netrc" <<-'NETRC'
 NETRC
 works ".netrc" "$ORIGIN/basic/"
 refused ".netrc yields to --user" 401 "$ORIGIN/basic/" --user user:wrong
-refused "and to the URL" 401 "http://user:wrong@${ORIGIN#http://}/basic/"
-refused "and to a header" 401 "$ORIGIN/basic/" --header "Authorization: Basic eDp5"
+refused ".netrc yields to the URL" 401 "http://user:wrong@${ORIGIN#http://}/basic/"
+refused ".netrc yields to a header" 401 "$ORIGIN/basic/" --header "Authorization: Basic eDp5"
 mv "$HOME/.netrc" "$T/netrc"
 NETRC=$T/netrc works "NETRC" "$ORIGIN/basic/"
 works "--netrc-file" "$ORIGIN/basic/" --netrc-file "$T/netrc"
-refused "a file that is not there" 'netrc file.*no such file' "$ORIGIN/basic/" --netrc-file "$T/none"
-NETRC=$T/none works "where NETRC is not there, what needs none" "$ORIGIN/"
+refused "a missing --netrc-file" 'netrc file.*no such file' "$ORIGIN/basic/" --netrc-file "$T/none"
+NETRC=$T/none works "a missing NETRC file for a source that needs no login" "$ORIGIN/"
 echo 'machine 127.0.0.1 login user password "pass:word"' >"$T/netrc"
-refused "another host's entry" 401 "${ORIGIN/127.0.0.1/localhost}/basic/" --netrc-file "$T/netrc"
+refused "a .netrc with another host's entry" 401 "${ORIGIN/127.0.0.1/localhost}/basic/" --netrc-file "$T/netrc"
 
 cd "$T/nginx"
-refused "no client's certificate" '400|certificate' "$ORIGIN_MUTUAL/" --cacert ca.pem
-works "a client's certificate" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert c.crt --client-key c.key
+refused "no client certificate" '400|certificate' "$ORIGIN_MUTUAL/" --cacert ca.pem
+works "a client certificate" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert c.crt --client-key c.key
 cat c.crt c.key >both.pem
 works "certificate and key in one file" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert both.pem
 echo opensesame >password
@@ -72,10 +72,10 @@ refused "a key alone" 'needs its certificate' "$ORIGIN_MUTUAL/" --client-key c.k
 
 CURL_CA_BUNDLE=$PWD/ca.pem works "CURL_CA_BUNDLE" "$ORIGIN_TLS/"
 SSL_CERT_FILE=$PWD/ca.pem works "SSL_CERT_FILE" "$ORIGIN_TLS/"
-CURL_CA_BUNDLE=$PWD/none refused "a CA file that is not there" 'certificate' "$ORIGIN_TLS/"
-check "is told of" grep -q 'CURL_CA_BUNDLE:.*No such file' "$T/penstock.log"
-CURL_CA_BUNDLE=$PWD/none works "yields to --cacert" "$ORIGIN_TLS/" --cacert ca.pem
+CURL_CA_BUNDLE=$PWD/none refused "a missing CURL_CA_BUNDLE" 'certificate' "$ORIGIN_TLS/"
+check "the log reports the missing CURL_CA_BUNDLE" grep -q 'CURL_CA_BUNDLE:.*No such file' "$T/penstock.log"
+CURL_CA_BUNDLE=$PWD/none works "CURL_CA_BUNDLE yields to --cacert" "$ORIGIN_TLS/" --cacert ca.pem
 
-check_not "no secret reached the log" grep -Eq 'pass(:|%3A|%3a)word|opensesame' "$T/penstock.log"
+check_not "no secret is in the log" grep -Eq 'pass(:|%3A|%3a)word|opensesame' "$T/penstock.log"
 in_caches() { grep -rlE 'pass:word|opensesame' "$T"/cache-*; }
-check_not "nor a cache" in_caches
+check_not "no secret is in a cache" in_caches

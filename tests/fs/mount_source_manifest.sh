@@ -12,30 +12,35 @@ $ORIGIN/train/shard-000000.tar
 $ORIGIN/train/shard-000002.tar
 END
 mount_penstock "$ORIGIN/list.txt"
-equal "two shards" 2 "$(find "$MNT" -type f | wc -l)"
-check "with their bytes" cmp "$(find "$MNT" -name shard-000002.tar)" "$T/www/train/shard-000002.tar"
+equal "a manifest at the origin gives two shards" 2 "$(find "$MNT" -type f | wc -l)"
+check "its shards have their bytes" \
+	cmp "$(find "$MNT" -name shard-000002.tar)" "$T/www/train/shard-000002.tar"
 umount_penstock
 
 cp "$T/www/list.txt" "$T/local.txt"
 CACHE=$T/cache2
 mount_penstock "@$T/local.txt"
-equal "two shards of a local manifest" 2 "$(find "$MNT" -type f | wc -l)"
-check "with their bytes, too" cmp "$(find "$MNT" -name shard-000000.tar)" "$T/www/train/shard-000000.tar"
+equal "a local manifest gives two shards" 2 "$(find "$MNT" -type f | wc -l)"
+check "the local manifest's shards have their bytes" \
+	cmp "$(find "$MNT" -name shard-000000.tar)" "$T/www/train/shard-000000.tar"
 umount_penstock
 
-# Sizes in the manifest make HEADs needless.
+# With sizes in the manifest no HEADs are needed.
 echo "$ORIGIN/train/shard-000001.tar $(stat -c %s "$T/www/train/shard-000001.tar")" >"$T/sized.txt"
 CACHE=$T/cache3
 mount_penstock "@$T/sized.txt"
-check "a size in the manifest" cmp "$(find "$MNT" -name shard-000001.tar)" "$T/www/train/shard-000001.tar"
+check "a shard with its size in the manifest has its bytes" \
+	cmp "$(find "$MNT" -name shard-000001.tar)" "$T/www/train/shard-000001.tar"
 umount_penstock
 
-# A manifest tells no versions: that a file has changed is seen when it is opened.
+# A manifest has no versions: a change of a file is seen when it is opened.
 CACHE=$T/cache2
 random_file "$T/www/train/shard-000002.tar" 60000 other
-check "warm with a file that has changed since it was looked at" timeout 60 penstock warm "@$T/local.txt" \
+check "warm succeeds with a file that has changed" timeout 60 penstock warm "@$T/local.txt" \
 	--cache-dir "$CACHE" --revalidate open
 origin_forget
 mount_penstock "@$T/local.txt"
-check "fetches what it is now" cmp "$(find "$MNT" -name shard-000002.tar)" "$T/www/train/shard-000002.tar"
-equal "all of it" 0 "$(grep -c 'GET /train/shard-000002' "$T/nginx/access.log" || true)"
+check "the changed file has its new bytes" \
+	cmp "$(find "$MNT" -name shard-000002.tar)" "$T/www/train/shard-000002.tar"
+equal "warm had fetched all of the changed file" \
+	0 "$(grep -c 'GET /train/shard-000002' "$T/nginx/access.log" || true)"

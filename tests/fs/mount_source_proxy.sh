@@ -30,7 +30,7 @@ stop_proxy() {
 	kill "$proxy_pid"
 	wait "$proxy_pid" || true
 }
-# What the proxy was asked for since the last call.
+# Prints how many requests the proxy received since the last call.
 asked_proxy() {
 	local n
 	n=$(grep -cE 'Request.*(GET|HEAD|CONNECT)' "$T/proxy/log" || true)
@@ -48,7 +48,7 @@ works() { # WHAT THROUGH OPTIONS...
 	umount_penstock
 	n=$(asked_proxy)
 	asked=$((asked + n))
-	equal "$what: through the proxy" "$through" "$((n > 0))"
+	equal "$what: the proxy is used or not, as expected" "$through" "$((n > 0))"
 }
 works=0
 
@@ -65,31 +65,31 @@ refused() { # WHAT WORDS SOURCE OPTION...
 start_proxy
 works "no proxy" 0 "$ORIGIN/"
 http_proxy=http://$PROXY works "http_proxy" 1 "$ORIGIN/"
-https_proxy=$PROXY works "https_proxy is not for http" 0 "$ORIGIN/"
+https_proxy=$PROXY works "https_proxy for an http source" 0 "$ORIGIN/"
 https_proxy=$PROXY works "https_proxy" 1 "$ORIGIN_TLS/" --cacert "$T/nginx/ca.pem"
 ALL_PROXY=http://$PROXY works "ALL_PROXY" 1 "$ORIGIN/"
 works "--proxy" 1 "$ORIGIN/" --proxy "http://$PROXY"
 http_proxy=http://$PROXY no_proxy=localhost,127.0.0.1 works "no_proxy" 0 "$ORIGIN/"
 http_proxy=http://$PROXY NO_PROXY="*" works "NO_PROXY of all" 0 "$ORIGIN/"
 http_proxy=http://$PROXY works "--proxy none" 0 "$ORIGIN/" --proxy none
-refused "a proxy that is none" 'option proxy.*no proxy of a kind' "$ORIGIN/" --proxy ftp://x
+refused "a proxy of an unknown kind" 'option proxy.*no proxy of a kind' "$ORIGIN/" --proxy ftp://x
 stop_proxy
-refused "a proxy that is not there" 'connect' "$ORIGIN/" --proxy "http://$PROXY"
+refused "a proxy that does not run" 'connect' "$ORIGIN/" --proxy "http://$PROXY"
 
 start_proxy "me s3cretPROXY"
-https_proxy=http://me:s3cretPROXY@$PROXY works "credentials, https" 1 "$ORIGIN_TLS/" \
+https_proxy=http://me:s3cretPROXY@$PROXY works "a proxy with credentials, https" 1 "$ORIGIN_TLS/" \
 	--cacert "$T/nginx/ca.pem"
-works "credentials, http" 1 "$ORIGIN/" --proxy "http://me:s3cretPROXY@$PROXY"
-refused "wrong ones, https" 'from the proxy: it wants credentials, or others' "$ORIGIN_TLS/" \
+works "a proxy with credentials, http" 1 "$ORIGIN/" --proxy "http://me:s3cretPROXY@$PROXY"
+refused "a proxy with wrong credentials, https" 'from the proxy: it wants credentials, or others' "$ORIGIN_TLS/" \
 	--cacert "$T/nginx/ca.pem" \
 	--proxy "http://me:s3cretWRONG@$PROXY"
-refused "none, http" 'proxy wants credentials' "$ORIGIN/" --proxy "http://$PROXY"
+refused "a proxy without credentials, http" 'proxy wants credentials' "$ORIGIN/" --proxy "http://$PROXY"
 
 CACHE=$T/cache-secret
 mount_penstock "$ORIGIN/" --proxy "http://me:s3cretPROXY@$PROXY"
 in_ps() { tr '\0' ' ' <"/proc/$(daemon_pid)/cmdline" | grep -q s3cret; }
 check_not "no command line shows a proxy's password" in_ps
 umount_penstock
-check_not "no log has it" grep -q s3cret "$T/penstock.log"
+check_not "no log has a proxy's password" grep -q s3cret "$T/penstock.log"
 in_caches() { grep -rl s3cret "$T"/cache-*; }
-check_not "no cache has it" in_caches
+check_not "no cache has a proxy's password" in_caches

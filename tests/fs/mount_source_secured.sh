@@ -41,11 +41,12 @@ works "a header" "$ORIGIN/token/" --header "X-Token: secret"
 printf 'X-Other: x\nX-Token: secret\n' >"$T/headers"
 chmod 640 "$T/headers"
 works "headers of a file" "$ORIGIN/token/" --header-file "$T/headers"
-check_not "which nobody else can read: no warning" grep -qF "$T/headers" "$T/penstock.log"
+check_not "a header file that others cannot read gives no warning" grep -qF "$T/headers" "$T/penstock.log"
 chmod 644 "$T/headers"
-CACHE=$T/cache-open check "headers of a file that all may read" mount_penstock "$ORIGIN/token/" \
+CACHE=$T/cache-open check "a mount with a header file that all may read succeeds" \
+	mount_penstock "$ORIGIN/token/" \
 	--header-file "$T/headers"
-check "the log warns of it" \
+check "the log warns of that header file" \
 	grep -q "warning: option header-file: $T/headers: every user of this machine may read it" \
 	"$T/penstock.log"
 umount_penstock
@@ -54,10 +55,11 @@ works "redirects" "$ORIGIN/redir/"
 
 refused "TLS with an unknown CA" 'certificate|CA|TLS|SSL' "$ORIGIN_TLS/"
 works "TLS with an own CA" "$ORIGIN_TLS/" --cacert "$T/nginx/ca.pem"
-works "TLS unverified" "$ORIGIN_TLS/" --insecure
+works "TLS with --insecure" "$ORIGIN_TLS/" --insecure
 
-check_not "no secret reached the log" grep -Eq 'pass(:|%3A|%3a)word|X-Token: secret|user:wrong' \
+check_not "no secret is in the log" grep -Eq 'pass(:|%3A|%3a)word|X-Token: secret|user:wrong' \
 	"$T/penstock.log"
-check_not "nor a command line" bash -c "tr '\0' ' ' < /proc/*/cmdline 2>/dev/null | grep -q 'penstock.*pass:word'"
+check_not "no secret is in a command line" \
+	bash -c "tr '\0' ' ' < /proc/*/cmdline 2>/dev/null | grep -q 'penstock.*pass:word'"
 secret_in_caches() { grep -rlE 'pass:word|pass%3Aword|X-Token: secret' "$T"/cache-*; }
-check_not "nor a cache" secret_in_caches
+check_not "no secret is in a cache" secret_in_caches

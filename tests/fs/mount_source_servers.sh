@@ -20,7 +20,7 @@ sha_manifest "$www" >"$T/manifest"
 sizes() { (cd "$1" && find . -type f -printf '%p %s\n' | sort); }
 
 seen=0
-# NAME PROGRAM
+# listed NAME PROGRAM: tests the listing of a server, if the program is installed.
 listed() {
 	local name=$1
 	command -v "$2" >/dev/null || { skip "$name" "$2 is not installed" && return; }
@@ -31,12 +31,12 @@ listed() {
 	CACHE=$T/cache-$name
 	check "$name: mounts" mount_penstock "$ORIGIN/"
 	if [[ $name == python ]]; then
-		# It does not answer to ranges: what is shorter than a range is all that can be read.
-		equal "$name: names" "$(cd "$www" && find . -type f | sort)" \
+		# This server does not support ranges, so only names are compared.
+		equal "$name: names are right" "$(cd "$www" && find . -type f | sort)" \
 			"$(cd "$MNT" && find . -type f | sort)"
 	else
-		equal "$name: names and sizes" "$(sizes "$www")" "$(sizes "$MNT")"
-		check "$name: bytes" read_tree 1m
+		equal "$name: names and sizes are right" "$(sizes "$www")" "$(sizes "$MNT")"
+		check "$name: bytes are right" read_tree 1m
 	fi
 	umount_penstock
 	stop_serving
@@ -53,14 +53,14 @@ listed python "$python"
 # Without an ETag the version is Last-Modified and the size.
 if command -v lighttpd >/dev/null; then
 	serve lighttpd "$www"
-	check_not "lighttpd tells no ETag here" grep -qi '^etag' <(curl -sI "$ORIGIN/large.tar")
+	check_not "lighttpd sends no ETag" grep -qi '^etag' <(curl -sI "$ORIGIN/large.tar")
 	CACHE=$T/cache-changes
 	mount_penstock "$ORIGIN/" --revalidate open
-	check "a file" cmp "$MNT/large.tar" "$www/large.tar"
+	check "a file without an ETag is read" cmp "$MNT/large.tar" "$www/large.tar"
 	random_file "$T/other" 7654321 other
 	touch -d '2020-01-02' "$T/other"
 	mv "$T/other" "$www/large.tar"
-	check "of the same size, but of another time: the new one" cmp "$MNT/large.tar" "$www/large.tar"
+	check "a file of the same size and another time is read again" cmp "$MNT/large.tar" "$www/large.tar"
 	umount_penstock
 	stop_serving
 fi

@@ -13,4 +13,4 @@ cat "$MNT/f.bin" >/dev/null
 used() { df -B 1 --output=used "$MNT" | tail -n 1 | tr -d ' '; }
 grown() { (($(used) >= before + 20000000)); }
 check "used grows with what was read" wait_until 5 grown
-at_most "and not by more than two blocks" $((before + 20000000 + (2 << 20))) "$(used)"
+at_most "used grows by two blocks more at most" $((before + 20000000 + (2 << 20))) "$(used)"

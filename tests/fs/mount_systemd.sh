@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Under systemd with the unit that is installed: killed, the daemon is started again and serves; readers
-# what was passed through reads on meanwhile; stopping unmounts. systemd runs as process 1 of its own
+# The installed unit under systemd: a killed daemon is started again and serves, readers of passed-through
+# files can read on meanwhile, and stopping the unit unmounts. systemd runs as process 1 of its own
 # namespaces.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root unshare nsenter systemctl mount-namespace
@@ -23,7 +23,7 @@ SOURCE=$ORIGIN/
 MOUNTPOINT=$T/mnt
 OPTIONS=--cache-dir $T/cache --log $T/penstock.log
 CONF
-# The mounts of tests that run beside this one are not kept alive by copies of them.
+# Copies of other tests' mounts are unmounted here, so that they do not keep these mounts alive.
 cat >"$T/init.sh" <<INIT
 awk '\$3 ~ /^fuse/ {print \$2}' /proc/self/mounts | xargs -r -n 1 umount -l
 mount -t proc proc /proc && mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/journald.conf.d &&
@@ -45,24 +45,24 @@ wait_until 30 unit Id >/dev/null || skip_all \
 
 active() { [[ $(unit ActiveState) == active && $(unit NRestarts) == "$1" ]]; }
 check "the unit becomes active" wait_until 60 active 0
-check "it serves" inside cmp "$T/mnt/1.bin" "$T/www/1.bin"
+check "the unit's mount serves its file" inside cmp "$T/mnt/1.bin" "$T/www/1.bin"
 through=$(inside cat "$T/mnt/.penstock/stats" | jq .passthrough.active)
 state() { inside getfattr --absolute-names --only-values -n user.penstock.state "$T/mnt/1.bin"; }
 cached() { [[ $(state) == cached ]]; }
-check "reads into the cache" wait_until 30 cached
+check "the file is cached" wait_until 30 cached
 inside bash -c "exec 7<'$T/mnt/1.bin' && touch '$T/opened' && until [[ -e '$T/read' ]]; do sleep 0.1; done && sha256sum <&7 >'$T/sum'" &
 reader=$!
 wait_until 30 test -e "$T/opened" || die "a file can be opened"
 
 inside bash -c "kill -KILL $(unit MainPID)"
-check "killed, it is started again" wait_until 60 active 1
-check "and serves" inside cmp "$T/mnt/2.bin" "$T/www/2.bin"
+check "the killed unit is started again" wait_until 60 active 1
+check "the restarted unit serves its file" inside cmp "$T/mnt/2.bin" "$T/www/2.bin"
 touch "$T/read"
 if [[ $through == true ]]; then
 	wait "$reader" || true
 	equal "a reader of the dead mount has read on" "$(sha256sum <"$T/www/1.bin")" "$(cat "$T/sum")"
 else
-	skip "who reads what was passed through reads on" "the kernel passes nothing through here"
+	skip "a reader of the dead mount has read on" "there is no passthrough here"
 fi
 # A unit whose mount is in the daemon of another one.
 mkdir "$T/mnt2"
@@ -70,19 +70,19 @@ sed "s#^MOUNTPOINT=.*#MOUNTPOINT=$T/mnt2#" "$T/t.conf" >"$T/u.conf"
 other() { inside systemctl show -P "$1" penstock@u.service 2>/dev/null; }
 pid=$(unit MainPID)
 check "a second unit joins its daemon" inside systemctl start penstock@u.service
-check "and serves" inside cmp "$T/mnt2/2.bin" "$T/www/2.bin"
+check "the second unit serves its file" inside cmp "$T/mnt2/2.bin" "$T/www/2.bin"
 inside bash -c "kill -KILL $(other MainPID)"
 again() { [[ $(other ActiveState) == active && $(other NRestarts) == 1 ]]; }
-check "killed, it is started again" wait_until 60 again
-check "and serves again" inside cmp "$T/mnt2/2.bin" "$T/www/2.bin"
-equal "the first one is as it was" "$pid" "$(unit MainPID)"
-check "it stops" inside systemctl stop penstock@u.service
-check_not "its mount is gone" inside mountpoint -q "$T/mnt2"
-check "the first one serves on" inside cmp "$T/mnt/2.bin" "$T/www/2.bin"
+check "the killed second unit is started again" wait_until 60 again
+check "the restarted second unit serves its file" inside cmp "$T/mnt2/2.bin" "$T/www/2.bin"
+equal "the first unit has its old process" "$pid" "$(unit MainPID)"
+check "the second unit stops" inside systemctl stop penstock@u.service
+check_not "the second unit's mount is gone" inside mountpoint -q "$T/mnt2"
+check "the first unit still serves its file" inside cmp "$T/mnt/2.bin" "$T/www/2.bin"
 
-check "it stops" inside systemctl stop penstock@t.service
-equal "at once and well" "inactive success" "$(unit ActiveState) $(unit Result)"
-check_not "nothing is mounted then" inside mountpoint -q "$T/mnt"
+check "the first unit stops" inside systemctl stop penstock@t.service
+equal "the first unit is inactive without an error" "inactive success" "$(unit ActiveState) $(unit Result)"
+check_not "the first unit's mount is gone" inside mountpoint -q "$T/mnt"
 
 sed -i 's/--log [^ ]*//' "$T/t.conf"
 inside systemctl start systemd-journald.service penstock@t.service || true
@@ -92,8 +92,8 @@ if inside test -S /run/systemd/journal/socket; then
 		inside journalctl -q -o cat -u penstock@t PRIORITY=6 PENSTOCK_CALL=mount \
 			PENSTOCK_OBJECT="$T/mnt" | grep -x "mount: $T/mnt: unmounted"
 	}
-	check "its log is in the journal, with priorities and fields" wait_until 20 logged
+	check "the unit's log is in the journal, with priorities and fields" wait_until 20 logged
 else
-	skip "its log is in the journal" "journald does not run here"
+	skip "the unit's log is in the journal" "journald does not run here"
 fi
 kill -KILL "$outer" 2>/dev/null || true

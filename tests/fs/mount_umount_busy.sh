@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# umount of a busy mount fails and names the pids of the holders; --lazy detaches; --force ends it.
+# umount of a busy mount fails and names the processes that use it; --lazy detaches it; --force ends it.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 
@@ -24,26 +24,28 @@ rc=0
 took=$(milliseconds timeout -k 1 20 penstock umount "$MNT")
 penstock umount "$MNT" >"$T/out" 2>&1 || rc=$?
 equal "umount of a busy mount fails" 1 "$((rc != 0))"
-equal "in one line" 1 "$(wc -l <"$T/out")"
-check "which names the holder's pid" grep -qw "$holder" "$T/out"
-at_most "within 5 s (ms)" 5000 "$took"
-check "it is still mounted" is_mounted
-check "and works" cmp "$MNT/f.bin" "$T/www/f.bin"
+equal "umount of a busy mount prints one line" 1 "$(wc -l <"$T/out")"
+check "that line has the reader's process ID" grep -qw "$holder" "$T/out"
+at_most "umount of a busy mount takes at most 5 s (ms)" 5000 "$took"
+check "the busy mount stays mounted" is_mounted
+check "the busy mount still serves its file" cmp "$MNT/f.bin" "$T/www/f.bin"
 
-at_most "umount --lazy within 5 s (ms)" 5000 "$(milliseconds timeout -k 1 20 penstock umount --lazy "$MNT")"
-check_not "it is no longer mounted" is_mounted
+at_most "umount --lazy takes at most 5 s (ms)" \
+	5000 "$(milliseconds timeout -k 1 20 penstock umount --lazy "$MNT")"
+check_not "umount --lazy unmounts" is_mounted
 touch "$T/go"
-check "the holder reads on" wait_until 10 grep -q 2999990 "$T/holder.out"
+check "the reader reads on after umount --lazy" wait_until 10 grep -q 2999990 "$T/holder.out"
 wait "$holder" || true
-check "then the daemon ends" wait_until 10 bash -c "! kill -0 $(daemon_pid || echo 99999999)"
+check "the daemon ends when the reader ends" wait_until 10 bash -c "! kill -0 $(daemon_pid || echo 99999999)"
 rm "$T/go"
 
 mount_penstock "$ORIGIN/"
 hold
-at_most "umount --force within 5 s (ms)" 5000 "$(milliseconds timeout -k 1 20 penstock umount --force "$MNT")"
-check_not "it is no longer mounted either" is_mounted
-check "the daemon ends" wait_until 10 bash -c "! kill -0 $(daemon_pid || echo 99999999)"
-check "and the cache is free for the next mount" mount_penstock "$ORIGIN/"
-check "which serves" cmp "$MNT/f.bin" "$T/www/f.bin"
+at_most "umount --force takes at most 5 s (ms)" \
+	5000 "$(milliseconds timeout -k 1 20 penstock umount --force "$MNT")"
+check_not "umount --force unmounts" is_mounted
+check "the daemon ends after umount --force" wait_until 10 bash -c "! kill -0 $(daemon_pid || echo 99999999)"
+check "the next mount can use the cache" mount_penstock "$ORIGIN/"
+check "the next mount serves its file" cmp "$MNT/f.bin" "$T/www/f.bin"
 check "umount of an idle mount" umount_penstock
-check_not "umount of what is not mounted" penstock umount "$MNT"
+check_not "umount of a folder that is not mounted fails" penstock umount "$MNT"

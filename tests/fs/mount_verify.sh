@@ -14,7 +14,7 @@ umount_penstock
 check "a sound cache verifies" timeout 60 penstock verify --cache-dir "$CACHE"
 
 data=$(find "$CACHE/data" -type f -size +1000k)
-equal "one data file" 1 "$(wc -l <<<"$data")"
+equal "the cache has one data file" 1 "$(wc -l <<<"$data")"
 "$python" - "$data" <<'PY'
 import sys
 with open(sys.argv[1], "r+b") as f:
@@ -27,13 +27,13 @@ check "the byte is flipped" bash -c "! cmp -s '$data' '$T/www/f.bin'"
 rc=0
 timeout 60 penstock verify --cache-dir "$CACHE" >"$T/out" 2>&1 || rc=$?
 equal "verify fails" 1 "$((rc > 0 && rc < 124))"
-check "and names the file" grep -q 'f\.bin' "$T/out"
-check "a second verify is content: the block is dropped" timeout 60 penstock verify --cache-dir "$CACHE"
+check "verify names the file" grep -q 'f\.bin' "$T/out"
+check "a second verify succeeds, as the block is dropped" timeout 60 penstock verify --cache-dir "$CACHE"
 origin_forget
 mount_penstock "$ORIGIN/"
 check "the mount serves right bytes" read_tree 1m
-at_most "having fetched the bad block only (and what is read ahead)" 5000000 "$(origin_bytes /f.bin)"
-at_least "which it did" 1000000 "$(origin_bytes /f.bin)"
+at_most "the mount fetches only the bad block and the read-ahead" 5000000 "$(origin_bytes /f.bin)"
+at_least "the mount fetches the bad block" 1000000 "$(origin_bytes /f.bin)"
 
-check_not "verify of a folder that is no cache" penstock verify --cache-dir "$T/www"
-check_not "nor of one that is not there" penstock verify --cache-dir "$T/nothing"
+check_not "verify of a folder that is not a cache fails" penstock verify --cache-dir "$T/www"
+check_not "verify of a missing folder fails" penstock verify --cache-dir "$T/nothing"

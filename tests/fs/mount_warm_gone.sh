@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# penstock warm ends as soon as a reader of the mount would give up, and says why in the origin's words.
+# penstock warm ends as soon as a reader of the mount would time out, and has the origin's error.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 
@@ -9,14 +9,15 @@ for i in 1 2 3; do
 done
 start_nginx
 mount_penstock "$ORIGIN/" --timeout 3
-equal "the mount tells its timeout" 3 "$(jq '.origin.timeout_seconds | round' "$MNT/.penstock/stats")"
-check "metrics have it" grep -q '^penstock_origin_timeout_seconds{.*} 3' "$MNT/.penstock/cache_metrics"
+equal "the statistics have the timeout" 3 "$(jq '.origin.timeout_seconds | round' "$MNT/.penstock/stats")"
+check "the metrics have the timeout" \
+	grep -q '^penstock_origin_timeout_seconds{.*} 3' "$MNT/.penstock/cache_metrics"
 kill_nginx
 rc=0
-# Of its own it would wait for 25 seconds.
+# Without the mount's timeout, warm would wait for 25 seconds.
 timeout 20 penstock warm "$MNT" >"$T/out" 2>&1 || rc=$?
-equal "warm ends by itself when the origin is gone" 1 "$rc"
-check "and tells why" grep -q "1.bin: .*onnect" "$T/out"
+equal "warm fails when the origin is gone" 1 "$rc"
+check "warm has the origin's error" grep -q "1.bin: .*onnect" "$T/out"
 restart_nginx
-check "and does its work once the origin is back" timeout 60 penstock warm "$MNT"
+check "warm succeeds once the origin is back" timeout 60 penstock warm "$MNT"
 umount_penstock

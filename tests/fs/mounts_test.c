@@ -33,7 +33,7 @@ static void write_mountinfo(char path[static 32])
 	close(fd);
 }
 
-static void test_only_ours_are_listed_unescaped(void **state)
+static void test_only_penstock_mounts_are_listed_unescaped(void **state)
 {
 	struct ps_mounts mounts;
 	char path[32];
@@ -99,7 +99,7 @@ static void test_paths_are_resolved_but_for_the_last_part(void **state)
 	}
 }
 
-static void test_what_is_no_mount_is_refused(void **state)
+static void test_folders_that_are_not_mounts_are_refused(void **state)
 {
 	const struct ps_mount_info *info;
 	struct ps_mounts mounts;
@@ -141,7 +141,7 @@ static void test_a_hanging_call_is_given_up(void **state)
 	assert_true(ps_clock_mono_ns() - start < 2 * PS_NS_PER_S);
 }
 
-static void test_calls_at_once_wait_for_each_other_no_longer_than_one(void **state)
+static void test_several_hanging_calls_take_as_long_as_one(void **state)
 {
 	char words[] = "words";
 	struct ps_timed_call calls[] = {
@@ -167,7 +167,7 @@ static void test_a_crash_is_an_error(void **state)
 	assert_int_equal(ps_timed_run(speak_then_crash, NULL, 5000, &text), -EIO);
 }
 
-static void test_guarded_calls_tell_errno_and_results(void **state)
+static void test_timed_calls_return_errors_and_results(void **state)
 {
 	char name[] = "sh", flag[] = "-c", script[] = "echo words >&2; exit 3",
 	     none[] = "no-such-program-here";
@@ -236,7 +236,7 @@ static size_t count(const char *text, const char *part)
 	return n;
 }
 
-static void test_metrics_of_several_mounts_and_caches_stand_together(void **state)
+static void test_metrics_of_several_mounts_and_caches_are_grouped_by_name(void **state)
 {
 	json_t *docs = json_pack("[o, o]",
 	        document("/c", json_pack("[o, o]", mount_at("/a", "0:1"), mount_at("/b", "0:2"))),
@@ -260,7 +260,7 @@ static void test_metrics_of_several_mounts_and_caches_stand_together(void **stat
 	json_decref(up);
 }
 
-static void test_metrics_tell_mounts_and_caches_of_one_path_apart(void **state)
+static void test_metrics_distinguish_mounts_and_caches_of_one_path(void **state)
 {
 	json_t *docs = json_pack("[o, o]",
 	        document("/c", json_pack("[o, o]", mount_at("/a", "0:1"), mount_at("/a", "0:2"))),
@@ -279,18 +279,18 @@ static void test_metrics_tell_mounts_and_caches_of_one_path_apart(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_only_ours_are_listed_unescaped),
+	        cmocka_unit_test(test_only_penstock_mounts_are_listed_unescaped),
 	        cmocka_unit_test(test_the_topmost_mount_is_found),
 	        cmocka_unit_test(test_octal_escapes),
 	        cmocka_unit_test(test_paths_are_resolved_but_for_the_last_part),
-	        cmocka_unit_test(test_what_is_no_mount_is_refused),
+	        cmocka_unit_test(test_folders_that_are_not_mounts_are_refused),
 	        cmocka_unit_test(test_a_hanging_call_is_given_up),
-	        cmocka_unit_test(test_calls_at_once_wait_for_each_other_no_longer_than_one),
+	        cmocka_unit_test(test_several_hanging_calls_take_as_long_as_one),
 	        cmocka_unit_test(test_a_crash_is_an_error),
-	        cmocka_unit_test(test_guarded_calls_tell_errno_and_results),
+	        cmocka_unit_test(test_timed_calls_return_errors_and_results),
 	        cmocka_unit_test(test_metrics_name_types_and_escape_labels),
-	        cmocka_unit_test(test_metrics_of_several_mounts_and_caches_stand_together),
-	        cmocka_unit_test(test_metrics_tell_mounts_and_caches_of_one_path_apart),
+	        cmocka_unit_test(test_metrics_of_several_mounts_and_caches_are_grouped_by_name),
+	        cmocka_unit_test(test_metrics_distinguish_mounts_and_caches_of_one_path),
 	};
 
 	return cmocka_run_group_tests_name("mounts", tests, NULL, NULL);

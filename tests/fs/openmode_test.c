@@ -1,4 +1,4 @@
-/* The state machine of open modes, beside a kernel of our own that refuses what the real one does. */
+/* The state machine of open modes, with a mock kernel that refuses what the real one refuses. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -82,7 +82,7 @@ static struct inode *inode_of(fuse_ino_t ino)
 	return &inodes[number][alias];
 }
 
-/* OPEN of a node id as the kernel does it: what it would refuse with EIO fails the test. */
+/* OPEN of a node id as the kernel does it. What the kernel would refuse with EIO fails the test. */
 static int open_once(struct fixture *f, const struct ps_openmode_wish *wish, enum ps_open_mode *ret_mode)
 {
 	int backing = 0;
@@ -94,7 +94,7 @@ static int open_once(struct fixture *f, const struct ps_openmode_wish *wish, enu
 	switch (*ret_mode) {
 	case PS_MODE_PASSED:
 		assert_int_equal(inode->cached, 0);
-		assert_int_equal(inode->direct, 0); /* any of them may be mapped, or be going to */
+		assert_int_equal(inode->direct, 0); /* any of them may be mapped, now or later */
 		assert_true(backing > 0 && (!inode->passed || inode->backing == backing));
 		inode->backing = backing;
 		inode->passed++;
@@ -110,7 +110,7 @@ static int open_once(struct fixture *f, const struct ps_openmode_wish *wish, enu
 	return 0;
 }
 
-/* open(2) of a name: once more after ESTALE, and no third time. */
+/* open(2) of a name: the kernel tries again after ESTALE, but only once. */
 static fuse_ino_t open_name(struct fixture *f, struct ps_openmode_wish wish, enum ps_open_mode expected)
 {
 	enum ps_open_mode mode;
@@ -131,7 +131,7 @@ static void release(struct fixture *f, fuse_ino_t ino, enum ps_open_mode mode)
 {
 	struct inode *inode = inode_of(ino);
 
-	/* The kernel gives the mode up first, and reports that afterwards. */
+	/* The kernel leaves the mode first, and sends RELEASE afterwards. */
 	if (mode == PS_MODE_PASSED)
 		inode->passed--;
 	else if (mode == PS_MODE_DIRECT)
@@ -146,7 +146,7 @@ static void release(struct fixture *f, fuse_ino_t ino, enum ps_open_mode mode)
 #define COLD_CACHED(tid_) ((struct ps_openmode_wish){.ino = 1, .tid = (tid_), .complete_fd = -1})
 #define COMPLETE(tid_) ((struct ps_openmode_wish){.ino = 1, .tid = (tid_), .complete_fd = 3})
 
-static void the_table(void **state)
+static void each_state_gives_its_mode(void **state)
 {
 	struct fixture *f = *state;
 
@@ -202,7 +202,7 @@ static void the_table(void **state)
 	}
 }
 
-static void an_alias_serves_all_who_come_later(void **state)
+static void an_alias_serves_all_later_opens(void **state)
 {
 	struct fixture *f = *state;
 	fuse_ino_t old = open_name(f, COLD_DIRECT(7), PS_MODE_DIRECT), first, second;
@@ -238,7 +238,7 @@ static void a_data_file_is_kept_until_its_last_passed_handle_is_gone(void **stat
 
 	wish.keep = (struct ps_keep){&nput[0], count};
 	fuse_ino_t ino = open_name(f, wish, PS_MODE_PASSED);
-	/* The second is passed to the same file: its own, which may be a newer one, is not needed. */
+	/* The second handle uses the first one's file: its own, which may be a newer one, is not needed. */
 	wish.keep.arg = &nput[1];
 	assert_int_equal(open_name(f, wish, PS_MODE_PASSED), ino);
 	assert_int_equal(nput[1], 1);
@@ -254,7 +254,7 @@ static void a_data_file_is_kept_until_its_last_passed_handle_is_gone(void **stat
 	assert_int_equal(nput[0] + nput[1] + nput[2], 3);
 }
 
-static void an_inode_opened_past_its_name_is_not_sent_on_twice(void **state)
+static void an_inode_that_is_not_opened_by_name_gets_estale_once(void **state)
 {
 	struct fixture *f = *state;
 	fuse_ino_t old = open_name(f, COLD_DIRECT(7), PS_MODE_DIRECT);
@@ -269,7 +269,7 @@ static void an_inode_opened_past_its_name_is_not_sent_on_twice(void **state)
 	release(f, old, PS_MODE_DIRECT);
 }
 
-static void nobody_is_sent_on_right_after_the_cache_said_estale(void **state)
+static void no_open_gets_estale_right_after_the_cache_reported_estale(void **state)
 {
 	struct fixture *f = *state;
 	fuse_ino_t old = open_name(f, COLD_DIRECT(7), PS_MODE_DIRECT);
@@ -284,7 +284,7 @@ static void nobody_is_sent_on_right_after_the_cache_said_estale(void **state)
 	release(f, old, PS_MODE_DIRECT);
 }
 
-static void who_cannot_be_told_is_sent_on_once_in_a_while(void **state)
+static void opens_without_a_thread_id_get_estale_once_in_a_while(void **state)
 {
 	struct fixture *f = *state;
 	fuse_ino_t old = open_name(f, COLD_DIRECT(0), PS_MODE_DIRECT);
@@ -301,7 +301,7 @@ static void who_cannot_be_told_is_sent_on_once_in_a_while(void **state)
 	release(f, old, PS_MODE_DIRECT);
 }
 
-static void threads_past_the_table_stay_as_they_are(void **state)
+static void threads_that_do_not_fit_the_table_get_no_estale(void **state)
 {
 	struct fixture *f = *state;
 	fuse_ino_t old = open_name(f, COLD_DIRECT(7), PS_MODE_DIRECT);
@@ -336,7 +336,7 @@ static void beside_a_mapped_direct_handle_others_are_cached(void **state)
 	fuse_ino_t mapped = open_name(f, COLD_DIRECT(7), PS_MODE_DIRECT);
 
 	ps_openmode_mapped(&f->table, mapped);
-	ps_openmode_mapped(&f->table, 2); /* of a file that nobody has open */
+	ps_openmode_mapped(&f->table, 2); /* of a file that is not open */
 	fuse_ino_t other = open_name(f, COLD_DIRECT(8), PS_MODE_CACHED);
 	release(f, mapped, PS_MODE_DIRECT);
 	release(f, other, PS_MODE_CACHED);
@@ -344,9 +344,9 @@ static void beside_a_mapped_direct_handle_others_are_cached(void **state)
 	release(f, other, PS_MODE_DIRECT);
 }
 
-/* Names, aliases and old inodes at random: whatever comes, the kernel refuses nothing, no name is stale
+/* Opens names, aliases and old inodes at random: the kernel must never refuse a mode, and no name may be stale
  * twice. */
-static void anything_in_any_order(void **state)
+static void random_opens_and_releases_are_never_refused(void **state)
 {
 	struct fixture *f = *state;
 	unsigned seed = 20260101;
@@ -395,16 +395,16 @@ static void anything_in_any_order(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        TEST(the_table),
-	        TEST(an_alias_serves_all_who_come_later),
+	        TEST(each_state_gives_its_mode),
+	        TEST(an_alias_serves_all_later_opens),
 	        TEST(a_data_file_is_kept_until_its_last_passed_handle_is_gone),
-	        TEST(an_inode_opened_past_its_name_is_not_sent_on_twice),
-	        TEST(nobody_is_sent_on_right_after_the_cache_said_estale),
-	        TEST(who_cannot_be_told_is_sent_on_once_in_a_while),
-	        TEST(threads_past_the_table_stay_as_they_are),
+	        TEST(an_inode_that_is_not_opened_by_name_gets_estale_once),
+	        TEST(no_open_gets_estale_right_after_the_cache_reported_estale),
+	        TEST(opens_without_a_thread_id_get_estale_once_in_a_while),
+	        TEST(threads_that_do_not_fit_the_table_get_no_estale),
 	        TEST(a_refused_backing_file_is_read_through_the_cache),
 	        TEST(beside_a_mapped_direct_handle_others_are_cached),
-	        TEST(anything_in_any_order),
+	        TEST(random_opens_and_releases_are_never_refused),
 	};
 
 	return cmocka_run_group_tests_name("openmode", tests, NULL, NULL);
