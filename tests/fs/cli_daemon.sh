@@ -36,7 +36,8 @@ check_not "the failed mount makes no cache" test -e "$T/other"
 
 (cd "$MNT" && exec sleep 60) &
 holder=$!
-wait_until 5 bash -c "[[ \$(readlink /proc/$holder/cwd) == '$MNT' ]]" || die "a process has the mount as its working folder"
+wait_until 5 bash -c "[[ \$(readlink /proc/$holder/cwd) == '$MNT' ]]" ||
+	die "a process has the mount as its working folder"
 rc=0
 (cd "$MNT" && penstock umount "$MNT") >"$T/out" 2>&1 || rc=$?
 equal "umount names the process whose working folder is the mount" "1 1" \

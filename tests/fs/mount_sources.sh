@@ -45,7 +45,8 @@ refused() { # WHAT PATTERN ARGUMENT...
 refused "two sources of one name are refused" "two sources are named 'a'" "a=$ORIGIN/" "a=$T/other/"
 refused "the name .penstock is refused" "not a name for a folder" ".penstock=$ORIGIN/" "a=$T/other/"
 refused "a source without a name is refused" "need names" "a=$ORIGIN/" "$T/other/"
-refused "credentials that would be sent to two hosts are refused" "every host" "a=$ORIGIN/" "b=$ORIGIN_TLS/" --header "X-Token: secret"
+refused "credentials that would be sent to two hosts are refused" "every host" "a=$ORIGIN/" "b=$ORIGIN_TLS/" \
+	--header "X-Token: secret"
 refused "an invalid source is refused" "neither a URL" "a=$ORIGIN/" b=nonsense
 rc=0
 penstock mount "a=$ORIGIN/" "b=$ORIGIN/nothing/" "$MNT" --cache-dir "$CACHE" >"$T/out" 2>&1 || rc=$?

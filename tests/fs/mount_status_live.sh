@@ -13,7 +13,8 @@ picture() { sed -n "/^== $1\$/,/^==\\|^exit/p" "$T/screens" | grep -v '^==\|^exi
 
 cat "$MNT"/*.tar >/dev/null &
 reader=$!
-on_terminal 24x80,10x40,5x20 q penstock status --watch=0.1 "$MNT" || fail "status runs on a terminal" "$(cat "$T/screens")"
+on_terminal 24x80,10x40,5x20 q penstock status --watch=0.1 "$MNT" ||
+	fail "status runs on a terminal" "$(cat "$T/screens")"
 equal "q ends status and restores the terminal" "exit 0 as it was" "$(tail -n 1 "$T/screens")"
 check_not "no line is wider and no screen higher than the window" grep '^!' "$T/screens"
 rate='[0-9.]+ (B|[KM]iB)/s +[▁▂▃▄▅▆▇█]+  at most [0-9.]+ [KM]iB/s'

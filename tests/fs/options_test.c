@@ -1,4 +1,4 @@
-/* The table of options: what its rows say is true, and the pages say the same. */
+/* The table of options: its rows are true, and the manual pages agree with it. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,7 +73,7 @@ static void page_fini(struct page *page)
 		free(page->lines[i]);
 }
 
-/* Is there a paragraph with this head, or one of several with commas between them? */
+/* Whether a paragraph has this head, alone or in a list with commas. */
 static bool page_has_head(const struct page *page, const char *head)
 {
 	for (size_t i = 1; i < page->n; i++) {
@@ -135,7 +135,7 @@ static void test_the_configurations_page_has_each_key_with_its_default(void **st
 		if (opt->scope == PS_SCOPE_COMMAND)
 			continue;
 		nkeys++;
-		/* Quotes are the shell's. */
+		/* Quotes are for the shell. */
 		int len = (int)strlen(arg) - 2 * (arg[0] == '\'');
 		snprintf(line, sizeof(line), "%s = %.*s%s%s%s", opt->name, len, arg + (arg[0] == '\''),
 		        def ? "  [" : "", def ? def : "", def ? "]" : "");
@@ -156,11 +156,11 @@ static void test_the_configurations_page_has_each_key_with_its_default(void **st
 		nlines += on && page.lines[i][0] != '.' && strstr(page.lines[i], " = ");
 	}
 	assert_int_equal(nfound, nkeys);
-	assert_int_equal(nlines, nkeys); /* and no others */
+	assert_int_equal(nlines, nkeys); /* the page has no other keys */
 	page_fini(&page);
 }
 
-static void test_names_and_letters_are_of_one_option_in_a_command(void **state)
+static void test_names_and_letters_are_unique_in_a_command(void **state)
 {
 	(void)state;
 	for (const struct ps_opt *a = ps_options; a->name; a++) {
@@ -171,8 +171,8 @@ static void test_names_and_letters_are_of_one_option_in_a_command(void **state)
 	}
 }
 
-/* Those that the table's own struct holds; those of the cache are its business. */
-static void test_defaults_are_what_holds_without_the_option(void **state)
+/* Checks the defaults in struct ps_mount_options; the cache has its own ones. */
+static void test_defaults_are_the_values_without_the_option(void **state)
 {
 	struct ps_mount_options none, set;
 	struct ps_error err = {0};
@@ -232,7 +232,7 @@ static void test_values_outside_of_the_range_are_refused(void **state)
 	ps_mount_options_fini(&o);
 }
 
-static void test_a_cache_that_the_environment_names_gets_the_folders_above(void **state)
+static void test_parent_folders_of_a_cache_from_the_environment_are_made(void **state)
 {
 	char top[] = "/tmp/penstock-options-XXXXXX", above[64], cache[80];
 	struct ps_mount_options o;
@@ -250,13 +250,13 @@ static void test_a_cache_that_the_environment_names_gets_the_folders_above(void 
 	assert_string_equal(o.cache_dir, cache);
 	assert_int_equal(stat(above, &st), 0);
 	assert_int_equal(st.st_mode, S_IFDIR | 0700);
-	assert_int_equal(stat(cache, &st), -1); /* whoever opens it makes it */
+	assert_int_equal(stat(cache, &st), -1); /* made when the cache is opened */
 	ps_mount_options_fini(&o);
 	assert_int_equal(rmdir(above), 0);
 	assert_int_equal(rmdir(top), 0);
 }
 
-static void test_want_of_memory_is_no_fault_of_the_configuration(void **state)
+static void test_a_lack_of_memory_is_not_reported_as_a_wrong_configuration(void **state)
 {
 	static const char text[] =
 	        "[defaults]\ncache-dir = /c\nmax-connections = 3\n"
@@ -294,11 +294,11 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_pages_have_each_option_with_its_default),
 	        cmocka_unit_test(test_the_configurations_page_has_each_key_with_its_default),
-	        cmocka_unit_test(test_names_and_letters_are_of_one_option_in_a_command),
-	        cmocka_unit_test(test_defaults_are_what_holds_without_the_option),
+	        cmocka_unit_test(test_names_and_letters_are_unique_in_a_command),
+	        cmocka_unit_test(test_defaults_are_the_values_without_the_option),
 	        cmocka_unit_test(test_values_outside_of_the_range_are_refused),
-	        cmocka_unit_test(test_a_cache_that_the_environment_names_gets_the_folders_above),
-	        cmocka_unit_test(test_want_of_memory_is_no_fault_of_the_configuration),
+	        cmocka_unit_test(test_parent_folders_of_a_cache_from_the_environment_are_made),
+	        cmocka_unit_test(test_a_lack_of_memory_is_not_reported_as_a_wrong_configuration),
 	};
 
 	return cmocka_run_group_tests_name("options", tests, NULL, NULL);

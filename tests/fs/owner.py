@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""owner.py FILE [mount|fork] ARGUMENT...: `penstock mount --owner FD ARGUMENT...`; FILE gets the mountpoint and,
-once its socket has ended, "ended". With `fork` a child has the socket, too, and its process id is FILE's second
-line. Ends when it is killed."""
+"""owner.py FILE [mount|fork] ARGUMENT...: runs `penstock mount --owner FD ARGUMENT...`, and writes the
+mountpoint to FILE, and "ended" once the daemon has closed the socket. With `fork` a child has the socket,
+too, and its process ID is FILE's second line. Ends when it is killed."""
 import os
 import signal
 import socket

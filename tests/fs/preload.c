@@ -1,5 +1,6 @@
-/* Between penstock and libfuse, by LD_PRELOAD: while the file that PENSTOCK_TEST_KILL names is there, whoever
- * opens a file is killed before he has his answer. The kernel then asks for no release. */
+/* An LD_PRELOAD library between penstock and libfuse. While the file named by PENSTOCK_TEST_KILL exists,
+ * fuse_reply_open() answers EINTR and returns -ENOENT, as if the opener had been killed before the reply. The
+ * kernel then sends no RELEASE. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

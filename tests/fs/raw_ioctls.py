@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""raw_ioctls.py MOUNT FILE: asks the mount what no program of ours would, and prints of each "NAME ERRNO" (or ok)."""
+"""raw_ioctls.py MOUNT FILE: sends invalid ioctls to the mount, and prints "NAME ERRNO" (or "NAME ok") for
+each."""
 
 import errno
 import fcntl
@@ -33,7 +34,7 @@ def main():
         text = b"x" * TEXT if n > TEXT else b"\n" * TEXT
         ask(name, plan, PLAN, bytearray(struct.pack("I", n) + text))
     ask("text-empty", plan, PLAN, bytearray(struct.pack("I", 0) + b"x" * TEXT))
-    # Another size of the same number is another request.
+    # The same number with another size is another request.
     for size in (0, 4, 4 + 4096, 16383):
         ask(f"plan-of-{size}", plan, 1 << 30 | size << 16 | TYPE << 8 | 6, bytearray(max(size, 1)))
     ask("plan-of-a-file", file, PLAN, bytearray(4 + TEXT))

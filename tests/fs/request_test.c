@@ -1,4 +1,4 @@
-/* Requests and messages of the control socket, names that are suggested, control groups that are left for. */
+/* Requests and messages of the control socket, suggested names, and the control groups that daemons move to. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 #include "daemon/daemon_private.h"
 #include "base/suggest.h"
 
-static void a_message_comes_as_it_was_sent_with_its_descriptor(void **state)
+static void a_message_arrives_as_it_was_sent_with_its_descriptor(void **state)
 {
 	struct ps_given message = {0}, got = {0};
 	int ends[2], fd = -1, other[2];
@@ -50,7 +50,7 @@ static void a_message_comes_as_it_was_sent_with_its_descriptor(void **state)
 	close(fd);
 }
 
-static void what_is_of_another_form_or_version_is_told_apart(void **state)
+static void messages_of_another_form_and_version_give_different_errors(void **state)
 {
 	static const char wrong[16] = "penstick";
 	struct ps_given got = {0};
@@ -72,7 +72,7 @@ static void what_is_of_another_form_or_version_is_told_apart(void **state)
 	close(ends[1]);
 }
 
-static void what_has_no_end_is_no_message(void **state)
+static void incomplete_messages_are_refused(void **state)
 {
 	static const struct {
 		const char *bytes;
@@ -81,7 +81,7 @@ static void what_has_no_end_is_no_message(void **state)
 	} table[] = {
 	        {"", 0, 0}, {"a\0b\0", 4, 0}, {"a\0b", 3, -EPROTO}, /* no NUL at the end */
 	        {"a\0", 2, -EPROTO},                                /* a name without a value */
-	        {"a\0b\0c\0", 6, -EPROTO},                          /* the second, too */
+	        {"a\0b\0c\0", 6, -EPROTO},                          /* the second name has no value */
 	        {"\0\0", 2, 0},                                     /* both empty */
 	};
 
@@ -106,7 +106,8 @@ static void options_arrive_as_they_were_given(void **state)
 	o.uid = 12;
 	assert_int_equal(ps_given_add(&o.given, "revalidate", "open", NULL), 0);
 	assert_int_equal(ps_given_add(&o.given, "allow_other", NULL, NULL), 0);
-	assert_int_equal(ps_given_add(&o.given, "uid", "nobody-here", NULL), 0); /* a name of ours alone */
+	/* A user that may not exist for the daemon. */
+	assert_int_equal(ps_given_add(&o.given, "uid", "nobody-here", NULL), 0);
 	assert_int_equal(ps_given_add(&o.given, "cache-dir", "/ours", NULL), 0);
 	assert_int_equal(ps_request_take_options(&r, &o, &err), 0);
 	assert_int_equal(ps_request_add_source(&r, "a", "https://h/x/", &err), 0);
@@ -132,7 +133,7 @@ static void options_arrive_as_they_were_given(void **state)
 	ps_request_fini(&got);
 }
 
-static void a_name_before_a_source_is_told_from_a_url(void **state)
+static void a_name_before_a_source_is_distinguished_from_a_url(void **state)
 {
 	static const struct {
 		const char *arg;
@@ -159,7 +160,7 @@ static void a_name_before_a_source_is_told_from_a_url(void **state)
 	}
 }
 
-static void what_was_probably_meant_is_suggested(void **state)
+static void the_word_that_was_probably_meant_is_suggested(void **state)
 {
 	static const char *const words[] = {
 	        "cache-dir", "cache-size", "uid", "gid", "header", "policy", "hf-token-file", "warm"};
@@ -173,7 +174,7 @@ static void what_was_probably_meant_is_suggested(void **state)
 	        {"CACHE_SIZE", "cache-size"},
 	        {"wram", "warm"},
 	        {"form", NULL},  /* two letters of four */
-	        {"cache", NULL}, /* two begin so */
+	        {"cache", NULL}, /* two words begin with it */
 	        {"hf-token", "hf-token-file"},
 	        {"hf", NULL},
 	        {"header-file", "header"},
@@ -212,7 +213,7 @@ static void a_daemon_leaves_groups_that_end(void **state)
 	        {"/penstock", 0, ""},
 	        {"/", 0, ""}, /* a container's, or no systemd */
 	        {"", 0, ""},
-	        {"/user.slice/user-7.slice/session-3.scope", 7, ""}, /* not a user's to leave */
+	        {"/user.slice/user-7.slice/session-3.scope", 7, ""}, /* a user may not leave this group */
 	        {"/user.slice/user-7.slice/user@7.service/app.slice/x.scope", 7,
 	                "/user.slice/user-7.slice/user@7.service/penstock"},
 	        {"/user.slice/user-7.slice/user@7.service/penstock", 7, ""},
@@ -230,12 +231,12 @@ static void a_daemon_leaves_groups_that_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(a_message_comes_as_it_was_sent_with_its_descriptor),
-	        cmocka_unit_test(what_is_of_another_form_or_version_is_told_apart),
-	        cmocka_unit_test(what_has_no_end_is_no_message),
+	        cmocka_unit_test(a_message_arrives_as_it_was_sent_with_its_descriptor),
+	        cmocka_unit_test(messages_of_another_form_and_version_give_different_errors),
+	        cmocka_unit_test(incomplete_messages_are_refused),
 	        cmocka_unit_test(options_arrive_as_they_were_given),
-	        cmocka_unit_test(a_name_before_a_source_is_told_from_a_url),
-	        cmocka_unit_test(what_was_probably_meant_is_suggested),
+	        cmocka_unit_test(a_name_before_a_source_is_distinguished_from_a_url),
+	        cmocka_unit_test(the_word_that_was_probably_meant_is_suggested),
 	        cmocka_unit_test(a_daemon_leaves_groups_that_end),
 	};
 

@@ -1,5 +1,5 @@
-/* Requests answered by the cache or by the kernel's interrupt, whichever is first, under a libfuse of our
- * own that keeps libfuse's locking: the interrupt function runs with the request's lock held. */
+/* Requests are answered by the cache or by the kernel's interrupt, whichever is first. A mock of libfuse keeps
+ * libfuse's locking: the interrupt function runs with the request's lock held. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,7 +74,7 @@ static void interrupt(struct fuse_req *req)
 	pthread_mutex_unlock(&req->lock);
 }
 
-/* A request on its way through a cache that is played by the test. */
+/* A request in a cache, whose part the test plays. */
 struct op {
 	struct ps_inflight inflight;
 	bool cancellable;
@@ -103,7 +103,7 @@ static void cancel_op(struct ps_inflight *inflight)
 	call_back(PS_CONTAINER_OF(inflight, struct op, inflight), ECANCELED);
 }
 
-/* A cancel that comes too late: the callback is on its way already. */
+/* A cancel that comes too late: the callback is already running. */
 static void cancel_nothing(struct ps_inflight *inflight)
 {
 	(void)inflight;
@@ -160,7 +160,7 @@ static void test_answered_while_issued(void **state)
 
 	(void)state;
 	call_back(op, 0);
-	assert_int_equal(freed_ops, 0); /* the issuer still has it */
+	assert_int_equal(freed_ops, 0); /* the issuer still holds it */
 	ps_inflight_issued(&op->inflight);
 	assert_int_equal(last_errnum, 0);
 }
@@ -186,7 +186,7 @@ static void test_interrupt_answers_at_once(void **state)
 	interrupt(req);
 	assert_int_equal(last_errnum, EINTR);
 	req_unref(req);
-	call_back(op, 0); /* finds it claimed */
+	call_back(op, 0); /* the interrupt has answered */
 	assert_int_equal(last_errnum, EINTR);
 }
 
@@ -239,7 +239,7 @@ static void test_interrupt_after_the_answer(void **state)
 	req_unref(req);
 }
 
-static void test_cancel_all_spares_what_cannot_be(void **state)
+static void test_cancel_all_leaves_requests_that_cannot_be_cancelled(void **state)
 {
 	struct op *op = new_op(new_req(1), NULL);
 
@@ -287,7 +287,7 @@ static void *race_interrupt(void *arg)
 	return NULL;
 }
 
-/* Issuer, callback and interrupt at once, in any order: one answer, everything freed once. */
+/* Issuer, callback and interrupt run at once, in any order: there is one answer, and all is freed once. */
 static void test_races_answer_once(void **state)
 {
 	(void)state;
@@ -323,7 +323,7 @@ int main(void)
 	        TEST(test_interrupt_before_it_was_issued),
 	        TEST(test_interrupt_before_it_was_issued_cancels),
 	        TEST(test_interrupt_after_the_answer),
-	        TEST(test_cancel_all_spares_what_cannot_be),
+	        TEST(test_cancel_all_leaves_requests_that_cannot_be_cancelled),
 	        TEST(test_cancel_all_cancels),
 	        TEST(test_races_answer_once),
 	};

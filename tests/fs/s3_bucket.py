@@ -1,18 +1,19 @@
 #!/usr/bin/python3
 """Fills buckets of the S3 server at $S3, and compares mounts with them.
 
-    s3_bucket.py pages BUCKET COUNT       COUNT small objects, page/00000 ...
-    s3_bucket.py nasty BUCKET             keys below nasty/ that are hard to sign, to list or to show
-    s3_bucket.py large BUCKET KEY MIB     of several parts, with pseudo-random bytes
-    s3_bucket.py ranges KEY MIB PATH      PATH is that object: its length, and ranges here and there
+    s3_bucket.py pages BUCKET COUNT       puts COUNT small objects, page/00000 ...
+    s3_bucket.py nasty BUCKET             puts keys below nasty/ that are hard to sign, to list or to show
+    s3_bucket.py large BUCKET KEY MIB     puts an object of several parts, with pseudo-random bytes
+    s3_bucket.py ranges KEY MIB PATH      compares PATH with that object: its length, and some ranges
     s3_bucket.py put BUCKET KEY TEXT
-    s3_bucket.py file BUCKET KEY PATH     what PATH holds
+    s3_bucket.py file BUCKET KEY PATH     puts the contents of PATH
     s3_bucket.py delete BUCKET KEY
     s3_bucket.py versioned BUCKET         keeps versions from now on
     s3_bucket.py policy BUCKET JSON
     s3_bucket.py session                  prints export lines of a session's credentials
-    s3_bucket.py compare BUCKET PREFIX DIR    each object of pages and nasty is below DIR, by its documented name, and no
-                                              more; of 200 of them the bytes are compared
+    s3_bucket.py compare BUCKET PREFIX DIR    checks that DIR has exactly the objects of pages and nasty, by
+    their
+                                              documented names; compares the bytes of 200 of them
 """
 import concurrent.futures
 import hashlib
@@ -40,7 +41,7 @@ NASTY = [
 
 
 class S3:
-    """Signed requests, and no more of a client: boto3 takes most of a second of a processor to be imported."""
+    """Sends signed requests. (Importing boto3 would take most of a second.)"""
 
     def __init__(self):
         self.host = urllib.parse.urlsplit(os.environ["S3"]).netloc
@@ -67,7 +68,7 @@ class S3:
         return headers
 
     def call(self, method, bucket, key="", body=b"", may=(), **query):
-        """The answer's headers and body; `may`: what it may be refused with."""
+        """The answer's headers and body; `may`: error codes that are allowed."""
         path = urllib.parse.quote(f"/{bucket}/{key}" if key else f"/{bucket}", safe="/-_.~")
         text = "&".join(f"{k.replace('_', '-')}={urllib.parse.quote(str(v), safe='-_.~')}" for k, v in sorted(query.items()))
         for attempt in range(5):
@@ -143,7 +144,7 @@ def ranges(key, mib, path):
 
 
 def part_name(part, first):
-    """The name of a key's part, as penstock-mount(1) has it."""
+    """The name of a key's part, as penstock-mount(1) defines it."""
     lookalike = re.fullmatch(r"%(25)*(|2E|2E%2E" + ("|2Epenstock" if first else "") + ")", part)
     if part in (".", "..") or (first and part == ".penstock"):
         return part.replace(".", "%2E")
@@ -160,7 +161,7 @@ def path_of(key, keys):
     names = []
     for i, part in enumerate(parts):
         name = part_name(part, i == 0)
-        # A folder beside an object of that name.
+        # A folder beside an object of the same name.
         if i + 1 < len(parts) and "/".join(parts[:i + 1]) in keys:
             name += "%00"
         names.append(name)

@@ -2,7 +2,7 @@
  *
  *   METHOD PATH-KEY ACCESS-KEY SECRET TIME REGION HEADER-NAME HEADER-VALUE ... - QUERY-NAME QUERY-VALUE ...
  *
- * to lines "PATH QUERY AUTHORIZATION". An empty word is "=". */
+ * Prints lines "PATH QUERY AUTHORIZATION". An empty word is "=". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

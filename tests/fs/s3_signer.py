@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Our signatures are botocore's, for random keys, queries, headers and regions."""
+"""Compares our signatures with botocore's, for random keys, queries, headers and regions."""
 import os
 import random
 import subprocess

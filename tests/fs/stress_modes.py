@@ -24,7 +24,7 @@ def read_all(fd, data, size):
     while True:
         piece = os.read(fd, size)
         assert piece == data[at : at + len(piece)], f"wrong bytes at {at}"
-        # A read is short at the end of the file alone: programs take it for that.
+        # A read may be short only at the end of the file: programs take a short read for the end.
         assert len(piece) == min(size, len(data) - at), f"a short read at {at}"
         if not piece:
             return
@@ -58,7 +58,7 @@ def warm(fd):
     try:
         fcntl.ioctl(fd, WARM)
     except OSError as e:
-        if e.errno != errno.ENOSPC:  # what was evicted is not admitted again while it is open
+        if e.errno != errno.ENOSPC:  # an evicted file is not admitted again while it is open
             raise
 
 
@@ -81,7 +81,7 @@ def one(rng):
                 map_it(fd, data, rng, mmap.MAP_PRIVATE)
             elif what == 5:
                 send_it(fd, data)
-            elif what == 6:  # the same inode once more, past the name
+            elif what == 6:  # opens the same inode again, not by its name
                 again = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
                 read_somewhere(again, data, rng)
                 os.close(again)

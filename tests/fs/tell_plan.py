@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""tell_plan.py PLAN: tells the lines of standard input to MOUNT/.penstock/plan, one by one, and says of each "ok" or the
-name of the error; keeps the plan open until standard input ends."""
+"""tell_plan.py PLAN: sends the lines of standard input to PLAN (MOUNT/.penstock/plan), one by one, and prints
+"ok" or the name of the error for each. Keeps PLAN open until standard input ends."""
 
 import errno
 import fcntl

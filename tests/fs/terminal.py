@@ -1,8 +1,8 @@
 """Runs a command on a terminal of its own and prints what it draws, as a user would see it.
 
-terminal.py ROWSxCOLUMNS[,ROWSxCOLUMNS...] KEY COMMAND...: of each size, which the window is given in turn,
-the third picture; then the key is pressed. Each picture is the lines of the screen, headed by "== ROWSxCOLUMNS".
-The last line says "exit CODE", and whether the terminal is as it was."""
+terminal.py ROWSxCOLUMNS[,ROWSxCOLUMNS...] KEY COMMAND...: sets the window to each size in turn, and prints
+the third screen that the command draws then, after a line "== ROWSxCOLUMNS". Then the key is pressed. The
+last line is "exit CODE", and whether the terminal was restored."""
 import fcntl
 import os
 import pty
@@ -28,7 +28,7 @@ def alive():
 
 
 def read(n):
-    """Up to the begin of picture number n from here on."""
+    """Reads until the n-th screen from now begins."""
     text, end = "", time.monotonic() + 30
     while text.count("\033[H") < n and time.monotonic() < end and alive():
         if select.select([master], [], [], 0.1)[0]:
@@ -37,7 +37,7 @@ def read(n):
 
 
 def screen(text, rows, columns):
-    """What a picture leaves on the screen; "!" in front of a line that the window would have to break."""
+    """The lines of a screen; a line that does not fit into the window begins with "!"."""
     picture = text.rsplit("\033[H", 2)[-2] if text.count("\033[H") > 1 else text
     lines = [re.sub("\033\\[[0-9?]*[A-Za-z]", "", line) for line in picture.split("\n")]
     lines = [line.rstrip("\r").rsplit("\r", 1)[-1] for line in lines]
@@ -56,7 +56,7 @@ if pid == 0:
 for i, size in enumerate(sizes):
     if i:
         resize(*size)
-        read(1)  # one may be of the window before
+        read(1)  # this screen may still have the old size
     print(f"== {size[0]}x{size[1]}", *screen(read(4), *size), sep="\n")
 os.write(master, sys.argv[2].encode().decode("unicode_escape").encode())
 end, text, status = time.monotonic() + 30, "", None

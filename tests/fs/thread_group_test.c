@@ -1,4 +1,4 @@
-/* Threads are gone once they were joined, also what they free at their very end. */
+/* Joined threads have ended, also the destructors that run at their very end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -53,7 +53,7 @@ static void all_have_ended_once_joined(void **state)
 	ps_thread_group_fini(&threads);
 }
 
-static void without_any_there_is_nothing_to_wait_for(void **state)
+static void joining_an_empty_group_does_not_wait(void **state)
 {
 	(void)state;
 	ps_thread_group_init(&threads);
@@ -66,7 +66,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(all_have_ended_once_joined),
-	        cmocka_unit_test(without_any_there_is_nothing_to_wait_for),
+	        cmocka_unit_test(joining_an_empty_group_does_not_wait),
 	};
 
 	pthread_key_create(&key, at_the_very_end);
