@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# tests/packages/container.sh DIR: runs the image in DIR by podman: a mount, a load, what is logged, the end.
-# Only for a root that may be thrown away: scripts/container --test makes one.
+# tests/packages/container.sh DIR: runs the image in DIR with podman: mounting, loading, logging, stopping.
+# Run it only in a disposable root: scripts/container --test makes one.
 set -euo pipefail
 
 [[ -d /share ]] || {
-	echo "container.sh: run me by scripts/container --test: I install packages" >&2
+	echo "container.sh: run this by scripts/container --test: it installs packages" >&2
 	exit 2
 }
 if [[ ! ${PENSTOCK_CGROUP2-} ]]; then
-	# Control groups of version 2, whatever version this machine has: crun refuses a mixture.
+	# Control groups of version 2, whatever this machine has: crun refuses a mixture of versions.
 	exec unshare --mount --cgroup bash -euc '
 		umount -R -l /sys/fs/cgroup
 		mount -t cgroup2 cgroup2 /sys/fs/cgroup
@@ -72,14 +72,14 @@ nginx -c "$work/nginx.conf"
 
 check "the image loads" podman load -i "$image"
 name=localhost/penstock:$version
-# A container makes no control groups, which a root may not be allowed to. Its network is this machine's, so
-# that loopback is that of the server.
+# A container makes no control groups, as this root may not be allowed to. It uses this machine's network, so
+# that loopback leads to the server.
 run() { podman run --cgroups=disabled --network host "$@"; }
 check "penstock is of this version" grep -F "$version" <(run --rm "$name" penstock --version)
-check "so is penstock-loader" grep -F "$version" <(run --rm "$name" penstock-loader --version)
+check "penstock-loader is of this version" grep -F "$version" <(run --rm "$name" penstock-loader --version)
 origin=http://127.0.0.1:8768/
-check "no compiler is in it" run --rm "$name" sh -c '! command -v cc'
-check "nor where this machine has its packages from" run --rm "$name" \
+check "the image has no compiler" run --rm "$name" sh -c '! command -v cc'
+check "the image does not name this machine's package mirrors" run --rm "$name" \
 	sh -c '! grep -rs . /etc/apt/sources.list*'
 run --rm "$name" penstock mount -f "$origin" /mnt >"$work/stdout" 2>"$work/stderr" || true
 check "without /dev/fuse a mount is an error that says so" grep -F /dev/fuse "$work/stderr"
@@ -91,36 +91,37 @@ cache=(-v "$work/cache:/var/cache/penstock")
 check "a container that is a mount starts" run -d --name mount "${fuse[@]}" "${cache[@]}" \
 	-v "$work/data:/data:rshared" "$name" penstock mount -f "$origin" /data
 mounted() { findmnt -n -t fuse.penstock "$work/data"; }
-check "what it mounts is seen outside of it" wait_until 30 mounted
-check "what is read outside is right" diff -r "$work/served" "$work/data" -x .penstock
+check "its mount is visible outside the container" wait_until 30 mounted
+check "bytes read outside the container are right" diff -r "$work/served" "$work/data" -x .penstock
 sums() { (cd "$work/served" && sha256sum -- *.tar); }
 sums >"$work/sums"
-check "so is what is read inside" podman exec -i mount sh -c 'cd /data && sha256sum -c' <"$work/sums"
+check "bytes read inside the container are right" \
+	podman exec -i mount sh -c 'cd /data && sha256sum -c' <"$work/sums"
 check "penstock-loader loads inside" podman exec mount penstock-loader bench --epochs 1 /data
-check "status" podman exec mount penstock status /data
+check "status works inside the container" podman exec mount penstock status /data
 check "the cache is in the volume" grep . <(ls -A "$work/cache")
 podman logs mount >"$work/stdout" 2>"$work/stderr"
-check "its log is on stderr" grep -F 'on /data' "$work/stderr"
-check "and nothing else is on stdout" not grep . "$work/stdout"
+check "the container's log is on stderr" grep -F 'on /data' "$work/stderr"
+check "nothing is on stdout" not grep . "$work/stdout"
 begin=$SECONDS
-check "it stops" podman stop -t 60 mount
-check "at once, by SIGTERM" test $((SECONDS - begin)) -lt 30
-check "with 0" test "$(podman inspect -f '{{.State.ExitCode}}' mount)" = 0
+check "the container stops" podman stop -t 60 mount
+check "the container stops at once, by SIGTERM" test $((SECONDS - begin)) -lt 30
+check "the container's exit code is 0" test "$(podman inspect -f '{{.State.ExitCode}}' mount)" = 0
 check "the mount is gone" not mounted
 podman logs mount >"$work/stdout" 2>"$work/stderr"
-check "the log has its end" grep -F 'mount: /data: unmounted' "$work/stderr"
+check "the log has the unmounting" grep -F 'mount: /data: unmounted' "$work/stderr"
 
-# A daemon: its container has no syslog, and process 1 has the same stderr.
-# shellcheck disable=SC2016 # the container's
+# A daemon in a container without a syslog: process 1 has the container's stderr.
+# shellcheck disable=SC2016 # for the container's shell
 check "a container that mounts and then loads starts" run -d --name load "${fuse[@]}" "${cache[@]}" "$name" \
 	sh -c 'penstock mount "$0" /mnt && penstock-loader bench --epochs 1 /mnt && exec sleep 1000' "$origin"
 loaded() { podman logs load 2>&1 | grep -F bottleneck; }
-check "it loads" wait_until 60 loaded
+check "that container loads" wait_until 60 loaded
 podman logs load >"$work/stdout" 2>"$work/stderr"
 check "the daemon's log is on the container's stderr" grep -F 'on /mnt' "$work/stderr"
-check "it reads what the other one has cached" \
+check "it reads what the first container has cached" \
 	podman exec load sh -c 'penstock status /mnt | grep -E "origin +0 B|in 0 requests|[^0-9]0 B in"'
-check "it is removed" podman rm -f -t 1 load
+check "that container is removed" podman rm -f -t 1 load
 check "no process is left" not pgrep -x penstock
 umount "$work/data"
 nginx -c "$work/nginx.conf" -s quit

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # tests/packages/deb.sh DIR: installs the packages in DIR on this system, uses them, upgrades, removes and
-# purges them. Only for a root that may be thrown away: scripts/deb --test makes one.
+# purges them. Run it only in a disposable root: scripts/deb --test makes one.
 set -euo pipefail
 
 [[ -d /share ]] || {
-	echo "deb.sh: run me by scripts/deb --test: I install and remove packages" >&2
+	echo "deb.sh: run this by scripts/deb --test: it installs and removes packages" >&2
 	exit 2
 }
 packages=$1
@@ -24,7 +24,7 @@ check() {
 apt() {
 	apt-get -q -y --no-install-recommends -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 "$@"
 }
-# mounts: how many there are.
+# mounts: prints the number of mounts.
 mounts() {
 	findmnt -lno TARGET -t fuse.penstock | wc -l
 }
@@ -41,12 +41,13 @@ apt update >"$work/out" 2>&1
 apt install nginx-light python3-numpy fuse3 >"$work/out" 2>&1
 
 check "packages install" apt install "$work"/old/*.deb
-check "no compiler came with them" bash -c '! command -v cc'
+check "the packages install no compiler" bash -c '! command -v cc'
 check "programs run" bash -c 'penstock --version && penstock-loader --version'
-check "/etc/penstock is for root alone" test "$(stat -c %a:%U /etc/penstock)" = 750:root
+check "only root may read /etc/penstock" test "$(stat -c %a:%U /etc/penstock)" = 750:root
 check "penstock.conf is a conffile" grep -q /etc/penstock.conf <(dpkg-query -W -f '${Conffiles}' penstock)
-check "its comments alone are a sound file" penstock mount --all
-check "completion" bash -c '. /usr/share/bash-completion/completions/penstock && complete -p penstock'
+check "the default penstock.conf is valid" penstock mount --all
+check "bash completion is installed" \
+	bash -c '. /usr/share/bash-completion/completions/penstock && complete -p penstock'
 check "the unit is where systemd looks" test -e /usr/lib/systemd/system/penstock@.service
 check "pkg-config would find the library" test -e /usr/lib/"$(uname -m)-linux-gnu"/pkgconfig/libpenstock.pc
 
@@ -69,7 +70,7 @@ chmod 755 "$work"
 nginx -c "$work/nginx.conf"
 
 check "mount -t penstock finds its helper" mount -t penstock http://127.0.0.1:8765/ "$work/mnt"
-check "what is read is right" diff -r "$work/served" "$work/mnt" -x .penstock
+check "bytes read through the mount are right" diff -r "$work/served" "$work/mnt" -x .penstock
 cat >"$work/load.py" <<-'END'
 	import sys
 	import penstock
@@ -83,21 +84,22 @@ check "Debian's Python loads from the mount" /usr/bin/python3 "$work/load.py" "$
 exec 7<"$work/mnt/x-000000.tar"
 head -c 1000 <&7 >"$work/head"
 pid=$({ grep -slx 'Name:[[:space:]]penstock' /proc/[0-9]*/status || true; } | head -n 1 | tr -dc 0-9)
-check "an upgrade" apt install "$packages"/*.deb
+check "an upgrade succeeds" apt install "$packages"/*.deb
 cp "$work/out" "$work/upgrade"
-check "says that daemons that run stay the older version" grep -q 'stay the older version' "$work/upgrade"
-check "it left the daemon alone" test -d "/proc/$pid"
+check "the upgrade says that running daemons stay the older version" \
+	grep -q 'stay the older version' "$work/upgrade"
+check "the upgrade leaves the daemon running" test -d "/proc/$pid"
 cat <&7 >>"$work/head"
-check "a reader went on through it" cmp "$work/head" "$work/served/x-000000.tar"
+check "a reader reads on during the upgrade" cmp "$work/head" "$work/served/x-000000.tar"
 echo "# mine" >>/etc/penstock.conf
 
-check "libraries stay without the mount" apt remove penstock
+check "removing penstock succeeds" apt remove penstock
 check "removing unmounts" test "$(mounts)" = 0
-check "a reader that had a file open read it to the end" bash -c "tail -c +1 <&7 >/dev/null"
+check "a reader with an open file reads it to the end" bash -c "tail -c +1 <&7 >/dev/null"
 exec 7<&-
 check "a changed configuration stays" grep -q '# mine' /etc/penstock.conf
-check "the loader works on" /usr/bin/python3 "$work/load.py" "$work/served"
-check "purge" apt purge penstock penstock-loader libpenstock0 libpenstock-dev python3-penstock
+check "the loader still works" /usr/bin/python3 "$work/load.py" "$work/served"
+check "purge succeeds" apt purge penstock penstock-loader libpenstock0 libpenstock-dev python3-penstock
 check "purging leaves nothing" bash -c '! find /etc /var/cache /usr/lib/python3 -name "penstock*" | grep .'
 nginx -c "$work/nginx.conf" -s quit
 rm -rf "$work"

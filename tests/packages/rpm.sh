@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# tests/packages/rpm.sh DIR: installs the RPMs in DIR on this Debian, uses them, and removes them. Only for a
-# root that may be thrown away: scripts/rpm --test makes one.
+# tests/packages/rpm.sh DIR: installs the RPMs in DIR on this Debian, uses them, and removes them. Run it only in a
+# disposable root: scripts/rpm --test makes one.
 set -euo pipefail
 
 [[ -d /share ]] || {
-	echo "rpm.sh: run me by scripts/rpm --test: I install and remove packages" >&2
+	echo "rpm.sh: run this by scripts/rpm --test: it installs and removes packages" >&2
 	exit 2
 }
 packages=$1
@@ -25,10 +25,10 @@ apt() {
 	apt-get -q -y --no-install-recommends -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 "$@" \
 		>"$work/apt" 2>&1 || { cat "$work/apt" && exit 1; }
 }
-# --nodeps: the libraries are Debian's, of which no database of rpm knows. Debian's rpm asks for
+# --nodeps: the libraries are Debian's, which rpm's database does not have. Debian's rpm requires
 # --force-debian.
 rpm() { command rpm --nodeps --force-debian "$@"; }
-# mounts: how many there are.
+# mounts: prints the number of mounts.
 mounts() {
 	findmnt -lno TARGET -t fuse.penstock | wc -l
 }
@@ -39,24 +39,25 @@ apt install rpm nginx-light python3-numpy fuse3 "${libraries[@]}"
 mapfile -t rpms < <(find "$packages" -name '*.rpm' ! -name '*.src.rpm')
 
 check "packages install" rpm -i "${rpms[@]}"
-check "no compiler came with them" bash -c '! command -v cc'
+check "the packages install no compiler" bash -c '! command -v cc'
 version=$(sed -nE 's/^AC_INIT\(\[penstock\], \[([^]]*)\].*/\1/p' /penstock/configure.ac)
 check "penstock is of this version" grep -F "$version" <(penstock --version)
-check "so is penstock-loader" grep -F "$version" <(penstock-loader --version)
-check "what is installed is what the packages have" rpm -V penstock penstock-loader libpenstock0 \
+check "penstock-loader is of this version" grep -F "$version" <(penstock-loader --version)
+check "rpm -V confirms the installed files" rpm -V penstock penstock-loader libpenstock0 \
 	libpenstock-devel python3-penstock
-check "/etc/penstock is for root alone" test "$(stat -c %a:%U /etc/penstock)" = 750:root
+check "only root may read /etc/penstock" test "$(stat -c %a:%U /etc/penstock)" = 750:root
 check "penstock.conf is a configuration file" grep -x /etc/penstock.conf \
 	<(command rpm -q --configfiles penstock)
-check "its comments alone are a sound file" penstock mount --all
-check "completion" bash -c '. /usr/share/bash-completion/completions/penstock && complete -p penstock'
+check "the default penstock.conf is valid" penstock mount --all
+check "bash completion is installed" \
+	bash -c '. /usr/share/bash-completion/completions/penstock && complete -p penstock'
 check "the unit is where systemd looks" test -e /usr/lib/systemd/system/penstock@.service
 check "the unit starts what is installed" grep -q '^ExecStart=/usr/bin/penstock ' \
 	/usr/lib/systemd/system/penstock@.service
 check "the cache's folder is made at boot" grep /var/cache/penstock /usr/lib/tmpfiles.d/penstock.conf
 for page in man1/penstock.1 man1/penstock-mount.1 man1/penstock-loader.1 man3/libpenstock.3 \
 	man5/penstock.conf.5 man8/mount.penstock.8; do
-	check "$page" compgen -G "/usr/share/man/$page*"
+	check "the manual page $page is installed" compgen -G "/usr/share/man/$page*"
 done
 check "each package but -devel has the licence" test "$(command rpm -qa --licensefiles | wc -l)" = 4
 check "pkg-config would find the library" test -e /usr/lib/"$(uname -m)-linux-gnu"/pkgconfig/libpenstock.pc
@@ -82,7 +83,7 @@ chmod 755 "$work"
 nginx -c "$work/nginx.conf"
 
 check "mount -t penstock finds its helper" mount -t penstock http://127.0.0.1:8766/ "$work/mnt"
-check "what is read is right" diff -r "$work/served" "$work/mnt" -x .penstock
+check "bytes read through the mount are right" diff -r "$work/served" "$work/mnt" -x .penstock
 check "penstock-loader loads from the mount" penstock-loader bench --epochs 1 "$work/mnt"
 cat >"$work/load.py" <<-'END'
 	import sys
@@ -95,14 +96,14 @@ END
 check "Python loads from the mount" /usr/bin/python3 "$work/load.py" "$work/mnt" "$i"
 
 echo "# mine" >>/etc/penstock.conf
-check "the same again, as an upgrade" rpm -U --replacepkgs "${rpms[@]}"
-check "leaves mounts alone" test "$(mounts)" = 1
-check "and a changed configuration" grep -q '# mine' /etc/penstock.conf
-check "it is removed" rpm -e penstock
+check "an upgrade to the same version succeeds" rpm -U --replacepkgs "${rpms[@]}"
+check "the upgrade leaves mounts as they are" test "$(mounts)" = 1
+check "the upgrade keeps a changed configuration" grep -q '# mine' /etc/penstock.conf
+check "penstock is removed" rpm -e penstock
 check "removing unmounts" test "$(mounts)" = 0
 check "a changed configuration is kept aside" grep -q '# mine' /etc/penstock.conf.rpmsave
-check "the loader works on" /usr/bin/python3 "$work/load.py" "$work/served" "$i"
-check "all are removed" rpm -e penstock-loader libpenstock-devel python3-penstock libpenstock0
+check "the loader still works" /usr/bin/python3 "$work/load.py" "$work/served" "$i"
+check "the other packages are removed" rpm -e penstock-loader libpenstock-devel python3-penstock libpenstock0
 left() { find /etc /usr -name '*penstock*' ! -name '*.rpmsave' | grep .; }
 nothing_left() { ! left; }
 check "nothing is left" nothing_left

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # tests/packages/systemd.sh DIR: installs the packages in DIR on this system, boots it by systemd-nspawn, and
-# uses the units there. Only for a root that may be thrown away: scripts/deb --test makes one.
+# uses the units there. Run it only in a disposable root: scripts/deb --test makes one.
 set -euo pipefail
 
 [[ -d /share ]] || {
-	echo "systemd.sh: run me by scripts/deb --test: I install and remove packages" >&2
+	echo "systemd.sh: run this by scripts/deb --test: it installs and removes packages" >&2
 	exit 2
 }
 packages=$1
@@ -62,7 +62,7 @@ cat >/etc/nginx/nginx.conf <<-END
 		server { listen 127.0.0.1:80; root $work/served; autoindex on; }
 	}
 END
-# A cache for each, and so a daemon for each: none of them has the origin's list from another.
+# Each unit has its own cache, and so its own daemon: none gets the origin's list from another.
 unit_of() { # NAME SOURCE
 	cat >"/etc/penstock/$1.conf" <<-END
 		SOURCE=$2
@@ -78,12 +78,12 @@ echo 'http://127.0.0.1/ /data/fstab penstock ro,_netdev,nofail,x-systemd.after=n
 echo 'd /var/lib/prometheus/node-exporter' >/etc/tmpfiles.d/textfiles.conf
 
 # The machine that boots is this root, with a network of its own. Its control groups are those of version 2,
-# whatever version this machine has: newer systemds know no other.
+# whatever version this machine has: newer versions of systemd support no other.
 mkdir /machine
 mount --bind / /machine
 nspawn=0 leader=0
 boot() {
-	# shellcheck disable=SC2016 # the inner shell's
+	# shellcheck disable=SC2016 # for the inner shell
 	unshare --mount --cgroup bash -euc '
 		umount -R -l /sys/fs/cgroup
 		mount -t cgroup2 cgroup2 /sys/fs/cgroup
@@ -122,74 +122,76 @@ same() { [[ $1 == "$2" ]]; }
 signal_nginx() { inside systemctl kill --signal "$1" nginx; }
 
 check "the cache's folder is made at boot" same "$(inside stat -c %a:%U /var/cache/penstock)" 700:root
-check "it is Type=notify" is Type notify
+check "the unit has Type=notify" is Type notify
 signal_nginx STOP
-check "it is started while the origin does not answer" inside systemctl start --no-block penstock@train
-check "it waits" wait_until 20 is ActiveState activating
+check "the unit is started while the origin does not answer" inside systemctl start --no-block penstock@train
+check "the unit is activating" wait_until 20 is ActiveState activating
 sleep 2
-check "and waits" is ActiveState activating
-check "nothing is mounted meanwhile" not mounted
+check "the unit is still activating after 2 s" is ActiveState activating
+check "nothing is mounted while the unit is activating" not mounted
 signal_nginx CONT
-check "it becomes active when the origin answers" wait_until 60 is ActiveState active
-check "then it is mounted" mounted
-check "what is read is right" served
-check "penstock-loader loads from it" inside penstock-loader bench --epochs 1 /data/train
+check "the unit becomes active when the origin answers" wait_until 60 is ActiveState active
+check "the active unit has its mount" mounted
+check "bytes read through the mount are right" served
+check "penstock-loader loads from the mount" inside penstock-loader bench --epochs 1 /data/train
 
 logged() { # UNIT MESSAGE MATCH...
 	inside journalctl -q -o cat -u "penstock@$1" "${@:3}" | grep -e "$2"
 }
-check "the journal has its line, with fields and priority" wait_until 20 \
+check "the journal has the unit's log, with fields and priority" wait_until 20 \
 	logged train 'mount: .* on /data/train' PRIORITY=6 SYSLOG_IDENTIFIER=penstock
-check "status shows it" grep -F "Active: active (running)" <(inside systemctl status penstock@train)
-check "it can have many files open" same "$(property LimitNOFILE)" 1048576
+check "systemctl status shows the unit as running" \
+	grep -F "Active: active (running)" <(inside systemctl status penstock@train)
+check "the unit may open many files" same "$(property LimitNOFILE)" 1048576
 
 pid=$(property MainPID)
-check "a reload, which it has none of, is refused" not inside systemctl reload penstock@train
-check "and changes nothing" is MainPID "$pid"
-check "it serves on" served
-check "it is restarted" inside systemctl restart penstock@train
-check "by another process" not is MainPID "$pid"
-check "which serves" served
+check "a reload is refused, as the unit has none" not inside systemctl reload penstock@train
+check "the refused reload leaves the process" is MainPID "$pid"
+check "the mount still serves after the refused reload" served
+check "systemctl restart succeeds" inside systemctl restart penstock@train
+check "the restarted unit has another process" not is MainPID "$pid"
+check "the restarted unit's mount serves" served
 check "the journal has the unmounting" wait_until 20 \
 	logged train 'mount: /data/train: unmounted' PENSTOCK_CALL=mount PENSTOCK_OBJECT=/data/train
 pid=$(property MainPID)
 inside kill -KILL "$pid"
-check "killed, it is started again" wait_until 30 is NRestarts 1
-check "and becomes active" wait_until 30 is ActiveState active
-check "and serves" served
-check "it stops" inside systemctl stop penstock@train
-check "at once and well" same "$(property ActiveState) $(property Result)" "inactive success"
-check "its mount is gone" not mounted
-check "its process is gone" not inside pgrep -f 'penstock mount .*/data/train'
+check "the killed unit is started again" wait_until 30 is NRestarts 1
+check "the killed unit becomes active again" wait_until 30 is ActiveState active
+check "the killed unit's new mount serves" served
+check "the unit stops" inside systemctl stop penstock@train
+check "the stopped unit is inactive without an error" \
+	same "$(property ActiveState) $(property Result)" "inactive success"
+check "the stopped unit's mount is gone" not mounted
+check "the stopped unit's process is gone" not inside pgrep -f 'penstock mount .*/data/train'
 
 check "a start that fails is an error" not inside systemctl start penstock@refused
-# (Newer systemds show no lines of a try that has ended: the reason is in the journal alone.)
+# (Newer versions of systemd show no log of an attempt that has ended: only the journal has the reason.)
 check "status has the result" grep -F "Result: exit-code" <(inside systemctl status penstock@refused)
 check "the journal has the reason, as an error" wait_until 20 \
 	logged refused 'mount: .*127.0.0.1:9.*onnect' PRIORITY=3
 tried_again() { (($(property NRestarts penstock@refused) > 0)); }
-check "it is tried again" wait_until 20 tried_again
-check "until it is stopped" inside systemctl stop penstock@refused
-check "nothing is mounted" not mounted refused
+check "the failed unit is tried again" wait_until 20 tried_again
+check "the failed unit can be stopped" inside systemctl stop penstock@refused
+check "the failed unit has no mount" not mounted refused
 check "a unit without a file is an error" not inside systemctl start penstock@absent
 
-check "fstab's is mounted at boot" wait_until 30 mounted fstab
-check "and serves" served fstab
-check "it is enabled" inside systemctl enable --now penstock@train penstock-metrics.timer
+check "the mount of fstab is mounted at boot" wait_until 30 mounted fstab
+check "the mount of fstab serves" served fstab
+check "the unit and the timer are enabled" inside systemctl enable --now penstock@train penstock-metrics.timer
 check "the machine powers off" power_off
-check "and boots" boot
-check "what was enabled is mounted" wait_until 60 is ActiveState active
-check "and serves" served
-check "fstab's, too" wait_until 60 served fstab
+check "the machine boots again" boot
+check "the enabled unit becomes active at boot" wait_until 60 is ActiveState active
+check "the enabled unit's mount serves" served
+check "the mount of fstab serves again" wait_until 60 served fstab
 metrics() { inside grep '^penstock_' /var/lib/prometheus/node-exporter/penstock.prom; }
-check "the timer writes the numbers of all mounts" wait_until 60 metrics
+check "the timer writes the metrics" wait_until 60 metrics
 
 check "the package is removed" inside env DEBIAN_FRONTEND=noninteractive apt-get -q -y remove penstock
 check "the unit has stopped" not is ActiveState active
-check "it is gone" not inside systemctl cat penstock@train
-check "nothing is mounted after" not inside grep fuse.penstock /proc/mounts
+check "the unit is gone" not inside systemctl cat penstock@train
+check "nothing is mounted after the removal" not inside grep fuse.penstock /proc/mounts
 check "no process is left" not inside pgrep -x penstock
-check "the machine without it powers off" power_off
+check "the machine powers off without the package" power_off
 rm -rf "$work"
 echo "$passed passed, $failed failed"
 ((failed == 0))

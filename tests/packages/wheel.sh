@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# tests/packages/wheel.sh DIR [PROGRAM]: installs the wheel in DIR into new venvs on this system, and uses it;
-# with a free-threaded Python also the one that is for it. Only for a root that may be thrown away:
+# tests/packages/wheel.sh DIR [PROGRAM]: installs the wheel in DIR into new venvs on this system, and uses it.
+# If PROGRAM is a free-threaded Python, tests the wheel for it, too. Run it only in a disposable root:
 # scripts/wheel --test makes one.
 set -euo pipefail
 
 [[ -d /share ]] || {
-	echo "wheel.sh: run me by scripts/wheel --test: I install packages" >&2
+	echo "wheel.sh: run this by scripts/wheel --test: it installs packages" >&2
 	exit 2
 }
 wheel=$(echo "$1"/penstock-*-abi3-*.whl)
@@ -31,7 +31,7 @@ apt update
 apt install python3-venv ca-certificates
 
 cat >"$work/load.py" <<'PY'
-"""load.py [MODULE...]: imports them in that order, penstock last if it is not among them."""
+"""load.py [MODULE...]: imports the modules in that order, and penstock last if it is not one of them."""
 import glob, hashlib, importlib, io, sys, tarfile
 for name in sys.argv[1:]:
     importlib.import_module(name)
@@ -52,13 +52,14 @@ cd "$work"
 
 check "no compiler is here" bash -c '! command -v cc'
 python3 -m venv "$work/venv"
-check "it installs" "$work/venv/bin/pip" install -q "$wheel" numpy
-check "python -m penstock" "$work/venv/bin/python" -m penstock
-check "it loads photographs" "$work/venv/bin/python" load.py
+check "the wheel installs" "$work/venv/bin/pip" install -q "$wheel" numpy
+check "python -m penstock succeeds" "$work/venv/bin/python" -m penstock
+check "the package loads photographs" "$work/venv/bin/python" load.py
 pixels=$(cat "$work/out")
-check "all of them" grep -q " $(find /penstock/tests/data/photos -name '*.jpg' | wc -l)$" <<<"$pixels"
+check "all photographs are loaded" \
+	grep -q " $(find /penstock/tests/data/photos -name '*.jpg' | wc -l)$" <<<"$pixels"
 check "penstock-loader runs" "$work/venv/bin/penstock-loader" bench --epochs 1 a.tar
-check "penstock-loader says its version" "$work/venv/bin/penstock-loader" --version
+check "penstock-loader prints its version" "$work/venv/bin/penstock-loader" --version
 cat >"$work/remote.py" <<'PY'
 import penstock
 try:
@@ -76,13 +77,13 @@ same() { [[ $("$work/$1/bin/python" load.py "${@:2}") == "$pixels" ]]; }
 if [[ $free_python ]]; then
 	"$free_python" -m venv "$work/free"
 	tag=$("$free_python" -c 'import sys; print("cp%d%d-cp%d%dt" % (2 * sys.version_info[:2]))')
-	# Not NumPy's newest, where that has no wheel for this Python: there is no compiler.
+	# --only-binary: the newest NumPy may have no wheel for this Python, and there is no compiler.
 	check "the wheel for $tag installs" "$work/free/bin/pip" install -q --only-binary :all: \
 		"$(echo "$1"/penstock-*-"$tag"-*.whl)" numpy
-	check "it loads the same" same free
-	check "the GIL stays off" "$work/free/bin/python" -W error -c \
+	check "the wheel for $tag loads the same pixels" same free
+	check "the GIL stays off with $tag" "$work/free/bin/python" -W error -c \
 		'import penstock, sys; assert not sys._is_gil_enabled()'
-	check "its penstock-loader runs" "$work/free/bin/penstock-loader" --version
+	check "penstock-loader of $tag runs" "$work/free/bin/penstock-loader" --version
 fi
 
 site=$(echo "$work"/venv/lib/python3*/site-packages)
@@ -92,7 +93,7 @@ exported() {
 }
 check "libpenstock exports its own symbols" exported penstock_loader_open
 hidden() { ! exported jpeg_CreateDecompress && ! compgen -G "$site/penstock.libs/libjpeg*"; }
-check "and none of libjpeg" hidden
+check "libpenstock does not export libjpeg's symbols" hidden
 missing=
 for path in "$site"/penstock.libs/*.so*; do
 	name=$(basename "$path")
@@ -103,24 +104,24 @@ for path in "$site"/penstock.libs/*.so*; do
 done
 check "each bundled library has its notice (missing: ${missing:-none})" test -z "$missing"
 for notice in libjpeg-turbo penstock; do
-	check "the notice of $notice" test -s "$site/penstock/licenses/$notice"
+	check "the notice of $notice is in the wheel" test -s "$site/penstock/licenses/$notice"
 done
 
 check "Pillow and OpenCV install" "$work/venv/bin/pip" install -q pillow opencv-python-headless
-check "before Pillow and OpenCV" same venv penstock PIL.Image cv2
-check "between them" same venv PIL.Image penstock cv2
-check "between OpenCV and Pillow" same venv cv2 penstock PIL.Image
-check "after them" same venv PIL.Image cv2 penstock
+check "pixels are the same if imported before Pillow and OpenCV" same venv penstock PIL.Image cv2
+check "pixels are the same if imported between Pillow and OpenCV" same venv PIL.Image penstock cv2
+check "pixels are the same if imported between OpenCV and Pillow" same venv cv2 penstock PIL.Image
+check "pixels are the same if imported after Pillow and OpenCV" same venv PIL.Image cv2 penstock
 tutorial() {
 	awk '/^```python/ {on = 1; next} /^```/ {if (on) exit} on' \
 		/penstock/docs/python/tutorial.md >tutorial.py
 	"$work/venv/bin/python" tutorial.py | grep -x '300 colours/train-000002.tar'
 }
-check "the tutorial's first block" tutorial
+check "the tutorial's first block runs" tutorial
 apt install python3-torch python3-torchvision
 python3 -m venv --system-site-packages "$work/beside"
-check "beside Debian's torch" "$work/beside/bin/pip" install -q "$wheel"
-check "with torch and torchvision" same beside torch torchvision
-check "before torch and torchvision" same beside penstock torch torchvision
+check "the wheel installs beside Debian's torch" "$work/beside/bin/pip" install -q "$wheel"
+check "pixels are the same if imported after torch and torchvision" same beside torch torchvision
+check "pixels are the same if imported before torch and torchvision" same beside penstock torch torchvision
 echo "$passed passed, $failed failed"
 ((failed == 0))

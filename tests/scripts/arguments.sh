@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Arguments that make no sense are refused at once, in words that name them, with exit code 2 and nothing
-# made.
+# Invalid arguments are refused at once with exit code 2 and an error that names them, and nothing is made.
 . "$(dirname "$0")/../lib.sh"
 
-# refused WORDS SCRIPT ARGUMENT...
+# refused WORDS SCRIPT ARGUMENT...: the script must fail with WORDS.
 refused() {
 	local words=$1 rc=0
 	shift
@@ -31,11 +30,12 @@ refused "--images: '$T/none' is not a folder" make-dataset "$T/made" --images "$
 check_not "nothing is made" test -e "$T/made"
 
 refused "unknown option --frobnicate" bare-root --frobnicate
-# On a machine without debootstrap, say.
+# As on a machine without debootstrap.
 mkdir "$T/bin"
 for program in bash cat dirname; do ln -s "$(command -v "$program")" "$T/bin/"; done
 rc=0
 PATH=$T/bin "$top_srcdir/scripts/bare-root" >"$T/out" 2>&1 || rc=$?
-equal "bare-root: skips where no root can be made" 77 "$rc"
-check "and says why" grep -Eq '^SKIPPED: scripts/bare-root: (it needs root|debootstrap is not installed)' \
+equal "bare-root: the exit code is 77 if no root can be made" 77 "$rc"
+check "bare-root: the reason is printed" \
+	grep -Eq '^SKIPPED: scripts/bare-root: (it needs root|debootstrap is not installed)' \
 	"$T/out"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # scripts/build notices installed and upgraded packages; scripts/check refuses a build without the unit tests;
-# .ci/run counts all that ran.
+# .ci/run counts all tests that ran.
 . "$(dirname "$0")/../lib.sh"
 requires make cc pkg-config
 
@@ -31,7 +31,7 @@ END
 chmod +x "$tree/configure"
 
 build() { "$tree/scripts/build" "$@"; }
-# counts CONFIGURED COMPILED: how often each was done by now.
+# counts WHAT CONFIGURED COMPILED: how often each was done so far.
 counts() {
 	equal "$1" "$2 $3" "$(wc -l <"$T/configured") $(wc -l <"$T/compiled")"
 }
@@ -54,13 +54,13 @@ counts "it is configured again" 2 1
 check "built again" build
 counts "once" 2 1
 
-# What dpkg does: a new file of an old date takes the place of the old one.
+# As dpkg does: a new file with an old date replaces the old one.
 echo '#define ANSWER 2' >"$T/include/answer.h.dpkg-new"
 touch -d 2001-01-01 "$T/include/answer.h.dpkg-new"
 mv "$T/include/answer.h.dpkg-new" "$T/include/answer.h"
 check "built after a header was upgraded" build
-counts "what includes it is compiled again" 2 2
-equal "with the new header" 2 "$(answer)"
+counts "a file that includes the header is compiled again" 2 2
+equal "it is compiled with the new header" 2 "$(answer)"
 check "built again" build
 counts "once" 2 2
 
@@ -69,12 +69,13 @@ counts "it is configured again" 3 2
 
 check_not "check: a build without the unit tests is a failure" "$tree/scripts/check" --no-setup -j2
 "$tree/scripts/check" --no-setup >"$T/out" 2>&1 || true
-equal "check: as the only result" "0 passed, 1 failed" "$(tail -n 1 "$T/out")"
+equal "check: that failure is the only result" "0 passed, 1 failed" "$(tail -n 1 "$T/out")"
 check "check: the reason is named" grep -q 'no cmocka' "$T/out"
 
 mkdir -p "$T/ci/.ci" "$T/ci/scripts"
 cp "$top_srcdir/.ci/run" "$T/ci/.ci/"
-# counted BARE-ROOT CHECK: the last line and the exit code of .ci/run, when these are what the two scripts do.
+# counted BARE-ROOT CHECK: prints the last line and the exit code of .ci/run if the two scripts run these
+# commands.
 counted() {
 	local rc=0
 	printf '#!/bin/sh\n' | tee "$T/ci/scripts/setup-debian" >"$T/ci/scripts/bare-root"
@@ -86,10 +87,11 @@ counted() {
 }
 equal "the bare root's tests are counted" "2 passed, 0 failed, 1 skipped; 0" \
 	"$(counted 'echo 2 passed, 0 failed, 1 skipped' 'echo 3 passed, 0 failed')"
-equal "and their failures" "5 passed, 1 failed, 0 skipped; 1" \
+equal "failures of the bare root's tests are counted" "5 passed, 1 failed, 0 skipped; 1" \
 	"$(counted 'echo 5 passed, 1 failed; exit 1' 'echo 3 passed, 0 failed')"
 equal "an end without a count is a failure" "0 passed, 1 failed, 0 skipped; 1" \
 	"$(counted 'echo killed; exit 137' 'echo 3 passed, 0 failed')"
-equal "without a bare root, a skipped test, they run here" "6 passed, 0 failed, 1 skipped; 0" \
+equal "without a bare root one test counts as skipped, and the tests run here" \
+	"6 passed, 0 failed, 1 skipped; 0" \
 	"$(counted 'exit 77' 'echo 3 passed, 0 failed')"
-check "which is said aloud" grep -q '^SKIPPED  SKIPPED  SKIPPED' "$T/out"
+check "the output says that the bare root was skipped" grep -q '^SKIPPED  SKIPPED  SKIPPED' "$T/out"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# scripts/check shows its progress, counts results, and runs more or less as its options say: over a tree
-# whose two tests are a few lines.
+# scripts/check shows its progress, counts results, and runs more or fewer tests, as its options say. The tree
+# here has two small tests.
 . "$(dirname "$0")/../lib.sh"
 requires make
 unset PENSTOCK_TEST_QUICK PENSTOCK_TEST_LONG MAKEFLAGS MFLAGS \
-	TESTS # those of the run that this test is part of
+	TESTS # set by the run that this test is part of
 
 mkdir -p "$T/tree/scripts"
 cp "$top_srcdir/scripts/check" "$T/tree/scripts/"
@@ -28,7 +28,8 @@ MAKE
 SH
 chmod +x "$T/tree/scripts/build"
 
-# checked SECOND OPTION...: its exit status, and its last line.
+# checked SECOND OPTION...: runs scripts/check with SECOND as the second test's result; prints exit status and
+# last line.
 checked() {
 	local second=$1 rc=0
 	shift
@@ -38,16 +39,16 @@ checked() {
 	echo "$rc: $(tail -n 1 "$T/out")"
 }
 
-equal "what passed and what was skipped is counted" "0: 2 passed, 0 failed, 1 skipped" "$(checked PASS)"
-check "why is told" grep -q 'tests/one 2 - b # SKIP why' "$T/out"
-equal "and so are failures" "1: 1 passed, 1 failed, 1 skipped" "$(checked FAIL)"
-check "by their names" grep -q 'FAIL: tests/two 1 - c' "$T/out"
-equal "what fails runs again, alone" "0: 2 passed, 0 failed, 1 skipped" "$(checked ONCE)"
-check "and is listed if it passes then" grep -qx '  tests/two' "$T/out"
+equal "passed and skipped results are counted" "0: 2 passed, 0 failed, 1 skipped" "$(checked PASS)"
+check "the reason of a skipped result is printed" grep -q 'tests/one 2 - b # SKIP why' "$T/out"
+equal "failures are counted" "1: 1 passed, 1 failed, 1 skipped" "$(checked FAIL)"
+check "failures are listed by name" grep -q 'FAIL: tests/two 1 - c' "$T/out"
+equal "a failed test runs again, alone" "0: 2 passed, 0 failed, 1 skipped" "$(checked ONCE)"
+check "a test that passes when run alone is listed" grep -qx '  tests/two' "$T/out"
 checked ONCE --tests tests/two >"$T/last"
-check_not "--tests is passed on: what passes with it alone is not run again" grep -q 'run again' "$T/out"
+check_not "--tests is passed on: a test that passes then is not run again" grep -q 'run again' "$T/out"
 checked PASS -j 3 >"$T/last"
-equal "by default nothing is repeated and nothing left out, and three tests run for each -j" \
+equal "by default LONG and QUICK are not set, and three tests run for each -j" \
 	"LONG= QUICK= -j9" \
 	"$(cat "$T/build/told")"
 checked PASS --quick >"$T/last"
@@ -64,14 +65,14 @@ chmod +x "$T/tree/scripts/fuzz"
 mkdir "$T/bin"
 ln -s /bin/true "$T/bin/clang"
 PATH=$T/bin:$PATH
-equal "--all fuzzes, and counts that, too" "0: 3 passed, 0 failed, 1 skipped" "$(checked PASS --all)"
+equal "--all fuzzes, and counts the fuzz targets" "0: 3 passed, 0 failed, 1 skipped" "$(checked PASS --all)"
 check "--all is passed on" grep -q LONG=1 "$T/build/told"
 
-equal "in a pipe nothing is said of the progress of half a minute" "" \
+equal "in a pipe no progress is printed in the first half minute" "" \
 	"$(grep 'test programs' "$T/out" || true)"
 export SECOND=PASS SECONDS_BETWEEN=10
 has_terminal || {
-	skip "on a terminal a line says how far it is" "no pseudo-terminal can be had (/dev/pts)"
+	skip "on a terminal a line shows the progress" "no pseudo-terminal can be opened (/dev/pts)"
 	exit
 }
 "$python" -c 'import os, pty, sys
@@ -81,6 +82,7 @@ def read(fd):
         f.write(data)
     return data
 pty.spawn(sys.argv[2:], read)' "$T/terminal" "$T/tree/scripts/check" --no-setup --build-dir "$T/build" >"$T/out" || true
-check "on a terminal a line says how far it is" \
+check "on a terminal a line shows the progress" \
 	grep -qaE $'\r\e\\[K[0-9]+ of 2 test programs, [0-9]+ passed, ' "$T/terminal"
-equal "which is wiped" $'\e[K' "$(tail -n 5 "$T/terminal" | grep -ao $'\e\\[K' | tail -n 1)"
+equal "the progress line is erased at the end" \
+	$'\e[K' "$(tail -n 5 "$T/terminal" | grep -ao $'\e\\[K' | tail -n 1)"

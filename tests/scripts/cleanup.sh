@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# A test leaves nothing: no process (nginx, a daemon in a session of its own), no folder; also when it
-# hangs.
+# A test leaves no process (nginx, a daemon in a session of its own) and no folder, also if it hangs.
 . "$(dirname "$0")/../lib.sh"
 requires nginx
 
@@ -17,7 +16,7 @@ echo "\$T" >"$T/folder"
 \$1
 pass "inner"
 END
-# Killed and waiting for init to notice counts as gone.
+# A zombie, which waits for init, counts as gone.
 none_runs() {
 	local pid
 	while read -r pid; do

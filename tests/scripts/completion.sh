@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# bash completion offers what the programs take: every command, every option, every value of those that take
-# one of a few; and the programs take what it offers. What they take is seen by asking them to do it, not by
-# their --help alone.
+# bash completion offers every command, every option, and every value of options with a few values; and the
+# programs accept all that is offered. That is tested by running the programs, not only by their --help.
 . "$(dirname "$0")/../lib.sh"
 
 # shellcheck source=scripts/bash-completion
@@ -12,7 +11,7 @@ _penstock_mounts() { all_penstock_mounts | grep -F "$T/" || true; }
 export PENSTOCK_CONFIG=$T/penstock.conf
 printf '[defaults]\ncache-size = 1G\n[imagenet]\n [ laion-400m ]\n' >"$PENSTOCK_CONFIG"
 
-# Asked once, as the programs' answers do not change.
+# Each program is asked once, as its answers do not change.
 eval "ask$(declare -f _penstock_options)"
 declare -A told_options=()
 _penstock_options() {
@@ -25,7 +24,7 @@ _penstock_options() {
 
 words() { tr -s ' ' '\n' | sort | paste -s -d ' '; } # sorted, in one line
 
-# offered WORD...: what is offered for the last of a line's words.
+# offered WORD...: prints what is offered for the last word of a line.
 offered() {
 	COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
 	_penstock
@@ -36,13 +35,13 @@ offered() {
 	fi
 }
 
-# What a program says to its arguments and an option that none has, which keeps it from doing anything.
+# Prints a program's error for the arguments and an unknown option, which keeps it from doing anything.
 answer() {
 	local said
 	said=$(timeout 30 "$@" --no-such-option-at-all 2>&1 </dev/null || true)
 	printf '%s\n' "${said%%$'\n'*}"
 }
-takes() { # WHAT COMMAND...
+takes() { # WHAT COMMAND...: the program accepts the arguments
 	local said
 	said=$(answer "${@:2}")
 	check "$1" [ "${said/no-such-option-at-all/}" != "$said" ]
@@ -56,10 +55,10 @@ check_values() { # ARGUMENT PROGRAM COMMAND OPTION
 	told=$(answer "$@" nix)
 	if [[ $told =~ "'nix' is none of "(.*) || $told =~ ": must be "([^ ]*\|[^ ]*)$ ]]; then
 		told=${BASH_REMATCH[1]//[,|]/ }
-		equal "$*: what it takes is offered" "$(words <<<"$told")" "$values"
+		equal "$*: all accepted values are offered" "$(words <<<"$told")" "$values"
 	fi
 	for value in $values; do
-		takes "$*: takes $value" "$@" "$value"
+		takes "$*: $value is accepted" "$@" "$value"
 	done
 }
 
@@ -72,14 +71,15 @@ check_options() { # PROGRAM COMMAND
 	while read -r letter name argument; do
 		[[ $name == --* && $name != --help ]] || continue
 		if [[ $argument == - ]]; then
-			takes "$* $name: there is such an option, without a value" "$@" "$name"
+			takes "$* $name: the option exists, without a value" "$@" "$name"
 		else
 			said=$(timeout 30 "$@" "$name" 2>&1 </dev/null || true)
-			check "$* $name: there is such an option, with a value" [ "${said/needs/}" != "$said" ]
+			check "$* $name: the option exists, with a value" [ "${said/needs/}" != "$said" ]
 			check_values "$argument" "$@" "$name"
 		fi
 		[[ $letter == - ]] ||
-			check "$* $letter: is the same" test "$(offered "$@" "$name" "")" = "$(offered "$@" "$letter" "")"
+			check "$* $letter: the same values are offered as for $name" \
+				test "$(offered "$@" "$name" "")" = "$(offered "$@" "$letter" "")"
 	done <<<"${told_options["$*"]}"
 }
 
@@ -101,25 +101,27 @@ done
 
 cd "$T/some"
 if [[ $programs == *penstock-loader* ]]; then
-	equal "shards are files" "folder shard.tar" "$(offered penstock-loader ls "")"
-	equal "a value behind =" "f16 f32" "$(offered penstock-loader bench --dtype = f)"
-	equal "right behind =" "nchw nhwc" "$(offered penstock-loader bench --layout =)"
-	equal "a number is not guessed" "" "$(offered penstock-loader bench --batch "")"
-	equal "folders alone where one is asked for" "folder" "$(offered penstock-loader index --dir "")"
-	equal "an option behind a value" "--shuffle-window" "$(offered penstock-loader bench --order window --shu)"
+	equal "files are offered for shards" "folder shard.tar" "$(offered penstock-loader ls "")"
+	equal "a value is completed after =" "f16 f32" "$(offered penstock-loader bench --dtype = f)"
+	equal "all values are offered right after =" "nchw nhwc" "$(offered penstock-loader bench --layout =)"
+	equal "nothing is offered for a number" "" "$(offered penstock-loader bench --batch "")"
+	equal "only folders are offered for a folder" "folder" "$(offered penstock-loader index --dir "")"
+	equal "an option is completed after another option's value" \
+		"--shuffle-window" "$(offered penstock-loader bench --order window --shu)"
 fi
 [[ $programs == *"penstock "* || $programs == *penstock ]] || exit 0
-equal "mounts of the configuration" "imagenet laion-400m" "$(offered penstock mount "")"
-equal "by their beginning" "laion-400m" "$(offered penstock mount lai)"
-equal "then a place for it" "folder shard.tar" "$(offered penstock mount imagenet "")"
-equal "a list of options" "ro,cache-dir ro,cache-size" "$(offered penstock mount x /y -o ro,cache-)"
+equal "mounts of the configuration are offered" "imagenet laion-400m" "$(offered penstock mount "")"
+equal "mounts are completed by their beginning" "laion-400m" "$(offered penstock mount lai)"
+equal "folders are offered for the mountpoint" "folder shard.tar" "$(offered penstock mount imagenet "")"
+equal "options in a list after -o are completed" \
+	"ro,cache-dir ro,cache-size" "$(offered penstock mount x /y -o ro,cache-)"
 if [[ -c /dev/fuse ]] && ((EUID == 0)); then
 	mkdir "$T/a mount"
 	mount_penstock "$T/some/" --cache-dir "$T/cache"
-	check "what is mounted, to be unmounted" grep -qw -- "$MNT" <(offered penstock umount "$T/")
+	check "mountpoints are offered for umount" grep -qw -- "$MNT" <(offered penstock umount "$T/")
 fi
-# A mount's name is a word, whatever it looks like.
+# A mount's name is only a word, whatever it contains.
 hostile="/mnt/\$(touch $T/run)"
 _penstock_mounts() { echo "$hostile"; }
-equal "a name is not run" "$hostile" "$(offered penstock warm /mnt)"
-check_not "it has not been" test -e "$T/run"
+equal "a name with a command is offered as it is" "$hostile" "$(offered penstock warm /mnt)"
+check_not "that command is not run" test -e "$T/run"

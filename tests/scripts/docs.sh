@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pages in Markdown: links lead somewhere, files that are named exist, and each folder has its line in
+# Pages in Markdown: link targets exist, named files exist, and each folder has its line in
 # architecture.md.
 . "$(dirname "$0")/../lib.sh"
 cd "$top_srcdir"
@@ -7,7 +7,7 @@ cd "$top_srcdir"
 pages=(*.md docs/*.md docs/design/*.md docs/python/*.md docs/guides/*.md tests/README.md)
 at_least "there are pages" 20 "${#pages[@]}"
 
-# Links to files and to headings, as GitHub names those.
+# Prints broken links to files and to headings, which are named as GitHub names them.
 links() {
 	"$python" - "$@" <<'PY'
 import os, re, sys
@@ -29,9 +29,10 @@ for page in sys.argv[1:]:
             print(f"{page}: {target}")
 PY
 }
-equal "each link leads somewhere" "" "$(links "${pages[@]}")"
+equal "each link's target exists" "" "$(links "${pages[@]}")"
 
-# `folder/file.c` and the like, from the top; a * or a NAME in it stands for some.
+# Prints `folder/file.c` and the like, from the top, that do not exist. A path may have a *, or NAME for any
+# name.
 named() {
 	# shellcheck disable=SC2016 # backquotes are text
 	grep -noE '`(base|cache|fs|loader|tests|scripts|docs|man|m4)/[A-Za-z0-9_./*-]+`' "$@" | tr -d '`' |
@@ -42,7 +43,7 @@ named() {
 		done
 }
 equal "each file that a page names exists" "" "$(named "${pages[@]}")"
-# `file.c` alone is a file somewhere.
+# Prints names such as `file.c` that are no file of the tree.
 bare() {
 	# shellcheck disable=SC2016
 	grep -noE '`[a-z0-9_]+\.(c|h|cu)`' "$@" | tr -d '`' | while IFS=: read -r page line name; do
@@ -51,9 +52,9 @@ bare() {
 }
 find base cache fs loader tests -name '*.[ch]' -printf '%f\n' -o -name '*.cu' -printf '%f\n' >"$T/names"
 echo jpegint.h >>"$T/names" # of libjpeg-turbo
-equal "and so does each that is named without its folder" "" "$(bare "${pages[@]}")"
+equal "each file that is named without its folder exists" "" "$(bare "${pages[@]}")"
 
-# `ps_function()`, `struct ps_name` and constants are in the sources.
+# Prints `ps_function()`, `struct ps_name` and constants that are not in the sources.
 symbols() {
 	# shellcheck disable=SC2016
 	grep -noE '`(struct )?(ps_[a-z0-9_]+\(|ps_[a-z0-9_]+`|PS_[A-Z0-9_]+`|penstock_[a-z0-9_]+\()' "$@" |
@@ -64,12 +65,12 @@ symbols() {
 find base cache fs loader tests -name '*.[ch]' -exec grep -ohE '\b(ps|PS|penstock)_[A-Za-z0-9_]+' {} + |
 	sort -u >"$T/symbols"
 printf '%s\n' PS_TEST_KEEP PS_TEST_TIMEOUT penstock_faults >>"$T/symbols"
-equal "and so do the functions and types" "" "$(symbols "${pages[@]}")"
+equal "each function, type and constant that a page names exists" "" "$(symbols "${pages[@]}")"
 
 # shellcheck disable=SC2016
 echo 'See `cache/fetch/absent.c`, [this](absent.md).' >"$T/page.md"
-equal "one that is missing is found" "$T/page.md:1: cache/fetch/absent.c" "$(named "$T/page.md" /dev/null)"
-equal "and so is a link" "$T/page.md: absent.md" "$(links "$T/page.md")"
+equal "a missing file is reported" "$T/page.md:1: cache/fetch/absent.c" "$(named "$T/page.md" /dev/null)"
+equal "a broken link is reported" "$T/page.md: absent.md" "$(links "$T/page.md")"
 
 absent=
 for folder in base/ cache/*/ fs/*/ loader/*/; do

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Every command that README.md, docs/guides/, the EXAMPLES of the pages and --help show runs as printed,
-# against servers on loopback that stand for those it names. A command that cannot run here has a row in
+# Every command in README.md, docs/guides/, the EXAMPLES of the manual pages and --help runs as printed, with
+# servers on loopback in place of those that it names. A command that cannot run here has a row in
 # `exceptions`, with the reason.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-400}
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/hub.sh"
 . "$top_srcdir/tests/cloud/cloud.sh"
 requires mount loader nginx jq root python:PIL mount-namespace
-# `penstock status` tells of every mount there is: here of this test's alone.
+# `penstock status` lists every mount: here only those of this test.
 [[ ${1-} == inside ]] || exec unshare -m --propagation private bash "$0" inside
 while read -r _ where kind; do
 	[[ $kind != fuse.penstock ]] || umount -l "$where"
@@ -27,7 +27,7 @@ penstock-loader pack --from 'data/*.parquet' image.bytes label 'train-%06d.tar'	
 penstock-loader bench --device cuda --step-ms 50 --batch 256 'train-{000..127}.tar'	needs a GPU
 ROWS
 
-# Where what is named in the examples is here: PART <tab> REPLACEMENT; the first that fits counts.
+# What replaces names in the examples: PART <tab> REPLACEMENT; the first match is used.
 places() {
 	cat <<-PLACES
 		https://data.example.org/imagenet/	$ORIGIN/imagenet/
@@ -56,10 +56,10 @@ parts = "|".join(whole * (not p.startswith("http")) + re.escape(p) for p in plac
 sys.stdout.write(re.sub(parts, lambda m: places[m[0]], sys.stdin.read()))' <(places)
 }
 
-# Commands as they are printed: a line each, comments and the ends of lines that go on taken away.
+# Joins continued lines, and removes comments: one command a line.
 joined() { sed -e ':a' -e '/[\\|]$/{N;s/ *\\\n */ /;s/|\n */| /;ta}' | sed -E 's/ +# .*//; s/^ +//; /^$/d'; }
 roff() { sed -E 's/\\\(aq/'"'"'/g; s/\\e/\\/g; s/\\-/-/g'; }
-# Indented blocks, but those of Python, of penstock.conf, and with output.
+# Prints the commands of indented blocks, without those of Python, of penstock.conf and with output.
 block_commands() {
 	awk '/^```/ {fence = !fence} fence || !/^    / {block = 0; next}
 	!block {block = 1; other = /^    (import |dataset = |\[|\$ )/}
@@ -69,14 +69,14 @@ page_examples() {
 	awk '/^\.SH/ {on = /EXAMPLE/} on && /^\.nf/ {text = 1; next} /^\.fi/ {text = 0} on && text' "$1" |
 		roff | joined | grep -v '^#'
 }
-block() { # BEGINNING FILE: the indented block with a line that begins so
+block() { # BEGINNING FILE: prints the indented block with a line that begins with BEGINNING
 	awk -v begin="$1" '/^    / {text = text substr($0, 5) "\n"; if (index($0, "    " begin) == 1) found = 1; next}
 		{if (found) exit; text = ""} END {printf "%s", text}' "$top_srcdir/$2"
 }
 
-# -- What the examples speak of ------------------------------------------------------------------------------
+# -- What the examples name ----------------------------------------------------------------------------------
 
-export PENSTOCK_CACHE_DIR=$T/cache/default # nothing of the machine's own cache
+export PENSTOCK_CACHE_DIR=$T/cache/default # not this machine's own cache
 start_cloud
 start_hub
 mkdir -p "$T"/{www/{train,val,imagenet},nvme,tmp/both,data/{train,imagenet,private,local},etc,work/imagenet/train}
@@ -118,19 +118,19 @@ printf '[training]\naws_access_key_id = AKIAEXAMPLE\naws_secret_access_key = hus
 export STORAGE_EMULATOR_HOST=$CLOUD GCE_METADATA_HOST=$CLOUD_HOST NO_GCE_CHECK=
 echo "X-Token: secret" >"$T/etc/private.header"
 chmod 600 "$T/etc/private.header" "$HOME/.aws/credentials"
-export PENSTOCK_CONFIG=$T/penstock.conf # of this machine's own nothing is seen; caches are here
+export PENSTOCK_CONFIG=$T/penstock.conf # not this machine's own; its caches are in $T
 printf '[defaults]\ncache-dir = %s\nlog = %s\n' "$T/default-cache" "$T/penstock.log" >"$T/defaults"
 unmount_all() {
 	local where
 	while read -r _ where _; do penstock umount "$where" ||
-		true; done < <(ps_mounts_below "$T") # what stays fails the next
+		true; done < <(ps_mounts_below "$T") # a mount that stays makes the next one fail
 }
 
 # -- Running them --------------------------------------------------------------------------------------------
 
 : >"$T/used"
-# run_example WHERE COMMAND: in $T/run, a copy of $T/work for each document, or for each command of
-# penstock-loader.
+# run_example WHERE COMMAND: runs the command in $T/run, a copy of $T/work for each document, or for each
+# command outside of documents.
 run_example() {
 	local where=$1 command=$2 row
 	if row=$(grep -F -- "$command	" "$T/exceptions" | awk -F '\t' -v c="$command" '$1 == c {print $2; exit}') && [[ $row ]]; then
@@ -146,7 +146,7 @@ run_example() {
 	fi
 	check "$where: $command" bash -c "cd '$T/run' && $(here <<<"$command")"
 }
-# run_shown WHERE LINE: a line of fstab as mount(8) calls the command, or a command.
+# run_shown WHERE LINE: runs a command, or a line of fstab as mount(8) would.
 run_shown() {
 	if [[ $2 =~ ^([^ ]+)\ (/[^ ]+)\ penstock\ ([^ ]+)\ 0\ 0$ ]]; then
 		run_example "$1" "penstock mount ${BASH_REMATCH[1]} ${BASH_REMATCH[2]} -o ${BASH_REMATCH[3]}"
@@ -210,13 +210,13 @@ for program in penstock penstock-loader; do
 		done
 	} | sed -n '/^Examples:/,/^$/p' | grep '^  ' | joined)
 done
-equal "every exception is of a command that is shown" "$(cut -f 1 "$T/exceptions" | sort -u)" \
+equal "every exception is for a command that is shown" "$(cut -f 1 "$T/exceptions" | sort -u)" \
 	"$(sort -u "$T/used")"
 
 # README's loop of Penstock's own loader; WebDataset's is run by mount_program_webdataset.sh.
 module=$top_builddir/loader/python/.libs/_penstock.so
 if [[ ! -e $module ]] || ! "$python" -c 'import torch' 2>/dev/null || sanitized "$module"; then
-	skip "README.md: its Python" "needs the module without sanitizers, and torch"
+	skip "README.md: the loop in Python runs" "needs the module without sanitizers, and torch"
 else
 	mkdir -p "$T/python/penstock"
 	ln -s "$module" "$top_srcdir"/loader/python/penstock/*.py "$T/python/penstock/"
@@ -225,7 +225,8 @@ else
 		echo 'import torch; train = lambda image, label: print(tuple(image.shape), label.tolist())'
 		block "import penstock" README.md | here | sed 's/range(90)/range(2)/'
 	} >"$T/readme.py"
-	check "README.md: its Python" env PYTHONPATH="$T/python" bash \
+	check "README.md: the loop in Python runs" env PYTHONPATH="$T/python" bash \
 		-c "cd '$T/run' && '$python' '$T/readme.py' >'$T/readme.out'"
-	equal "two epochs of four samples" "(4, 3, 224, 224) [7, 7, 7, 7]" "$(sort -u "$T/readme.out")"
+	equal "README.md: the loop has batches of four samples" \
+		"(4, 3, 224, 224) [7, 7, 7, 7]" "$(sort -u "$T/readme.out")"
 fi

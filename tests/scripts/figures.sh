@@ -16,10 +16,10 @@ for row in "${shown[@]}"; do
 	grep -qF -- "$row | " "$T/current" || unknown+="$row"$'\n'
 done
 check "README shows figures" test "${#shown[@]}" -ge 4
-equal "each row of README's figures stands in the first table of RESULTS.md" "" "$unknown"
+equal "each row of README's figures is in the first table of RESULTS.md" "" "$unknown"
 equal "RESULTS.md begins with the current figures" "## Current figures" \
 	"$(grep -m 1 '^## ' tests/bench/RESULTS.md)"
-equal "each of these names the command that made it" "" "$(awk -F ' [|] ' '$4 !~ /`/' "$T/current")"
+equal "each current figure names the command that made it" "" "$(awk -F ' [|] ' '$4 !~ /`/' "$T/current")"
 
 # Bars are drawn in the table's order: penstock, then the others.
 drawn=$(grep -oE 'font-size="10">[0-9.]+' tests/bench/read-path.svg | cut -d '>' -f 2 | paste -sd ' ')

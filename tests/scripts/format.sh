@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All C files are as clang-format of Debian 12 has them by .clang-format.
+# All C files are formatted as clang-format of Debian 12 does with .clang-format.
 . "$(dirname "$0")/../lib.sh"
 cd "$top_srcdir"
 
@@ -7,11 +7,12 @@ cd "$top_srcdir"
 [[ $(clang-format --version 2>/dev/null) == *"version 14."* ]] ||
 	skip_all "clang-format 14, that of Debian 12, is not installed"
 mapfile -t rooms < <(find base fs cache loader tests -name '*.[ch]' -printf '%h\n' | sort -u)
-at_least "rooms are there" 40 "${#rooms[@]}"
+at_least "the folders of C files are found" 40 "${#rooms[@]}"
 for room in "${rooms[@]}"; do
 	equal "$room: clang-format changes nothing" "" \
 		"$(clang-format --dry-run "$room"/*.[ch] 2>&1 | sed -n 's/: warning: .*//p' | head -n 5)"
 done
 cp .clang-format "$T/"
 printf 'int  a;\n' >"$T/a.c"
-check "what it would change is found" bash -c "clang-format --dry-run '$T/a.c' 2>&1 | grep -q warning"
+check "a file that clang-format would change is reported" \
+	bash -c "clang-format --dry-run '$T/a.c' 2>&1 | grep -q warning"

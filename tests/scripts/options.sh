@@ -1,40 +1,41 @@
 #!/usr/bin/env bash
-# Every row of the loader's table of options is a member of penstock.h, and the other way round; libpenstock(3) has it,
-# Python's help has it, and a test has its name.
+# Every row of the loader's table of options is a member of penstock.h, and the other way round;
+# libpenstock(3) and bench --help have it, and a test has its name.
 . "$(dirname "$0")/../lib.sh"
 cd "$top_srcdir"
 
-# rows OPTION|FIELD: the names of that table.
+# rows OPTION|FIELD: prints the names in that table.
 rows() { sed -nE "s/^        $1\((\w+),.*/\1/p; s/^        $1_AT\(\"(\w+)\",.*/\1/p" loader/option/option.c | sort; }
-# members STRUCT: those of penstock.h.
+# members STRUCT: prints the members of a struct of penstock.h.
 members() {
 	sed -n "/^struct $1 {/,/^};/p" loader/include/penstock.h | tr '\n\t' '  ' | sed -E 's|/\*([^*]\|\*+[^*/])*\*+/||g; s/^[^{]*\{//; s/\}.*//; s/\(\*(\w+)\)\([^)]*\)/\1/g' |
 		tr ';' '\n' | sed -E 's/\[[^]]*\]//g; s/^ *(const )?(struct )?\w+ (const )?//; s/[*, ]+/\n/g' | grep -E '^[a-z]' | sort
 }
-# Sizes, counts, what chooses a field's defaults, and functions: no options by themselves.
+# Members that are no options: sizes, counts, what chooses a field's defaults, and functions.
 own='size|fields|nfields|state_nbytes|transform|transform_ctx|transform_unit|transform_leave|nmix|nnumbers|nbatch_ends|nsample_weights|name|kind|ndim'
 
-at_least "options of loaders" 52 "$(rows OPTION | wc -l)"
-at_least "options of fields" 70 "$(rows FIELD | wc -l)"
+at_least "the table has options of loaders" 52 "$(rows OPTION | wc -l)"
+at_least "the table has options of fields" 70 "$(rows FIELD | wc -l)"
 equal "options are the members of penstock_options" "$(members penstock_options | grep -vxE "$own")" "$(rows OPTION)"
 equal "options of fields are the members of penstock_field" "$(members penstock_field | grep -vxE "$own")" "$(rows FIELD)"
 
-# First of the page and the tests, the options that are not there.
+# The text of the page and of all tests.
 sed -E 's/\\f.//g; s/\\-/-/g' man/libpenstock.3 >"$T/page"
 find tests -name '*.[ch]' -o -name '*.py' -o -name '*.sh' | grep -v tests/scripts/options.sh | xargs cat >"$T/tests"
-without() { # FILE
+without() { # FILE: prints the options that FILE does not name
 	for name in $(rows OPTION) $(rows FIELD); do
 		grep -qw -- "$name" "$1" || echo "$name"
 	done
 }
 equal "libpenstock(3) has all options" "" "$(without "$T/page")"
-equal "a test has the name of each" "" "$(without "$T/tests")"
-# Flags: rows with a .flag are options of bench, whose ranges are the table's.
+equal "each option is named by a test" "" "$(without "$T/tests")"
+# Rows with a .flag are options of penstock-loader bench.
 if [[ -x $top_builddir/penstock-loader ]]; then
 	tr '\n' ' ' <loader/option/option.c | grep -oE 'OPTION\(\w+,[^;]*' | sed -E 's/ OPTION\(/\n&/g' |
 		sed -nE 's/^ ?OPTION\((\w+),.*\.flag = .*/--\1/p' | tr _ - | sort >"$T/flags"
-	at_least "options that are flags" 20 "$(wc -l <"$T/flags")"
+	at_least "the table has options of bench" 20 "$(wc -l <"$T/flags")"
 	penstock-loader bench --help | grep -oE '^  --[a-z-]+' | tr -d ' ' | sort >"$T/bench"
-	equal "bench --help has them" "" "$(comm -23 "$T/flags" "$T/bench")"
+	equal "bench --help has all of these" "" "$(comm -23 "$T/flags" "$T/bench")"
 fi
-equal "and one that is nowhere is found" "no_such_option" "$(rows() { echo no_such_option; } && without "$T/page" | uniq)"
+equal "an option that is not in the page is reported" \
+	"no_such_option" "$(rows() { echo no_such_option; } && without "$T/page" | uniq)"

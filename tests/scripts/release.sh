@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/release refuses a tree that is not that of its commit, and versions that differ.
+# scripts/release refuses a tree that differs from its commit, and versions that differ.
 . "$(dirname "$0")/../lib.sh"
 requires git
 
@@ -18,13 +18,13 @@ commit() { git add -A && git -c user.name=a -c user.email=a@b commit -q -m x; }
 git init -q . 2>"$T/err"
 commit
 
-check "a tree of one version is right" scripts/release --check
-# refused WHAT TEXT: and says so.
+check "a tree with one version is accepted" scripts/release --check
+# refused WHAT TEXT: scripts/release must fail with TEXT.
 refused() {
 	local rc=0
 	scripts/release --check >"$T/out" 2>&1 || rc=$?
 	equal "$1 is refused" 1 "$rc"
-	check "and named" grep -F -- "$2" "$T/out"
+	check "$1 is named" grep -F -- "$2" "$T/out"
 }
 touch more
 refused "a file that git does not know" more
@@ -33,7 +33,7 @@ echo >>configure.ac
 refused "a change that is not committed" configure.ac
 git checkout -q .
 
-# differs FILE SED: the version there becomes another one.
+# differs FILE SED: changes the version in FILE, which must be refused.
 differs() {
 	sed -i -E "$2" "$1"
 	commit
@@ -51,7 +51,7 @@ differs scripts/penstock.spec 's/^(\* .* - ).*-1$/\199.0.0-1/'
 differs debian/changelog '1s/\(.*\)/(99.0.0-1)/'
 differs CHANGELOG.md '0,/^## .*/s//## Unreleased/'
 differs CHANGELOG.md '0,/^## .*/s//## 99.0.0, 2026-11-23/'
-check "as before, it is right" scripts/release --check
+check "the tree without changes is accepted again" scripts/release --check
 mkdir "$T/full"
 touch "$T/full/a"
 check_not "a folder that is not empty is refused" scripts/release --quick "$T/full"

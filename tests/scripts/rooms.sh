@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rooms and their folders: each includes those below it alone.
+# Rooms and their folders: each folder includes only folders below it.
 . "$(dirname "$0")/../lib.sh"
 cd "$top_srcdir"
 
@@ -12,12 +12,12 @@ cat >"$T/loader" <<'END'
 loader/tools loader loader/pipeline loader/batch loader/option loader/device loader/device/kernels loader/image
 loader/image/pixel loader/order loader/shard loader/shard/index loader/shard/file loader/random loader/include base
 END
-# Folders that have one header for others, named like the folder.
+# Folders with one header for other folders, which is named like the folder.
 faced="cache/decompress loader/pipeline loader/batch loader/option loader/device loader/device/kernels loader/image
 	loader/image/pixel loader/order loader/shard loader/shard/index loader/shard/file loader/random"
 
-# wrong FLOORS ROOTS FILE...: lines "FILE: NAME" of includes that run up, lead to another room, or to no file; roots: where
-# names are looked for.
+# wrong FLOORS ROOTS FILE...: prints lines "FILE: NAME" of includes of a higher folder, another room or a
+# missing file. ROOTS: where names are looked for.
 wrong() {
 	awk -v roots="$2" '
 		FILENAME == ARGV[1] {
@@ -45,7 +45,7 @@ wrong() {
 				print FILENAME ": " name
 		}' "$T/$1" "${@:3}"
 }
-# Lines "FILE: NAME" of includes of a faced folder's private headers by files of other folders; roots as above.
+# private ROOTS FILE...: prints lines "FILE: NAME" of includes of private headers of the folders in $faced.
 private() {
 	for folder in $faced; do
 		for root in $1; do
@@ -60,13 +60,15 @@ mapfile -t base < <(find base -name '*.[ch]' | sort)
 mapfile -t cache < <(find cache -name '*.[ch]' | sort)
 mapfile -t fs < <(find fs -name '*.[ch]' | sort)
 mapfile -t loader < <(find loader -name '*.[ch]' -not -path 'loader/python/*' -not -path 'loader/examples/*' | sort)
-check "there are files to look at" test "${#base[@]}" -gt 20 -a "${#cache[@]}" -gt 100 -a "${#fs[@]}" -gt 50 -a "${#loader[@]}" -gt 100
-equal "base/ includes base/ alone" "" "$(wrong floors "" "${base[@]}")"
+check "the sources are found" \
+	test "${#base[@]}" -gt 20 -a "${#cache[@]}" -gt 100 -a "${#fs[@]}" -gt 50 -a "${#loader[@]}" -gt 100
+equal "base/ includes only base/" "" "$(wrong floors "" "${base[@]}")"
 equal "no folder of cache/ includes one above it" "" "$(wrong floors cache "${cache[@]}")"
 equal "cache/decompress/ has one header for others" "" "$(private cache "${cache[@]}" "${fs[@]}")"
 equal "no folder of fs/ includes one above it" "" "$(wrong floors "fs cache" "${fs[@]}")"
-# second FILE...: lines "FILE: HEADER" of includes of another folder's header not named like that folder.
-# catalog/ has two on purpose: catalog.h for fs/, dataset.h for what starts and reads files in cache/.
+# second FILE...: prints lines "FILE: HEADER" of includes of another folder's header that is not named like
+# the folder. catalog/ has two on purpose: catalog.h for fs/, dataset.h for what starts and reads files in
+# cache/.
 second() {
 	awk '
 		/^[ \t]*#[ \t]*include[ \t]*"/ {
@@ -80,7 +82,7 @@ second() {
 # fetch/ has more, which are to become one.
 equal "folders of cache/ have one header for others" "" "$(second "${cache[@]}" |
 	grep -v ': fetch/\(fill\|fill_private\|read\)\.h$' || true)"
-# Of each folder of fs/ the others see one header.
+# Each folder of fs/ has one header for the others.
 equal "folders of fs/ have one header for others" "daemon/daemon.h fuse/fuse.h options/options.h" "$(
 	for folder in cli daemon fuse options; do
 		grep -hoE "^#include \"$folder/[a-z_]+\.h\"" "${fs[@]/#fs\/$folder\/*/\/dev\/null}" || true
@@ -100,7 +102,7 @@ if [[ -e .git && -x $top_builddir/penstock ]]; then # by the calls of the object
 	scripts/rooms "$top_builddir" >"$T/measured"
 	equal "no files call each other in a circle" "circles of files: 0" \
 		"$(grep '^circles of files' "$T/measured" | cut -d , -f 1)"
-	check "nor do folders of the loader" grep -q '^loader/: .*, circles: none$' "$T/measured"
+	check "no folders of the loader call each other in a circle" grep -q '^loader/: .*, circles: none$' "$T/measured"
 fi
 
 sed 's/^#include "base\/url.h"/&\n#include "cache.h"/' cache/http/request_redirect.c >"$T/request_redirect.c"
@@ -108,8 +110,8 @@ mkdir -p "$T/cache/http"
 cp "$T/request_redirect.c" "$T/cache/http/"
 touch "$T/cache/cache.h"
 cd "$T"
-equal "one that does is found" "cache/http/request_redirect.c: cache.h" \
+equal "an include of a higher folder is reported" "cache/http/request_redirect.c: cache.h" \
 	"$(wrong floors cache cache/http/request_redirect.c | grep ': cache\.h$')"
 mkdir -p cache/index
 printf '#include "%s"\n' http/http.h http/proxy_tls.h index/index_private.h base/hash.h >cache/index/a.c
-equal "a second header for others is found" "cache/index/a.c: http/proxy_tls.h" "$(second cache/index/a.c)"
+equal "a second header for others is reported" "cache/index/a.c: http/proxy_tls.h" "$(second cache/index/a.c)"

@@ -7,18 +7,18 @@ requires shellcheck
 cd "$top_srcdir"
 scripts=()
 candidates=(scripts/* .ci/run bootstrap)
-# The tests' own take half a minute of a processor.
+# Checking the tests' scripts takes half a minute of CPU time.
 ! long || candidates+=(tests/*.sh tests/*/*.sh)
 for script in "${candidates[@]}"; do
 	[[ -d $script ]] || ! head -n 1 "$script" | grep -Eq '^#.*(bash|sh)' || scripts+=("$script")
 done
-# shellcheck disable=SC2016 # the inner shell's
+# shellcheck disable=SC2016 # for the inner shell
 printf '%s\0' "${scripts[@]}" | xargs -0 -P "$(nproc)" -I{} sh -c \
 	'shellcheck -x "$1" >"$2/$(echo "$1" | tr / +)" 2>&1' sh {} "$T" || true
 for script in "${scripts[@]}"; do
-	equal "$script" "" "$(cat "$T/${script//\//+}")"
+	equal "shellcheck accepts $script" "" "$(cat "$T/${script//\//+}")"
 done
 for script in scripts/*; do
 	[[ -f $script && -x $script ]] || continue
-	check "$script --help" bash -c "'$script' --help </dev/null | grep -q Usage"
+	check "$script --help prints its usage" bash -c "'$script' --help </dev/null | grep -q Usage"
 done

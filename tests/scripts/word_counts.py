@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Counts words that are on their way out, and lines of C and shell over 110 columns; tests/scripts/words.txt has limits.
+"""Counts words to be replaced, and lines of C and shell over 110 columns; tests/scripts/words.txt has the limits.
 
-usage: word_counts.py                 what is above its number in the table, with places; exits with 1 then
-       word_counts.py --lower         writes what is there now into the table, where that is less
-       word_counts.py --show PATTERN  each place of a row of the table, as file:line: text
+usage: word_counts.py                 prints what is above its limit, with places, and exits with 1 then
+       word_counts.py --lower         lowers the limits in the table to the present counts
+       word_counts.py --show PATTERN  prints each place of a row of the table, as file:line: text
 """
 import os
 import re
@@ -14,7 +14,7 @@ TABLE = os.path.join(HERE, "words.txt")
 COLUMNS = 110
 LONG = f"lines over {COLUMNS} columns"
 
-# Of each place: folders or files from the top, and how names of its files end ("": those without a dot, too).
+# For each place: folders or files from the top, and how names of its files end ("": those without a dot, too).
 PLACES = {
     "sources": (["base", "cache", "fs", "loader", "scripts"], (".c", ".h", ".cu", ".py", "")),
     "pages": (["man", "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "RELEASING.md", "SECURITY.md", "HACKING.md",
