@@ -58,7 +58,7 @@ check "the log warns of a user file that all may read" \
 	grep -q "warning: $T/user: every user of this machine may read it" "$T/penstock.log"
 chmod 600 "$T/user" "$T/headers"
 check "mount NAME succeeds" penstock mount by-hand
-check "that mount serves its file" cmp "$T/m3/l.bin" "$T/src/l.bin"
+check "the mount of 'mount NAME' serves its file" cmp "$T/m3/l.bin" "$T/src/l.bin"
 check "umount NAME succeeds" penstock umount by-hand
 check "mount NAME takes another mountpoint and another option" penstock mount by-hand "$MNT" --file-mode 0404
 equal "the command line overrides the configuration" 404 "$(stat -c %a "$MNT/l.bin")"
@@ -151,7 +151,7 @@ wrong ":5: option gs-credentials: .* none of 2 sources is" "source.val = s3://b/
 printf '[defaults]\nregion = eu\n[x]\nsource = %s/src/\nmountpoint = %s/m1\nno-sign-request = no\n' "$T" "$T" >"$T/vain.conf"
 check "options of other sources may be in [defaults], or be switched off" \
 	penstock mount x --config "$T/vain.conf" --cache-dir "$CACHE"
-check "that mount is unmounted" penstock umount "$T/m1"
+check "a mount with other options in [defaults] is unmounted" penstock umount "$T/m1"
 rc=0
 penstock mount x --config "$T/vain.conf" --cache-dir "$CACHE" --region us >"$T/out" 2>&1 || rc=$?
 equal "on the command line an option of other sources is refused" \

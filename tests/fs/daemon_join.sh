@@ -35,14 +35,15 @@ for way in umount leave; do
 	inside=$!
 	check "a process in another mount namespace mounts and reads ($way)" \
 		wait_until 20 test -s "$T/inside.pid"
-	check_not "that mount is not visible outside ($way)" is_mounted "$T/m1"
+	check_not "a mount in another mount namespace is not visible outside ($way)" is_mounted "$T/m1"
 	equal "the same daemon serves and lists that mount ($way)" "$pid 2 $T/m1" \
 		"$(penstock status --cache-dir "$CACHE" --json | jq -r '"\(.pid) \(.mounts | length) \(.mounts[1].mountpoint)"')"
-	check "status lists that mount ($way)" grep -qF "$T/m1" <(penstock status --cache-dir "$CACHE")
+	check "status lists the mount in another mount namespace ($way)" \
+		grep -qF "$T/m1" <(penstock status --cache-dir "$CACHE")
 	rm "$T/hold"
 	rc=0
 	wait "$inside" || rc=$?
-	equal "that process succeeds ($way)" 0 "$rc"
+	equal "the process in another mount namespace succeeds ($way)" 0 "$rc"
 	check "the mount is gone when the namespace ends ($way)" wait_until 20 no_mounts 1
 	rm -f "$T/umount"
 done

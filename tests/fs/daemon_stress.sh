@@ -77,7 +77,7 @@ few_threads() {
 check "the daemon has the threads of one mount" wait_until 20 few_threads 60
 at_most "the cache is within its limit" $((8 << 20)) "$(stats .cache.used_bytes)"
 check "the mount that is left serves its file" cmp "$MNT/a/1.bin" "$T/www/a/1.bin"
-check "that mount is unmounted" umount_penstock
+check "the mount that is left is unmounted" umount_penstock
 # Without a mount that stays: daemons end while other mounts try to join them.
 end=$((SECONDS + 3))
 jobs=()

@@ -28,7 +28,7 @@ cat "$MNT/bad.bin" >/dev/null 2>&1 || true
 check "once that file is complete, it has the error as an attribute" wait_until 20 is_told
 check "the file that does not match is dropped" wait_until 10 bash \
 	-c "[ \"\$(getfattr --only-values -n user.penstock.state '$MNT/bad.bin')\" = remote ]"
-check_not "its open descriptor cannot be read on" cat <&7
+check_not "an open descriptor of the dropped file cannot be read on" cat <&7
 exec 7<&-
 forgotten=$(stats .origin.requests)
 for _ in 1 2 3; do

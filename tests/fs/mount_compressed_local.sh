@@ -9,7 +9,7 @@ sha_manifest "$T/plain" >"$T/manifest"
 check "a mount of compressed shards succeeds" mount_penstock "$T/www/"
 equal "a shard of many frames shows its size" "$(stat -c %s "$T/plain/frames.tar")" \
 	"$(stat -c %s "$MNT/frames.tar")"
-equal "that shard was not decoded" 0 "$(stats .inflate.plain_bytes)"
+equal "a shard of many frames is not decoded to show its size" 0 "$(stats .inflate.plain_bytes)"
 equal "all sizes are right" "$(cd "$T/plain" && stat -c '%n %s' -- *)" "$(cd "$MNT" && stat -c '%n %s' -- *)"
 check "all bytes are right" read_tree 1m
 check "random reads get the right bytes" read_tree random

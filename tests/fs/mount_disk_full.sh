@@ -53,8 +53,8 @@ fill_disk
 check "umount with a full disk succeeds" umount_penstock
 fill_disk
 check "a mount with a full disk succeeds" mount_penstock "$ORIGIN/" --cache-size 1G --min-free 1
-check "that mount has the right bytes" read_tree 1m
+check "a mount with a full disk has the right bytes" read_tree 1m
 check "umount succeeds" umount_penstock
 rm "$T/small/other"
 check "a mount with room on the disk succeeds" mount_penstock "$ORIGIN/" --cache-size 1G --min-free 1
-check "that mount with room has the right bytes" read_tree 1m
+check "a mount with room on the disk has the right bytes" read_tree 1m

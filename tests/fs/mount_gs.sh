@@ -73,7 +73,7 @@ unset GS_ACCESS_KEY_ID GS_SECRET_ACCESS_KEY
 rm -rf "$CACHE"
 check "STORAGE_EMULATOR_HOST is the endpoint" env STORAGE_EMULATOR_HOST="$CLOUD" timeout 60 \
 	penstock mount gs://bucket/train/ "$MNT" --cache-dir "$CACHE" --log "$T/penstock.log"
-check "that endpoint gives the right bytes" read_tree 1m
+check "the endpoint of STORAGE_EMULATOR_HOST gives the right bytes" read_tree 1m
 umount_penstock
 
 # A token that the store refuses is replaced once, while the mount reads.
@@ -104,7 +104,8 @@ umount_penstock
 # An object that is stored with Content-Encoding: gzip is fetched as it is stored, in ranges.
 gzip -nc "$T/cloud/bucket/train/shard-000000.tar" >"$T/cloud/bucket/train/x.transcoded"
 check "a mount with an object that the store would decompress" mount_gs
-check "that object is shown as it is stored" cmp "$T/cloud/bucket/train/x.transcoded" "$MNT/x.transcoded"
+check "an object that the store would decompress is shown as it is stored" \
+	cmp "$T/cloud/bucket/train/x.transcoded" "$MNT/x.transcoded"
 umount_penstock
 
 # The checksum that comes with the bytes is that of the whole object, also with a part of it.

@@ -50,7 +50,7 @@ tell unsignable
 check_not "a file that the CDN always refuses cannot be read" cat "$MNT/same.tar"
 at_most "that file was asked for a few times only" 6 "$(asked HUB HEAD /same.tar)"
 forget unsignable
-check "that file is read once the CDN sends it" wait_until 20 cmp -s "$MNT/same.tar" "$new/same.tar"
+check "the refused file is read once the CDN sends it" wait_until 20 cmp -s "$MNT/same.tar" "$new/same.tar"
 tell shift x
 check "another ETag of the CDN does not make another file" cmp "$MNT/changed.tar" "$new/changed.tar"
 umount_penstock

@@ -59,8 +59,8 @@ SECRET=wrong check_not "a mount with the right key and a wrong secret is refused
 forget_seen
 check "the same credentials mount it once more" as JOBONE mount_at "$T/m2" $B
 check "the mount with the same credentials reads" reads "$T/m2"
-equal "it asks for no object" 0 "$(seen . '/shard')"
-check "it reads another file" \
+equal "the mount with the same credentials asks for no object" 0 "$(seen . '/shard')"
+check "the mount with the same credentials reads another file" \
 	reads "$T/m2" shard-000002.tar "$(sha256sum <"$T/cloud/bucket/train/shard-000002.tar")"
 unmount_at "$T/m2"
 
@@ -75,8 +75,8 @@ check "the other session reads a cached file" reads "$T/m2"
 forget_seen
 check "the other session reads a file that is not cached" reads "$T/m2" shard-000001.tar \
 	"$(sha256sum <"$T/cloud/bucket/train/shard-000001.tar")"
-at_least "it fetches that file with its own key" 1 "$(seen JOBTWO 'GET .*shard-000001.* 206')"
-equal "it uses no other key" 0 "$(seen JOBONE '')"
+at_least "the other session fetches the file with its own key" 1 "$(seen JOBTWO 'GET .*shard-000001.* 206')"
+equal "the other session uses no other key" 0 "$(seen JOBONE '')"
 
 # The first session ends: only its mount fails.
 sed -i '/^JOBONE/d' "$T/cloud/keys"
@@ -95,9 +95,9 @@ check "a job mounts to fill the cache" as JOBONE mount_at "$T/m1" $B --grant-ttl
 check "the job fills the cache" read_tree 1m "$T/m1"
 forget_seen
 check "credentials that may list and not read can mount" as LISTER mount_at "$T/m2" $B
-equal "that mount shows the names" "$(ls "$T/m1")" "$(ls "$T/m2")"
-check_not "that mount reads nothing from the cache" reads "$T/m2"
-check_not "that mount reads nothing through a mapping" "$python" -c 'import mmap, sys
+equal "credentials that may list and not read show the names" "$(ls "$T/m1")" "$(ls "$T/m2")"
+check_not "credentials that may list and not read get nothing from the cache" reads "$T/m2"
+check_not "credentials that may list and not read get nothing through a mapping" "$python" -c 'import mmap, sys
 f = open(sys.argv[1], "rb")
 print(mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)[:10])' "$T/m2/$file"
 ps_run sha256sum "$T/m2/$file"
@@ -108,19 +108,19 @@ unmount_at "$T/m2"
 
 forget_seen
 check "credentials that may read one shard of two can mount" as READER mount_at "$T/m2" $B
-check "they read the allowed shard" reads "$T/m2"
+check "credentials for one shard read the allowed shard" reads "$T/m2"
 equal "no byte of the allowed shard is fetched" 0 "$(seen READER 'GET /bucket/train/shard-000000')"
 equal "the allowed shard needs one request" 1 "$(seen READER '.* /bucket/train/shard-000000.* 200')"
-check_not "they cannot read the other shard" reads "$T/m2" shard-000001.tar
-check "they read the allowed shard again" reads "$T/m2"
+check_not "credentials for one shard cannot read the other shard" reads "$T/m2" shard-000001.tar
+check "credentials for one shard read the allowed shard again" reads "$T/m2"
 equal "reading it again needs no request" 1 "$(seen READER '.* /bucket/train/shard-000000')"
 unmount_at "$T/m2"
 
 forget_seen
 check "another session of the job mounts the cached files" as JOBTWO mount_at "$T/m2" $B
-check "that session reads all files" read_tree 1m "$T/m2"
-equal "that session fetches no byte" 0 "$(seen JOBTWO 'GET .*/train.* 20[06]')"
-equal "that session sends one request a file" 4 "$(seen JOBTWO 'HEAD .* 200')"
+check "the session on the cached files reads all files" read_tree 1m "$T/m2"
+equal "the session on the cached files fetches no byte" 0 "$(seen JOBTWO 'GET .*/train.* 20[06]')"
+equal "the session on the cached files sends one request a file" 4 "$(seen JOBTWO 'HEAD .* 200')"
 
 # Rights that end: open files can still be read, the next open fails.
 exec 9<"$T/m2/$file"
@@ -143,7 +143,7 @@ sed -i '/^JOBTWO/d' "$T/cloud/deny"
 
 # Without the origin, a mount with a grant can still read, another one cannot.
 check "a mount with the origin" as JOBTWO mount_at "$T/m2" $B --grant-ttl 1s
-check "that mount reads a file" reads "$T/m2"
+check "a mount with the origin reads a file" reads "$T/m2"
 unmount_at "$T/m2"
 touch "$T/cloud/hang.bucket"
 check "the same identity mounts without the origin" as JOBTWO mount_at "$T/m2" $B --grant-ttl 1s --timeout 3s
@@ -196,11 +196,11 @@ PY
 	"\"$(md5sum <"$T/cloud/bucket/train/$file" | cut -d ' ' -f 1)\"" >"$T/liar.log" 2>&1 &
 wait_until 20 test -s "$T/liar.port" || die "the proxy starts" "$(cat "$T/liar.log")"
 check "a job mounts without a proxy" as JOBTWO mount_at "$T/m2" $B --grant-ttl 1h
-check "that job reads a file" reads "$T/m2"
+check "a job without a proxy reads a file" reads "$T/m2"
 check "credentials that may only list mount through their own proxy" as LISTER mount_at "$T/m1" $B \
 	--proxy "http://127.0.0.1:$(cat "$T/liar.port")"
 check "the mount through the proxy shows names" test -e "$T/m1/$file"
-check_not "it cannot read bytes that came without the proxy" reads "$T/m1"
+check_not "the mount through the proxy cannot read bytes that came without the proxy" reads "$T/m1"
 unmount_at "$T/m1"
 unmount_at "$T/m2"
 
@@ -219,6 +219,6 @@ if [[ $out == *"cannot change root filesystem propagation"* ]]; then # in a chro
 else
 	equal "a process that sees only the socket mounts and reads" "0 $sum" "$rc $out"
 fi
-equal "its view of the cache folder has only the socket" control "$(ls "$T/only")"
+equal "the process's view of the cache folder has only the socket" control "$(ls "$T/only")"
 unmount_at "$T/m2"
 no_secrets hush session/

@@ -48,5 +48,5 @@ if ((rc == 0)); then
 	check "a mount over a dead mount serves" read_tree 1m
 else
 	equal "a mount over a dead mount fails in one line" 1 "$(wc -l <"$T/out")"
-	check "that line says what to do" grep -q 'umount' "$T/out"
+	check "the error about a dead mount says what to do" grep -q 'umount' "$T/out"
 fi

@@ -191,5 +191,5 @@ put new "2032-01-01 00:00:01"
 check "with a grant for each open a change is seen" wait_until 5 cmp -s "$MNT/f.bin" "$T/new"
 origin_forget
 check "the changed file is read again" cmp "$MNT/f.bin" "$T/new"
-equal "that read needs one request" 1 "$(grep -c "/noversion/f.bin" "$T/nginx/access.log")"
+equal "the changed file is read with one request" 1 "$(grep -c "/noversion/f.bin" "$T/nginx/access.log")"
 umount_penstock

@@ -133,7 +133,7 @@ kill -KILL "$(daemon_pid)" "${owner[last]}"
 own after mount "$SOURCE"
 check "after daemon and owner were killed the next one mounts" reads "$(where after)"
 end KILL after
-check "that mount ends with its owner" wait_until 10 are_mounted 0
+check "the mount after a killed daemon ends with its owner" wait_until 10 are_mounted 0
 
 # Owners that die before there is a mount. The proxy holds requests back until $T/open is there.
 "$python" - "$T/proxy.port" "$T/open" "${ORIGIN##*:}" <<'PY' &
@@ -163,7 +163,7 @@ wait_until 10 no_daemon
 own first mount "$held"
 check "the first mount waits for its listing" wait_until 20 listings 1
 end KILL first
-check "that mount is cancelled with its owner" wait_until 10 no_daemon
+check "a mount that waits for its listing is cancelled with its owner" wait_until 10 no_daemon
 own other mount "$SOURCE"
 where other >/dev/null
 own maker mount "$held"
@@ -175,9 +175,9 @@ end KILL maker
 sleep 0.3
 touch "$T/open"
 check "the second owner gets a mount when the first one is killed" reads "$(where waiting)"
-equal "that mount has one owner" 1 "$(owners | cut -d ' ' -f 2)"
+equal "the mount of the second owner has one owner" 1 "$(owners | cut -d ' ' -f 2)"
 for who in other waiting; do end KILL "$who"; done
-check "these mounts end with their owners" wait_until 10 are_mounted 0
+check "all mounts end with their owners" wait_until 10 are_mounted 0
 kill "$proxy"
 
 # Several owners of a source that cannot be mounted: the origin is asked once, and answers after a second.

@@ -26,7 +26,7 @@ mount_disk "$T/disk"
 origin_forget
 check "a mount after the power cut succeeds" mount_penstock "$ORIGIN/"
 check "the file that was on the disk is right" cmp "$MNT/old.bin" "$T/www/old.bin"
-equal "that file is not fetched again" 0 "$(origin_bytes /old.bin)"
+equal "the file that was on the disk is not fetched again" 0 "$(origin_bytes /old.bin)"
 check "all files are right" read_tree 1m
 drop_page_cache
 check "two random readers get the right bytes" read_tree random "$MNT" 2

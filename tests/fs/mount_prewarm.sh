@@ -18,8 +18,8 @@ check "prewarm of a list succeeds" prewarm --list "$T/list"
 mount_penstock "$ORIGIN/a/shard-{000000..000002}.tar"
 origin_forget
 check "a source of the list is read" bash -c "cat '$MNT'/*.tar >'$T/all'"
-equal "that source is read from the cache alone" 0 "$(origin_bytes)"
-check "that source has the right bytes" cmp "$T/all" <(cat "$T"/www/a/*.tar)
+equal "a source of the list is read from the cache alone" 0 "$(origin_bytes)"
+check "a source of the list has the right bytes" cmp "$T/all" <(cat "$T"/www/a/*.tar)
 umount_penstock
 wait_until 10 no_daemon
 mount_penstock "$ORIGIN/b/"
@@ -48,7 +48,7 @@ for source in none/x.tar 403/a/shard-000000.tar none/; do
 	rc=0
 	timeout 9 "$top_srcdir/scripts/prewarm" --cache-dir "$CACHE" "$ORIGIN/$source" 2>"$T/err" || rc=$?
 	equal "a missing or refused file fails at once ($source)" 1 "$rc"
-	equal "it is not tried again ($source)" 0 "$(grep -c "again in" "$T/err" || true)"
+	equal "a missing or refused file is not tried again ($source)" 0 "$(grep -c "again in" "$T/err" || true)"
 done
 rc=0
 timeout 9 "$top_srcdir/scripts/prewarm" --cache-dir "$CACHE" --option \

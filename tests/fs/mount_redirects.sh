@@ -30,5 +30,5 @@ odd=$'blank \xc3\xa4 \xff +&.tar'
 random_file "$T/www/$odd" 300000
 CACHE=$T/cache-odd
 check "a redirect to a name that is not percent-encoded is followed" mount_penstock "$ORIGIN/raw/$odd"
-check "that redirect leads to the file's bytes" cmp "$T/www/$odd" "$MNT/$odd"
+check "a redirect to a name that is not percent-encoded leads to the file's bytes" cmp "$T/www/$odd" "$MNT/$odd"
 umount_penstock

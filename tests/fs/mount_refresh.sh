@@ -118,7 +118,7 @@ check "the first mount then shows the new name" cmp "$MNT/later.tar" "$T/www/lat
 rm "$T/www/later.tar"
 refresh >/dev/null
 check_not "a name that refresh finds deleted is gone from the first mount" test -e "$MNT/later.tar"
-check_not "that name is gone from the second mount" test -e "$T/m2/later.tar"
+check_not "a name that refresh finds deleted is gone from the second mount" test -e "$T/m2/later.tar"
 penstock umount "$T/m2"
 
 # Unmounting and SIGTERM while the mount is refreshed again and again and its folders are read.

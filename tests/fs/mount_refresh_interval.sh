@@ -23,7 +23,7 @@ check_not "without --refresh status shows no next listing" grep -q "again in" <(
 umount_penstock
 
 check "a mount with --refresh succeeds" mount_penstock "$ORIGIN/json/" --refresh 1s
-equal "that mount shows all names" "$all" "$(names)"
+equal "a mount with --refresh shows all names" "$all" "$(names)"
 equal "the statistics have the interval" 1 "$(stats .mounts[0].refresh_seconds)"
 at_most "the statistics have the time of the next listing" \
 	2 $(($(stats .mounts[0].next_listing_at) - $(date +%s)))

@@ -24,7 +24,7 @@ origin_forget
 check "bytes that one mount has fetched are read by the other" \
 	cmp "$MNT/sub/deep/7654321.bin" "$T/www/sub/deep/7654321.bin"
 at_most "only the byte that proves the access is fetched" 1 "$(origin_bytes)"
-equal "they share the limit" "$((100 << 20))" "$(jq .cache.limit_bytes "$T/mnt2/.penstock/stats")"
+equal "two mounts share the limit of the cache" "$((100 << 20))" "$(jq .cache.limit_bytes "$T/mnt2/.penstock/stats")"
 
 check "a mount of the same dataset joins" join "$ORIGIN/" "$T/mnt3"
 check "the mount of the same dataset serves its files" read_tree 1m "$T/mnt3"

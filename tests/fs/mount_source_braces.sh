@@ -71,6 +71,7 @@ for i in 0 1; do random_file "$T/www/a b/"$'\xc3\xa4 \xff-'"$i.tar" 100000 "$i";
 CACHE=$T/cache4
 check "a mount of a URL with blanks and raw bytes succeeds" \
 	mount_penstock "$ORIGIN/a b/"$'\xc3\xa4 \xff-{0..1}.tar'
-check "that mount shows the file" cmp "$T/www/a b/"$'\xc3\xa4 \xff-1.tar' "$MNT/"$'\xc3\xa4 \xff-1.tar'
+check "a mount of a URL with blanks and raw bytes shows the file" \
+	cmp "$T/www/a b/"$'\xc3\xa4 \xff-1.tar' "$MNT/"$'\xc3\xa4 \xff-1.tar'
 equal "the file's URL is percent-encoded" "$ORIGIN/a%20b/%c3%a4%20%ff-1.tar" \
 	"$(getfattr --only-values -n user.penstock.url "$MNT/"$'\xc3\xa4 \xff-1.tar')"

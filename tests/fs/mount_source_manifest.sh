@@ -13,7 +13,7 @@ $ORIGIN/train/shard-000002.tar
 END
 mount_penstock "$ORIGIN/list.txt"
 equal "a manifest at the origin gives two shards" 2 "$(find "$MNT" -type f | wc -l)"
-check "its shards have their bytes" \
+check "the shards of a manifest at the origin have the right bytes" \
 	cmp "$(find "$MNT" -name shard-000002.tar)" "$T/www/train/shard-000002.tar"
 umount_penstock
 

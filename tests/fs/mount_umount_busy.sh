@@ -25,7 +25,7 @@ took=$(milliseconds timeout -k 1 20 penstock umount "$MNT")
 penstock umount "$MNT" >"$T/out" 2>&1 || rc=$?
 equal "umount of a busy mount fails" 1 "$((rc != 0))"
 equal "umount of a busy mount prints one line" 1 "$(wc -l <"$T/out")"
-check "that line has the reader's process ID" grep -qw "$holder" "$T/out"
+check "umount of a busy mount prints the reader's process ID" grep -qw "$holder" "$T/out"
 at_most "umount of a busy mount takes at most 5 s (ms)" 5000 "$took"
 check "the busy mount stays mounted" is_mounted
 check "the busy mount still serves its file" cmp "$MNT/f.bin" "$T/www/f.bin"
