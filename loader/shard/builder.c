@@ -136,6 +136,12 @@ static int field_alloc(struct ps_builder *b, uint64_t size, bool *ret_owned, uin
 	return -ENOMEM;
 }
 
+static void leaves_out(struct ps_builder *b)
+{
+	if (b->options->index_writer)
+		ps_shard_index_writer_leaves_out(b->options->index_writer);
+}
+
 int ps_builder_field(struct ps_builder *b, const char *suffix, size_t suffix_len, uint64_t offset,
         uint64_t size, bool hold, uint8_t **ret_data)
 {
@@ -149,17 +155,22 @@ int ps_builder_field(struct ps_builder *b, const char *suffix, size_t suffix_len
 	if (rc < 0)
 		return rc;
 	name = (char *)b->names.p + at;
-	for (char *p = name; *p; p++)
-		if (*p >= 'A' && *p <= 'Z')
+	for (char *p = name; *p; p++) {
+		if (*p >= 'A' && *p <= 'Z') {
 			*p = (char)(*p - 'A' + 'a');
+			leaves_out(b);
+		}
+	}
 	if (is_taken(b, name, suffix_len)) {
 		snprintf(text, sizeof(text), "field .%.100s twice", name);
 		return ps_builder_bad(b, EBADMSG, text);
 	}
 	if (b->nfields == PS_SAMPLE_MAX_FIELDS)
 		return ps_builder_bad(b, EBADMSG, "more than 1024 fields");
-	if (name[0] == '_' && strcmp(name, "__bad__") == 0 && size > 0)
+	if (name[0] == '_' && strcmp(name, "__bad__") == 0 && size > 0) {
 		b->dropped = true;
+		leaves_out(b);
+	}
 	*f = (struct ps_builder_field){.suffix_at = at,
 	        .suffix_len = (uint32_t)suffix_len,
 	        .offset = offset,
@@ -189,8 +200,8 @@ int ps_builder_field(struct ps_builder *b, const char *suffix, size_t suffix_len
  * for good. */
 static void index_tell(const struct ps_builder *b)
 {
-	struct ps_shard_index_member members[PS_INDEX_MAX_MEMBERS];
-	uint32_t n = b->bad || b->nfields > PS_INDEX_MAX_MEMBERS ? 0 : b->nfields;
+	struct ps_shard_index_member members[PS_PSX_MAX_MEMBERS];
+	uint32_t n = b->bad || b->nfields > PS_PSX_MAX_MEMBERS ? 0 : b->nfields;
 
 	for (uint32_t i = 0; i < n; i++)
 		members[i] = (struct ps_shard_index_member){

@@ -87,7 +87,7 @@ static bool ps_recovery_has(const struct ps_recovery *rec, uint64_t ordinal)
 /* True if the builder's open sample has all members that it should have. */
 static bool ps_recovery_is_whole(const struct ps_recovery *rec, uint64_t ordinal, const struct ps_builder *b)
 {
-	struct ps_shard_index_member members[PS_INDEX_MAX_MEMBERS];
+	struct ps_shard_index_member members[PS_PSX_MAX_MEMBERS];
 	struct ps_shard_index_place place;
 
 	if (!b->open || b->bad || ps_shard_index_members(rec->index, ordinal, &place, members, NULL) < 0 ||
@@ -135,7 +135,7 @@ struct ps_shard {
 	struct ps_shard_index_walk checked; /* position in options.check */
 	bool has_first;                     /* the first header was read; ... */
 	size_t first_n;
-	uint8_t first[PS_INDEX_FIRST];         /* ... these bytes */
+	uint8_t first[PS_PSX_FIRST];           /* ... these bytes */
 	int failed;                            /* -errno, until recover() has decided how to continue */
 	uint32_t holes;                        /* number of samples, from the next one on, that are bad */
 	struct ps_shard_index_version version; /* version of the shard when the byproduct was begun */
@@ -251,9 +251,9 @@ static int file_keep(struct ps_shard *s)
 static void index_flag(struct ps_shard *s)
 {
 	if (s->stream && ps_stream_is_inflated(s->stream))
-		ps_shard_index_writer_flag(s->options.index_writer, PS_INDEX_FLAG_COMPRESSED);
+		ps_shard_index_writer_flag(s->options.index_writer, PS_PSX_FLAG_COMPRESSED);
 	if (s->tar && ps_tar_has_global(s->tar))
-		ps_shard_index_writer_flag(s->options.index_writer, PS_INDEX_FLAG_GLOBAL);
+		ps_shard_index_writer_flag(s->options.index_writer, PS_PSX_FLAG_GLOBAL);
 }
 
 /* Makes a sample to hand out of the open one. */
@@ -275,8 +275,8 @@ static int sample_finish(struct ps_shard *s, struct ps_sample **ret_sample, stru
 static int sample_check(struct ps_shard *s, struct ps_load_error *err)
 {
 	const struct ps_builder *b = &s->b;
-	struct ps_shard_index_member members[PS_INDEX_MAX_MEMBERS];
-	uint32_t n = b->nfields > PS_INDEX_MAX_MEMBERS ? 0 : b->nfields;
+	struct ps_shard_index_member members[PS_PSX_MAX_MEMBERS];
+	uint32_t n = b->nfields > PS_PSX_MAX_MEMBERS ? 0 : b->nfields;
 	int rc = 0;
 
 	if (s->has_first) {
@@ -308,7 +308,7 @@ static bool is_replaced(struct ps_shard *s, struct ps_load_error *err)
 	if (ps_stream_open(s->file->path, &options, &stream, NULL) < 0)
 		return false;
 	replaced = ps_stream_inflate(&stream, NULL) == 0 &&
-	           ps_stream_peek(stream, PS_INDEX_FIRST, &p, &n, NULL) == 0 &&
+	           ps_stream_peek(stream, PS_PSX_FIRST, &p, &n, NULL) == 0 &&
 	           ps_shard_index_check_first(s->options.check, p, n, err) == -ESTALE;
 	if (replaced && !ps_shard_index_is_of_lines(s->options.check)) {
 		tar = ps_stream_tar(stream);
@@ -396,7 +396,7 @@ static int reader_make(struct ps_shard *s, struct ps_load_error *err)
 	case PS_SHARD_KIND_LINES:
 		s->lines = ps_lines_new(s->file->path, s->stream, o);
 		if (o->index_writer)
-			ps_shard_index_writer_flag(o->index_writer, PS_INDEX_FLAG_LINES);
+			ps_shard_index_writer_flag(o->index_writer, PS_PSX_FLAG_LINES);
 		break;
 	case PS_SHARD_KIND_TOKENS:
 		if (o->windows.nbytes == 0)
@@ -479,7 +479,7 @@ static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 	if (ps_stream_offset(s->stream) == 0) {
 		const uint8_t *p;
 
-		rc = ps_stream_peek(s->stream, PS_INDEX_FIRST, &p, &s->first_n, err);
+		rc = ps_stream_peek(s->stream, PS_PSX_FIRST, &p, &s->first_n, err);
 		if (rc < 0)
 			return rc;
 		memcpy(s->first, p, s->first_n);
@@ -490,8 +490,7 @@ static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 	                PS_SHARD_KIND_TOKENS)
 		byproduct_begin(s);
 	if (s->options.index_writer && s->has_first)
-		ps_shard_index_writer_first(
-		        s->options.index_writer, ps_shard_index_sum(0, s->first, s->first_n));
+		ps_shard_index_writer_first(s->options.index_writer, ps_psx_sum(0, s->first, s->first_n));
 	return reader_make(s, err);
 }
 
@@ -510,10 +509,12 @@ static int member_next(
 
 		if (rc <= 0)
 			return rc;
+		if (ps_tar_is_data(m->kind) && ps_name_split(m->name, m->name_len, parts))
+			return 1;
+		if (s->options.index_writer)
+			ps_shard_index_writer_leaves_out(s->options.index_writer);
 		if (!ps_tar_is_data(m->kind))
 			continue;
-		if (ps_name_split(m->name, m->name_len, parts))
-			return 1;
 		rc = member_show(s, m, err);
 		if (rc < 0)
 			return rc;
@@ -524,8 +525,12 @@ static int member_next(
  * one makes the last sample bad. */
 static int shard_end(struct ps_shard *s, struct ps_load_error *err)
 {
+	int rc = ps_stream_drain(s->stream, &s->garbage, err);
+
 	s->ended = true;
-	return ps_stream_drain(s->stream, &s->garbage, err);
+	if (rc == 0 && s->options.index_writer)
+		ps_shard_index_writer_ended(s->options.index_writer);
+	return rc;
 }
 
 static bool key_matches(const struct ps_builder *b, const char *key, size_t len)

@@ -24,8 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	n = size - 1;
 	memcpy(copy, data + 1, n);
 	if (data[0] & 1)
-		n += (size_t)sprintf(
-		        (char *)copy + n, "sum %016jx\n", (uintmax_t)ps_shard_index_sum(0, copy, n));
+		n += (size_t)sprintf((char *)copy + n, "sum %016jx\n", (uintmax_t)ps_psx_sum(0, copy, n));
 	if (ps_catalogue_parse("(memory)", copy, n, &c, NULL) == 0) {
 		for (size_t i = 0; i < c->n; i++) {
 			const struct ps_catalogue_entry *e = &c->entries[i];

@@ -18,32 +18,32 @@ static void sums_mend(uint8_t *p, size_t n)
 {
 	size_t nsections;
 
-	if (n < PS_INDEX_HEAD)
+	if (n < PS_PSX_HEAD)
 		return;
-	nsections = ps_get_u16(p + PS_INDEX_AT_NSECTIONS);
-	if (n < PS_INDEX_HEAD + nsections * PS_INDEX_SECTION)
+	nsections = ps_get_u16(p + PS_PSX_AT_NSECTIONS);
+	if (n < PS_PSX_HEAD + nsections * PS_PSX_SECTION)
 		return;
 	for (size_t i = 0; i < nsections; i++) {
-		uint8_t *entry = p + PS_INDEX_HEAD + i * PS_INDEX_SECTION;
+		uint8_t *entry = p + PS_PSX_HEAD + i * PS_PSX_SECTION;
 		uint64_t at = ps_get_u64(entry + 8), len = ps_get_u64(entry + 16);
 
 		if (at <= n && len <= n - at)
-			ps_put_u64(entry + 24, ps_shard_index_sum(0, p + at, (size_t)len));
+			ps_put_u64(entry + 24, ps_psx_sum(0, p + at, (size_t)len));
 	}
-	memcpy(p, PS_INDEX_MAGIC, 8);
-	ps_put_u64(p + PS_INDEX_AT_SUM, ps_shard_index_head_sum(p, nsections));
+	memcpy(p, PS_PSX_MAGIC, 8);
+	ps_put_u64(p + PS_PSX_AT_SUM, ps_psx_head_sum(p, nsections));
 }
 
 static void sample_ask(struct ps_shard_index *x, uint64_t i)
 {
-	struct ps_shard_index_member members[PS_INDEX_MAX_MEMBERS];
+	struct ps_shard_index_member members[PS_PSX_MAX_MEMBERS];
 	struct ps_shard_index_place place;
 	struct ps_column_value v;
 	const char *text;
 	size_t len, all = 0;
 
 	if (ps_shard_index_members(x, i, &place, members, NULL) == 0) {
-		assert(place.nmembers <= PS_INDEX_MAX_MEMBERS);
+		assert(place.nmembers <= PS_PSX_MAX_MEMBERS);
 		for (uint32_t m = 0; m < place.nmembers; m++)
 			all += strlen(members[m].suffix) + (members[m].offset >= place.offset);
 	}

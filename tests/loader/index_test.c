@@ -32,7 +32,7 @@ static const char *const suffixes[] = {"jpg", "cls", "json"};
 static void file_make(uint32_t flags, uint8_t **ret_data, size_t *ret_nbytes)
 {
 	struct ps_shard_index_writer *w = ps_shard_index_writer_new();
-	uint64_t at = 0, unit = flags & PS_INDEX_FLAG_LINES ? 1 : 512;
+	uint64_t at = 0, unit = flags & PS_PSX_FLAG_LINES ? 1 : 512;
 	int number, text;
 
 	assert_non_null(w);
@@ -76,7 +76,7 @@ static void file_make(uint32_t flags, uint8_t **ret_data, size_t *ret_nbytes)
 
 static void sample_check(struct ps_shard_index *x, uint64_t i)
 {
-	struct ps_shard_index_member m[PS_INDEX_MAX_MEMBERS];
+	struct ps_shard_index_member m[PS_PSX_MAX_MEMBERS];
 	struct ps_shard_index_place place, again;
 	struct ps_column_value v;
 	const char *key;
@@ -133,7 +133,7 @@ static void a_catalogue_error_names_the_damaged_line(void **state)
 		int n = snprintf(text, sizeof(text), "%s%s", good, i ? bad : "");
 
 		n += snprintf(text + n, sizeof(text) - (size_t)n, "sum %016jx\n",
-		        (uintmax_t)ps_shard_index_sum(0, text, (size_t)n));
+		        (uintmax_t)ps_psx_sum(0, text, (size_t)n));
 		assert_int_equal(ps_catalogue_parse("x.psc", text, (size_t)n, &c, &err), i ? -EBADMSG : 0);
 		if (i)
 			assert_non_null(strstr(err.text, "x.psc: damaged, at line 3; fetch it again"));
@@ -168,7 +168,7 @@ static void index_entries_are_found_by_number(void **state)
  * same. */
 static void a_damaged_index_gives_no_wrong_values(void **state)
 {
-	struct ps_shard_index_member m[PS_INDEX_MAX_MEMBERS];
+	struct ps_shard_index_member m[PS_PSX_MAX_MEMBERS];
 	uint8_t *data;
 	size_t n;
 

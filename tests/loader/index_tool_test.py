@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""penstock-loader index; its files are read by a second implementation of the format (loader/shard/index/format.h)."""
+"""penstock-loader index; its files are read by a second implementation of the format (base/psx.h)."""
 import glob
 import gzip
 import hashlib
+import io
 import json
 import os
 import random
@@ -155,6 +156,44 @@ def index_has_the_place_of_every_member():
         r = tap.run("index", *args, "t-{0..1}.tar")
         tap.equal(r.stdout, b"t-0.tar\t5 samples, up to date\nt-1.tar\t5 samples, up to date\n")
     assert not glob.glob("*.psx.*") and not glob.glob("indexes/*.psx.*"), "no temporary file is left"
+
+
+def notes(name, files=None):
+    if files is not None:
+        tap.make_tar(name, files)
+    tap.run("index", "--force", name)
+    return struct.unpack_from("<H", tap.read(name + ".psx"), 46)[0]
+
+
+@tap.test
+def an_index_says_if_it_has_all_members_of_the_tar():
+    plain = [("a/1.jpg", b"1"), ("a/1.cls", b"2"), ("a/2.seg.png", b"3")]
+    tap.equal(notes("all.tar", plain), 1)
+    tap.equal(notes("none.tar", []), 1, "nor has an empty tar any other")
+    for what, files in {
+        "of no sample": [("README", b"")],
+        "without a key": [(".hidden", b"x")],
+        "of a name for tools": [("__meta__/x.json", b"x")],
+        "with capital letters in its suffix": [("b/1.JPG", b"1")],
+        "of a dropped sample": [("b/1.__bad__", b"why"), ("b/1.jpg", b"1")],
+        "of a sample that is bad": [("b/1.jpg", b"1"), ("b/1.jpg", b"1")],
+    }.items():
+        for at in range(len(plain) + 1):
+            tap.equal(notes("n.tar", plain[:at] + files + plain[at:]), 0, "a member %s, at %d" % (what, at))
+    tap.equal(notes("key.tar", [("A/B1.jpg", b"1")]), 1, "capital letters of a key are kept")
+    for kind in (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE):
+        with tarfile.open("k.tar", "w") as t:
+            for name, data in plain:
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                t.addfile(info, io.BytesIO(data))
+            info = tarfile.TarInfo("a/3.jpg")
+            info.type, info.linkname = kind, "a/1.jpg"
+            t.addfile(info)
+        tap.equal(notes("k.tar"), 0, "a member of kind %s" % kind)
+    data = tap.read("all.tar")
+    tap.write("all.tar", data[:-1024].rstrip(b"\0") + b"\0" * 511)
+    tap.equal(notes("all.tar"), 0, "a tar without its end mark")
 
 
 @tap.test

@@ -147,7 +147,7 @@ static void index_all(bool make)
 		char name[64], index[80];
 
 		snprintf(name, sizeof(name), "%c-%d.tar", i % 2 ? 'l' : 's', i / 2);
-		snprintf(index, sizeof(index), "%s" PS_INDEX_SUFFIX, name);
+		snprintf(index, sizeof(index), "%s" PS_PSX_SUFFIX, name);
 		(void)remove(index);
 		if (!make)
 			continue;

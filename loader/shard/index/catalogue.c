@@ -105,7 +105,7 @@ static bool sum_check(const char *text, size_t n, size_t *ret_end)
 	for (size_t i = 0; i < 8; i++)
 		sum = sum << 8 | want[i];
 	*ret_end = n - 21;
-	return sum == ps_shard_index_sum(0, text, n - 21);
+	return sum == ps_psx_sum(0, text, n - 21);
 }
 
 static int lines_parse(struct ps_catalogue *c, char *text, size_t end, struct ps_load_error *err)
@@ -269,11 +269,11 @@ static int entry_compare(const void *a, const void *b)
 
 static int entry_write(struct ps_buf *out, const struct ps_catalogue_entry *e)
 {
-	char hex[2 * PS_INDEX_SHA256 + 1] = "-";
+	char hex[2 * PS_PSX_SHA256 + 1] = "-";
 	ps_autofree char *line = NULL;
 	int n;
 
-	for (size_t i = 0; i < PS_INDEX_SHA256 && ps_shard_index_sha256_known(e->sha256); i++)
+	for (size_t i = 0; i < PS_PSX_SHA256 && ps_shard_index_sha256_known(e->sha256); i++)
 		snprintf(hex + 2 * i, 3, "%02x", e->sha256[i]);
 	n = asprintf(&line, "%s %ju %ju %ju %ju %s %s\n", hex, (uintmax_t)e->nbytes,
 	        (uintmax_t)e->plain_nbytes, (uintmax_t)e->samples, (uintmax_t)e->bad,
@@ -355,7 +355,7 @@ int ps_catalogue_update(const char *dir, struct ps_catalogue_entry *entries, siz
 	(void)!ps_catalogue_read(dir, &old, NULL); /* a damaged one is replaced */
 	rc = merge(&out, dir, old, entries, n);
 	if (rc == 0) {
-		snprintf(last, sizeof(last), "sum %016jx\n", (uintmax_t)ps_shard_index_sum(0, out.p, out.n));
+		snprintf(last, sizeof(last), "sum %016jx\n", (uintmax_t)ps_psx_sum(0, out.p, out.n));
 		rc = ps_buf_add(&out, last, strlen(last));
 	}
 	rc = rc < 0 ? ps_load_error_set(err, ENOMEM, "out of memory")

@@ -229,7 +229,7 @@ static int member_parse(struct import *im, char **at, bool probe, struct ps_shar
 
 static int sample_import(struct import *im, char *line, struct ps_load_error *err)
 {
-	struct ps_shard_index_member members[PS_INDEX_MAX_MEMBERS];
+	struct ps_shard_index_member members[PS_PSX_MAX_MEMBERS];
 	uint64_t begin = im->end, every = im->count / PROBES + 1;
 	bool probe = im->line % every == 0 || im->line + 1 == im->count;
 	struct ps_name_parts parts, first = {0};
@@ -239,7 +239,7 @@ static int sample_import(struct import *im, char *line, struct ps_load_error *er
 	while (line) {
 		int rc;
 
-		if (n == PS_INDEX_MAX_MEMBERS)
+		if (n == PS_PSX_MAX_MEMBERS)
 			return damaged(im, "a sample of more than 64 members", err);
 		rc = member_parse(im, &line, probe, &members[n], &name, &parts, err);
 		if (rc < 0)

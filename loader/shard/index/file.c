@@ -37,11 +37,11 @@ bool ps_shard_index_version_same(
 	return a->nbytes == b->nbytes && a->mtime_ns == b->mtime_ns;
 }
 
-bool ps_shard_index_sha256_known(const uint8_t sha256[static PS_INDEX_SHA256])
+bool ps_shard_index_sha256_known(const uint8_t sha256[static PS_PSX_SHA256])
 {
-	static const uint8_t zeros[PS_INDEX_SHA256];
+	static const uint8_t zeros[PS_PSX_SHA256];
 
-	return memcmp(sha256, zeros, PS_INDEX_SHA256) != 0;
+	return memcmp(sha256, zeros, PS_PSX_SHA256) != 0;
 }
 
 bool ps_shard_index_fd_is_remote(int fd)
@@ -82,9 +82,9 @@ int ps_shard_index_first_read(const char *shard, uint64_t *ret_first, struct ps_
 	if (rc == 0) {
 		rc = ps_stream_inflate(&stream, err);
 		if (rc == 0)
-			rc = ps_stream_peek(stream, PS_INDEX_FIRST, &p, &n, err);
+			rc = ps_stream_peek(stream, PS_PSX_FIRST, &p, &n, err);
 		if (rc == 0)
-			*ret_first = ps_shard_index_sum(0, p, n);
+			*ret_first = ps_psx_sum(0, p, n);
 		ps_stream_free(stream);
 	}
 	return rc < 0 ? ps_load_error_prefix(err, rc, "%s", shard) : 0;
@@ -98,7 +98,7 @@ static const char *base_name(const char *path)
 }
 
 /* The end of an index's name in a folder of indexes, after the shard's base name. */
-#define TAIL_FORMAT "-%ju-%016jx" PS_INDEX_SUFFIX
+#define TAIL_FORMAT "-%ju-%016jx" PS_PSX_SUFFIX
 
 char *ps_shard_index_path(
         const char *shard, const char *dir, uint64_t nbytes, uint64_t first, struct ps_load_error *err)
@@ -106,7 +106,7 @@ char *ps_shard_index_path(
 	char *path = NULL;
 	int n = dir ? asprintf(&path, "%s/%s" TAIL_FORMAT, dir, base_name(shard), (uintmax_t)nbytes,
 	                      (uintmax_t)first)
-	            : asprintf(&path, "%s%s", shard, PS_INDEX_SUFFIX);
+	            : asprintf(&path, "%s%s", shard, PS_PSX_SUFFIX);
 
 	if (n >= 0)
 		return path;
@@ -132,8 +132,7 @@ static bool is_index(const char *name)
 {
 	size_t n = strlen(name);
 
-	return n > strlen(PS_INDEX_SUFFIX) &&
-	       strcmp(name + n - strlen(PS_INDEX_SUFFIX), PS_INDEX_SUFFIX) == 0;
+	return n > strlen(PS_PSX_SUFFIX) && strcmp(name + n - strlen(PS_PSX_SUFFIX), PS_PSX_SUFFIX) == 0;
 }
 
 static int folder_add(struct ps_shard_index_folder *f, const char *name)
@@ -266,7 +265,7 @@ char *ps_shard_index_folder_find(
 	len = strlen(prefix);
 	at = folder_seek(f, prefix);
 	while (at + n < f->n && strncmp(f->names[at + n], prefix, len) == 0 &&
-	        strlen(f->names[at + n]) == len + 16 + strlen(PS_INDEX_SUFFIX))
+	        strlen(f->names[at + n]) == len + 16 + strlen(PS_PSX_SUFFIX))
 		n++;
 	if (n == 1)
 		return folder_path(f, f->names[at], err);
@@ -292,7 +291,7 @@ char *ps_shard_index_folder_find_longer(
         const struct ps_shard_index_folder *f, const char *shard, uint64_t nbytes, uint64_t first)
 {
 	ps_autofree char *prefix = NULL;
-	char tail[17 + sizeof(PS_INDEX_SUFFIX)];
+	char tail[17 + sizeof(PS_PSX_SUFFIX)];
 	size_t len;
 
 	if (asprintf(&prefix, "%s-", base_name(shard)) < 0) {
@@ -300,7 +299,7 @@ char *ps_shard_index_folder_find_longer(
 		return NULL;
 	}
 	len = strlen(prefix);
-	snprintf(tail, sizeof(tail), "-%016jx" PS_INDEX_SUFFIX, (uintmax_t)first);
+	snprintf(tail, sizeof(tail), "-%016jx" PS_PSX_SUFFIX, (uintmax_t)first);
 	for (size_t i = folder_seek(f, prefix); i < f->n && strncmp(f->names[i], prefix, len) == 0; i++) {
 		char *end;
 		uintmax_t then = strtoumax(f->names[i] + len, &end, 10);
@@ -349,21 +348,4 @@ int ps_shard_index_file_write(
 		return rc;
 	}
 	return 0;
-}
-
-uint64_t ps_shard_index_sum(uint64_t sum, const void *p, size_t n)
-{
-	const uint64_t prime = UINT64_C(0x9e3779b97f4a7c15);
-	const uint8_t *s = p;
-	uint8_t rest[8] = {0};
-
-	sum = (sum ^ n) * prime;
-	for (; n >= 8; n -= 8, s += 8) {
-		sum = (sum ^ ps_get_u64(s)) * prime;
-		sum ^= sum >> 29;
-	}
-	if (n > 0)
-		memcpy(rest, s, n);
-	sum = (sum ^ ps_get_u64(rest)) * prime;
-	return sum ^ sum >> 32;
 }

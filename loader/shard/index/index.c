@@ -23,7 +23,7 @@ static bool ps_shard_index_section_sound(struct ps_shard_index_section *s)
 	int state = atomic_load_explicit(&s->state, memory_order_relaxed);
 
 	if (state == 0) {
-		state = ps_shard_index_sum(0, s->p, s->n) == s->sum ? 1 : -1;
+		state = ps_psx_sum(0, s->p, s->n) == s->sum ? 1 : -1;
 		atomic_store_explicit(&s->state, state, memory_order_relaxed);
 	}
 	return state > 0;
@@ -61,7 +61,7 @@ static int data_load(struct ps_shard_index *x, struct ps_load_error *err)
 		        x->path);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return ps_load_error_set(err, errno, "%s: cannot read: %s", x->path, strerror(errno));
-	if (!S_ISREG(st.st_mode) || st.st_size < PS_INDEX_HEAD || (uint64_t)st.st_size > MAX_FILE)
+	if (!S_ISREG(st.st_mode) || st.st_size < PS_PSX_HEAD || (uint64_t)st.st_size > MAX_FILE)
 		return ps_shard_index_damaged(x, err);
 	x->nbytes = (size_t)st.st_size;
 	/* On a network file system it is copied: a mapped page that cannot be read is a signal, not an
@@ -87,16 +87,16 @@ static int data_load(struct ps_shard_index *x, struct ps_load_error *err)
 /* Parses the table of sections, which must be contiguous. */
 static bool sections_parse(struct ps_shard_index *x, size_t at)
 {
-	size_t end = at + (size_t)x->nsections * PS_INDEX_SECTION;
+	size_t end = at + (size_t)x->nsections * PS_PSX_SECTION;
 
 	for (uint32_t i = 0; i < x->nsections; i++) {
-		const uint8_t *entry = x->data + at + (size_t)i * PS_INDEX_SECTION;
+		const uint8_t *entry = x->data + at + (size_t)i * PS_PSX_SECTION;
 		uint64_t begin = ps_get_u64(entry + 8), n = ps_get_u64(entry + 16);
 		struct ps_shard_index_section *s = &x->sections[i];
 
 		if (begin != end || n > x->nbytes - end)
 			return false;
-		end = ps_shard_index_pad8(end + (size_t)n);
+		end = ps_psx_pad8(end + (size_t)n);
 		s->kind = ps_get_u32(entry);
 		s->detail = ps_get_u32(entry + 4);
 		s->p = x->data + begin;
@@ -108,12 +108,12 @@ static bool sections_parse(struct ps_shard_index *x, size_t at)
 	return end == x->nbytes;
 }
 
-static bool shape_parse(struct ps_shard_index *x, struct ps_shard_index_bytes *b,
-        struct ps_shard_index_shape *shape, uint32_t *n)
+static bool shape_parse(
+        struct ps_shard_index *x, struct ps_psx_bytes *b, struct ps_shard_index_shape *shape, uint32_t *n)
 {
 	uint64_t members, len;
 
-	if (!ps_get_varint(b, &members) || members == 0 || members > PS_INDEX_MAX_MEMBERS)
+	if (!ps_get_varint(b, &members) || members == 0 || members > PS_PSX_MAX_MEMBERS)
 		return false;
 	*shape = (struct ps_shard_index_shape){.first = *n, .n = (uint32_t)members};
 	for (uint64_t i = 0; i < members; i++) {
@@ -131,16 +131,15 @@ static bool shape_parse(struct ps_shard_index *x, struct ps_shard_index_bytes *b
 
 static int shapes_parse(struct ps_shard_index *x, struct ps_shard_index_section *s, struct ps_load_error *err)
 {
-	struct ps_shard_index_bytes b = {s->p, s->p + s->n};
+	struct ps_psx_bytes b = {s->p, s->p + s->n};
 	uint32_t nmembers = 0;
 	uint64_t n;
 
 	/* `members` is allocated for s->n / 3: a member takes at least three bytes */
-	if (x->shapes || !ps_shard_index_section_sound(s) || !ps_get_varint(&b, &n) ||
-	        n > PS_INDEX_MAX_SHAPES)
+	if (x->shapes || !ps_shard_index_section_sound(s) || !ps_get_varint(&b, &n) || n > PS_PSX_MAX_SHAPES)
 		return ps_shard_index_damaged(x, err);
 	x->shapes = calloc((size_t)n + 1, sizeof(*x->shapes));
-	x->members = calloc(s->n / 3 + 1 + PS_INDEX_MAX_MEMBERS, sizeof(*x->members));
+	x->members = calloc(s->n / 3 + 1 + PS_PSX_MAX_MEMBERS, sizeof(*x->members));
 	if (!x->shapes || !x->members)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	for (uint64_t i = 0; i < n; i++)
@@ -153,8 +152,8 @@ static int shapes_parse(struct ps_shard_index *x, struct ps_shard_index_section 
 /* Parses the head of a column; its bytes are checked when they are first used. */
 static bool column_parse(struct ps_shard_index *x, struct ps_shard_index_section *s)
 {
-	struct ps_shard_index_bytes b = {s->p, s->p + s->n};
-	uint64_t bits = ps_shard_index_pad8((size_t)(x->count / 8 + (x->count % 8 > 0)));
+	struct ps_psx_bytes b = {s->p, s->p + s->n};
+	uint64_t bits = ps_psx_pad8((size_t)(x->count / 8 + (x->count % 8 > 0)));
 	struct ps_shard_index_column *c;
 	const uint8_t *name;
 
@@ -164,7 +163,7 @@ static bool column_parse(struct ps_shard_index *x, struct ps_shard_index_section
 	c->section = s;
 	c->type = (enum ps_column_type)(s->detail & 0xff);
 	c->width = s->detail >> 8;
-	if (s->n == 0 || !ps_get_bytes(&b, ps_shard_index_pad8(1u + s->p[0]), &name) ||
+	if (s->n == 0 || !ps_get_bytes(&b, ps_psx_pad8(1u + s->p[0]), &name) ||
 	        !ps_get_bytes(&b, bits, &c->present))
 		return false;
 	c->name = (const char *)name + 1;
@@ -187,14 +186,14 @@ static bool column_parse(struct ps_shard_index *x, struct ps_shard_index_section
 	}
 	x->ncolumns++;
 	if (c->type == PS_COLUMN_TEXT)
-		return ps_shard_index_nmarks(x->count) <= (uint64_t)(b.end - b.p) / 8;
+		return ps_psx_nmarks(x->count) <= (uint64_t)(b.end - b.p) / 8;
 	return x->count <= (uint64_t)(b.end - b.p) / c->width;
 }
 
 /* Parses where the columns come from; this section follows those of the columns. */
 static bool sources_parse(struct ps_shard_index *x, struct ps_shard_index_section *s)
 {
-	struct ps_shard_index_bytes b = {s->p, s->p + s->n};
+	struct ps_psx_bytes b = {s->p, s->p + s->n};
 
 	if (!ps_shard_index_section_sound(s))
 		return false;
@@ -214,34 +213,34 @@ static int head_parse(struct ps_shard_index *x, struct ps_load_error *err)
 {
 	const uint8_t *h = x->data;
 
-	if (x->nbytes >= 8 && memcmp(h, PS_INDEX_MAGIC, 7) == 0 && h[7] != PS_INDEX_MAGIC[7])
+	if (x->nbytes >= 8 && memcmp(h, PS_PSX_MAGIC, 7) == 0 && h[7] != PS_PSX_MAGIC[7])
 		return ps_load_error_set(
 		        err, ESTALE, "%s: of another version of penstock; " PS_INDEX_HINT, x->path);
-	if (x->nbytes < PS_INDEX_HEAD || memcmp(h, PS_INDEX_MAGIC, 8) != 0)
+	if (x->nbytes < PS_PSX_HEAD || memcmp(h, PS_PSX_MAGIC, 8) != 0)
 		return ps_shard_index_damaged(x, err);
-	x->nsections = ps_get_u16(h + PS_INDEX_AT_NSECTIONS);
-	if (x->nsections > PS_INDEX_MAX_SECTIONS ||
-	        x->nbytes < PS_INDEX_HEAD + (size_t)x->nsections * PS_INDEX_SECTION ||
-	        ps_shard_index_head_sum(h, x->nsections) != ps_get_u64(h + PS_INDEX_AT_SUM) ||
-	        !sections_parse(x, PS_INDEX_HEAD))
+	x->nsections = ps_get_u16(h + PS_PSX_AT_NSECTIONS);
+	if (x->nsections > PS_PSX_MAX_SECTIONS ||
+	        x->nbytes < PS_PSX_HEAD + (size_t)x->nsections * PS_PSX_SECTION ||
+	        ps_psx_head_sum(h, x->nsections) != ps_get_u64(h + PS_PSX_AT_SUM) ||
+	        !sections_parse(x, PS_PSX_HEAD))
 		return ps_shard_index_damaged(x, err);
-	x->count = ps_get_u64(h + PS_INDEX_AT_COUNT);
-	x->bad = ps_get_u64(h + PS_INDEX_AT_BAD);
-	x->flags = ps_get_u32(h + PS_INDEX_AT_FLAGS);
+	x->count = ps_get_u64(h + PS_PSX_AT_COUNT);
+	x->bad = ps_get_u64(h + PS_PSX_AT_BAD);
+	x->flags = ps_get_u32(h + PS_PSX_AT_FLAGS);
 	/* a sample takes at least two bytes of the file, so its size limits the counts */
-	if (x->count > x->nbytes || x->bad > x->count || x->flags & ~(uint32_t)PS_INDEX_FLAGS)
+	if (x->count > x->nbytes || x->bad > x->count || x->flags & ~(uint32_t)PS_PSX_FLAGS)
 		return ps_shard_index_damaged(x, err);
-	x->binding.nbytes = ps_get_u64(h + PS_INDEX_AT_SIZE);
-	x->binding.plain_nbytes = ps_get_u64(h + PS_INDEX_AT_PLAIN);
-	x->binding.first = ps_get_u64(h + PS_INDEX_AT_FIRST);
-	memcpy(x->binding.sha256, h + PS_INDEX_AT_SHA256, PS_INDEX_SHA256);
+	x->binding.nbytes = ps_get_u64(h + PS_PSX_AT_SIZE);
+	x->binding.plain_nbytes = ps_get_u64(h + PS_PSX_AT_PLAIN);
+	x->binding.first = ps_get_u64(h + PS_PSX_AT_FIRST);
+	memcpy(x->binding.sha256, h + PS_PSX_AT_SHA256, PS_PSX_SHA256);
 	return 0;
 }
 
 /* True if the section has room for its marks, of `width` words each; its stream follows them. */
 static bool has_marks(const struct ps_shard_index *x, const struct ps_shard_index_section *s, size_t width)
 {
-	return ps_shard_index_nmarks(x->count) <= s->n / (width * 8);
+	return ps_psx_nmarks(x->count) <= s->n / (width * 8);
 }
 
 static int parse(struct ps_shard_index *x, struct ps_load_error *err)
@@ -252,21 +251,21 @@ static int parse(struct ps_shard_index *x, struct ps_load_error *err)
 		struct ps_shard_index_section *s = &x->sections[i];
 
 		switch (s->kind) {
-		case PS_INDEX_SHAPES:
+		case PS_PSX_SHAPES:
 			rc = shapes_parse(x, s, err);
 			break;
-		case PS_INDEX_SAMPLES:
+		case PS_PSX_SAMPLES:
 			x->samples = s;
 			rc = has_marks(x, s, 2) ? 0 : ps_shard_index_damaged(x, err);
 			break;
-		case PS_INDEX_KEYS:
+		case PS_PSX_KEYS:
 			x->keys = s;
 			rc = has_marks(x, s, 1) ? 0 : ps_shard_index_damaged(x, err);
 			break;
-		case PS_INDEX_COLUMN:
+		case PS_PSX_COLUMN:
 			rc = column_parse(x, s) ? 0 : ps_shard_index_damaged(x, err);
 			break;
-		case PS_INDEX_SOURCES:
+		case PS_PSX_SOURCES:
 			rc = sources_parse(x, s) ? 0 : ps_shard_index_damaged(x, err);
 			break;
 		default: /* a section of a later version */
@@ -309,10 +308,10 @@ int ps_shard_index_open_file(const char *path, const char *shard, uint64_t nbyte
 
 	if (rc < 0)
 		return rc;
-	if (x->flags & PS_INDEX_FLAG_COMPRESSED && x->binding.nbytes != nbytes &&
+	if (x->flags & PS_PSX_FLAG_COMPRESSED && x->binding.nbytes != nbytes &&
 	        x->binding.plain_nbytes == nbytes) {
 		/* the shard is shown decompressed: the index's offsets are offsets in the file */
-		x->flags &= ~(uint32_t)PS_INDEX_FLAG_COMPRESSED;
+		x->flags &= ~(uint32_t)PS_PSX_FLAG_COMPRESSED;
 	} else if (x->binding.nbytes != nbytes) {
 		rc = ps_load_error_set(err, ESTALE,
 		        "%s: of a shard of %ju bytes, but %s has %ju: it was changed since; " PS_INDEX_HINT,
@@ -335,7 +334,7 @@ static int beside_open(
 	for (size_t i = 0; i < PS_ARRAY_LEN(codings) && rc == -ENOENT; i++) {
 		ps_autofree char *path = NULL;
 
-		if (asprintf(&path, "%s%s%s", shard, codings[i], PS_INDEX_SUFFIX) < 0) {
+		if (asprintf(&path, "%s%s%s", shard, codings[i], PS_PSX_SUFFIX) < 0) {
 			path = NULL;
 			return ps_load_error_set(err, ENOMEM, "out of memory");
 		}
@@ -485,7 +484,7 @@ const char *ps_shard_index_path_of(const struct ps_shard_index *x)
 
 bool ps_shard_index_is_of_lines(const struct ps_shard_index *x)
 {
-	return x->flags & PS_INDEX_FLAG_LINES;
+	return x->flags & PS_PSX_FLAG_LINES;
 }
 
 uint64_t ps_shard_index_samples(const struct ps_shard_index *x)
@@ -508,7 +507,7 @@ static int range_check(const struct ps_shard_index *x, uint64_t sample, struct p
 
 /* A walk over the samples after a mark. Offsets beyond 2^62 are damage, so sums cannot overflow. */
 struct walk {
-	struct ps_shard_index_bytes b;
+	struct ps_psx_bytes b;
 	uint64_t end;  /* end of the last sample */
 	uint64_t unit; /* bytes */
 };
@@ -579,7 +578,7 @@ static int sample_find(struct ps_shard_index *x, uint64_t sample, struct ps_shar
 {
 	const uint8_t *mark;
 	struct ps_shard_index_place place = {0};
-	struct walk w = {.unit = x->flags & PS_INDEX_FLAG_LINES ? 1 : 512};
+	struct walk w = {.unit = x->flags & PS_PSX_FLAG_LINES ? 1 : 512};
 	uint64_t at;
 	int rc = range_check(x, sample, err);
 
@@ -591,18 +590,18 @@ static int sample_find(struct ps_shard_index *x, uint64_t sample, struct ps_shar
 	}
 	if (!ps_shard_index_section_sound(x->samples))
 		return ps_shard_index_damaged(x, err);
-	mark = x->samples->p + sample / PS_INDEX_MARK * 16;
+	mark = x->samples->p + sample / PS_PSX_MARK * 16;
 	w.end = ps_get_u64(mark);
 	at = ps_get_u64(mark + 8);
-	w.b.p = x->samples->p + ps_shard_index_nmarks(x->count) * 16;
+	w.b.p = x->samples->p + ps_psx_nmarks(x->count) * 16;
 	w.b.end = x->samples->p + x->samples->n;
 	if (w.end > OFFSET_MAX || at > (uint64_t)(w.b.end - w.b.p))
 		return ps_shard_index_damaged(x, err);
 	w.b.p += at;
-	for (uint64_t i = 0; i <= sample % PS_INDEX_MARK; i++)
-		if (!walk_sample(x, &w, &place, i == sample % PS_INDEX_MARK ? ret_members : NULL))
+	for (uint64_t i = 0; i <= sample % PS_PSX_MARK; i++)
+		if (!walk_sample(x, &w, &place, i == sample % PS_PSX_MARK ? ret_members : NULL))
 			return ps_shard_index_damaged(x, err);
-	if (!place.bad && !(x->flags & (PS_INDEX_FLAG_GLOBAL | PS_INDEX_FLAG_COMPRESSED)))
+	if (!place.bad && !(x->flags & (PS_PSX_FLAG_GLOBAL | PS_PSX_FLAG_COMPRESSED)))
 		place.resume_offset = place.offset;
 	*ret_place = place;
 	return 0;
@@ -615,7 +614,7 @@ int ps_shard_index_place(struct ps_shard_index *x, uint64_t sample, struct ps_sh
 }
 
 int ps_shard_index_members(struct ps_shard_index *x, uint64_t sample, struct ps_shard_index_place *ret_place,
-        struct ps_shard_index_member ret_members[static PS_INDEX_MAX_MEMBERS], struct ps_load_error *err)
+        struct ps_shard_index_member ret_members[static PS_PSX_MAX_MEMBERS], struct ps_load_error *err)
 {
 	return sample_find(x, sample, ret_place, ret_members, err);
 }
@@ -624,14 +623,14 @@ int ps_shard_index_members(struct ps_shard_index *x, uint64_t sample, struct ps_
 static bool text_find(const struct ps_shard_index *x, const uint8_t *p, const uint8_t *end, uint64_t sample,
         const char **ret_text, size_t *ret_len)
 {
-	uint64_t at = ps_get_u64(p + sample / PS_INDEX_MARK * 8), len = 0;
-	struct ps_shard_index_bytes b = {p + ps_shard_index_nmarks(x->count) * 8, end};
+	uint64_t at = ps_get_u64(p + sample / PS_PSX_MARK * 8), len = 0;
+	struct ps_psx_bytes b = {p + ps_psx_nmarks(x->count) * 8, end};
 	const uint8_t *text = NULL;
 
 	if (at > (uint64_t)(b.end - b.p))
 		return false;
 	b.p += at;
-	for (uint64_t i = 0; i <= sample % PS_INDEX_MARK; i++)
+	for (uint64_t i = 0; i <= sample % PS_PSX_MARK; i++)
 		if (!ps_get_varint(&b, &len) || !ps_get_bytes(&b, len, &text))
 			return false;
 	*ret_text = (const char *)text;
@@ -658,20 +657,20 @@ int ps_shard_index_key(struct ps_shard_index *x, uint64_t sample, const char **r
 
 /* Begins at the sample's mark, or where the walk ended if that was the sample before it. */
 static bool walk_begin(struct ps_shard_index *x, struct ps_shard_index_walk *w, uint64_t sample,
-        struct walk *at, struct ps_shard_index_bytes *keys)
+        struct walk *at, struct ps_psx_bytes *keys)
 {
-	const uint8_t *marks = x->samples->p + sample / PS_INDEX_MARK * 16;
-	uint64_t place = ps_get_u64(marks + 8), key = ps_get_u64(x->keys->p + sample / PS_INDEX_MARK * 8);
-	const uint8_t *places_begin = x->samples->p + ps_shard_index_nmarks(x->count) * 16;
-	const uint8_t *keys_begin = x->keys->p + ps_shard_index_nmarks(x->count) * 8;
+	const uint8_t *marks = x->samples->p + sample / PS_PSX_MARK * 16;
+	uint64_t place = ps_get_u64(marks + 8), key = ps_get_u64(x->keys->p + sample / PS_PSX_MARK * 8);
+	const uint8_t *places_begin = x->samples->p + ps_psx_nmarks(x->count) * 16;
+	const uint8_t *keys_begin = x->keys->p + ps_psx_nmarks(x->count) * 8;
 
 	*at = (struct walk){.b = {w->place, x->samples->p + x->samples->n},
 	        .end = w->end,
-	        .unit = x->flags & PS_INDEX_FLAG_LINES ? 1 : 512};
-	*keys = (struct ps_shard_index_bytes){w->key, x->keys->p + x->keys->n};
+	        .unit = x->flags & PS_PSX_FLAG_LINES ? 1 : 512};
+	*keys = (struct ps_psx_bytes){w->key, x->keys->p + x->keys->n};
 	if (w->ready && w->next == sample)
 		return true;
-	w->next = sample - sample % PS_INDEX_MARK;
+	w->next = sample - sample % PS_PSX_MARK;
 	at->end = ps_get_u64(marks);
 	if (at->end > OFFSET_MAX || place > (uint64_t)(at->b.end - places_begin) ||
 	        key > (uint64_t)(keys->end - keys_begin))
@@ -685,7 +684,7 @@ static bool walk_to(struct ps_shard_index *x, struct ps_shard_index_walk *w, uin
         struct ps_shard_index_place *place, struct ps_shard_index_member *members, const char **ret_key,
         size_t *ret_len)
 {
-	struct ps_shard_index_bytes keys;
+	struct ps_psx_bytes keys;
 	const uint8_t *key = NULL;
 	struct walk at;
 	uint64_t len = 0;
@@ -721,7 +720,7 @@ int ps_shard_index_check(struct ps_shard_index *x, struct ps_shard_index_walk *w
         uint64_t offset, const char *key, size_t key_len, const struct ps_shard_index_member *members,
         uint32_t nmembers, struct ps_load_error *err)
 {
-	struct ps_shard_index_member want[PS_INDEX_MAX_MEMBERS];
+	struct ps_shard_index_member want[PS_PSX_MAX_MEMBERS];
 	struct ps_shard_index_place place;
 	const char *want_key;
 	size_t want_len;
@@ -753,7 +752,7 @@ int ps_shard_index_check(struct ps_shard_index *x, struct ps_shard_index_walk *w
 int ps_shard_index_check_first(
         const struct ps_shard_index *x, const uint8_t *p, size_t n, struct ps_load_error *err)
 {
-	if (x->windows.nbytes > 0 || ps_shard_index_sum(0, p, n) == x->binding.first)
+	if (x->windows.nbytes > 0 || ps_psx_sum(0, p, n) == x->binding.first)
 		return 0;
 	return ps_load_error_set(
 	        err, ESTALE, "its first header differs from the one of its index %s: " STALE_HINT, x->path);

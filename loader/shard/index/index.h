@@ -9,7 +9,7 @@
  *   index.c      an index: opening, checking, queries
  *   writer.c     an index while it is built
  *   file.c       the path of an index, and the version of the shard that it belongs to
- *   format.h     the format of an index file
+ *   format.h     what these files share: paths, an open index; base/psx.h has the format of an index
  *
  * The functions that make indexes, by reading shards, are in shard/shard.h. */
 #ifndef PS_SHARD_INDEX_INDEX_H
@@ -23,6 +23,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/psx.h"
 #include "shard/file/file.h"
 
 /* The index of a shard: its counts, offsets, keys and columns. It is made by reading the shard once.
@@ -36,7 +37,7 @@
  *   ps_shard_indexes_put(all, index)
  *
  * An index is a file NAME.psx beside the shard, or in a folder of indexes (there NAME-SIZE-HEADER.psx,
- * where HEADER is a sum of the shard's first header, since names repeat). format.h has the format. A
+ * where HEADER is a sum of the shard's first header, since names repeat). base/psx.h has the format. A
  * catalogue beside shards (below) has the counts of all of them at once.
  *
  * An index fits any shard with its name and size, in any folder: opening the index reads nothing of the
@@ -52,26 +53,11 @@
  * in an earlier version of the format; -EBADMSG: damaged. Data of a damaged section is never returned: each
  * section is checked as a whole before its first use. */
 
-#define PS_INDEX_SUFFIX ".psx"
 #define PS_INDEX_MAX_COLUMNS 64
 /* indexes of a set that are kept while not borrowed; beyond that the oldest is closed */
 #define PS_INDEXES_MAX_OPEN 256
 
-#define PS_INDEX_SHA256 32
-#define PS_INDEX_FIRST 512 /* bytes at the beginning of the shard whose sum is in the head */
-
-enum {
-	/* the tar has a global pax header: a walk must begin at its beginning */
-	PS_INDEX_FLAG_GLOBAL = 1,
-	PS_INDEX_FLAG_LINES = 2,      /* a shard of lines: units are of 1 byte */
-	PS_INDEX_FLAG_COMPRESSED = 4, /* compressed: offsets are in the decompressed bytes */
-	PS_INDEX_FLAGS = 7,
-};
-
 struct ps_shard_index;
-
-/* A checksum against accidental damage, not against attacks. Continues from `sum`; begin with 0. */
-uint64_t ps_shard_index_sum(uint64_t sum, const void *p, size_t n);
 
 /* The shard of an index ---------------------------------------------------------------------------------- */
 
@@ -92,11 +78,11 @@ bool ps_shard_index_version_same(
 /* The shard that an index belongs to. */
 struct ps_shard_index_binding {
 	uint64_t nbytes, plain_nbytes;
-	uint64_t first;                  /* checksum of its first header, decompressed */
-	uint8_t sha256[PS_INDEX_SHA256]; /* SHA-256 of the stored shard; zeros: not known */
+	uint64_t first;                /* checksum of its first header, decompressed */
+	uint8_t sha256[PS_PSX_SHA256]; /* SHA-256 of the stored shard; zeros: not known */
 };
 
-bool ps_shard_index_sha256_known(const uint8_t sha256[static PS_INDEX_SHA256]);
+bool ps_shard_index_sha256_known(const uint8_t sha256[static PS_PSX_SHA256]);
 
 /* Reads a shard's first header and returns its checksum. */
 int ps_shard_index_first_read(const char *shard, uint64_t *ret_first, struct ps_load_error *err) PS_MUST_USE;
@@ -160,12 +146,10 @@ struct ps_shard_index_member {
 	uint64_t size;
 };
 
-#define PS_INDEX_MAX_MEMBERS 64 /* the members of a sample with more are not in the index */
-
 /* The members of a sample in the order of the shard, all or none; their number is ret_place->nmembers. */
 int ps_shard_index_members(struct ps_shard_index *index, uint64_t sample,
         struct ps_shard_index_place *ret_place,
-        struct ps_shard_index_member ret_members[static PS_INDEX_MAX_MEMBERS],
+        struct ps_shard_index_member ret_members[static PS_PSX_MAX_MEMBERS],
         struct ps_load_error *err) PS_MUST_USE;
 
 /* The sample's key, not zero-terminated; that of a bad sample may be empty. */
@@ -192,7 +176,7 @@ int ps_shard_index_check(struct ps_shard_index *index, struct ps_shard_index_wal
         uint64_t offset, const char *key, size_t key_len, const struct ps_shard_index_member *members,
         uint32_t nmembers, struct ps_load_error *err) PS_MUST_USE;
 
-/* The same for the shard's first PS_INDEX_FIRST bytes (all, if it is shorter), decompressed. */
+/* The same for the shard's first PS_PSX_FIRST bytes (all, if it is shorter), decompressed. */
 int ps_shard_index_check_first(const struct ps_shard_index *index, const uint8_t *p, size_t n,
         struct ps_load_error *err) PS_MUST_USE;
 
@@ -273,13 +257,20 @@ struct ps_shard_index_writer;
 struct ps_shard_index_writer *ps_shard_index_writer_new(void);
 void ps_shard_index_writer_free(struct ps_shard_index_writer *writer); /* NULL is allowed */
 
-/* Sets flags PS_INDEX_FLAG_...; PS_INDEX_FLAG_LINES must be set before the first sample. */
+/* Sets flags PS_PSX_FLAG_...; PS_PSX_FLAG_LINES must be set before the first sample. */
 void ps_shard_index_writer_flag(struct ps_shard_index_writer *writer, uint32_t flags);
+
+/* The shard has something that the index does not tell: a member that belongs to no sample, or a suffix with
+ * capital letters. */
+void ps_shard_index_writer_leaves_out(struct ps_shard_index_writer *writer);
+
+/* The shard was read from its beginning to its end mark. */
+void ps_shard_index_writer_ended(struct ps_shard_index_writer *writer);
 
 /* Sets the checksum of the shard's first header and the SHA-256 of all its bytes; unset values are zeros. */
 void ps_shard_index_writer_first(struct ps_shard_index_writer *writer, uint64_t first);
 void ps_shard_index_writer_sha256(
-        struct ps_shard_index_writer *writer, const uint8_t sha256[static PS_INDEX_SHA256]);
+        struct ps_shard_index_writer *writer, const uint8_t sha256[static PS_PSX_SHA256]);
 
 /* Adds a sample; `members` are in the order of the shard. */
 int ps_shard_index_writer_add(struct ps_shard_index_writer *writer, uint64_t offset, bool bad,
@@ -360,7 +351,7 @@ struct ps_catalogue_entry {
 	uint64_t nbytes, plain_nbytes;
 	uint64_t samples, bad;
 	bool lines;
-	uint8_t sha256[PS_INDEX_SHA256]; /* zeros: not known */
+	uint8_t sha256[PS_PSX_SHA256]; /* zeros: not known */
 };
 
 struct ps_catalogue {

@@ -227,7 +227,7 @@ static int beside_open(struct ps_shard_indexes *xs, const char *shard, uint64_t 
 	if (asked > 0 &&
 	        (ps_shard_index_samples(index) != e->samples ||
 	                (ps_shard_index_sha256_known(b->sha256) && ps_shard_index_sha256_known(e->sha256) &&
-	                        memcmp(b->sha256, e->sha256, PS_INDEX_SHA256) != 0))) {
+	                        memcmp(b->sha256, e->sha256, PS_PSX_SHA256) != 0))) {
 		r = ps_load_error_set(err, ESTALE,
 		        "%s: of another version of the shard than " PS_CATALOGUE_NAME
 		        " beside it; fetch both again, or make them again with penstock-loader index "

@@ -125,7 +125,7 @@ static unsigned width_find(struct ps_shard_index_column_writer *c)
 
 static int column_head_write(struct ps_shard_index_column_writer *c, struct ps_buf *out)
 {
-	size_t bits = ps_shard_index_pad8((size_t)(c->count / 8 + (c->count % 8 > 0)));
+	size_t bits = ps_psx_pad8((size_t)(c->count / 8 + (c->count % 8 > 0)));
 	uint8_t len = (uint8_t)strlen(c->name);
 	size_t at;
 	int rc = ps_buf_add(out, &len, 1);
@@ -133,7 +133,7 @@ static int column_head_write(struct ps_shard_index_column_writer *c, struct ps_b
 	if (rc == 0)
 		rc = ps_buf_add(out, c->name, len);
 	if (rc == 0)
-		rc = ps_buf_add_zeros(out, ps_shard_index_pad8(out->n) - out->n);
+		rc = ps_buf_add_zeros(out, ps_psx_pad8(out->n) - out->n);
 	at = out->n;
 	if (rc == 0)
 		rc = ps_buf_add_zeros(out, bits);
@@ -191,7 +191,7 @@ static size_t text_of(struct ps_shard_index_column_writer *c, const struct value
 static int texts_write(struct ps_shard_index_column_writer *c, struct ps_buf *out)
 {
 	size_t marks = out->n, begin;
-	int rc = ps_buf_add_zeros(out, (size_t)ps_shard_index_nmarks(c->count) * 8);
+	int rc = ps_buf_add_zeros(out, (size_t)ps_psx_nmarks(c->count) * 8);
 
 	begin = out->n;
 	for (uint64_t i = 0; i < c->count && rc == 0; i++) {
@@ -199,8 +199,8 @@ static int texts_write(struct ps_shard_index_column_writer *c, struct ps_buf *ou
 		uint8_t head[10];
 		size_t len = text_of(c, value_at(c, i), text);
 
-		if (i % PS_INDEX_MARK == 0)
-			ps_put_u64(out->p + marks + i / PS_INDEX_MARK * 8, out->n - begin);
+		if (i % PS_PSX_MARK == 0)
+			ps_put_u64(out->p + marks + i / PS_PSX_MARK * 8, out->n - begin);
 		rc = ps_buf_add(out, head, ps_put_varint(head, len));
 		if (rc == 0)
 			rc = ps_buf_add(out, text, len);
@@ -238,8 +238,9 @@ struct shape {
 struct ps_shard_index_writer {
 	uint64_t count, bad;
 	uint32_t flags;
+	bool leaves_out, ended;
 	uint64_t first;
-	uint8_t sha256[PS_INDEX_SHA256];
+	uint8_t sha256[PS_PSX_SHA256];
 	uint64_t end; /* end of the last sample */
 	struct ps_buf marks, samples, key_marks, keys, shape_bytes;
 	struct shape *shapes;
@@ -255,7 +256,7 @@ struct ps_shard_index_writer *ps_shard_index_writer_new(void)
 	struct ps_shard_index_writer *w = calloc(1, sizeof(*w));
 
 	if (w)
-		w->shapes = calloc(PS_INDEX_MAX_SHAPES, sizeof(*w->shapes));
+		w->shapes = calloc(PS_PSX_MAX_SHAPES, sizeof(*w->shapes));
 	if (!w || !w->shapes) {
 		free(w);
 		return NULL;
@@ -283,20 +284,38 @@ void ps_shard_index_writer_flag(struct ps_shard_index_writer *w, uint32_t flags)
 	w->flags |= flags;
 }
 
+void ps_shard_index_writer_leaves_out(struct ps_shard_index_writer *w)
+{
+	w->leaves_out = true;
+}
+
+void ps_shard_index_writer_ended(struct ps_shard_index_writer *w)
+{
+	w->ended = true;
+}
+
+/* Samples of shape 0 do not matter here: a reader sees them. */
+static uint16_t notes_of(const struct ps_shard_index_writer *w)
+{
+	bool all = w->ended && !w->leaves_out && w->bad == 0 &&
+	           !(w->flags & (PS_PSX_FLAG_LINES | PS_PSX_FLAG_GLOBAL));
+
+	return all ? PS_PSX_NOTE_ALL : 0;
+}
+
 void ps_shard_index_writer_first(struct ps_shard_index_writer *w, uint64_t first)
 {
 	w->first = first;
 }
 
-void ps_shard_index_writer_sha256(
-        struct ps_shard_index_writer *w, const uint8_t sha256[static PS_INDEX_SHA256])
+void ps_shard_index_writer_sha256(struct ps_shard_index_writer *w, const uint8_t sha256[static PS_PSX_SHA256])
 {
-	memcpy(w->sha256, sha256, PS_INDEX_SHA256);
+	memcpy(w->sha256, sha256, PS_PSX_SHA256);
 }
 
 static uint64_t unit_of(const struct ps_shard_index_writer *w)
 {
-	return w->flags & PS_INDEX_FLAG_LINES ? 1 : 512;
+	return w->flags & PS_PSX_FLAG_LINES ? 1 : 512;
 }
 
 /* Shapes ------------------------------------------------------------------------------------------------- */
@@ -310,7 +329,7 @@ static size_t shape_make(const struct ps_shard_index_writer *w, uint64_t offset,
 {
 	uint64_t unit = unit_of(w), at = offset;
 	size_t len = ps_put_varint(p, n);
-	bool fits = n > 0 && n <= PS_INDEX_MAX_MEMBERS;
+	bool fits = n > 0 && n <= PS_PSX_MAX_MEMBERS;
 
 	for (uint32_t i = 0; i < n; i++) {
 		const struct ps_shard_index_member *m = &members[i];
@@ -342,14 +361,14 @@ static bool shape_is(
  * shapes. */
 static int shape_number(struct ps_shard_index_writer *w, const uint8_t *p, size_t n, uint32_t *ret_number)
 {
-	uint64_t sum = ps_shard_index_sum(0, p, n);
+	uint64_t sum = ps_psx_sum(0, p, n);
 	uint32_t i = w->last_shape;
 	int rc;
 
 	if (i >= w->nshapes || !shape_is(w, i, p, n, sum))
 		for (i = 0; i < w->nshapes && !shape_is(w, i, p, n, sum);)
 			i++;
-	if (i == PS_INDEX_MAX_SHAPES) {
+	if (i == PS_PSX_MAX_SHAPES) {
 		*ret_number = 0;
 		return 0;
 	}
@@ -372,7 +391,7 @@ static int marks_add(struct ps_shard_index_writer *w)
 	uint8_t mark[16];
 	int rc;
 
-	if (w->count % PS_INDEX_MARK != 0)
+	if (w->count % PS_PSX_MARK != 0)
 		return 0;
 	ps_put_u64(mark, w->end);
 	ps_put_u64(mark + 8, w->samples.n);
@@ -384,7 +403,7 @@ static int marks_add(struct ps_shard_index_writer *w)
 static int sample_add(struct ps_shard_index_writer *w, uint64_t offset, bool bad,
         const struct ps_shard_index_member *members, uint32_t n)
 {
-	uint8_t shape[MAX_SHAPE_NBYTES], line[32 + 10 * PS_INDEX_MAX_MEMBERS];
+	uint8_t shape[MAX_SHAPE_NBYTES], line[32 + 10 * PS_PSX_MAX_MEMBERS];
 	uint64_t unit = unit_of(w), end, gap = (offset - w->end) / unit;
 	size_t shape_n = shape_make(w, offset, members, n, shape, &end), len;
 	uint32_t number = 0;
@@ -474,7 +493,7 @@ static int section_add(
         struct file *f, uint32_t kind, uint32_t detail, const struct ps_buf *a, const struct ps_buf *b)
 {
 	static const uint8_t zeros[8];
-	uint8_t entry[PS_INDEX_SECTION];
+	uint8_t entry[PS_PSX_SECTION];
 	size_t at = f->out.n, n = a->n + (b ? b->n : 0);
 	int rc = ps_buf_add(&f->out, a->p, a->n);
 
@@ -486,8 +505,8 @@ static int section_add(
 	ps_put_u32(entry + 4, detail);
 	ps_put_u64(entry + 8, at);
 	ps_put_u64(entry + 16, n);
-	ps_put_u64(entry + 24, ps_shard_index_sum(0, f->out.p + at, n));
-	rc = ps_buf_add(&f->out, zeros, ps_shard_index_pad8(n) - n);
+	ps_put_u64(entry + 24, ps_psx_sum(0, f->out.p + at, n));
+	rc = ps_buf_add(&f->out, zeros, ps_psx_pad8(n) - n);
 	return rc < 0 ? rc : ps_buf_add(&f->table, entry, sizeof(entry));
 }
 
@@ -499,7 +518,7 @@ static int sources_write(struct ps_shard_index_writer *w, struct file *f)
 	for (uint32_t i = 0; i < w->ncolumns && rc == 0; i++)
 		rc = text_add(&bytes, w->columns[i].from, strlen(w->columns[i].from));
 	if (rc == 0)
-		rc = section_add(f, PS_INDEX_SOURCES, 0, &bytes, NULL);
+		rc = section_add(f, PS_PSX_SOURCES, 0, &bytes, NULL);
 	ps_buf_fini(&bytes);
 	return rc;
 }
@@ -508,19 +527,19 @@ static int sections_write(struct ps_shard_index_writer *w, struct file *f)
 {
 	uint8_t head[10];
 	struct ps_buf nshapes = {.p = head, .n = ps_put_varint(head, w->nshapes)};
-	int rc = section_add(f, PS_INDEX_SHAPES, 0, &nshapes, &w->shape_bytes);
+	int rc = section_add(f, PS_PSX_SHAPES, 0, &nshapes, &w->shape_bytes);
 
 	if (rc == 0)
-		rc = section_add(f, PS_INDEX_SAMPLES, 0, &w->marks, &w->samples);
+		rc = section_add(f, PS_PSX_SAMPLES, 0, &w->marks, &w->samples);
 	if (rc == 0)
-		rc = section_add(f, PS_INDEX_KEYS, 0, &w->key_marks, &w->keys);
+		rc = section_add(f, PS_PSX_KEYS, 0, &w->key_marks, &w->keys);
 	for (uint32_t i = 0; i < w->ncolumns && rc == 0; i++) {
 		struct ps_buf bytes = {0};
 		uint32_t detail;
 
 		rc = ps_shard_index_column_finish(&w->columns[i], &bytes, &detail);
 		if (rc == 0)
-			rc = section_add(f, PS_INDEX_COLUMN, detail, &bytes, NULL);
+			rc = section_add(f, PS_PSX_COLUMN, detail, &bytes, NULL);
 		ps_buf_fini(&bytes);
 	}
 	return rc == 0 && w->ncolumns > 0 ? sources_write(w, f) : rc;
@@ -530,28 +549,29 @@ static void head_write(const struct ps_shard_index_writer *w, uint64_t nbytes, u
 {
 	uint8_t *h = f->out.p;
 
-	memcpy(h, PS_INDEX_MAGIC, 8);
-	ps_put_u64(h + PS_INDEX_AT_SIZE, nbytes);
-	ps_put_u64(h + PS_INDEX_AT_PLAIN, plain);
-	ps_put_u64(h + PS_INDEX_AT_COUNT, w->count);
-	ps_put_u64(h + PS_INDEX_AT_BAD, w->bad);
-	ps_put_u32(h + PS_INDEX_AT_FLAGS, w->flags);
-	ps_put_u16(h + PS_INDEX_AT_NSECTIONS, (uint16_t)(f->table.n / PS_INDEX_SECTION));
-	ps_put_u64(h + PS_INDEX_AT_FIRST, w->first);
-	memcpy(h + PS_INDEX_AT_SHA256, w->sha256, PS_INDEX_SHA256);
-	memcpy(h + PS_INDEX_HEAD, f->table.p, f->table.n);
-	ps_put_u64(h + PS_INDEX_AT_SUM, ps_shard_index_head_sum(h, f->table.n / PS_INDEX_SECTION));
+	memcpy(h, PS_PSX_MAGIC, 8);
+	ps_put_u64(h + PS_PSX_AT_SIZE, nbytes);
+	ps_put_u64(h + PS_PSX_AT_PLAIN, plain);
+	ps_put_u64(h + PS_PSX_AT_COUNT, w->count);
+	ps_put_u64(h + PS_PSX_AT_BAD, w->bad);
+	ps_put_u32(h + PS_PSX_AT_FLAGS, w->flags);
+	ps_put_u16(h + PS_PSX_AT_NSECTIONS, (uint16_t)(f->table.n / PS_PSX_SECTION));
+	ps_put_u16(h + PS_PSX_AT_NOTES, notes_of(w));
+	ps_put_u64(h + PS_PSX_AT_FIRST, w->first);
+	memcpy(h + PS_PSX_AT_SHA256, w->sha256, PS_PSX_SHA256);
+	memcpy(h + PS_PSX_HEAD, f->table.p, f->table.n);
+	ps_put_u64(h + PS_PSX_AT_SUM, ps_psx_head_sum(h, f->table.n / PS_PSX_SECTION));
 }
 
 uint64_t ps_shard_index_writer_plain(const struct ps_shard_index_writer *w, uint64_t nbytes, uint64_t read)
 {
-	return w->flags & PS_INDEX_FLAG_COMPRESSED ? read : nbytes;
+	return w->flags & PS_PSX_FLAG_COMPRESSED ? read : nbytes;
 }
 
 int ps_shard_index_writer_finish(struct ps_shard_index_writer *w, uint64_t nbytes, uint64_t read,
         uint8_t **ret_data, size_t *ret_nbytes, struct ps_load_error *err)
 {
-	size_t head = PS_INDEX_HEAD + (3u + (w->ncolumns > 0) + w->ncolumns) * PS_INDEX_SECTION;
+	size_t head = PS_PSX_HEAD + (3u + (w->ncolumns > 0) + w->ncolumns) * PS_PSX_SECTION;
 	struct file f = {0};
 	int rc = w->failed ? w->failed : ps_buf_add_zeros(&f.out, head);
 
