@@ -173,6 +173,16 @@ static bool checksum_fits(const uint8_t *h)
 	return (int64_t)want == (int64_t)sum - 256 * (int64_t)high;
 }
 
+bool ps_tar_header_fits(const uint8_t h[static PS_TAR_BLOCK], uint64_t size)
+{
+	char type = (char)h[OFF_TYPE];
+	uint64_t stated;
+
+	if (!checksum_fits(h) || (type != '0' && type != 0 && type != '7'))
+		return false;
+	return size >> 33 || (number_parse(h + OFF_SIZE, LEN_SIZE, &stated) && stated == size);
+}
+
 /* pax ---------------------------------------------------------------------------------------------------- */
 
 static bool decimal_parse(const uint8_t *p, size_t n, uint64_t *ret_value)

@@ -66,6 +66,10 @@ void ps_handle_open(struct ps_dataset *dataset, uint64_t node, ps_open_fn fn, vo
  * origin has another version. */
 void ps_handle_close(struct ps_handle *handle);
 
+/* For the callback of an open, for a file that is not read as a reader reads its shards: its open does not
+ * count when the next shard is guessed. */
+void ps_handle_not_read(struct ps_handle *handle);
+
 uint64_t ps_handle_size(const struct ps_handle *handle);
 
 /* Answers a read whose bytes are all in memory or on disk: calls fn before it returns, with segments like

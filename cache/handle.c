@@ -333,9 +333,15 @@ void ps_handle_read(struct ps_read *read)
 	read->nbytes = nbytes;
 	/* Once answered, the caller may close the handle; the read-ahead below still needs it. */
 	atomic_fetch_add(&handle->refs, 1);
-	unsigned stream = ps_readahead_saw(handle->readahead, offset, nbytes, &read->priv.access);
-	bool waited = ps_fill_read(handle->file, read);
-	ps_readahead_go(handle->readahead, stream, waited);
+	if (read->alone) {
+		read->priv.access = PS_ACCESS_RANDOM;
+		ps_fill_read(handle->file, read);
+	} else {
+		unsigned stream = ps_readahead_saw(handle->readahead, offset, nbytes, &read->priv.access);
+		bool waited = ps_fill_read(handle->file, read);
+
+		ps_readahead_go(handle->readahead, stream, waited);
+	}
 	handle_put(handle);
 }
 
@@ -368,14 +374,14 @@ int ps_handle_warm(struct ps_handle *handle)
 
 /* Commands open files in order, as a reader does, but read nothing: their opens must not start
  * prefetching. */
-static void not_read(struct ps_handle *handle)
+void ps_handle_not_read(struct ps_handle *handle)
 {
 	ps_next_shard_forget(handle->dataset->sequence, handle->node);
 }
 
 int ps_handle_evict(struct ps_handle *handle, uint64_t *ret_nbytes)
 {
-	not_read(handle);
+	ps_handle_not_read(handle);
 	if (ps_object_pinned(handle->object)) {
 		*ret_nbytes = 0;
 		return 0;
@@ -388,19 +394,19 @@ int ps_handle_evict(struct ps_handle *handle, uint64_t *ret_nbytes)
 
 int ps_handle_pin(struct ps_handle *handle, uint64_t *ret_nbytes)
 {
-	not_read(handle);
+	ps_handle_not_read(handle);
 	return ps_object_pin(handle->object, ret_nbytes);
 }
 
 int ps_handle_unpin(struct ps_handle *handle, uint64_t *ret_nbytes)
 {
-	not_read(handle);
+	ps_handle_not_read(handle);
 	return ps_object_unpin(handle->object, ret_nbytes);
 }
 
 int ps_handle_pin_nbytes(struct ps_handle *handle, uint64_t *ret_nbytes)
 {
-	not_read(handle);
+	ps_handle_not_read(handle);
 	*ret_nbytes = ps_object_pin_nbytes(handle->object);
 	return 0;
 }

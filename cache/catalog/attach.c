@@ -524,6 +524,7 @@ static void forget(struct ps_dataset *ds)
 	ps_listing_filter_free(ds->filter);
 	for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
 		free(ds->errors[i].text);
+	pthread_mutex_destroy(&ds->merge_lock);
 	pthread_mutex_destroy(&ds->lock);
 	pthread_cond_destroy(&ds->cond);
 	free(ds);
@@ -703,6 +704,7 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	ps_list_init(&ds->probes);
 	ps_list_init(&ds->refreshes);
 	ds->asked = 1;
+	pthread_mutex_init(&ds->merge_lock, NULL);
 	pthread_mutex_init(&ds->lock, NULL);
 	ps_cond_init(&ds->cond);
 

@@ -96,6 +96,7 @@ static struct ps_catalog *find_or_make(struct ps_cache *cache, const struct ps_d
 	catalog->index = ps_store_index(cache->store);
 	catalog->row.id = id->catalog;
 	memcpy(catalog->route, id->route, sizeof(catalog->route));
+	pthread_mutex_init(&catalog->tables_lock, NULL);
 	pthread_mutex_init(&catalog->names_lock, NULL);
 	pthread_mutex_init(&catalog->lock, NULL);
 	pthread_cond_init(&catalog->watch_cond, NULL);
@@ -204,6 +205,7 @@ static void delete_retired(struct ps_catalog *catalog)
 		/* `changed` also has nodes of new names: only superseded ones are deleted. */
 		if (row.superseded && (batch || (batch = ps_index_batch_new()))) {
 			ps_index_batch_del_node(batch, row.node);
+			ps_index_batch_del_members(catalog->index, batch, row.node);
 			if (row.coding)
 				ps_decompress_forget(batch, catalog->route, row.url, &row.remote);
 			if (row.kind == PS_NODE_FILE && !was_renewed(catalog, &row)) {
@@ -252,6 +254,7 @@ void ps_catalog_put(struct ps_catalog *catalog)
 	ps_catalog_none_missing(catalog);
 	free(catalog->changed);
 	pthread_cond_destroy(&catalog->watch_cond);
+	pthread_mutex_destroy(&catalog->tables_lock);
 	pthread_mutex_destroy(&catalog->names_lock);
 	pthread_mutex_destroy(&catalog->lock);
 	free(catalog);

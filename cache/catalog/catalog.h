@@ -151,6 +151,8 @@ struct ps_attr {
 typedef void (*ps_attr_fn)(void *arg, int errnum, const struct ps_attr *attr);
 void ps_dataset_lookup(
         struct ps_dataset *dataset, uint64_t parent, const char *name, ps_attr_fn fn, void *arg);
+/* True if the folder has this name. Blocks on the index. */
+bool ps_dataset_has(struct ps_dataset *dataset, uint64_t parent, const char *name);
 void ps_dataset_getattr(struct ps_dataset *dataset, uint64_t node, ps_attr_fn fn, void *arg);
 
 /* A directory's entries in name order, without "." and "..", from a snapshot. Blocks on the index. */

@@ -74,6 +74,7 @@ struct ps_catalog {
 	struct ps_index *index;
 
 	pthread_mutex_t names_lock; /* protects the index rows of this catalog, and: */
+	pthread_mutex_t tables_lock; /* a table of members is being stored */
 	bool loaded;
 	struct ps_merge *merge; /* the listing under way, or NULL */
 	/* Nodes that were superseded since the catalog was loaded, and those that a later listing made, in
@@ -122,6 +123,8 @@ struct ps_dataset {
 	bool raw;
 	/* before shown_names is set: compare the first names shown to this access with the catalog's */
 	bool compares;
+	pthread_mutex_t merge_lock;     /* held while the merged tree is made (members/merge.c) */
+	_Atomic uint64_t merged_oldest; /* the top folder of the oldest tree that is kept; 0: not known */
 	_Atomic bool shown_names; /* the origin has shown this access at least one name of the catalog */
 
 	pthread_t thread, prober;

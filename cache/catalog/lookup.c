@@ -187,6 +187,13 @@ void ps_dataset_lookup(struct ps_dataset *ds, uint64_t parent, const char *name,
 	ps_node_row_fini(&row);
 }
 
+bool ps_dataset_has(struct ps_dataset *ds, uint64_t parent, const char *name)
+{
+	uint64_t node;
+
+	return ps_index_get_child(ds->index, parent, name, &node) == 0;
+}
+
 void ps_dataset_getattr(struct ps_dataset *ds, uint64_t node, ps_attr_fn fn, void *arg)
 {
 	struct ps_node_row row = {0};

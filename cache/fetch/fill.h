@@ -78,6 +78,10 @@ struct ps_read {
 	struct ps_handle *handle;
 	uint64_t offset;
 	size_t nbytes; /* at most PS_READ_MAX_NBYTES; cut at the end of the file */
+	/* if it has to be fetched: all of its blocks, since what is around it will be read, too */
+	bool whole_blocks;
+	/* nothing around it is expected to be read: it begins no read-ahead, and no stream */
+	bool alone;
 	/* the read is counted here, too, before `done`; NULL: only in the engine's statistics */
 	struct ps_read_stats *stats;
 	/* Called once, as soon as the bytes are there, whatever their source. The segments are valid only

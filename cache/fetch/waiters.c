@@ -252,8 +252,10 @@ static void find_needs(
 		}
 	}
 	/* A stream needs the rest of the block next; requesting it now saves a request. */
-	if (end && read->priv.access == PS_ACCESS_STREAM)
+	if (end && (read->priv.access == PS_ACCESS_STREAM || read->whole_blocks))
 		end = (last + 1) * PS_BLOCK_CHUNKS;
+	if (end && read->whole_blocks)
+		from = from / PS_BLOCK_CHUNKS * PS_BLOCK_CHUNKS;
 	if (end && !file->changed)
 		ps_outcome_demand(outcome, from, end);
 	/* nothing was arranged: the store has changed meanwhile, memory ran out, or the file changed at the

@@ -317,29 +317,36 @@ int ps_index_reopen(struct ps_index *index, struct ps_error *err)
 
 /* Numbers ------------------------------------------------------------------------------------------------ */
 
-static int new_number(struct ps_index *index, struct ps_index_numbers *numbers, uint64_t *ret)
+static int new_numbers(struct ps_index *index, struct ps_index_numbers *numbers, uint64_t n, uint64_t *ret)
 {
 	PS_LOCK_SCOPE(&index->numbers_lock);
 
-	if (numbers->next == numbers->end) {
-		int rc = put_meta_number(index, numbers->meta, numbers->end + NUMBER_CHUNK);
+	if (numbers->end - numbers->next < n) {
+		uint64_t end = numbers->next + n + NUMBER_CHUNK;
+		int rc = put_meta_number(index, numbers->meta, end);
 		if (rc < 0)
 			return rc;
-		numbers->end += NUMBER_CHUNK;
+		numbers->end = end;
 	}
-	*ret = numbers->next++;
+	*ret = numbers->next;
+	numbers->next += n;
 	return 0;
 }
 
 int ps_index_new_node(struct ps_index *index, uint64_t *ret_node)
 {
-	return new_number(index, &index->nodes, ret_node);
+	return new_numbers(index, &index->nodes, 1, ret_node);
+}
+
+int ps_index_new_nodes(struct ps_index *index, uint64_t n, uint64_t *ret_first)
+{
+	return new_numbers(index, &index->nodes, n, ret_first);
 }
 
 int ps_index_new_dataset(struct ps_index *index, uint32_t *ret_number)
 {
 	uint64_t number = 0;
-	int rc = new_number(index, &index->datasets, &number);
+	int rc = new_numbers(index, &index->datasets, 1, &number);
 
 	if (rc < 0)
 		return rc;

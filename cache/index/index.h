@@ -16,6 +16,7 @@
  *   'V' view id (16)             view row: the decoded size of a compressed shard
  *   'F' view id (16)             the beginnings of its frames (decompress/frame.h)
  *   'G' id of an object version  grants for it (catalog/dataset.h)
+ *   'T' node (8) [row (4)]       the members of a shard (members/members.h): their head, a row of members
  * Values are little-endian, each starts with a format byte; docs/format.md has the layout.
  *
  * Ownership: returned rows own their strings; ps_*_row_fini() frees them. Threads: any. Locks: none is held
@@ -170,6 +171,8 @@ void ps_index_on_growth(struct ps_index *index, int (*room)(void *arg, size_t nb
 
 /* A number that was never used before, also over restarts and kills. */
 int ps_index_new_node(struct ps_index *index, uint64_t *ret_node) PS_MUST_USE;
+/* The same for n consecutive numbers, n > 0; the first of them is returned. */
+int ps_index_new_nodes(struct ps_index *index, uint64_t n, uint64_t *ret_first) PS_MUST_USE;
 int ps_index_new_dataset(struct ps_index *index, uint32_t *ret_number) PS_MUST_USE;
 
 int ps_index_get_dataset(
@@ -187,6 +190,10 @@ int ps_index_get_grants(
 struct ps_strbuf;
 /* Appends to *ret the bytes that ps_index_batch_put_frames() was given. */
 int ps_index_get_frames(struct ps_index *index, const struct ps_id *id, struct ps_strbuf *ret) PS_MUST_USE;
+/* Replaces the content of *ret by the bytes that ps_index_batch_put_members() was given. */
+#define PS_MEMBERS_HEAD UINT32_MAX /* as `row`: the head */
+int ps_index_get_members(
+        struct ps_index *index, uint64_t node, uint32_t row, struct ps_strbuf *ret) PS_MUST_USE;
 /* Calls fn for every extent row of one object, in order, over a snapshot. A row that does not parse is left
  * out (and logged). A non-zero return of fn ends the walk. */
 int ps_index_each_extent(struct ps_index *index, const struct ps_id *id,
@@ -219,6 +226,10 @@ void ps_index_batch_del_view(struct ps_index_batch *batch, const struct ps_id *i
 void ps_index_batch_put_grants(
         struct ps_index_batch *batch, const struct ps_id *id, const struct ps_grants_row *row);
 void ps_index_batch_del_grants(struct ps_index_batch *batch, const struct ps_id *id);
+void ps_index_batch_put_members(
+        struct ps_index_batch *batch, uint64_t node, uint32_t row, const void *bytes, size_t nbytes);
+/* Deletes the head and the rows that the index has now. */
+void ps_index_batch_del_members(struct ps_index *index, struct ps_index_batch *batch, uint64_t node);
 /* Marks the batch so that its commit does not call `room`: the caller makes the room for it. */
 void ps_index_batch_unasked(struct ps_index_batch *batch);
 int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch) PS_MUST_USE;

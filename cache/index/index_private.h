@@ -209,6 +209,7 @@ void ps_index_key_child(struct ps_index_key *key, uint64_t parent, const char *n
 /* The first key after the child's: the child's key and a NUL, which no name contains. */
 void ps_index_key_after_child(struct ps_index_key *key, uint64_t parent, const char *name);
 void ps_index_key_extent(struct ps_index_key *key, const struct ps_id *id, uint32_t extent);
+void ps_index_key_members(struct ps_index_key *key, uint64_t node, uint32_t row);
 
 /* The big-endian number in nbytes bytes of a key. */
 uint64_t ps_index_key_number(const uint8_t *bytes, int nbytes);

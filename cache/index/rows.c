@@ -588,6 +588,13 @@ void ps_index_key_extent(struct ps_index_key *key, const struct ps_id *id, uint3
 	add_be(key, extent, 4);
 }
 
+void ps_index_key_members(struct ps_index_key *key, uint64_t node, uint32_t row)
+{
+	ps_index_key_node(key, 'T', node);
+	if (row != PS_MEMBERS_HEAD)
+		add_be(key, row, 4);
+}
+
 /* Logs which row is bad; the rest of the index stays usable. */
 int ps_index_bad_row(const struct ps_index_key *key, int err)
 {

@@ -115,6 +115,14 @@ int ps_index_get_frames(struct ps_index *index, const struct ps_id *id, struct p
 	return ps_kv_get(index->kv, key.bytes, key.n, ret);
 }
 
+int ps_index_get_members(struct ps_index *index, uint64_t node, uint32_t row, struct ps_strbuf *ret)
+{
+	struct ps_index_key key;
+
+	ps_index_key_members(&key, node, row);
+	return ps_kv_get(index->kv, key.bytes, key.n, ret);
+}
+
 /* Batches ------------------------------------------------------------------------------------------------ */
 
 struct ps_index_batch *ps_index_batch_new(void)
@@ -332,6 +340,32 @@ void ps_index_batch_del_grants(struct ps_index_batch *batch, const struct ps_id 
 		return;
 	ps_index_key_id(&key, 'G', id);
 	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+}
+
+void ps_index_batch_put_members(
+        struct ps_index_batch *batch, uint64_t node, uint32_t row, const void *bytes, size_t nbytes)
+{
+	struct ps_index_key key;
+
+	if (!batch)
+		return;
+	ps_index_key_members(&key, node, row);
+	ps_kv_batch_put(batch->kv, key.bytes, key.n, bytes, nbytes);
+}
+
+void ps_index_batch_del_members(struct ps_index *index, struct ps_index_batch *batch, uint64_t node)
+{
+	struct ps_kv_iter *it = NULL;
+	const void *at, *value;
+	struct ps_index_key key;
+	size_t nat, nvalue;
+
+	ps_index_key_members(&key, node, PS_MEMBERS_HEAD);
+	if (!batch || ps_kv_iter_open(index->kv, key.bytes, key.n, &it) < 0)
+		return;
+	while (ps_kv_iter_next(it, &at, &nat, &value, &nvalue))
+		ps_kv_batch_del(batch->kv, at, nat);
+	ps_kv_iter_close(it);
 }
 
 /* written: the result of the write to disk. */
