@@ -109,6 +109,31 @@ static void print_rates(const json_t *doc, const json_t *mount, struct seen *las
 	*last = now;
 }
 
+static void print_members(const json_t *mount)
+{
+	const json_t *members = json_object_get(mount, "members");
+	json_int_t nshards = number(mount, "members", "shards"), nknown = number(mount, "members", "known");
+	json_int_t nfailed = number(mount, "members", "failed"), nhidden = number(mount, "members", "hidden");
+	char a[PS_SIZE_TEXT_LEN];
+
+	if (!members)
+		return;
+	printf("  members   %s in %lld of %s", PS_COUNTED(number(mount, "members", "files"), "file"),
+	        (long long)nknown, PS_COUNTED(nshards, "shard"));
+	if (nknown + nfailed < nshards)
+		printf("; the others are %s, read once when they are looked into",
+		        size(number(mount, "members", "unknown_bytes"), a));
+	if (nfailed)
+		printf("; %s cannot be read as a tar", PS_COUNTED(nfailed, "shard"));
+	puts("");
+	if (json_is_true(json_object_get(members, "merges")) &&
+	        !json_is_true(json_object_get(members, "merged")))
+		printf("  merged    not yet: penstock warm --members %s\n", text(mount, "mountpoint"));
+	if (nhidden)
+		printf("  hidden    %s; the first: %s\n", PS_COUNTED(nhidden, "member"),
+		        text(members, "hidden_reason"));
+}
+
 /* The daemon does not count reads that the kernel serves. */
 static void print_passthrough(const json_t *passthrough)
 {
@@ -301,10 +326,13 @@ static void print_mount(const json_t *doc, const json_t *mount, struct seen *las
 	if (json_is_true(json_object_get(mount, "versionless")))
 		puts("  versions  none: the server sends neither ETag nor Last-Modified");
 	print_reads(mount);
-	printf("  opens     %lld passed through, %lld direct, %lld through the page cache\n",
-	        (long long)opens_in(mount, "passed"), (long long)opens_in(mount, "direct"),
-	        (long long)opens_in(mount, "cached"));
-	print_passthrough(json_object_get(mount, "passthrough"));
+	print_members(mount);
+	if (!json_object_get(mount, "members")) {
+		printf("  opens     %lld passed through, %lld direct, %lld through the page cache\n",
+		        (long long)opens_in(mount, "passed"), (long long)opens_in(mount, "direct"),
+		        (long long)opens_in(mount, "cached"));
+		print_passthrough(json_object_get(mount, "passthrough"));
+	}
 	print_cache(doc);
 	print_disk(doc);
 	print_pinned(doc);

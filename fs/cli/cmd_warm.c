@@ -114,6 +114,33 @@ static int warm_mount(const struct ps_mount_info *info, const char *const *globs
 	return ps_warm_run(&target, options);
 }
 
+/* Tables of members -------------------------------------------------------------------------------------- */
+
+static json_t *mount_members_of(void *ctx)
+{
+	json_t *stats = mount_stats_of(ctx);
+	json_t *mount = json_array_get(json_object_get(stats, "mounts"), 0);
+	json_t *members = json_incref(json_object_get(mount, "members"));
+
+	json_decref(stats);
+	return members;
+}
+
+static int warm_mount_members(const struct ps_mount_info *info, const struct ps_warm_options *options)
+{
+	struct mounted m = {.info = info};
+	ps_autofd int fd = open(info->mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0 || ioctl(fd, PS_IOC_MEMBERS) < 0)
+		return ps_cli_fail("warm", PS_EXIT_FAILED, "%s: %s", info->mountpoint,
+		        errno == ENOTTY ? "the mount shows no members; mount it with --members"
+		                        : strerror(errno));
+	json_t *members = mount_members_of(&m);
+	bool merges = json_is_true(json_object_get(members, "merges"));
+	json_decref(members);
+	return ps_warm_members(mount_members_of, &m, merges, options);
+}
+
 /* Files of a source, into a cache that no mount serves --------------------------------------------------- */
 
 #define DEPTH_MAX 64 /* of nested folders; a listing's own limit is lower */
@@ -285,6 +312,29 @@ static json_t *source_stats_of(void *ctx)
 	return ps_cache_stats(s->cache);
 }
 
+static json_t *source_members_of(void *members)
+{
+	return ps_members_stats(members);
+}
+
+static void no_name_shown(void *arg, const char *name)
+{
+	(void)arg, (void)name;
+}
+
+static int warm_source_members(struct ps_dataset *dataset, bool merges, const struct ps_warm_options *options)
+{
+	struct ps_members *members;
+
+	if (ps_members_new(dataset, merges, no_name_shown, NULL, &members) < 0)
+		return ps_cli_fail("warm", PS_EXIT_FAILED, "out of memory");
+	ps_members_make_all(members);
+	int code = ps_warm_members(source_members_of, members, merges, options);
+	ps_members_stop(members);
+	ps_members_free(members);
+	return code;
+}
+
 static int open_cache(struct ps_mount_options *mount, struct ps_cache **ret, struct ps_error *err)
 {
 	struct ps_cache_options options;
@@ -331,7 +381,9 @@ static int warm_source(const char *source, const char *const *globs, size_t nglo
 		        .end = source_end_file,
 		        .stats = source_stats_of};
 
-		code = ps_warm_run(&target, options);
+		code = mount->members ? warm_source_members(
+		                                s.dataset, mount->members == PS_SHOW_MEMBERS_MERGED, options)
+		                      : ps_warm_run(&target, options);
 		ps_dataset_detach(s.dataset);
 	}
 	ps_cache_close(cache);
@@ -356,6 +408,7 @@ static const struct ps_opts opts = {
                  "the\n"
                  "options of cache and origin below.",
         .lists = true,
+        .words = {{"members", "fetch no files, but make the tables of what is in tar shards"}},
 };
 
 static volatile sig_atomic_t stop;
@@ -372,7 +425,7 @@ static int check_no_source(const struct ps_given *given, const char *mountpoint,
 	const char *option = NULL;
 
 	for (size_t i = 0; i < given->n; i++)
-		if (ps_options_find(given->v[i].name) &&
+		if (ps_options_find(given->v[i].name) && strcmp(given->v[i].name, "members") != 0 &&
 		        (!option || strcmp(given->v[i].name, "header-file") == 0))
 			option = given->v[i].name;
 	return option ? ps_error_set(err, EINVAL,
@@ -395,7 +448,8 @@ static int run(struct warm *w, char **argv, int nargs)
 		if (ps_mounts_lookup(argv[1], &mounts, &info, &err) == 0) {
 			int code = check_no_source(&w->mount.given, info->mountpoint, &err) < 0
 			                   ? ps_cli_fail("warm", PS_EXIT_USAGE, "%s", err.text)
-			                   : warm_mount(info, globs, nglobs, &w->options);
+			           : w->mount.members ? warm_mount_members(info, &w->options)
+			                              : warm_mount(info, globs, nglobs, &w->options);
 
 			ps_mounts_fini(&mounts);
 			return code;

@@ -32,12 +32,40 @@ int ps_walk_check_used(const char *const *globs, size_t nglobs, const bool *used
 	return 0;
 }
 
+static bool has(const char *path, const char *attribute)
+{
+	return getxattr(path, attribute, NULL, 0) >= 0;
+}
+
+/* True for the folder of a shard's members (--members): it is fetched, evicted and pinned as the shard is. */
+static bool is_shard(const char *path, uint64_t *ret_size)
+{
+	char text[32] = "";
+
+	if (getxattr(path, "user.penstock.size", text, sizeof(text) - 1) < 0)
+		return false;
+	*ret_size = strtoull(text, NULL, 10);
+	return true;
+}
+
+/* True if the shard is beside the folder of its members (--members=both): it is visited as a file. */
+static bool has_shard_beside(const char *path)
+{
+	ps_autofree char *file = NULL;
+	struct stat st;
+
+	if (asprintf(&file, "%s.tar", path) < 0)
+		file = NULL;
+	return file && stat(file, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglobs, ps_walk_fn fn, void *arg,
         struct ps_error *err)
 {
 	ps_autofree char *top = strdup(mountpoint);
 	ps_autofree bool *used = calloc(nglobs ? nglobs : 1, sizeof(*used));
 	char *const tops[] = {top, NULL};
+	bool seen = false; /* a file */
 	int rc = 0;
 	FTSENT *e;
 
@@ -53,7 +81,19 @@ int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglob
 			path++;
 		if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || e->fts_info == FTS_NS)
 			rc = ps_error_set(err, e->fts_errno, "%s: %s", e->fts_path, why_not(e->fts_errno));
-		if (rc < 0 || e->fts_info != FTS_F)
+		uint64_t size = (uint64_t)e->fts_statp->st_size;
+		bool shard = e->fts_info == FTS_D && is_shard(e->fts_path, &size);
+		if (shard)
+			fts_set(fts, e, FTS_SKIP);
+		shard = shard && !has_shard_beside(e->fts_path);
+		if (rc == 0 && e->fts_info == FTS_F && !seen && has(e->fts_path, "user.penstock.key"))
+			rc = ps_error_set(err, EOPNOTSUPP,
+			        "%s: the mount shows the members of all shards in one tree; give the SOURCE, "
+			        "or a "
+			        "mount of it without --members=merge",
+			        mountpoint);
+		seen |= e->fts_info == FTS_F;
+		if (rc < 0 || (e->fts_info != FTS_F && !shard))
 			continue;
 		/* Try all globs, so that each one that matches counts as used. */
 		bool matches = nglobs == 0;
@@ -61,7 +101,7 @@ int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglob
 			if (ps_match(globs[i], path))
 				matches = used[i] = true;
 		if (matches)
-			rc = fn(arg, path, (uint64_t)e->fts_statp->st_size);
+			rc = fn(arg, path, size);
 		if (rc < 0 && !err->err)
 			ps_error_set(err, -rc, "%s: %s", path, why_not(-rc));
 	}

@@ -12,7 +12,7 @@
 /* path: below the mount. Returns 0 to continue, -errno to stop with that error. */
 typedef int (*ps_walk_fn)(void *arg, const char *path, uint64_t size);
 
-/* Calls fn for every file that matches (ps_match()), in order of names. Errors: fn's; that of a folder that
+/* Calls fn for every file, and every folder of a shard's members, that matches (ps_match()), in order of names. Errors: fn's; that of a folder that
  * cannot be read; -ENOENT with a text that names the first glob without a match. */
 int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglobs, ps_walk_fn fn, void *arg,
         struct ps_error *err) PS_MUST_USE;

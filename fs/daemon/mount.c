@@ -284,6 +284,7 @@ int ps_daemon_start_mount(
 			return rc;
 		ps_list_append(&d->mounts, &m->link);
 	}
+	ps_session_settle(&m->session);
 	return 0;
 }
 

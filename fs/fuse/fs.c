@@ -59,20 +59,33 @@ static bool begin_notifying(struct ps_fs *fs)
 	return !fs->hushed;
 }
 
-/* Invalidates a name in the kernel, also a negative entry. The kernel takes the folder's lock, so a LOOKUP
- * that was answered earlier has ended when this returns. */
+void ps_fs_invalidate(struct ps_fs *fs, fuse_ino_t parent, const char *name, size_t len)
+{
+	if (!begin_notifying(fs))
+		return;
+	/* ENOENT: the kernel does not know the name, so there is nothing to forget. */
+	if (len > 0)
+		(void)fuse_lowlevel_notify_inval_entry(fs->session, parent, name, len);
+	/* A kernel that opens no folders keeps their listings, also if it does not know the name. */
+	if (fs->view)
+		(void)fuse_lowlevel_notify_inval_inode(fs->session, parent, 0, 0);
+	PS_LOCK_SCOPE(&fs->lock);
+	fs->nnotifying--;
+}
+
 static void name_changed(void *arg, uint64_t parent, const char *name)
 {
 	struct ps_fs_source *source = arg;
 	struct ps_fs *fs = source->fs;
+	fuse_ino_t ino = ps_fs_ino(fs, source, parent);
 
-	if (!begin_notifying(fs))
+	ps_fs_invalidate(fs, ino, name, strlen(name));
+	if (!source->members)
 		return;
-	/* ENOENT: the kernel does not know the name, so there is nothing to forget. */
-	(void)fuse_lowlevel_notify_inval_entry(
-	        fs->session, ps_fs_ino(fs, source, parent), name, strlen(name));
-	PS_LOCK_SCOPE(&fs->lock);
-	fs->nnotifying--;
+	/* A shard is shown without ".tar", unless that name is taken. */
+	if (ps_members_is_shard(name))
+		ps_fs_invalidate(fs, ino, name, strlen(name) - PS_SHARD_SUFFIX_LEN);
+	ps_members_look(source->members);
 }
 
 void ps_fs_watch(struct ps_fs *fs)
@@ -184,7 +197,7 @@ uint64_t ps_fs_node(const struct ps_fs *fs, fuse_ino_t ino)
 	return ino == FUSE_ROOT_ID ? fs->sources[0].root : ino & ((UINT64_C(1) << PS_SOURCE_SHIFT) - 1);
 }
 
-static uint64_t bits_of(const struct ps_fs *fs, const struct ps_fs_source *source)
+uint64_t ps_fs_source_bits(const struct ps_fs *fs, const struct ps_fs_source *source)
 {
 	return source ? (uint64_t)(source - fs->sources) << PS_SOURCE_SHIFT : 0;
 }
@@ -193,7 +206,7 @@ fuse_ino_t ps_fs_ino(struct ps_fs *fs, const struct ps_fs_source *source, uint64
 {
 	if (!fs->named && node == source->root)
 		return FUSE_ROOT_ID;
-	return ps_openmode_ino(&fs->openmodes, bits_of(fs, source) | node);
+	return ps_openmode_ino(&fs->openmodes, ps_fs_source_bits(fs, source) | node);
 }
 
 void ps_fs_root_attr(const struct ps_fs_source *source, struct ps_attr *ret)
@@ -208,7 +221,7 @@ void ps_fs_stat(const struct ps_fs *fs, const struct ps_fs_source *source, const
 	const struct ps_mount_options *o = fs->options;
 
 	*ret = (struct stat){
-	        .st_ino = bits_of(fs, source) | attr->ino,
+	        .st_ino = ps_fs_source_bits(fs, source) | attr->ino,
 	        .st_mode = attr->is_dir ? S_IFDIR | o->dir_mode : S_IFREG | o->file_mode,
 	        .st_nlink = attr->is_dir ? 2 : 1,
 	        .st_uid = o->uid,

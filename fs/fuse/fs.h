@@ -78,12 +78,18 @@ struct ps_fs {
 	struct ps_background background;
 	pthread_mutex_t lock; /* opens, closing, hushed, nnotifying */
 	struct ps_list opens;
-	bool closing; /* an open that still succeeds is closed at once */
-	bool hushed;  /* no new notification begins */
+	bool closing;                /* an open that still succeeds is closed at once */
+	bool hushed;                 /* no new notification begins */
+	struct ps_member_view *view; /* of a mount that shows members; member_ops.h */
 	unsigned nnotifying;
 	/* reads that the daemon answered; it does not see the kernel's own reads by passthrough */
 	_Alignas(64) struct ps_read_stats reads;
 };
+
+/* Invalidates a name in the kernel, also a negative entry; what is open stays open. The kernel takes the folder's
+ * lock, so a LOOKUP that was answered earlier has ended when this returns. len 0: only the folder's listing. No
+ * effect once the fs is hushed. */
+void ps_fs_invalidate(struct ps_fs *fs, fuse_ino_t parent, const char *name, size_t len);
 
 /* From here on the kernel is notified of names that change. Call before the session's loop begins. */
 void ps_fs_watch(struct ps_fs *fs);
@@ -104,6 +110,8 @@ bool ps_fs_is_top(const struct ps_fs *fs, fuse_ino_t ino);
 /* For all other node ids but the virtual ones: the source, and the node's number in it. */
 const struct ps_fs_source *ps_fs_source(const struct ps_fs *fs, fuse_ino_t ino);
 uint64_t ps_fs_node(const struct ps_fs *fs, fuse_ino_t ino);
+/* The bits of a node id that name the source; NULL: none. */
+uint64_t ps_fs_source_bits(const struct ps_fs *fs, const struct ps_fs_source *source);
 fuse_ino_t ps_fs_ino(struct ps_fs *fs, const struct ps_fs_source *source, uint64_t node);
 /* The root folder of a source. */
 void ps_fs_root_attr(const struct ps_fs_source *source, struct ps_attr *ret);

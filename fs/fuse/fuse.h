@@ -9,7 +9,7 @@
  *   ps_session_free()      after the last answer (ps_fs_drain())
  *   ps_fs_free()
  *
- * Files, from the top: session; ops, ops_file, ops_xattr; virtual_files (.penstock/), status_json; fs;
+ * Files, from the top: session; member_files, member_names, member_view (--members); ops, ops_file, ops_xattr; virtual_files (.penstock/), status_json; fs;
  * openmode; passthrough; handshake; requests_in_flight; access_pattern; metrics.
  *
  * Threads: start, await, finish and free from the mount's own thread; now_answers from any, once; kick from
@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "cache.h"
+#include "members/members.h"
 #include "options/options.h"
 
 /* What is shown ------------------------------------------------------------------------------------------ */
@@ -38,6 +39,7 @@ struct ps_fs_source {
 	uint64_t root;
 	struct ps_fs *fs; /* set by the mount, as are the members below */
 	struct ps_watch watch;
+	struct ps_members *members; /* NULL: shards are shown as files */
 };
 
 /* All arguments are borrowed until free. A single source without a name is the root; sources with names
@@ -68,6 +70,9 @@ void ps_session_setup(void);
 /* fd: from ps_mountfd_mount(); taken over, also on failure. */
 int ps_session_start(
         struct ps_session *session, struct ps_fs *fs, int fd, dev_t dev, struct ps_error *err) PS_MUST_USE;
+/* Waits, for a few seconds at most, until a merged tree that is current is shown: a program that reads it right
+ * after the mount must find it. Call after the start, without a lock. */
+void ps_session_settle(struct ps_session *session);
 void ps_session_now_answers(struct ps_session *session);
 /* Asks the loop to end, even if files are open. The call has no effect just before libfuse begins to wait,
  * and while the kernel is being notified, which needs the loop. So repeat it until session->ended. */
@@ -144,5 +149,10 @@ struct ps_ioc_refreshed {
 	uint64_t nfiles, nadded, nvanished;
 };
 #define PS_IOC_REFRESH _IOR(PS_IOC_TYPE, 7, struct ps_ioc_refreshed)
+
+/* On the root folder of a mount that shows members: makes the tables of all shards, which may read them all,
+ * and with --members=merge the merged tree. Returns at once; .penstock/stats has the progress. ENOTTY: the
+ * mount shows no members. */
+#define PS_IOC_MEMBERS _IO(PS_IOC_TYPE, 8)
 
 #endif

@@ -31,6 +31,26 @@ void ps_op_entry(struct ps_fs *fs, const struct ps_fs_source *source, const stru
  * are taken over. */
 void ps_op_reply_open(fuse_req_t req, struct fuse_file_info *fi, const struct ps_open *like);
 
+/* Answers a READ from memory, or from files by splice, without a copy. late: the thread is not the
+ * session's. */
+void ps_op_reply_segments(fuse_req_t req, const struct ps_segment *segs, size_t nsegs, bool late);
+/* Answers PS_IOC_REFRESH, and PS_IOC_PLAN with the feed that the file has, or gets. */
+void ps_op_ioctl_refresh(fuse_req_t req);
+void ps_op_ioctl_plan(fuse_req_t req, struct ps_plan_feed **feed, const void *in, size_t in_nbytes);
+/* Answers the other requests on a file by ps_op_ioctl_handle(), which finds them in one table. */
+struct ps_ioctl_request {
+	unsigned cmd;
+	int (*run)(struct ps_handle *handle, uint64_t *ret_nbytes);
+	bool for_all; /* allowed for any user who may read the file */
+};
+/* The request, if this user may make it; else answers and returns NULL. */
+const struct ps_ioctl_request *ps_op_ioctl_find(fuse_req_t req, unsigned cmd, size_t out_nbytes);
+/* Runs it on the background thread, answers, and calls done(arg), which may be NULL. */
+void ps_op_ioctl_handle(fuse_req_t req, const struct ps_ioctl_request *request, struct ps_handle *handle,
+        void (*done)(void *arg), void *arg);
+/* Answers a GETXATTR with these bytes, according to the reader's room. */
+void ps_op_reply_xattr(fuse_req_t req, const char *bytes, size_t n, size_t size);
+
 void ps_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void ps_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
 void ps_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);

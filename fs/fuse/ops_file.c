@@ -183,7 +183,7 @@ static void cancel_read_op(struct ps_inflight *inflight)
 /* Answers from memory, or from files by splice, without a copy. On a thread that is not the session's
  * (`late`) nothing is spliced: libfuse would keep a pipe for that thread, and the pipe would outlive the
  * session. */
-static void reply_segments(fuse_req_t req, const struct ps_segment *segs, size_t nsegs, bool late)
+void ps_op_reply_segments(fuse_req_t req, const struct ps_segment *segs, size_t nsegs, bool late)
 {
 	struct {
 		struct fuse_bufvec vec;
@@ -220,7 +220,7 @@ static void read_done(struct ps_read *read, int errnum, const struct ps_segment 
 		else if (nsegs == 0)
 			fuse_reply_buf(op->inflight.req, NULL, 0);
 		else
-			reply_segments(
+			ps_op_reply_segments(
 			        op->inflight.req, segs, nsegs, !pthread_equal(op->issuer, pthread_self()));
 	}
 	ps_inflight_put(&op->inflight);
@@ -231,7 +231,7 @@ static void reply_hit(void *arg, const struct ps_segment *segs, size_t nsegs)
 	if (nsegs == 0)
 		fuse_reply_buf(arg, NULL, 0);
 	else
-		reply_segments(arg, segs, nsegs, false);
+		ps_op_reply_segments(arg, segs, nsegs, false);
 }
 
 static void read_virtual(fuse_req_t req, struct ps_open *open, size_t size, off_t off)
@@ -313,26 +313,30 @@ struct ioctl_op {
 	struct ps_job job;
 	fuse_req_t req;
 	struct ps_handle *handle;
-	int (*run)(struct ps_handle *handle, uint64_t *ret_nbytes);
+	const struct ps_ioctl_request *request;
+	void (*done)(void *arg);
+	void *arg;
 };
 
 static void run_ioctl(struct ps_job *job)
 {
 	ps_autofree struct ioctl_op *op = PS_CONTAINER_OF(job, struct ioctl_op, job);
 	uint64_t nbytes = 0;
-	int rc = op->run(op->handle, &nbytes);
+	int rc = op->request->run(op->handle, &nbytes);
 
 	if (rc < 0) /* ps_fs_errno() has no ENOSPC, which the commands report */
 		fuse_reply_err(op->req, rc == -ENOSPC ? ENOSPC : ps_fs_errno(-rc));
 	else
-		fuse_reply_ioctl(op->req, 0, &nbytes, op->run == run_warm ? 0 : sizeof(nbytes));
+		fuse_reply_ioctl(op->req, 0, &nbytes, op->request->run == run_warm ? 0 : sizeof(nbytes));
+	if (op->done)
+		op->done(op->arg);
 }
 
 struct plan_op {
 	struct ps_job job;
 	fuse_req_t req;
 	struct ps_fs *fs;
-	struct ps_open *open;
+	struct ps_plan_feed **feed;
 	bool other_user;
 	struct ps_ioc_text text;
 };
@@ -355,17 +359,22 @@ static void run_plan(struct ps_job *job)
 	ps_autofree struct plan_op *op = PS_CONTAINER_OF(job, struct plan_op, job);
 	int rc = 0;
 
-	if (!op->open->feed)
-		rc = feed_new(op->fs, op->other_user, &op->open->feed);
+	/* Without opens a plan ends when the kernel forgets the node. Once the kernel has dropped the name, it
+	 * does so at the close of the last descriptor. */
+	if (!*op->feed && op->fs->view)
+		ps_fs_invalidate(
+		        op->fs, ps_virtual_lookup(FUSE_ROOT_ID, ".penstock"), "plan", strlen("plan"));
+	if (!*op->feed)
+		rc = feed_new(op->fs, op->other_user, op->feed);
 	if (rc == 0)
-		rc = ps_plan_feed_write(op->open->feed, op->text.text, op->text.nbytes);
+		rc = ps_plan_feed_write(*op->feed, op->text.text, op->text.nbytes);
 	if (rc < 0)
 		fuse_reply_err(op->req, rc == -EOPNOTSUPP ? ENOTTY : -rc);
 	else
 		fuse_reply_ioctl(op->req, 0, NULL, 0);
 }
 
-static void ioctl_plan(fuse_req_t req, struct ps_open *open, const void *in, size_t in_nbytes)
+void ps_op_ioctl_plan(fuse_req_t req, struct ps_plan_feed **feed, const void *in, size_t in_nbytes)
 {
 	struct plan_op *op = in_nbytes == sizeof(op->text) ? malloc(sizeof(*op)) : NULL;
 
@@ -376,7 +385,7 @@ static void ioctl_plan(fuse_req_t req, struct ps_open *open, const void *in, siz
 	*op = (struct plan_op){.job.run = run_plan,
 	        .req = req,
 	        .fs = ps_op_fs(req),
-	        .open = open,
+	        .feed = feed,
 	        .other_user = !ps_op_is_owner(req)};
 	memcpy(&op->text, in, sizeof(op->text));
 	if (op->text.nbytes > sizeof(op->text.text)) {
@@ -436,8 +445,14 @@ static void refreshed(struct ps_refresh *refresh, int errnum, const struct ps_re
 	count_refreshed(refresh->arg, errnum, result);
 }
 
-static void ioctl_refresh(fuse_req_t req, struct ps_fs *fs)
+void ps_op_ioctl_refresh(fuse_req_t req)
 {
+	struct ps_fs *fs = ps_op_fs(req);
+
+	if (!ps_op_is_owner(req)) {
+		fuse_reply_err(req, EPERM);
+		return;
+	}
 	struct refresh_op *op = malloc(sizeof(*op) + fs->nsources * sizeof(*op->of));
 
 	if (!op) {
@@ -454,55 +469,67 @@ static void ioctl_refresh(fuse_req_t req, struct ps_fs *fs)
 	ps_inflight_issued(&op->inflight);
 }
 
-void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
-        unsigned flags, const void *in, size_t in_nbytes, size_t out_nbytes)
+const struct ps_ioctl_request *ps_op_ioctl_find(fuse_req_t req, unsigned cmd, size_t out_nbytes)
 {
-	static const struct {
-		unsigned cmd;
-		int (*run)(struct ps_handle *handle, uint64_t *ret_nbytes);
-		bool for_all; /* allowed for any user who may read the file */
-	} requests[] = {
+	static const struct ps_ioctl_request requests[] = {
 	        {PS_IOC_WARM, run_warm, true},
 	        {PS_IOC_EVICT, ps_handle_evict, false},
 	        {PS_IOC_PIN, ps_handle_pin, false},
 	        {PS_IOC_UNPIN, ps_handle_unpin, false},
 	        {PS_IOC_PIN_NBYTES, ps_handle_pin_nbytes, true},
 	};
-	struct ps_open *open = ps_op_open(fi);
 	size_t i = 0;
+
+	while (i < PS_ARRAY_LEN(requests) && requests[i].cmd != cmd)
+		i++;
+	int errnum = i == PS_ARRAY_LEN(requests)                    ? ENOTTY
+	             : !requests[i].for_all && !ps_op_is_owner(req) ? EPERM
+	             : _IOC_SIZE(cmd) > out_nbytes                  ? EINVAL
+	                                                            : 0;
+	if (errnum)
+		fuse_reply_err(req, errnum);
+	return errnum ? NULL : &requests[i];
+}
+
+void ps_op_ioctl_handle(fuse_req_t req, const struct ps_ioctl_request *request, struct ps_handle *handle,
+        void (*done)(void *arg), void *arg)
+{
+	struct ioctl_op *op = malloc(sizeof(*op));
+
+	if (!op) {
+		fuse_reply_err(req, ENOMEM);
+		if (done)
+			done(arg);
+		return;
+	}
+	*op = (struct ioctl_op){.job.run = run_ioctl,
+	        .req = req,
+	        .handle = handle,
+	        .request = request,
+	        .done = done,
+	        .arg = arg};
+	ps_background_add(&ps_op_fs(req)->background, &op->job);
+}
+
+void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
+        unsigned flags, const void *in, size_t in_nbytes, size_t out_nbytes)
+{
+	struct ps_open *open = ps_op_open(fi);
 
 	(void)arg;
 	if (flags & FUSE_IOCTL_DIR && ino == FUSE_ROOT_ID && cmd == PS_IOC_REFRESH) {
-		if (!ps_op_is_owner(req))
-			fuse_reply_err(req, EPERM);
-		else
-			ioctl_refresh(req, ps_op_fs(req));
+		ps_op_ioctl_refresh(req);
 		return;
 	}
 	if (!(flags & FUSE_IOCTL_DIR) && ps_virtual_is_plan(ino) && cmd == PS_IOC_PLAN) {
-		ioctl_plan(req, open, in, in_nbytes);
+		ps_op_ioctl_plan(req, &open->feed, in, in_nbytes);
 		return;
 	}
-	while (i < PS_ARRAY_LEN(requests) && requests[i].cmd != cmd)
-		i++;
-	if (flags & FUSE_IOCTL_DIR || open->kind != PS_OPEN_FILE || i == PS_ARRAY_LEN(requests)) {
+	if (flags & FUSE_IOCTL_DIR || open->kind != PS_OPEN_FILE) {
 		fuse_reply_err(req, ENOTTY);
 		return;
 	}
-	if (!requests[i].for_all && !ps_op_is_owner(req)) {
-		fuse_reply_err(req, EPERM);
-		return;
-	}
-	if (_IOC_SIZE(cmd) > out_nbytes) {
-		fuse_reply_err(req, EINVAL);
-		return;
-	}
-	struct ioctl_op *op = malloc(sizeof(*op));
-	if (!op) {
-		fuse_reply_err(req, ENOMEM);
-		return;
-	}
-	*op = (struct ioctl_op){
-	        .job.run = run_ioctl, .req = req, .handle = open->handle, .run = requests[i].run};
-	ps_background_add(&ps_op_fs(req)->background, &op->job);
+	const struct ps_ioctl_request *request = ps_op_ioctl_find(req, cmd, out_nbytes);
+	if (request)
+		ps_op_ioctl_handle(req, request, open->handle, NULL, NULL);
 }

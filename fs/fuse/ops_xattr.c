@@ -68,7 +68,7 @@ static bool missing_of(struct ps_fs *fs, fuse_ino_t ino, char ret_text[static PS
 	return false;
 }
 
-static void reply_bytes(fuse_req_t req, const char *bytes, size_t n, size_t size)
+void ps_op_reply_xattr(fuse_req_t req, const char *bytes, size_t n, size_t size)
 {
 	if (size == 0)
 		fuse_reply_xattr(req, n);
@@ -104,7 +104,7 @@ void ps_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t siz
 	if (!info.url && strcmp(name, missing_name) == 0 && missing_of(fs, ino, text))
 		value = text;
 	if (value)
-		reply_bytes(req, value, strlen(value), size);
+		ps_op_reply_xattr(req, value, strlen(value), size);
 	else
 		fuse_reply_err(req, ENODATA);
 	ps_node_info_fini(&info);
@@ -127,7 +127,7 @@ void ps_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 		ps_node_info_fini(&info);
 	}
 	if (!file && !ps_virtual_is(ino) && missing_of(fs, ino, text))
-		reply_bytes(req, missing_name, sizeof(missing_name), size);
+		ps_op_reply_xattr(req, missing_name, sizeof(missing_name), size);
 	else
-		reply_bytes(req, names, file ? sizeof(names) : 0, size);
+		ps_op_reply_xattr(req, names, file ? sizeof(names) : 0, size);
 }

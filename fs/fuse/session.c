@@ -8,6 +8,7 @@
 #include <sys/sysmacros.h>
 
 #include "base/log.h"
+#include "fuse/member_ops.h"
 #include "fuse/ops.h"
 
 #define THREADS_MIN 8
@@ -15,6 +16,7 @@
 /* the kernel's default, 128, costs eight round trips through the daemon for each MiB */
 #define READ_AHEAD_KIB 4096
 #define READ_AHEAD_DEFAULT_KIB 128
+#define MERGED_WAIT_MS 5000
 #define CANCEL_WAIT_MS 3000 /* a limit only: cancelled reads are normally answered at once */
 
 /* SIGUSR2 only interrupts libfuse's wait in the thread that runs a loop. */
@@ -77,7 +79,9 @@ static int new_session(struct ps_fs *fs, int fd, struct ps_error *err)
 
 	snprintf(max_read, sizeof(max_read), "max_read=%u", PS_FS_READ_NBYTES);
 	snprintf(fd_path, sizeof(fd_path), "/dev/fd/%d", fd);
-	fs->session = fuse_session_new(&args, &ps_ops, sizeof(ps_ops), fs);
+	const struct fuse_lowlevel_ops ops = fs->options->members ? ps_member_ops() : ps_ops;
+
+	fs->session = fuse_session_new(&args, &ops, sizeof(ops), fs);
 	fuse_opt_free_args(&args);
 	if (!fs->session || fuse_session_mount(fs->session, fd_path) != 0)
 		return ps_error_set(err, ENOMEM, "libfuse: no session (see the log)");
@@ -126,12 +130,16 @@ int ps_session_start(struct ps_session *s, struct ps_fs *fs, int fd, dev_t dev, 
 		return rc;
 	}
 	rc = ps_background_start(&fs->background);
+	if (rc == 0)
+		rc = ps_member_view_start(fs);
 	ps_fs_watch(fs);
 	if (rc == 0)
 		rc = -pthread_create(&s->thread, NULL, run_loop, s);
 	s->started = rc == 0;
 	if (rc < 0) {
+		ps_member_view_end(fs);
 		ps_fs_unwatch(fs);
+		ps_member_view_stop(fs);
 		ps_background_stop(&fs->background);
 		return ps_error_set(err, -rc, "thread: %s", strerror(-rc));
 	}
@@ -143,6 +151,13 @@ void ps_session_now_answers(struct ps_session *s)
 	if (s->dev)
 		atomic_store(&s->fs->read_ahead_nbytes, raise_read_ahead(s->dev));
 	ps_passthrough_probe(&s->fs->passthrough);
+}
+
+void ps_session_settle(struct ps_session *s)
+{
+	for (size_t i = 0; i < s->fs->nsources; i++)
+		if (s->fs->options->members == PS_SHOW_MEMBERS_MERGED)
+			ps_members_await(s->fs->sources[i].members, MERGED_WAIT_MS);
 }
 
 void ps_session_kick(struct ps_session *s)
@@ -164,8 +179,10 @@ int ps_session_finish(struct ps_session *s)
 	pthread_join(s->thread, NULL);
 	s->started = false;
 	(void)ps_fs_hush(s->fs);
+	ps_member_view_end(s->fs);
 	ps_fs_unwatch(s->fs);
 	ps_background_stop(&s->fs->background);
+	ps_member_view_stop(s->fs);
 	ps_inflight_cancel_all(&s->fs->inflight);
 	if (!ps_inflight_drain(&s->fs->inflight, true, CANCEL_WAIT_MS))
 		return -EDEADLK;
@@ -178,6 +195,7 @@ void ps_session_free(struct ps_session *s)
 	if (s->fs && s->fs->session)
 		fuse_session_destroy(s->fs->session);
 	if (s->fs) {
+		ps_member_view_free(s->fs);
 		s->fs->session = NULL;
 		sem_destroy(&s->end);
 	}

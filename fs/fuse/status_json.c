@@ -62,6 +62,31 @@ static json_t *hit_ratio(const json_t *doc)
 	                                                   : json_null();
 }
 
+/* The numbers are sums over the sources. */
+static json_t *members(const struct ps_fs *fs)
+{
+	json_t *sum = ps_members_stats(fs->sources[0].members), *value;
+	const char *key;
+
+	for (size_t i = 1; i < fs->nsources; i++) {
+		json_t *one = ps_members_stats(fs->sources[i].members);
+
+		json_object_foreach(one, key, value)
+		{
+			json_t *of = json_object_get(sum, key);
+
+			if (json_is_integer(value))
+				json_integer_set(of, json_integer_value(of) + json_integer_value(value));
+			else if (json_is_string(value) && !json_string_length(of))
+				json_object_set(sum, key, value);
+			else if (strcmp(key, "looking") == 0 ? json_is_true(value) : json_is_false(value))
+				json_object_set(sum, key, value);
+		}
+		json_decref(one);
+	}
+	return sum;
+}
+
 void ps_stats_add_mount(struct ps_fs *fs, json_t *mount)
 {
 	json_object_set_new(mount, "mountpoint", ps_json_lossy(fs->mountpoint));
@@ -70,6 +95,8 @@ void ps_stats_add_mount(struct ps_fs *fs, json_t *mount)
 	json_object_set_new(mount, "passthrough",
 	        json_pack("{s:b, s:s}", "active", (int)ps_passthrough_active(&fs->passthrough), "reason",
 	                ps_passthrough_reason(&fs->passthrough)));
+	if (fs->view)
+		json_object_set_new(mount, "members", members(fs));
 	json_object_set_new(mount, "reads", ps_read_stats_json(&fs->reads));
 }
 

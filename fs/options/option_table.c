@@ -317,6 +317,23 @@ static int set_gid(struct ps_mount_options *o, const char *value, struct ps_erro
 	return 0;
 }
 
+/* The words of --members; alone it means "yes". */
+static int set_members(struct ps_mount_options *o, const char *value, struct ps_error *err)
+{
+	static const char *const words[] = {[PS_SHOW_SHARDS] = "no",
+	        [PS_SHOW_MEMBERS] = "yes",
+	        [PS_SHOW_MEMBERS_MERGED] = "merge",
+	        [PS_SHOW_BOTH] = "both"};
+
+	for (unsigned i = 0; i < PS_ARRAY_LEN(words); i++) {
+		if (strcmp(value ? value : "yes", words[i]) == 0) {
+			o->members = (enum ps_show_members)i;
+			return 0;
+		}
+	}
+	return ps_error_set(err, EINVAL, "option members: '%s' is none of yes, merge, both, no", value);
+}
+
 static int set_log(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
 	bool word = strcmp(value, "stderr") == 0 || strcmp(value, "syslog") == 0;
@@ -473,6 +490,9 @@ const struct ps_opt ps_options[] = {
                 .help = "read complete files through the daemon, not straight from the cache"},
         {"cold-reads", 0, WORD(cold_reads, "auto|direct|cached"), MOUNT, .def = "auto",
                 .help = "how to read what is not in the cache yet"},
+        {"members", 0, CALL(set_members, "yes|merge|both|no"), .scope = PS_SCOPE_MOUNT,
+                .commands = PS_CMD_MOUNT | PS_CMD_WARM, .def = "no", .flags = PS_OPT_OPTIONAL,
+                .help = "show the files in tar shards: a folder each, or one tree"},
         {"log", 0, CALL(set_log, "stderr|syslog|FILE"), .scope = PS_SCOPE_DAEMON, .commands = PS_CMD_MOUNT,
                 .def = "syslog; stderr with -f", .help = "where to"},
         {"log-level", 0, WORD(log_level, "error|warning|info|debug"), .scope = PS_SCOPE_DAEMON,

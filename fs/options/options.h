@@ -134,6 +134,14 @@ enum ps_cold_reads { PS_COLD_AUTO, PS_COLD_DIRECT, PS_COLD_CACHED };
 /* What happens if a listed file is missing at the origin. */
 enum ps_missing { PS_MISSING_FAIL, PS_MISSING_WARN };
 
+/* Whether the members of tar shards are shown as files; see fuse/member_ops.h. */
+enum ps_show_members {
+	PS_SHOW_SHARDS,         /* not at all: shards are files */
+	PS_SHOW_MEMBERS,        /* each shard is a folder */
+	PS_SHOW_MEMBERS_MERGED, /* the members of all shards are in one tree */
+	PS_SHOW_BOTH,           /* each shard is a file, and a folder beside it */
+};
+
 /* The largest READ that can be spliced from a file. A larger one needs a pipe above the usual
  * /proc/sys/fs/pipe-max-size of 1 MiB; without it libfuse copies through its own memory. */
 #define PS_FS_READ_NBYTES (512u * 1024)
@@ -164,6 +172,7 @@ struct ps_mount_options {
 	uint64_t refresh_ms;
 	enum ps_missing missing;
 	enum ps_cold_reads cold_reads;
+	enum ps_show_members members;
 	char *log; /* NULL: syslog for a daemon, stderr in the foreground */
 	enum ps_log_level log_level;
 	/* of single commands */
