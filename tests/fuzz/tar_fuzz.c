@@ -1,39 +1,19 @@
 /* Any bytes as a shard, a tar (compressed or not) or lines: the walk and the grouping end, stay within
  * memory, and give whole samples or bad ones. A walk that drops long names gives the same members as one that
- * does not, up to the first long name.
- *
- * Blocks with "ustar" get the right checksum: otherwise hardly any input passes the first header. A block
- * whose checksum does not begin with a digit keeps its checksum. */
+ * does not, up to the first long name. */
 #include <assert.h>
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../loader/tar_memory.h"
+#include "mend_tar.h"
 #include "shard/file/stream.c"
 #include "shard/shard.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void checksums_mend(uint8_t *data, size_t size)
-{
-	for (size_t at = 0; at + 512 <= size; at += 512) {
-		uint8_t *h = data + at;
-		unsigned sum = 0;
-		char text[8];
-
-		if (memcmp(h + 257, "ustar", 5) != 0 || h[148] < '0' || h[148] > '9')
-			continue;
-		memset(h + 148, ' ', 8);
-		for (int i = 0; i < 512; i++)
-			sum += h[i];
-		snprintf(text, sizeof(text), "%06o", sum & 0777777);
-		memcpy(h + 148, text, 7);
-	}
-}
 
 static void sample_check(struct ps_sample *s, const uint8_t *data, size_t size)
 {
