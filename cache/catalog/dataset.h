@@ -73,8 +73,8 @@ struct ps_catalog {
 	struct ps_cache *cache;
 	struct ps_index *index;
 
-	pthread_mutex_t names_lock; /* protects the index rows of this catalog, and: */
-	pthread_mutex_t tables_lock; /* a table of members is being stored */
+	pthread_mutex_t tables_lock; /* held while a table of members is stored */
+	pthread_mutex_t names_lock;  /* protects the index rows of this catalog, and: */
 	bool loaded;
 	struct ps_merge *merge; /* the listing under way, or NULL */
 	/* Nodes that were superseded since the catalog was loaded, and those that a later listing made, in
