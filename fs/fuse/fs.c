@@ -26,6 +26,8 @@ struct ps_fs *ps_fs_new(struct ps_cache *cache, struct ps_fs_source *sources, si
 	        .read_ahead_nbytes = 128 * 1024};
 	_Static_assert(offsetof(struct ps_fs, passthrough.handshake) == 0, "handshake.h");
 	_Static_assert(PS_FS_READ_NBYTES <= PS_READ_MAX_NBYTES, "a READ is one read of the cache");
+	for (size_t i = 0; i < nsources; i++)
+		sources[i].fs = fs;
 	pthread_mutex_init(&fs->lock, NULL);
 	ps_list_init(&fs->opens);
 	ps_inflight_table_init(&fs->inflight);
@@ -93,7 +95,6 @@ void ps_fs_watch(struct ps_fs *fs)
 	for (size_t i = 0; i < fs->nsources; i++) {
 		struct ps_fs_source *source = &fs->sources[i];
 
-		source->fs = fs;
 		source->watch = (struct ps_watch){.dataset = source->dataset,
 		        .changed = name_changed,
 		        .arg = source,

@@ -30,8 +30,6 @@ int ps_member_view_start(struct ps_fs *fs)
 		return -ENOMEM;
 	pthread_mutex_init(&fs->view->lock, NULL);
 	pthread_cond_init(&fs->view->left, NULL);
-	for (size_t i = 0; i < fs->nsources; i++)
-		fs->sources[i].fs = fs;
 	for (size_t i = 0; rc == 0 && i < fs->nsources; i++)
 		rc = ps_members_new(fs->sources[i].dataset, merges, merged_name_changed, &fs->sources[i],
 		        &fs->sources[i].members);
