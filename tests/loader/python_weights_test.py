@@ -165,13 +165,13 @@ def columns_are_drawn_exactly_with_draws():
 @tap.test
 def wrong_weights_are_refused_with_a_reason():
     names = shards()
-    raises(ValueError, lambda: loader(names, [1] * (N - 1)), "%d of them" % (N - 1), "%d samples" % N)
-    raises(ValueError, lambda: loader(names, [1] * (N + 1)), "%d of them" % (N + 1))
+    raises(ValueError, lambda: loader(names, [1] * (N - 1)), "weights: %d are given" % (N - 1), "%d samples" % N)
+    raises(ValueError, lambda: loader(names, [1] * (N + 1)), "weights: %d are given" % (N + 1))
     raises(ValueError, lambda: loader(names, [1] * 400 + [-1] + [1] * (N - 401)), "sample 400", "-1")
     raises(ValueError, lambda: loader(names, [1] * 400 + [float("nan")] + [1] * (N - 401)), "sample 400", "nan")
     raises(ValueError, lambda: loader(names, [1] * 400 + [float("inf")] + [1] * (N - 401)), "sample 400", "inf")
     raises(ValueError, lambda: loader(names, [0] * N), "samples that pass have the weight 0")
-    raises(ValueError, lambda: loader(names, []), "0 of them")
+    raises(ValueError, lambda: loader(names, []), "0 are given")
     raises(ValueError, lambda: loader(names, [1] + [1e-9] * (N - 1), draws=100000), "65535")
     raises(ValueError, lambda: loader(names, None, draws=10), "draws: needs weights")
     raises(ValueError, lambda: loader(names, [1] * N, order=[1, 2]), "weights")
