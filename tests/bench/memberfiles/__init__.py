@@ -1,0 +1,1 @@
+"""What tests/bench/members is made of."""
