@@ -108,7 +108,6 @@ check "refresh lists again" penstock refresh "$MNT"
 
 # Restarts and kills.
 find "$MNT" -printf '%i %p\n' | sort >"$T/inodes"
-requests=$(stats .origin.requests)
 umount_penstock
 mount_penstock "$ORIGIN/json/" --members
 find "$MNT" -printf '%i %p\n' | sort >"$T/inodes2"

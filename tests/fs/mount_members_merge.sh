@@ -130,7 +130,7 @@ exec 5<"$MNT/class3"
 cp "$T/www/001.tar" "$T/www/zzzz.tar"
 penstock refresh "$MNT" >/dev/null
 sleep 1
-equal "a folder that was open is listed as it was, or stale" 1 "$(ls /proc/self/fd/5 2>&1 | wc -l | grep -cvx 0)"
+check "a folder that was open is listed as it was, or stale, but not empty" test "$(ls /proc/self/fd/5 2>&1)"
 exec 5<&-
 
 check "seekdir and telldir give the same names" "$python" - "$MNT/class3" <<'PY'
