@@ -59,11 +59,13 @@ static void split_query(const char *query, struct ps_strbuf *plain, struct ps_st
 	}
 }
 
-/* Where the authority ends in an absolute URL or a relative reference; 0 if there is none. As lenient about
- * slashes as libcurl. */
+#define SCHEME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-."
+
+/* Where the authority ends in an absolute URL or a relative reference. 0: it has none. A file's URL ends after
+ * "file:". As lenient about slashes as libcurl. */
 static size_t authority_end(const char *text)
 {
-	size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.");
+	size_t n = strspn(text, SCHEME_CHARS);
 
 	if (text[n] == ':' && text[n + 1] == '/') {
 		if (strncasecmp(text, "file:", 5) == 0)
@@ -234,7 +236,7 @@ int ps_url_parse(const char *text, struct ps_url *ret, struct ps_error *err)
 	if (rc == -ENOMEM)
 		return ps_error_set(err, ENOMEM, "out of memory");
 	if (rc < 0)
-		return ps_error_set(err, EINVAL, "%s: not a host's name", ps_url_redact(text, safe));
+		return ps_error_set(err, EINVAL, "%s: the host in this URL is not a valid name", ps_url_redact(text, safe));
 	*ret = u;
 	u = (struct ps_url){0};
 	return 0;
@@ -298,8 +300,16 @@ int ps_url_join(const char *base, const char *rel, char **ret, struct ps_error *
 	if (!h)
 		return ps_error_set(err, ENOMEM, "out of memory");
 	/* libcurl 8 escapes control characters of a relative reference; libcurl 7 refuses them. */
-	if (strlen(rel) > PS_URL_MAX_LEN || has_control(rel) || set_url(h, base) != CURLUE_OK ||
-	        set_url(h, rel) != CURLUE_OK || curl_url_get(h, CURLUPART_URL, &s, 0) != CURLUE_OK)
+	if (strlen(rel) > PS_URL_MAX_LEN || has_control(rel))
+		return ps_error_set(err, EINVAL, "%s: not a URL", ps_url_redact(rel, safe));
+	CURLUcode uc = set_url(h, base);
+	if (uc == CURLUE_OK)
+		uc = set_url(h, rel);
+	if (uc == CURLUE_OK)
+		uc = curl_url_get(h, CURLUPART_URL, &s, 0);
+	if (uc == CURLUE_OUT_OF_MEMORY)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	if (uc != CURLUE_OK)
 		return ps_error_set(err, EINVAL, "%s: not a URL", ps_url_redact(rel, safe));
 	char *joined = strdup(s);
 	if (!joined)
@@ -308,13 +318,40 @@ int ps_url_join(const char *base, const char *rel, char **ret, struct ps_error *
 	return 0;
 }
 
+/* Where the authority of a URL starts, which may follow "@" (@https://host/list). 0: there is no scheme. As
+ * lenient about slashes as libcurl, which takes one to three. */
+static size_t authority_start(const char *text)
+{
+	const char *slashes = strstr(text, "://");
+	size_t n = text[0] == '@';
+
+	n += strspn(text + n, SCHEME_CHARS);
+	if (text[n] == ':' && text[n + 1] == '/')
+		slashes = text + n;
+	if (!slashes)
+		return 0;
+	n = (size_t)(slashes - text) + 1;
+	return n + strspn(text + n, "/");
+}
+
+/* True if an authority that ends at text[n] has something else than a port after its host. So "/", "?" or "#"
+ * at text[n] may be a part of a password. */
+static bool is_cut_password(const char *text, size_t n)
+{
+	size_t colon = text[0] == '[' ? strcspn(text, "]") : 0;
+
+	colon += strcspn(text + colon, ":");
+	return colon < n && strspn(text + colon + 1, "0123456789") < n - colon - 1;
+}
+
 /* Finds user:password@ in a URL, or in what might be one. False: there is none. */
 static bool find_userinfo(const char *url, size_t *ret_start, size_t *ret_end)
 {
-	const char *slashes = strstr(url, "://");
-	size_t start = slashes ? (size_t)(slashes - url) + 3 : 0;
+	size_t start = authority_start(url);
 	size_t n = start + strcspn(url + start, "/?#");
 
+	if (start > 0 && is_cut_password(url + start, n - start) && !memchr(url + start, '@', n - start))
+		n = strlen(url);
 	/* Without a scheme the text may start with "@": @list.txt */
 	for (size_t i = n; i > start + 1; i--) {
 		if (url[i - 1] == '@') {
@@ -330,7 +367,16 @@ bool ps_url_has_user(const char *url)
 {
 	size_t start, end;
 
-	return strstr(url, "://") && find_userinfo(url, &start, &end);
+	return authority_start(url) > 0 && find_userinfo(url, &start, &end);
+}
+
+size_t ps_url_authority_len(const char *url)
+{
+	size_t start = authority_start(url);
+
+	if (strncasecmp(url, "file:", 5) == 0)
+		return 5;
+	return start > 0 ? start + strcspn(url + start, "/?#") : 0;
 }
 
 struct fixed {
@@ -357,8 +403,8 @@ const char *ps_url_redact(const char *url, char buf[static PS_URL_TEXT_LEN])
 		put(&f, url, start);
 		url += end;
 	}
-	const char *query = strchr(url, '?');
-	size_t n = query ? (size_t)(query - url) + 1 : strlen(url);
+	size_t n = strcspn(url, "?#");
+	n += url[n] != '\0';
 	put(&f, url, n);
 	for (url += n; *url;) {
 		size_t name = strcspn(url, "=&#"), whole = strcspn(url, "&#");
@@ -498,7 +544,8 @@ static char *decode(const char *text, size_t n)
 	return s;
 }
 
-/* ACCOUNT/CONTAINER, by Azure's rules for names; $root and $web are containers, too. */
+/* True for ACCOUNT/CONTAINER in the characters and within the lengths of Azure's names; "$" is for the containers
+ * $root and $web. */
 static bool is_container(const char *name, size_t n)
 {
 	size_t account = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789"),
@@ -521,9 +568,9 @@ static bool is_bucket(const char *name, size_t n)
 	return n > 0 && n <= BUCKET_MAX_LEN && strspn(name, ".") < n;
 }
 
-/* Parses "versionId=" and "endpoint=", in any order. False: the query has other parameters, so it belongs to
- * the key. */
-static bool take_bucket_query(struct ps_s3_url *u, const char *query)
+/* Parses "versionId=" and "endpoint=", in any order. 0: the query has other parameters, so it belongs to the key.
+ * -ENOMEM. */
+static int take_bucket_query(struct ps_s3_url *u, const char *query)
 {
 	while (*query) {
 		size_t n = strcspn(query, "&");
@@ -532,13 +579,13 @@ static bool take_bucket_query(struct ps_s3_url *u, const char *query)
 		                                                  : NULL;
 
 		if (!to || *to)
-			return false;
+			return 0;
 		size_t skip = strcspn(query, "=") + 1;
 		if (skip < n && !(*to = decode(query + skip, n - skip)))
-			return false;
+			return errno == ENOMEM ? -ENOMEM : 0;
 		query += n + (query[n] == '&');
 	}
-	return true;
+	return 1;
 }
 
 static void drop_query(struct ps_s3_url *u)
@@ -553,16 +600,16 @@ int ps_s3_url_parse(const char *text, struct ps_s3_url *ret, struct ps_error *er
 	ps_autos3url struct ps_s3_url u = {0};
 
 	if (!ps_s3_url_is(text))
-		return ps_error_set(err, EINVAL, "%s: not an s3:// or gs:// URL", ps_url_redact(text, safe));
+		return ps_error_set(err, EINVAL, "%s: not an s3://, gs:// or az:// URL", ps_url_redact(text, safe));
 	u.scheme[0] = (char)tolower((unsigned char)text[0]);
 	u.scheme[1] = (char)tolower((unsigned char)text[1]);
 	const char *bucket = text + 5;
 	size_t nbucket = bucket_len(text);
 	if (memchr(bucket, '@', nbucket))
 		return ps_error_set(err, EINVAL,
-		        "%s: credentials do not belong in a source: set AWS_ACCESS_KEY_ID and "
-		        "AWS_SECRET_ACCESS_KEY",
-		        ps_url_redact(text, safe));
+		        "%s: credentials do not belong in a source%s",
+		        ps_url_redact(text, safe),
+		        u.scheme[0] == 's' ? ": set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" : "");
 	if (ps_s3_url_is_azure(text)) {
 		if (!is_container(bucket, nbucket))
 			return ps_error_set(err, EINVAL, "%s: not of the form az://ACCOUNT/CONTAINER/PREFIX/",
@@ -574,7 +621,10 @@ int ps_s3_url_parse(const char *text, struct ps_s3_url *ret, struct ps_error *er
 	const char *key = bucket + nbucket + (bucket[nbucket] == '/');
 	size_t nkey = strlen(key);
 	const char *query = strrchr(key, '?');
-	if (query && query[1] && take_bucket_query(&u, query + 1))
+	int rc = query && query[1] ? take_bucket_query(&u, query + 1) : 0;
+	if (rc < 0)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	if (rc)
 		nkey = (size_t)(query - key);
 	else
 		drop_query(&u);
@@ -669,8 +719,9 @@ static bool is_part(const char *s, const char *end, const char *word)
 	return (size_t)(end - s) == n && memcmp(s, word, n) == 0;
 }
 
-/* True if a part of a path (between slashes) must be escaped as a whole, by the table at ps_s3_path(): *ret
- * replaces its first *ret_skip bytes. `first`: the path's first part. */
+/* True if a part of a path (between slashes) is one that the table at ps_s3_path() escapes because of the part as a
+ * whole: *ret replaces its first *ret_skip bytes, and each of the two dots of "..". `first`: the path's first
+ * part. */
 static bool whole_part(const char *s, const char *end, bool first, const char **ret, size_t *ret_skip)
 {
 	static const char *const rests[] = {"", "2E", "2E%2E", "2Epenstock"};

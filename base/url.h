@@ -58,6 +58,9 @@ int ps_url_join(const char *base, const char *rel, char **ret, struct ps_error *
 /* True if an absolute URL contains user:password@, or something that might be it. */
 bool ps_url_has_user(const char *url);
 
+/* The length of "https://host:port" or "s3://bucket" at the start of a source. 0: it is no URL. */
+size_t ps_url_authority_len(const char *url);
+
 #define PS_URL_TEXT_LEN 320
 /* For logs and errors; also for texts that are not URLs. user:password@ is removed, values of
  * signature-like parameters become "...", and the result is cut to fit. Returns buf. */

@@ -11,6 +11,7 @@
 #include "base/secret.h"
 #include "base/strbuf.h"
 #include "base/suggest.h"
+#include "base/url.h"
 
 bool ps_conf_is_name(const char *text)
 {
@@ -356,9 +357,9 @@ static int set_option(const struct context *c, const char *key, const struct ps_
 /* True if the source contains a password or a signature. */
 static bool holds_secret(const char *source)
 {
-	const char *s = strstr(source, "://");
+	size_t n = ps_url_authority_len(source);
 
-	return s && (memchr(s + 3, '@', strcspn(s + 3, "/?#")) || strchr(s, '?'));
+	return n > 0 && (ps_url_has_user(source) || strchr(source + n, '?'));
 }
 
 static int add_source(const struct context *c, const char *name, struct ps_mount_request *request)

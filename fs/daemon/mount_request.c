@@ -8,6 +8,7 @@
 
 #include "base/secret.h"
 #include "base/strbuf.h"
+#include "base/url.h"
 
 /* Names of the values in a message. */
 #define W_MOUNTPOINT "mountpoint"
@@ -180,24 +181,16 @@ int ps_request_take_view(struct ps_mount_request *r, struct ps_error *err)
 	return 0;
 }
 
-/* The length of "https://host:port" or "s3://bucket": the receiver of the source's credentials. */
-static size_t authority_len(const char *source)
-{
-	const char *s = strstr(source, "://");
-
-	return s ? (size_t)(s + 3 - source) + strcspn(s + 3, "/?#") : 0;
-}
-
 int ps_request_check(const struct ps_mount_request *r, struct ps_error *err)
 {
 	const char *first = r->sources[0].source;
-	size_t n = authority_len(first);
+	size_t n = ps_url_authority_len(first); /* the receiver of the credentials */
 	bool one_host = true, secret = false;
 
 	for (size_t i = 0; i < r->nsources; i++) {
 		const struct ps_source_request *s = &r->sources[i];
 
-		one_host &= authority_len(s->source) == n && strncmp(s->source, first, n) == 0;
+		one_host &= ps_url_authority_len(s->source) == n && strncmp(s->source, first, n) == 0;
 		if (r->nsources > 1 && !s->name[0])
 			return ps_error_set(err, EINVAL,
 			        "several sources need names: train=SOURCE val=SOURCE MOUNTPOINT");

@@ -172,6 +172,17 @@ static void secrets_are_redacted(void **state)
 	        {"@list.txt", "@list.txt"},
 	        {"https://h/a\nb", "https://h/a?b"},
 	        {"://", "://"},
+	        {"https:/user:secret@h/x", "https:/h/x"},
+	        {"https:///user:secret@h/x", "https:///h/x"},
+	        {"@https:///user:secret@h/x", "@https:///h/x"},
+	        {"https://user:se/cret@h/x", "https://h/x"},
+	        {"https://user:se?cret@h/x?a=1", "https://h/x?a=1"},
+	        {"https://user:se#cret@h/x", "https://h/x"},
+	        {"https://h:8080/x@y", "https://h:8080/x@y"},
+	        {"https://[::1]:8080/x@y", "https://[::1]:8080/x@y"},
+	        {"https://[::1]/x@y", "https://[::1]/x@y"},
+	        {"https://h/x#access_token=secret", "https://h/x#access_token=..."},
+	        {"/data/a:/b@c", "/data/a:/b@c"},
 	};
 	char buf[PS_URL_TEXT_LEN], *huge = malloc(100000);
 
@@ -183,6 +194,48 @@ static void secrets_are_redacted(void **state)
 	assert_int_equal(strlen(ps_url_redact(huge, buf)), PS_URL_TEXT_LEN - 1);
 	assert_string_equal(buf + PS_URL_TEXT_LEN - 4, "...");
 	free(huge);
+}
+
+static void a_user_is_found_however_the_url_is_written(void **state)
+{
+	static const struct {
+		const char *url;
+		bool found;
+	} rows[] = {
+	        {"https://user:secret@h/x", true},
+	        {"https:/user:secret@h/x", true},
+	        {"https:///user:secret@h/x", true},
+	        {"https://user:se/cret@h/x", true},
+	        {"https://user@h/x", true},
+	        {"https://h/x@y", false},
+	        {"https://h:80/x@y", false},
+	        {"user:secret@h/x", false},
+	        {"a/b@c", false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++)
+		assert_int_equal(ps_url_has_user(rows[i].url), rows[i].found);
+}
+
+static void an_authority_is_the_receiver_of_credentials(void **state)
+{
+	static const struct {
+		const char *url, *authority;
+	} rows[] = {
+	        {"https://h:80/x", "https://h:80"},
+	        {"https:///h/x", "https:///h"},
+	        {"@https://h/list.txt", "@https://h"},
+	        {"s3://bucket/key", "s3://bucket"},
+	        {"https://h?x", "https://h"},
+	        {"file:///data/x", "file:"},
+	        {"/data/x", ""},
+	        {"@list.txt", ""},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++)
+		assert_int_equal(ps_url_authority_len(rows[i].url), strlen(rows[i].authority));
 }
 
 static void escapes_are_decoded_and_encoded(void **state)
@@ -215,7 +268,7 @@ static void a_host_with_an_escaped_escape_is_refused(void **state)
 	(void)state;
 	assert_int_equal(ps_url_parse("http://h%2541/x", &u, &err), -EINVAL);
 	/* libcurl 8.14 refuses such a host by itself. */
-	assert_true(strstr(err.text, ": not a host's name") || strstr(err.text, ": not a URL ("));
+	assert_true(strstr(err.text, ": the host in this URL is not a valid name") || strstr(err.text, ": not a URL ("));
 }
 
 static void names_are_checked(void **state)
@@ -387,6 +440,8 @@ int main(void)
 	        cmocka_unit_test(references_are_resolved),
 	        cmocka_unit_test(kinds_of_sources_are_recognized),
 	        cmocka_unit_test(secrets_are_redacted),
+	        cmocka_unit_test(a_user_is_found_however_the_url_is_written),
+	        cmocka_unit_test(an_authority_is_the_receiver_of_credentials),
 	        cmocka_unit_test(escapes_are_decoded_and_encoded),
 	        cmocka_unit_test(names_are_checked),
 	        cmocka_unit_test(a_host_with_an_escaped_escape_is_refused),
