@@ -3,7 +3,7 @@
  * A message has the form "call: object: reason". It is logged once, where the cause is known, and never
  * holds a secret. Threads: any; each line is written whole. Blocks: on the target's write only. Before
  * ps_log_open() messages of level warning and above go to stderr; the log that is opened later repeats the
- * first of them. */
+ * first eight. */
 #ifndef PS_BASE_LOG_H
 #define PS_BASE_LOG_H
 
@@ -17,7 +17,7 @@
 enum ps_log_level { PS_LOG_ERROR, PS_LOG_WARNING, PS_LOG_INFO, PS_LOG_DEBUG };
 
 /* target: "stderr", "syslog", or an absolute path (opened for append, 0600). Called once, before threads
- * are started. ident is the name shown to syslog; it is kept.
+ * are started. ident is the name shown to syslog; the pointer is kept.
  *
  * If systemd's journal runs, "syslog" writes to the journal, and so does "stderr" if systemd has connected
  * it with the journal; entries then have PENSTOCK_CALL and PENSTOCK_OBJECT. If neither journal nor syslog

@@ -27,12 +27,12 @@ void ps_packed_add(struct ps_packed *p, const void *bytes, size_t n);
 /* Frees the memory that only appending needs, for a text that is kept. Appending stays possible. */
 void ps_packed_settle(struct ps_packed *p);
 
-/* Receives a window of the text. `more`: text follows it. The next window begins after the first *ret_used
- * bytes of this one and has further text appended. So fn uses fewer than n bytes to see the rest again with
- * more text. A result other than 0 ends the walk. */
+/* Receives a window of the text. `more`: text follows it. fn sets *ret_used to the bytes that it has
+ * consumed; the next window begins with the rest, and has further text appended. A result other than 0 ends
+ * the walk. */
 typedef int (*ps_window_fn)(void *arg, const char *text, size_t n, bool more, size_t *ret_used);
 
-/* 0, -ENOMEM, or what fn returned. fn is called at least once. */
+/* 0, -ENOMEM, or what fn returned. Unless memory lacks, fn is called at least once. */
 int ps_packed_each(const struct ps_packed *p, ps_window_fn fn, void *arg) PS_MUST_USE;
 
 #endif

@@ -1,10 +1,10 @@
 /* What a thread does, for profilers: NVTX ranges in the domain "penstock", which Nsight Systems shows in
- * the thread's row.
+ * the thread's row. A range that is indented here is within the one above it.
  *
  *   read      a reader fills a block of a lane, or seeks in a lane
  *   decode    a worker decodes some rows of a batch
  *   finish    a worker makes a batch from its rows
- *   send        a worker hands the batch's copy to the device
+ *   send        a worker starts the batch's copy to the device
  *   next      the consumer asks for a batch
  *   wait        the consumer waits for it
  *   release   the consumer gives a batch back

@@ -67,8 +67,8 @@ struct ps_tar_member {
 	uint64_t header_offset;
 };
 
-/* True if the block is the header of a file of this size, as far as a header can say that: the size of a larger
- * one is in a pax header before it. */
+/* True if the block is the header of a file of this size, as far as a header can say that: the size of a
+ * larger one is in a pax header before it. */
 bool ps_tar_header_fits(const uint8_t block[static PS_TAR_BLOCK], uint64_t size);
 
 struct ps_tar;

@@ -1,6 +1,6 @@
 /* Threads, and condition variables with deadlines.
  *
- * Threads: as each function says. Errors: -errno. */
+ * Errors: -errno. */
 #ifndef PS_BASE_THREAD_H
 #define PS_BASE_THREAD_H
 

@@ -2,7 +2,8 @@
  * insertion. Insert, remove and find take logarithmic time and allocate nothing. Not thread-safe: the
  * owner's lock covers it.
  *
- * An item that is zeroed is in no tree, so ps_tree_remove() may be called twice. An empty tree is zeroed. */
+ * A zeroed struct ps_tree is an empty tree; a zeroed item is in no tree. ps_tree_remove() zeroes the item,
+ * so it may be called twice. */
 #ifndef PS_BASE_TREE_H
 #define PS_BASE_TREE_H
 

@@ -61,8 +61,8 @@ static void split_query(const char *query, struct ps_strbuf *plain, struct ps_st
 
 #define SCHEME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-."
 
-/* Where the authority ends in an absolute URL or a relative reference. 0: it has none. A file's URL ends after
- * "file:". As lenient about slashes as libcurl. */
+/* Where the authority ends in an absolute URL or a relative reference. 0: it has none. A file's URL ends
+ * after "file:". As lenient about slashes as libcurl. */
 static size_t authority_end(const char *text)
 {
 	size_t n = strspn(text, SCHEME_CHARS);
@@ -236,7 +236,8 @@ int ps_url_parse(const char *text, struct ps_url *ret, struct ps_error *err)
 	if (rc == -ENOMEM)
 		return ps_error_set(err, ENOMEM, "out of memory");
 	if (rc < 0)
-		return ps_error_set(err, EINVAL, "%s: the host in this URL is not a valid name", ps_url_redact(text, safe));
+		return ps_error_set(err, EINVAL, "%s: the host in this URL is not a valid name",
+		        ps_url_redact(text, safe));
 	*ret = u;
 	u = (struct ps_url){0};
 	return 0;
@@ -544,8 +545,8 @@ static char *decode(const char *text, size_t n)
 	return s;
 }
 
-/* True for ACCOUNT/CONTAINER in the characters and within the lengths of Azure's names; "$" is for the containers
- * $root and $web. */
+/* True for ACCOUNT/CONTAINER in the characters and within the lengths of Azure's names; "$" is for the
+ * containers $root and $web. */
 static bool is_container(const char *name, size_t n)
 {
 	size_t account = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789"),
@@ -568,8 +569,8 @@ static bool is_bucket(const char *name, size_t n)
 	return n > 0 && n <= BUCKET_MAX_LEN && strspn(name, ".") < n;
 }
 
-/* Parses "versionId=" and "endpoint=", in any order. 0: the query has other parameters, so it belongs to the key.
- * -ENOMEM. */
+/* Parses "versionId=" and "endpoint=", in any order. 0: the query has other parameters, so it belongs to
+ * the key. -ENOMEM. */
 static int take_bucket_query(struct ps_s3_url *u, const char *query)
 {
 	while (*query) {
@@ -600,14 +601,14 @@ int ps_s3_url_parse(const char *text, struct ps_s3_url *ret, struct ps_error *er
 	ps_autos3url struct ps_s3_url u = {0};
 
 	if (!ps_s3_url_is(text))
-		return ps_error_set(err, EINVAL, "%s: not an s3://, gs:// or az:// URL", ps_url_redact(text, safe));
+		return ps_error_set(
+		        err, EINVAL, "%s: not an s3://, gs:// or az:// URL", ps_url_redact(text, safe));
 	u.scheme[0] = (char)tolower((unsigned char)text[0]);
 	u.scheme[1] = (char)tolower((unsigned char)text[1]);
 	const char *bucket = text + 5;
 	size_t nbucket = bucket_len(text);
 	if (memchr(bucket, '@', nbucket))
-		return ps_error_set(err, EINVAL,
-		        "%s: credentials do not belong in a source%s",
+		return ps_error_set(err, EINVAL, "%s: credentials do not belong in a source%s",
 		        ps_url_redact(text, safe),
 		        u.scheme[0] == 's' ? ": set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" : "");
 	if (ps_s3_url_is_azure(text)) {
@@ -719,9 +720,9 @@ static bool is_part(const char *s, const char *end, const char *word)
 	return (size_t)(end - s) == n && memcmp(s, word, n) == 0;
 }
 
-/* True if a part of a path (between slashes) is one that the table at ps_s3_path() escapes because of the part as a
- * whole: *ret replaces its first *ret_skip bytes, and each of the two dots of "..". `first`: the path's first
- * part. */
+/* True if a part of a path (between slashes) is one that the table at ps_s3_path() escapes because of the
+ * part as a whole: *ret replaces its first *ret_skip bytes, and each of the two dots of "..". `first`: the
+ * path's first part. */
 static bool whole_part(const char *s, const char *end, bool first, const char **ret, size_t *ret_skip)
 {
 	static const char *const rests[] = {"", "2E", "2E%2E", "2Epenstock"};

@@ -185,11 +185,12 @@ static struct place *place_of(
 	while (places[i].number &&
 	        (places[i].hash != h || strcmp(s->shards[places[i].number - 1] + run->folder, name) != 0))
 		i = (i + 1) & mask;
-	places[i].hash = h; /* unchanged, or for a name to be added */
+	/* Unchanged; or the place is free, where a hash has no effect until the number is set. */
+	places[i].hash = h;
 	return &places[i];
 }
 
-/* Marks the shards that a listing of the folder has as found, and looks for the others by name. A listing
+/* Lists the folder, marks each listed shard as found, and looks for the others by name. A listing
  * with four times as many names as shards is not read to its end. */
 static int folder_look(struct search *s, const struct run *run, const char *folder)
 {

@@ -10,8 +10,8 @@
 # removes $T: a hung mount fails one test and not the run.
 #
 # From the environment: top_srcdir, top_builddir (set by `make check`), TMPDIR, PS_TEST_TIMEOUT (seconds),
-# PS_TEST_KEEP=1 (keep $T), PENSTOCK_TEST_QUICK=1 (leave out slow tests), PENSTOCK_TEST_LONG=1 (repeat more:
-# `long`).
+# PS_TEST_KEEP=1 (keep $T), PENSTOCK_TEST_QUICK=1 (leave out slow tests), PENSTOCK_TEST_LONG=1 (repeat more;
+# see long()).
 
 set -euo pipefail
 export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
@@ -93,7 +93,7 @@ ps_cleanup() {
 	ps_unmount_all "$dir"
 	kill -KILL -- "-$inner" 2>/dev/null || true
 	wait "$inner" 2>/dev/null || rc=$?
-	# A mount command that still runs is killed, or the next round finds what it mounted.
+	# Each round kills mount commands that still run; the next one unmounts what they mounted meanwhile.
 	for _ in {1..20}; do
 		ps_unmount_all "$dir"
 		ps_kill_started "$dir"
@@ -259,7 +259,7 @@ trap ps_on_exit EXIT
 # What a test needs ------------------------------------------------------------------------------------------
 
 # requires NAME...: skips the whole test where something is missing. NAME is mount, loader, nginx, nginx-lua,
-# root, mount-namespace, terminal, slow (skipped by --quick), python:MODULE or a program.
+# penstock, root, mount-namespace, terminal, slow (skipped by --quick), python:MODULE or a program.
 requires() {
 	local name
 	for name; do
@@ -294,7 +294,7 @@ requires() {
 	done
 }
 
-# long: whether parts that only repeat or enlarge a test run, too (scripts/check --all).
+# long: true if the parts of a test that only repeat or enlarge it are wanted (scripts/check --all).
 long() { [[ ${PENSTOCK_TEST_LONG-} == 1 ]]; }
 
 has_terminal() { "$python" -c 'import os; os.openpty()' 2>/dev/null; }
@@ -381,14 +381,14 @@ free_port() {
 #   /redir/      302 to /                /slow/      200 KB/s a request      /noetag/  no ETag
 #   /noversion/  neither ETag nor Last-Modified, 20 MB/s a request
 #   /busy/       503 while $T/nginx/busy exists      /stall/     no answer to a range while $T/nginx/stall exists
-#   /raw/        302 to /, in a Location with the bytes of the name as they are
+#   /raw/        302 to /; the Location header has the name's bytes unescaped
 #   /limit/      20 MB/s a request       /gz/        would gzip if asked     /403/     answers 403
 #   /badrange/   two of three range requests are answered with other bytes than asked for
 #   /cut/        every other range request is answered with half of its bytes
 #   /login/      a login page in place of every file
 #   /head500/    500 to HEAD
 #   /capped/     gives the first 100,000 bytes of a range, /capped9/ the first 9
-# Those that need lua are missing where nginx has no lua.
+# /flaky/, /stall/, /badrange/, /cut/, /login/, /head500/ and /capped/ are missing if nginx has no lua.
 start_nginx() {
 	local www=${1:-$T/www} dir=$T/nginx try
 	mkdir -p "$dir/tmp" "$www"
@@ -423,8 +423,8 @@ restart_nginx() {
 	nginx -p "$T/nginx/" -c "$T/nginx/nginx.conf" >"$T/nginx/start.log" 2>&1
 }
 
-# A CA of our own, a certificate for localhost signed by it, and one for a client: c.crt with c.key, whose
-# password in p.key is "opensesame".
+# A CA of our own, a certificate for localhost signed by it, and one for a client: c.crt with the key c.key.
+# p.key is c.key encrypted with the password "opensesame".
 ps_make_certificates() (
 	cd "$1"
 	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -out ca.pem -days 2 \
@@ -613,7 +613,7 @@ make_tree() {
 	sha_manifest "$1" >"$T/manifest"
 }
 
-# random_file PATH NBYTES [SEED]: the same arguments but PATH give the same bytes.
+# random_file PATH NBYTES [SEED]: the bytes depend on NBYTES and SEED alone.
 random_file() {
 	"$python" -c 'import random, sys
 sys.stdout.buffer.write(random.Random(sys.argv[2]).randbytes(int(sys.argv[1])))' "$2" "${3-$2}" >"$1"

@@ -339,7 +339,7 @@ static int set_log(struct ps_mount_options *o, const char *value, struct ps_erro
 	bool word = strcmp(value, "stderr") == 0 || strcmp(value, "syslog") == 0;
 
 	if (!*value)
-		return ps_error_set(err, EINVAL, "option log: stderr, syslog or a file");
+		return ps_error_set(err, EINVAL, "option log: is empty; give stderr, syslog or a file");
 	char *copy = word ? strdup(value) : ps_path_absolute(value);
 	if (!copy)
 		return ps_error_set(err, ENOMEM, "out of memory");

@@ -23,7 +23,7 @@ ps_cu_result ps_nvj_scratch_reserve(
 	if (nbytes <= s->nbytes)
 		return 0;
 	if (s->p) {
-		r = cu->stream_sync(stream); /* no other thread works there */
+		r = cu->stream_sync(stream); /* no other thread uses this stream */
 		(void)cu->memory_free(s->p);
 	}
 	*s = (struct ps_nvj_scratch){0};
@@ -369,7 +369,7 @@ static size_t aligned(size_t n)
 	return (n + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 }
 
-/* The most bytes of a row's image and weights. */
+/* The largest size that a row takes in the sheet: its struct ps_tile_image, positions and weights. */
 static size_t piece_most(uint32_t width, uint32_t height)
 {
 	return aligned(sizeof(struct ps_tile_image) +
@@ -522,7 +522,7 @@ const uint8_t *ps_nvj_file_keep(struct ps_nvjpeg_rows *rows, const void *data, s
 
 /* Parameters of the resize ------------------------------------------------------------------------------- */
 
-/* Writes an axis to the sheet at *at, with the device's addresses. */
+/* Writes an axis to the sheet at *at and advances *at. The result has device addresses. */
 static struct ps_tile_axis axis_put(
         struct ps_nvjpeg_rows *rows, const struct ps_resize_axis *axis, int shift, size_t *at)
 {
@@ -717,7 +717,7 @@ int ps_nvj_engine_try(struct ps_nvjpeg *n, struct ps_load_error *ret_broken, str
 		s = n->lib->batched(n->handle, t->state, &file, &nbytes, &to, n->stream);
 	r = n->cuda->cu->stream_sync(n->stream);
 	if (r != 0)
-		return ps_cuda_error(n->cuda->cu, r, err, "nvJPEG: the GPU fails at a first picture");
+		return ps_cuda_error(n->cuda->cu, r, err, "nvJPEG: the GPU failed to decode a test image");
 	if (says_broken(s))
 		ps_load_error_set(ret_broken, ENODEV, "its engine for JPEG does not decode: %s (status %d)",
 		        ps_nvjpeg_status(s), s);

@@ -24,7 +24,7 @@ struct ps_builder_field {
 	uint8_t *data;
 	bool owned; /* data has memory of its own, not in the slab */
 	bool wanted;
-	bool packed; /* compressed, by its suffix, and wanted decompressed by a field */
+	bool packed; /* its suffix is that of a compressed file, and a field asks for the decompressed data */
 };
 
 struct ps_builder {
@@ -89,7 +89,7 @@ struct ps_lines *ps_lines_new(
         const char *path, struct ps_stream *stream, const struct ps_shard_options *options);
 void ps_lines_free(struct ps_lines *lines); /* NULL is allowed */
 
-/* Reads the next line into the builder's open sample; at the end no sample is open. */
+/* Reads the next line into the builder's open sample. At the end of the shard, no sample is open after it. */
 int ps_lines_next(struct ps_lines *lines, struct ps_builder *builder, uint64_t ordinal, bool hold,
         struct ps_load_error *err) PS_MUST_USE;
 
@@ -108,7 +108,8 @@ struct ps_tokens;
 struct ps_tokens *ps_tokens_new(const char *path, struct ps_stream *stream, const struct ps_windows *windows);
 void ps_tokens_free(struct ps_tokens *tokens); /* NULL is allowed */
 
-/* Reads the next window into the builder's open sample; at the end no sample is open. */
+/* Reads the next window into the builder's open sample. At the end of the shard, no sample is open after
+ * it. */
 int ps_tokens_next(struct ps_tokens *tokens, struct ps_builder *builder, uint64_t ordinal, bool hold,
         struct ps_load_error *err) PS_MUST_USE;
 

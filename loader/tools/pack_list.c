@@ -248,15 +248,24 @@ static int file_compare(const void *pa, const void *pb)
 /* Adds a member KEY.cls for each sample with a labelled file. */
 static int labels_add(struct ps_pack_list *l, struct ps_load_error *err)
 {
-	size_t n = l->nfiles;
+	size_t n = l->nfiles, labelled = n;
 
 	for (size_t i = 0; i < n; i++) {
 		const struct ps_pack_file f = l->files[i];
 		char *name;
 
-		if (f.label < 0 ||
-		        (i > 0 && key_compare(&l->files[i - 1], &f) == 0 && l->files[i - 1].label >= 0))
+		if (f.label < 0)
 			continue;
+		if (labelled < n && key_compare(&l->files[labelled], &f) == 0) {
+			const struct ps_pack_file *before = &l->files[labelled];
+
+			if (before->label == f.label)
+				continue;
+			return ps_load_error_set(err, EEXIST,
+			        "sample %.*s has two labels: %jd (%s) and %jd (%s)", (int)f.key_len, f.name,
+			        (intmax_t)before->label, before->path, (intmax_t)f.label, f.path);
+		}
+		labelled = i;
 		if (asprintf(&name, "%.*s.cls", (int)f.key_len, f.name) < 0)
 			return ps_load_error_set(err, ENOMEM, "out of memory");
 		int rc = file_add(l, strdup(""), name, 0, -1, err);

@@ -43,12 +43,13 @@ struct ps_pack_list {
 int ps_pack_folder(
         struct ps_pack_list *list, const char *folder, bool classes, struct ps_load_error *err) PS_MUST_USE;
 
-/* Adds the files listed in a text, one on each line: PATH[<tab>KEY[<tab>LABEL]]. The name is the path, or
- * with KEY, KEY and the path's suffix. Paths are relative to the list's folder. "-": standard input. */
+/* Adds the files listed in a text, one on each line: PATH[<tab>KEY[<tab>LABEL]]. A file's name is its path;
+ * if KEY is given, it is KEY followed by the path's suffix. Paths are relative to the list's folder. Empty
+ * lines and those that start with "#" are skipped. "-": standard input. */
 int ps_pack_text(struct ps_pack_list *list, const char *path, struct ps_load_error *err) PS_MUST_USE;
 
 /* Sorts the files, adds members for labels, and groups all into samples. -EEXIST: two files would have the
- * same name. */
+ * same name, or a sample would have two labels. */
 int ps_pack_group(struct ps_pack_list *list, struct ps_load_error *err) PS_MUST_USE;
 
 /* Shuffles the samples; the order depends on the seed alone. */

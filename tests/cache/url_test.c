@@ -268,7 +268,8 @@ static void a_host_with_an_escaped_escape_is_refused(void **state)
 	(void)state;
 	assert_int_equal(ps_url_parse("http://h%2541/x", &u, &err), -EINVAL);
 	/* libcurl 8.14 refuses such a host by itself. */
-	assert_true(strstr(err.text, ": the host in this URL is not a valid name") || strstr(err.text, ": not a URL ("));
+	assert_true(strstr(err.text, ": the host in this URL is not a valid name") ||
+	            strstr(err.text, ": not a URL ("));
 }
 
 static void names_are_checked(void **state)

@@ -25,7 +25,8 @@ static void cached(struct ps_access_pattern *a, pid_t tid, size_t nbytes, size_t
 	struct ps_handle_reads seen = {.tid = tid};
 
 	ps_access_pattern_cached_read(a, &seen, nbytes, read_ahead);
-	ps_access_pattern_cached_read(a, &seen, 1024 * KIB, read_ahead); /* it has grown: ignored */
+	/* A later READ, of a grown read-ahead, is ignored. */
+	ps_access_pattern_cached_read(a, &seen, 1024 * KIB, read_ahead);
 }
 
 static void the_first_file_is_expected_to_be_read_in_large_pieces(void **state)
@@ -72,7 +73,7 @@ static void direct_reads_predict_the_pattern(void **state)
 	}
 }
 
-static void the_first_read_ahead_of_a_cached_file_predicts_the_pattern(void **state)
+static void the_first_read_ahead_through_the_page_cache_predicts_the_pattern(void **state)
 {
 	struct ps_access_pattern a = {0};
 
@@ -116,7 +117,7 @@ int main(void)
 	        cmocka_unit_test(the_first_file_is_expected_to_be_read_in_large_pieces),
 	        cmocka_unit_test(a_few_small_reads_predict_nothing),
 	        cmocka_unit_test(direct_reads_predict_the_pattern),
-	        cmocka_unit_test(the_first_read_ahead_of_a_cached_file_predicts_the_pattern),
+	        cmocka_unit_test(the_first_read_ahead_through_the_page_cache_predicts_the_pattern),
 	        cmocka_unit_test(each_thread_has_its_own_pattern),
 	        cmocka_unit_test(a_thread_that_maps_is_expected_to_map_again),
 	};

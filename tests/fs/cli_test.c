@@ -32,7 +32,7 @@ static int parse_args(struct ps_mount_options *o, struct ps_error *err, int *ret
 	return ps_opts_parse(&opts, o, argc, argv, ret_nargs, err);
 }
 
-static void test_lists_set_every_kind(void **state)
+static void test_option_lists_set_options_of_every_kind(void **state)
 {
 	struct ps_mount_options o;
 	struct ps_error err = {0};
@@ -102,7 +102,7 @@ static void test_bad_lists_are_refused(void **state)
 	        {"uid=4294967295", "uid"},
 	        {"gid=-1", "gid"},
 	        {"gid=no such group", "option gid: no group 'no such group'"},
-	        {"log=", "option log: stderr, syslog or a file"},
+	        {"log=", "option log: is empty; give stderr, syslog or a file"},
 	        {"log-level=loud", "loud"},
 	        {"header=nonsense", "header"},
 	        {"header=: x", "header"},
@@ -142,7 +142,7 @@ static void test_too_many_headers_are_refused(void **state)
 	ps_mount_options_fini(&o);
 }
 
-static void test_generic_words_are_ignored(void **state)
+static void test_generic_mount_options_are_ignored(void **state)
 {
 	struct ps_mount_options o;
 	struct ps_error err = {0};
@@ -251,11 +251,11 @@ static void test_progress_shows_share_rate_and_time_left(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(test_lists_set_every_kind),
+	        cmocka_unit_test(test_option_lists_set_options_of_every_kind),
 	        cmocka_unit_test(test_escapes_put_commas_into_values),
 	        cmocka_unit_test(test_bad_lists_are_refused),
 	        cmocka_unit_test(test_too_many_headers_are_refused),
-	        cmocka_unit_test(test_generic_words_are_ignored),
+	        cmocka_unit_test(test_generic_mount_options_are_ignored),
 	        cmocka_unit_test(test_rw_from_mount8_is_ignored),
 	        cmocka_unit_test(test_arguments_and_options_mix),
 	        cmocka_unit_test(test_secrets_are_removed_from_argv),

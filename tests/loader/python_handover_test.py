@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Frameworks take batches in host memory by DLPack, each if it is installed; ranges in torch's profiler."""
+"""Frameworks that are installed take batches in host memory by DLPack; torch's profiler shows ranges."""
 import importlib
 import os
 import subprocess
@@ -142,7 +142,7 @@ def fields_of_a_batch_are_in_the_order_that_was_given():
 
 
 @tap.test
-def a_tensor_alone_holds_its_batch():
+def a_tensor_holds_its_batch_without_the_batch_object():
     framework("torch")
     load = loader(format="torch", depth=2)
     batches = iter(load)

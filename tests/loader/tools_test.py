@@ -123,6 +123,20 @@ def pack_takes_names_and_labels_from_a_list():
 
 
 @tap.test
+def pack_takes_one_label_for_each_sample():
+    folder()
+    with open("x.txt", "w") as f, open("list.txt", "w") as to:
+        f.write("x")
+        to.write("in/class0/00.jpg\tk\t7\nin/class0/00.json\tk\nx.txt\tk\t7\n")
+    tool("pack", "@list.txt", "out-%d.tar")
+    tap.equal([m[0] for m in members("out-0.tar")], ["k.cls", "k.jpg", "k.json", "k.txt"])
+    with open("list.txt", "w") as f:
+        f.write("in/class0/00.jpg\tk\t7\nin/class0/00.json\tk\t8\n")
+    r = tool("pack", "--force", "@list.txt", "out-%d.tar", code=1)
+    assert b"sample k has two labels: 7 (" in r.stderr, r.stderr
+
+
+@tap.test
 def pack_keeps_long_names():
     deep = "d" * 120 + "/" + "e" * 90
     os.makedirs("in/" + deep)

@@ -1,5 +1,6 @@
-/* Which bits of a result depend on bits that were never written: as exact as our kernels need, otherwise all
- * bits. A product with a known 0 is known: resize_tile multiplies rows after the image by weights of 0. */
+/* Finds the bits of a result that depend on bits that were never written. The answer is exact where our
+ * kernels need it; elsewhere all bits of the result count as unknown. A product is known if one factor is
+ * known to be 0: resize_tile multiplies unwritten rows, past the last row of the image, by weights of 0. */
 #include "config.h"
 
 #include "ptx_private.h"
@@ -52,7 +53,15 @@ uint64_t ptx_funnelled(const struct ptx_instr *in, uint64_t a, uint64_t b, uint6
 	return ptx_low(in->mode == PTX_LEFT ? both << n >> 32 : both >> n, 32);
 }
 
-/* The bits that carries may reach: all from the lowest unknown bit on. */
+/* The width of one of the first two operands; the count of a shift has 32 bits. */
+static uint32_t operand_bits(const struct ptx_instr *in, uint32_t i)
+{
+	if (in->op == PTX_DP2A || (i == 1 && (in->op == PTX_SHL || in->op == PTX_SHR)))
+		return 32;
+	return ptx_bits(in->type);
+}
+
+/* The bits that a carry may reach: all from the lowest unknown bit on. */
 static uint64_t carried(uint64_t unknown)
 {
 	return unknown ? -(unknown & -unknown) : 0;
@@ -165,14 +174,12 @@ void ptx_undefined(struct ptx_warp *w, const struct ptx_instr *in, uint32_t lane
 			continue;
 		}
 		for (uint32_t i = 0; i < in->nsrc && i < 4; i++) {
-			uint32_t bits = in->op == PTX_CVT ? ptx_bits(in->from) : 64;
-
 			v[i] = ptx_slot(w, in->s[i])[lane];
 			u[i] = ptx_unknown(w, in->s[i], lane);
-			if (in->op == PTX_CVT || u[i] != UINT64_MAX)
-				u[i] = ptx_low(u[i], bits);
+			if (in->op == PTX_CVT)
+				u[i] = ptx_low(u[i], ptx_bits(in->from));
 			if (i < 2 && in->op != PTX_CVT)
-				u[i] = ptx_low(u[i], in->op == PTX_DP2A ? 32 : ptx_bits(in->type));
+				u[i] = ptx_low(u[i], operand_bits(in, i));
 		}
 		r = ptx_low(result_unknown(in, v, u), in->d_bits);
 		for (uint32_t i = 0; i < in->ndst; i++)

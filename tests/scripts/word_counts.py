@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """Counts words to be replaced, and lines of C and shell over 110 columns; tests/scripts/words.txt has the limits.
 
-usage: word_counts.py                 prints what is above its limit, with places, and exits with 1 then
+usage: word_counts.py                 prints each count above its limit; exits with 1 if there is one
        word_counts.py --lower         lowers the limits in the table to the present counts
-       word_counts.py --show PATTERN  prints each place of a row of the table, as file:line: text
+       word_counts.py --show PATTERN  prints where a row of the table is found, as file:line: text
 """
 import os
 import re
@@ -14,7 +14,8 @@ TABLE = os.path.join(HERE, "words.txt")
 COLUMNS = 110
 LONG = f"lines over {COLUMNS} columns"
 
-# For each place: folders or files from the top, and how names of its files end ("": those without a dot, too).
+# For each place: its folders and files, relative to the top folder, and the suffixes of files that are counted
+# ("": files without a suffix).
 PLACES = {
     "sources": (["base", "cache", "fs", "loader", "scripts"], (".c", ".h", ".cu", ".py", "")),
     "pages": (["man", "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "RELEASING.md", "SECURITY.md", "HACKING.md",
@@ -56,7 +57,7 @@ def rows():
 
 
 def hits(pattern, text, path=""):
-    if pattern == LONG:  # of C and shell
+    if pattern == LONG:  # counted in C and shell only
         return 0 if path.endswith((".py", ".pyi")) or text.startswith("#!/usr/bin/python3") else sum(len(line.expandtabs(8)) > COLUMNS for line in text.split("\n"))
     return len(re.findall(pattern, text, re.IGNORECASE))
 

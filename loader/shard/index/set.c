@@ -96,7 +96,7 @@ void ps_shard_indexes_free(struct ps_shard_indexes *xs)
 	free(xs);
 }
 
-/* The lock must be held below this line ------------------------------------------------------------------ */
+/* Callers of the functions below hold xs->lock ----------------------------------------------------------- */
 
 /* Adds a user to a shard's entry, and moves it to the front; NULL: it is not open. */
 static struct entry *entry_use(struct ps_shard_indexes *xs, uint32_t shard)
@@ -131,9 +131,9 @@ static struct entry *surplus_unlink(struct ps_shard_indexes *xs)
 	return e;
 }
 
-/* No lock is held below this line ------------------------------------------------------------------------ */
+/* Callers of the functions below do not hold xs->lock ---------------------------------------------------- */
 
-/* The path of a shard's index in the folder of indexes, which the caller frees. NULL with err filled;
+/* The path of a shard's index in the folder of indexes. The caller frees the path. NULL with err filled;
  * ENOENT: the folder has no index of this shard. */
 static char *folder_path(
         struct ps_shard_indexes *xs, const char *shard, uint64_t nbytes, struct ps_load_error *err)
@@ -229,7 +229,7 @@ static int beside_open(struct ps_shard_indexes *xs, const char *shard, uint64_t 
 	                (ps_shard_index_sha256_known(b->sha256) && ps_shard_index_sha256_known(e->sha256) &&
 	                        memcmp(b->sha256, e->sha256, PS_PSX_SHA256) != 0))) {
 		r = ps_load_error_set(err, ESTALE,
-		        "%s: of another version of the shard than " PS_CATALOGUE_NAME
+		        "%s: belongs to another version of the shard than " PS_CATALOGUE_NAME
 		        " beside it; fetch both again, or make them again with penstock-loader index "
 		        "--catalogue",
 		        ps_shard_index_path_of(index));
@@ -246,14 +246,15 @@ static bool is_windows(const struct ps_shard_indexes *xs, const char *shard)
 	       xs->windows.nbytes > 0 && !ps_shard_is_compressed(shard);
 }
 
-static int source_check(
-        const struct ps_shard_indexes *xs, const char *shard, bool of_lines, struct ps_load_error *err)
+/* what: "index" or the catalogue's name */
+static int source_check(const struct ps_shard_indexes *xs, const char *shard, const char *what, bool of_lines,
+        struct ps_load_error *err)
 {
 	bool lines = ps_shard_kind_of(xs->source, &xs->windows, shard) == PS_SHARD_KIND_LINES;
 
 	if (lines == of_lines)
 		return 0;
-	return ps_load_error_set(err, ESTALE, "%s: its index is of %s", shard,
+	return ps_load_error_set(err, ESTALE, "%s: its %s describes %s", shard, what,
 	        lines ? "a tar, not of lines" : "lines, not of a tar");
 }
 
@@ -282,7 +283,7 @@ static int shard_open(struct ps_shard_indexes *xs, const char *shard, struct ps_
 		return ps_load_error_set(err, ENOENT, "%s", why.text);
 	if (rc < 0)
 		return rc;
-	rc = source_check(xs, shard, ps_shard_index_is_of_lines(index), err);
+	rc = source_check(xs, shard, "index", ps_shard_index_is_of_lines(index), err);
 	if (rc < 0)
 		ps_shard_index_close(index);
 	else
@@ -361,7 +362,7 @@ static int count_ask(
 		return 0; /* the folder of indexes comes before the catalogue */
 	rc = catalogue_ask(xs, shard, now.nbytes, &e, err);
 	if (rc == 1) {
-		rc = source_check(xs, shard, e->lines, err);
+		rc = source_check(xs, shard, "entry in " PS_CATALOGUE_NAME, e->lines, err);
 		if (rc < 0)
 			return rc;
 		*ret_count = e->samples;

@@ -1,4 +1,4 @@
-"""The contestants: penstock, rclone mount, curl in ranges. The native file needs no code."""
+"""The tools compared: penstock, rclone mount, curl with ranges. Reading a local file ("native") needs no code here."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from .measure import cpu_of, memory_of, remove, run_all, say, wait_for
 
 
 class Mount:
-    """A daemon that mounts; `with` starts it over its cache folder (kept) and ends it."""
+    """A mount's daemon. `with` starts it and ends it; its cache folder is kept."""
 
     def __init__(self, world, origin, cache, first_name, options=()):
         self.world, self.source, self.cache, self.first_name = world, origin + self.listing, cache, first_name
@@ -53,7 +53,7 @@ class Mount:
         return [os.path.join(self.mnt, name) for name in names]
 
     def settle(self, names):
-        """Waits until what was read is in the cache."""
+        """Waits until what was read is in the cache. A tool that has nothing to wait for does not override it."""
 
 
 class Penstock(Mount):
@@ -93,7 +93,7 @@ class Rclone(Mount):
 
 
 def curl_ranges(world, origin, name, ranges, folder):
-    """One shard by as many curls as ranges, each to a file of its own (folder None: to nothing)."""
+    """Commands that fetch one shard: a curl for each range, each to its own file (folder None: /dev/null)."""
     nbytes = os.path.getsize(world.path(name))
     cuts = [nbytes * i // ranges for i in range(ranges + 1)]
     return [["curl", "-sf", "--cacert", world.ca, "-r", f"{a}-{z - 1}", "-o",
