@@ -21,7 +21,8 @@
 
 #define PS_CHECKSUM_LEN 136 /* "sha512:" and 128 digits, with NUL */
 
-/* Parses a word in the form above, in any case, and returns it in lower case; false: malformed. */
+/* Parses a word in the form above, whose letters may be of either case, and returns it in lower case; false:
+ * malformed. */
 bool ps_checksum_parse(const char *word, char ret[static PS_CHECKSUM_LEN]);
 /* "ALGORITHM:" and the hex digits of raw bytes, such as decoded base64 headers; false: the wrong length for
  * the algorithm. */

@@ -1,4 +1,4 @@
-/* The number of CPUs that this process may use, and so of threads worth starting.
+/* The number of CPUs that this process may use, which is also the number of threads worth starting.
  *
  * The result is the minimum of the scheduler's affinity and the quotas of the process's control groups
  * (cpu.max, or cpu.cfs_quota_us of version 1). If LOCAL_WORLD_SIZE, the number of ranks on the machine, is

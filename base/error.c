@@ -19,7 +19,7 @@ static void trim_to_character(char *text, size_t room)
 		text[n - 1] = '\0';
 }
 
-/* Formats into ret, and appends ": then" if that is not NULL. No argument may point into ret. */
+/* Formats into ret, and appends ": " and `then` unless `then` is NULL. No argument may point into ret. */
 static void format(char *ret, size_t room, const char *fmt, va_list ap, const char *then)
 {
 	int n = vsnprintf(ret, room, fmt, ap);

@@ -3,9 +3,9 @@
  *
  * There are two structs with the same functions, one for each program. The mount's ps_error also has what
  * only an origin knows (HTTP status, whether and when to retry). The cache keeps one with each dataset,
- * credential and decompressed object, so its text is short. The loader's ps_load_error is on the stack for
- * every sample: clearing it takes two stores, and its text is long enough for a shard's path and a member's
- * name.
+ * credential and decompressed object, so its text is short. The loader has a ps_load_error on the stack for
+ * every sample: clearing one must be cheap (two stores), and its text must have room for a shard's path and a
+ * member's name.
  *
  * Contract of both: the text is one line for a person: what failed, on what, what to do. It never holds a
  * secret: URLs go through ps_url_redact() first. The caller escapes control characters in names from

@@ -1,5 +1,5 @@
-/* Conversion of numbers and arrays: from text, and between element types. Exact, unless a function's
- * comment says otherwise.
+/* Conversion of numbers and arrays: from text, and between element types. Conversions are exact unless a
+ * function's comment says otherwise.
  *
  * Threads: any.   Locks: none.   Blocks: never.   Independent of the program's locale. */
 #ifndef PS_BASE_NUMBER_H
@@ -19,11 +19,11 @@ struct ps_number {
 	double value;       /* is_float */
 };
 
-/* Parses decimal digits with an optional sign. NULL, or a text that says what is wrong. */
+/* Parses decimal digits with an optional sign. Returns NULL, or a text that says what is wrong. */
 PS_MUST_USE const char *ps_number_integer(const uint8_t *p, size_t n, struct ps_number *ret_number);
 
 /* Parses a number as Python's float() does, but without underscores: digits, point, exponent, inf, nan;
- * rounded to the nearest double. NULL, or a text that says what is wrong. */
+ * rounded to the nearest double. Returns NULL, or a text that says what is wrong. */
 PS_MUST_USE const char *ps_number_float(const uint8_t *p, size_t n, struct ps_number *ret_number);
 
 /* Removes surrounding white space. */
@@ -46,12 +46,12 @@ bool ps_dtype_is_float(enum ps_dtype dtype);
 /* Conversion of arrays between element types. A value that the target type cannot hold stops the
  * conversion. Threads: any. Locks: none. Blocks: never. */
 
-/* Converts n elements; src may have any alignment, dst that of its type. Returns the number of converted
- * elements: n, or the index of the first that cannot be converted exactly. */
+/* Converts n elements; src may have any alignment, dst must have that of its type. Returns the number of
+ * converted elements: n, or the index of the first that cannot be converted exactly. */
 PS_MUST_USE size_t ps_convert(
         enum ps_dtype from, bool swapped, const void *src, enum ps_dtype to, void *dst, size_t n);
 
-/* The same, but rounds to float types, to nearest, ties to even; a finite number beyond the type's range
+/* The same, but a float type gets the nearest value (ties to even); a finite number beyond the type's range
  * stops the conversion. */
 PS_MUST_USE size_t ps_convert_rounded(
         enum ps_dtype from, bool swapped, const void *src, enum ps_dtype to, void *dst, size_t n);

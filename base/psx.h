@@ -1,4 +1,4 @@
-/* The format of the index of a shard, NAME.psx: what is where in the file, for those who write and read it.
+/* The format of the index of a shard, NAME.psx: what is where in the file, for its writers and readers.
  * docs/format.md says which files there are and how their versions change.
  *
  * Little endian. A head, a table of sections, the sections, each at a multiple of 8:
@@ -34,8 +34,8 @@
  *            shape 0: varint units of the sample, as far as known
  *            other shapes: varint bytes of each member
  *          In shards of lines each sample is followed by one byte, the line's end.
- *          A sample of image and class takes 6 bytes with all its members. If samples would take more than
- *          15.5 on average, the longest ones get shape 0.
+ *          A sample of image and class takes 6 bytes with all its members. A sample with which the average so
+ *          far would exceed 15.5 bytes gets shape 0.
  *
  * KEYS     a mark for each 64 samples: u64 place in the texts; then a text for each sample, its key
  *
@@ -48,7 +48,7 @@
  * SOURCES  after the columns: a text for each, the source of its values, as "json:meta.height"; older
  *          files and those without columns have no such section
  *
- * Threads: any. Blocks: never. Errors: functions that take bytes return false at the end of these. */
+ * Threads: any. Blocks: never. Errors: functions that take bytes return false if too few are left. */
 #ifndef PS_BASE_PSX_H
 #define PS_BASE_PSX_H
 
@@ -62,7 +62,7 @@
 #define PS_PSX_MAGIC "PSINDEX3"
 #define PS_PSX_HEAD 96
 #define PS_PSX_SECTION 32      /* an entry of the table */
-#define PS_PSX_MARK 64         /* samples from mark to mark */
+#define PS_PSX_MARK 64         /* samples that a mark stands for */
 #define PS_PSX_MAX_SECTIONS 68 /* four, plus the columns */
 #define PS_PSX_MAX_SHAPES 1024 /* samples of further shapes get shape 0 */
 #define PS_PSX_MAX_MEMBERS 64  /* the members of a sample with more are not in the index */
@@ -91,7 +91,7 @@ enum {
 };
 
 enum {
-	/* the tar has a global pax header: a walk must begin at its beginning */
+	/* the tar has a global pax header: a walk must begin at the beginning of the tar */
 	PS_PSX_FLAG_GLOBAL = 1,
 	PS_PSX_FLAG_LINES = 2,      /* a shard of lines: units are of 1 byte */
 	PS_PSX_FLAG_COMPRESSED = 4, /* compressed: offsets are in the decompressed bytes */
@@ -100,8 +100,8 @@ enum {
 
 enum {
 	/* The samples' members are all members of the tar, each is an ordinary file, and its name is the
-	 * sample's key, a dot and its suffix. Without this note there may be others between and after them,
-	 * and a suffix may have capital letters in the tar. */
+	 * sample's key, a dot and its suffix. Without this note there may be other members between and after
+	 * them, and a suffix may have capital letters in the tar. */
 	PS_PSX_NOTE_ALL = 1,
 };
 

@@ -5,7 +5,7 @@
  * file is reported in the log, once for each mode and process.
  *
  * Ownership: the caller's; free texts with ps_secret_free(). Threads: any. Blocks: on disk. Errors: -errno,
- * and a text that begins with the file's name and holds nothing of its content. */
+ * and a text that names the file and contains nothing of its content. */
 #ifndef PS_BASE_SECRET_H
 #define PS_BASE_SECRET_H
 

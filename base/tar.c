@@ -23,7 +23,7 @@ enum {
 	OFF_PREFIX = 345,
 	LEN_PREFIX = 155,
 	OFF_GNU_EXTENDED = 482, /* flag of an old GNU sparse header: more sparse blocks follow */
-	OFF_GNU_MORE = 504,     /* the same in those blocks */
+	OFF_GNU_MORE = 504,     /* the same flag in each of these further blocks */
 };
 
 /* A name or the target of a link, from a record that can hold a long one. */
@@ -64,7 +64,7 @@ struct ps_tar {
 	uint8_t *pax_buf; /* for pax headers too large to peek at */
 	char link[LEN_LINK + 1];
 	char name[PS_TAR_MAX_NAME + 1];
-	struct ps_load_error why; /* of failed */
+	struct ps_load_error why; /* the error's text; its code is in `failed` */
 };
 
 struct ps_tar *ps_tar_new(const struct ps_tar_source *source, void *arg, bool drops_long_names)
@@ -257,7 +257,7 @@ static const char *pax_apply(struct pax *pax, const uint8_t *key, size_t klen, c
 		pax->is_name = is_name && vlen > 0;
 		pax->sparse = pax->sparse || is_name;
 	} else if (key_is(key, klen, "linkpath")) {
-		/* Never damage: the bytes of the members are as good without it. */
+		/* A bad linkpath is not damage: the data of all members can be read without it. */
 		if (!text_set(&pax->link, value, vlen, vlen > PS_TAR_MAX_NAME || memchr(value, 0, vlen)))
 			return out_of_memory;
 		pax->has_link = vlen > 0;
@@ -376,7 +376,7 @@ static int long_name_take(struct ps_tar *t, uint64_t size, uint64_t at, struct p
 	int rc;
 
 	if (size == 0 || (size > PS_TAR_MAX_NAME && !dropped))
-		return damaged(at, "a long name of no or more than 16 KiB", err);
+		return damaged(at, "a long name that is empty or longer than 16 KiB", err);
 	t->has_long_name = true;
 	t->name_dropped = dropped;
 	if (dropped) {
@@ -392,7 +392,7 @@ static int long_name_take(struct ps_tar *t, uint64_t size, uint64_t at, struct p
 	return t->source->skip(t->arg, padded(size) - size, err);
 }
 
-/* Reads a GNU long link, the same of type K. An empty one counts as none. */
+/* Reads a GNU long link. It is the data of a separate member of type K. An empty one counts as none. */
 static int long_link_take(struct ps_tar *t, uint64_t size, uint64_t at, struct ps_load_error *err)
 {
 	struct text *link = &t->long_link;
@@ -435,7 +435,7 @@ static bool name_choose(struct ps_tar *t, const uint8_t *h)
 	return true;
 }
 
-/* Chooses the target of a link, in the same order. False: it was too long. */
+/* Chooses the target of a link, in the order of name_choose(). False: it was too long. */
 static bool link_choose(struct ps_tar *t, const uint8_t *h, struct ps_tar_member *m)
 {
 	const struct pax *pax = t->local.has_link ? &t->local : &t->global;

@@ -26,8 +26,8 @@
 /* Where the bytes of a tar come from. Functions return 0 or -errno with a text; -ENODATA: the source ended
  * before the bytes asked for. */
 struct ps_tar_source {
-	/* Shows the next n bytes (n <= PS_TAR_PEEK_MAX) without taking them; valid until the next call. Fewer
-	 * only at the end: *ret_n says how many. */
+	/* Shows the next n bytes (n <= PS_TAR_PEEK_MAX) without taking them; valid until the next call. At
+	 * the end of the source they may be fewer: *ret_n is their number. */
 	int (*peek)(void *arg, size_t n, const uint8_t **ret_p, size_t *ret_n, struct ps_load_error *err);
 	void (*take)(void *arg, size_t n); /* takes n of the bytes that were shown */
 	int (*read)(void *arg, void *dst, size_t n, struct ps_load_error *err);
@@ -42,7 +42,7 @@ enum ps_tar_kind {
 	PS_TAR_FILE,     /* an ordinary file */
 	PS_TAR_SPARSE,   /* a sparse file, whose bytes are not stored contiguously */
 	PS_TAR_FOLDER,   /* its name may end in '/' or not */
-	PS_TAR_HARDLINK, /* to the earlier member of the name `link` */
+	PS_TAR_HARDLINK, /* to the earlier member whose name is `link` */
 	PS_TAR_SYMLINK,
 	PS_TAR_OTHER, /* device, FIFO, unknown */
 };
@@ -58,7 +58,7 @@ struct ps_tar_member {
 	size_t name_len;
 	enum ps_tar_kind kind;
 	bool name_too_long; /* its name or link is longer than PS_TAR_MAX_NAME: both are "" */
-	const char *link;   /* target of a link, as the name; "" of other kinds */
+	const char *link;   /* target of a link, bytes as in the tar; "" for other kinds */
 	size_t link_len;
 	int64_t mtime_s; /* whole seconds; 0 if negative or not a number */
 	uint64_t size;   /* bytes of data */
@@ -67,15 +67,16 @@ struct ps_tar_member {
 	uint64_t header_offset;
 };
 
-/* True if the block is the header of a file of this size, as far as a header can say that: the size of a
- * larger one is in a pax header before it. */
+/* True if the block is the header of a file of this size. A size of 8 GiB or more is not compared, since it
+ * may be in a pax header before this one. */
 bool ps_tar_header_fits(const uint8_t block[static PS_TAR_BLOCK], uint64_t size);
 
 struct ps_tar;
 
 /* drops_long_names: a name or link longer than PS_TAR_MAX_NAME (in a GNU record: with its zero byte) sets
- * name_too_long, and the walk goes on. Else it counts as damage, except a pax linkpath: the link is "" then.
- * A pax linkpath with a zero byte is as one that is too long. NULL: out of memory. */
+ * name_too_long, and the walk continues. Without drops_long_names it counts as damage, except that a pax
+ * linkpath becomes "". A pax linkpath with a zero byte is treated as too long. Returns NULL if out of
+ * memory. */
 struct ps_tar *ps_tar_new(const struct ps_tar_source *source, void *arg, bool drops_long_names);
 
 void ps_tar_free(struct ps_tar *tar);
@@ -83,8 +84,8 @@ void ps_tar_free(struct ps_tar *tar);
 /* 1: the next member (unread data of the last one is skipped); 0: the end of the archive. */
 int ps_tar_next(struct ps_tar *tar, struct ps_tar_member *ret_member, struct ps_load_error *err) PS_MUST_USE;
 
-/* True if a global pax header was read that affects the names, kinds or sizes of the members after it: the
- * archive cannot be read from its middle then. */
+/* True if a global pax header was read that affects the names, kinds or sizes of the members after it: such
+ * an archive can only be read from its beginning. */
 bool ps_tar_has_global(const struct ps_tar *tar);
 
 /* Copies all data of the member that ps_tar_next() returned to dst. At most once for each member. */
