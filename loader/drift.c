@@ -10,8 +10,8 @@
 #include "base/buf.h"
 #include "public.h"
 
-/* Differences above these cause a warning. By chance alone a batch of a thousand rows stays below all of
- * them. */
+/* Differences above these cause a warning. In a batch of a thousand rows, chance alone causes smaller
+ * ones. */
 #define MEAN_SHIFT 0.25   /* change of a mean, in standard deviations */
 #define SCALE_CHANGE 1.5  /* change of a standard deviation, as a factor */
 #define LABELS_MOVED 0.10 /* share of the samples that would have to change their label */
@@ -62,9 +62,10 @@ static double sum(json_t *labels)
 	return n;
 }
 
-/* Compares the share of samples that moved to another label: half the sum of the differences of shares. Two
- * draws from the same labels differ, too, on average by at most sqrt(labels * (1/n + 1/m)) / 2. And a profile
- * may end in the middle of an epoch. */
+/* Compares the labels' shares of the samples: half the sum of their differences is the share of samples that
+ * moved to another label. LABELS_MOVED is the limit, plus what chance explains: two draws from the same
+ * labels differ by at most sqrt(labels * (1/n + 1/m)) / 2 on average. A profile may also end in the middle of
+ * an epoch. */
 static void labels_compare(struct ps_buf *out, const char *field, json_t *now, json_t *was)
 {
 	double n = sum(now), m = sum(was), moved = 0, chance;
@@ -106,7 +107,7 @@ static void field_compare(struct ps_buf *out, const char *name, json_t *now, jso
 	labels_compare(out, name, json_object_get(now, "labels"), json_object_get(was, "labels"));
 }
 
-/* Writes a line for each difference worth a warning, ended by a newline. */
+/* Appends a line, with its newline, for each difference above the limits. */
 static int drift_find(
         const char *was_text, const char *now_text, struct ps_buf *out, struct ps_load_error *err)
 {

@@ -6,10 +6,11 @@
  *   a number     that share                 refused, -ENODEV
  *   auto         tuned, then frozen         the CPU decodes; `why` has the reason
  *
- * A state keeps its share, or is refused where this loader would make other pixels.
+ * A loader that resumes a state takes the state's share; it refuses a state with which it would make other
+ * pixels.
  *
- * Ownership: the caller's struct; the device must outlive it.   Threads: one at a time.
- * Errors: with a text.   Blocks: on the start of the library. */
+ * Ownership: the caller's struct; the device must outlive it. Threads: one at a time. Errors: with a text.
+ * Blocks: while nvJPEG is loaded and started. */
 #ifndef PS_GPU_DECODE_H
 #define PS_GPU_DECODE_H
 
@@ -22,11 +23,11 @@ struct ps_gpu_decode {
 	struct ps_nvjpeg *nvjpeg;     /* NULL: the CPU decodes */
 	struct ps_offload offload;    /* the share at the beginning */
 	struct ps_load_error why;     /* with auto: why the CPU decodes */
-	struct ps_load_error refused; /* nvJPEG's libraries that are not used, and why; the text may be "" */
+	struct ps_load_error refused; /* nvJPEG libraries that are not used, and why; may be "" */
 };
 
-/* layout: has the fields that the device makes. NULL: the device makes none, and `made_not` is the reason;
- * `made_not` NULL: the options turn it off. */
+/* layout: has the fields that the device makes. NULL: the device makes none, and `made_not` is the reason; if
+ * that is NULL, too, the options turn device_pixels off. */
 int ps_gpu_decode_open(const struct penstock_options *options, const struct ps_batch_layout *layout,
         const char *made_not, struct ps_device *device, struct ps_gpu_decode *ret_gpu,
         struct ps_load_error *err) PS_MUST_USE;

@@ -1,4 +1,4 @@
-/* Hands batches to the consumer, and decides their epoch. */
+/* Hands batches to the consumer, in order and by sample number; sets the epoch, and returns its length. */
 #include "config.h"
 
 #include "loader.h"
@@ -171,7 +171,7 @@ static int feed(struct penstock_loader *l, const int64_t *numbers, uint32_t n, s
 	if (rc < 0)
 		return rc;
 	if (!l->options.numbers || !ps_numbers_is_feed(l->options.numbers))
-		return ps_load_error_set(err, EINVAL, "feed: only with order NUMBERS, and without numbers");
+		return ps_load_error_set(err, EINVAL, "feed: needs order NUMBERS, without `numbers`");
 	if (l->failed) {
 		*err = l->why;
 		return l->failed;

@@ -133,7 +133,7 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	return ps_pipeline_new(&p, at, &l->pipeline, err);
 }
 
-/* Makes the pipeline at a position. Missing shards and an epoch without samples are errors here, before the
+/* Makes the pipeline at a position. Reports missing shards and an epoch without samples, before the
  * pipeline's threads find them. */
 static int pipeline_put(struct penstock_loader *l, const struct ps_position *at, struct ps_load_error *err)
 {
@@ -166,7 +166,7 @@ static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
 	return rc;
 }
 
-/* NULL if no mount takes plans, or without memory: a run does not need a planner. */
+/* NULL: no mount takes plans, or memory is lacking. A run does not need a planner. */
 static struct ps_planner *planner_make(struct penstock_loader *l)
 {
 	const struct penstock_options *o = &l->options.o;

@@ -17,7 +17,7 @@ int ps_loader_state_read(struct penstock_loader *l, const void *bytes, size_t si
 		rc = ps_state_read(&l->print, bytes, size, &state, err);
 	if (rc < 0)
 		return rc;
-	/* A state of the epoch after the last one is of a finished run. */
+	/* The state of a finished run has the epoch after the last one. */
 	if (o->epochs && (state.epoch < o->epoch || state.epoch - o->epoch > o->epochs))
 		rc = ps_load_error_set(err, EINVAL,
 		        "the state is of epoch %ju, outside of the epochs that were asked for (from %ju, %ju "

@@ -40,21 +40,21 @@ void ps_stats_judge(struct penstock_stats *s)
 		         "limit";
 	} else if (s->wait_decode >= s->wait_read + s->wait_storage) {
 		s->bottleneck = "decode";
-		advice = "all CPUs decode: more CPUs, or smaller images in the shards";
+		advice = "all CPUs decode: use more CPUs, or smaller images in the shards";
 		if (s->stages[DECODE].threads < cpus) {
 			snprintf(text, sizeof(text),
-			        "--threads %u (options.threads): decoding has %u threads, fewer than the "
-			        "CPUs that may be used",
+			        "raise --threads to %u (options.threads): decoding has %u threads, fewer "
+			        "than the CPUs that may be used",
 			        cpus, s->stages[DECODE].threads);
 			advice = text;
 		}
 	} else if (s->wait_storage >= s->wait_read) {
 		s->bottleneck = "storage";
-		advice = "storage is slow: more --readers or --lanes (options.readers, lanes), or a nearer "
-		         "cache";
+		advice = "storage is slow: raise --readers or --lanes (options.readers, lanes), or use a "
+		         "nearer cache";
 	} else {
 		s->bottleneck = "read";
-		advice = "reading takes the time: more --readers (options.readers)";
+		advice = "reading takes the time: raise --readers (options.readers)";
 	}
 	snprintf(s->advice, sizeof(s->advice), "%s", advice);
 }
@@ -169,8 +169,8 @@ int penstock_loader_profile(struct penstock_loader *l, char *buf, size_t size, s
 
 /* Fingerprints: experiment logs show by them whether two runs had the same data ------------------------- */
 
-/* The number of samples, and a hash of all shards' counts, by indexes or catalogue. False: not all counts are
- * known. */
+/* The number of samples, and a hash of all shards' counts, from indexes or catalogues. False: not all counts
+ * are known. */
 static bool counts_hash(struct penstock_loader *l, uint64_t *ret_samples, uint64_t *ret_hash)
 {
 	*ret_samples = 0;

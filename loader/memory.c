@@ -32,7 +32,7 @@ void penstock_budget_free(struct penstock_budget *b)
 	ps_public_budget_unref(b);
 }
 
-/* Rounded up. */
+/* Bytes as MiB, rounded up. */
 static uint64_t mib(uint64_t n)
 {
 	return (n >> 20) + ((n & ((1 << 20) - 1)) != 0);
@@ -76,10 +76,10 @@ void ps_public_budget_unref(struct penstock_budget *b)
 #define DEPTH_AUTO 4
 #define BUF_NBYTES (1UL << 20)
 #define IMAGES_MAX (64UL << 20)
-#define IMAGES_BEYOND (24UL << 20) /* part of the 64 MiB that may be used beyond the budget */
+#define IMAGES_BEYOND (24UL << 20) /* part of the 64 MiB by which a process may exceed its budget */
 
-/* The number of shards that stay open: all lanes that the rank reads, limited by a quarter of its descriptors
- * and by read buffers of an eighth of the budget. */
+/* The number of shards that stay open: all lanes that the rank reads, but with at most a quarter of the
+ * process's descriptors, and with read buffers of at most an eighth of the budget. */
 static uint32_t open_files_most(const struct penstock_options *o, uint32_t nlanes)
 {
 	uint64_t most = o->memory_budget / 8 / PS_STREAM_BUF_MIN;

@@ -16,7 +16,7 @@ struct penstock_budget {
 };
 
 /* Takes the bytes that a loader holds as long as it is open, even if sample windows of other loaders have
- * filled the rest of the budget: those shrink as their samples are delivered. -E2BIG with a text: the
+ * filled the rest of the budget: the windows shrink as their samples are delivered. -E2BIG with a text: the
  * reserved bytes alone would exceed the limit. */
 int ps_public_budget_reserve(
         struct penstock_budget *budget, uint64_t nbytes, struct ps_load_error *err) PS_MUST_USE;

@@ -202,7 +202,7 @@ static void order_make(struct ps_options *p)
 			o->lanes = PS_MAX(LANES_COMPRESSED, PS_MIN(o->world, o->lanes));
 	if (o->order == PENSTOCK_ORDER_NUMBERS) /* the numbers are this rank's alone */
 		o->lanes = ps_order_lanes_auto(1, UINT64_MAX);
-	else if (o->order == PENSTOCK_ORDER_PERMUTATION) /* no order depends on lanes here */
+	else if (o->order == PENSTOCK_ORDER_PERMUTATION) /* a permutation does not depend on lanes */
 		o->lanes = PS_MIN(ps_order_lanes_auto(o->world, UINT64_MAX), PS_ORDER_MAX_LANES);
 	else if (o->homes > 1 && o->lanes >= o->homes)
 		o->lanes -= o->lanes % o->homes;
@@ -259,7 +259,8 @@ static int sample_weights_make(struct ps_options *p, struct ps_load_error *err)
 	const struct penstock_options *o = &p->o;
 
 	if (o->sample_weights && o->weights)
-		return ps_load_error_set(err, EINVAL, "weights: a column and an array of them; give one");
+		return ps_load_error_set(
+		        err, EINVAL, "weights: both a column and an array are given; give only one");
 	if (o->draws > 0 && !o->sample_weights && !o->weights && !o->balance)
 		return ps_load_error_set(
 		        err, EINVAL, "draws: needs weights or balance; without them, steps limits an epoch");

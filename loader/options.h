@@ -25,7 +25,7 @@ struct ps_options {
 	/* in a mix: for each dataset (a string of the caller's) the end of its shards in `shards`; o.nmix of
 	 * them */
 	size_t *ends;
-	struct ps_numbers *numbers;      /* order NUMBERS */
+	struct ps_numbers *numbers;      /* with order NUMBERS; else NULL */
 	double *sample_weights;          /* copied */
 	bool tune_threads, tune_readers; /* the caller has not set their number */
 };

@@ -1,4 +1,5 @@
-/* Shared by the files that implement penstock.h; and functions that the programs use beside penstock.h. */
+/* Shared by the files that implement penstock.h; and functions that the programs use in addition to those of
+ * penstock.h. */
 #ifndef PS_PUBLIC_H
 #define PS_PUBLIC_H
 

@@ -73,8 +73,8 @@ static uint64_t taken_of(uint64_t q, uint32_t x, uint32_t n)
 	return q > x ? (q - x - 1) / n + 1 : 0;
 }
 
-/* Lengths are known, or were known to the ranks that saved the state. The number of steps gives the
- * position if the saving run and this one cut the epoch into the same steps. */
+/* Resumes where lengths are known, or were known to the ranks that saved the state. The number of steps gives
+ * the position if the saving run and this one cut the epoch into the same steps. */
 static int resume_known(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
         struct ps_load_error *err)
 {
@@ -113,7 +113,7 @@ static int resume_known(const struct ps_schedule *s, const struct ps_state *stat
 	return rc;
 }
 
-/* True if every lane of the state delivered as many samples as it does while no lane has ended. */
+/* True if no lane of the state had ended: each has delivered as many samples as strict turns give. */
 static bool is_regular(const struct ps_schedule *s, const struct ps_state *state)
 {
 	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
@@ -140,7 +140,7 @@ static bool is_own(const struct ps_schedule *s, const struct ps_state *state, co
 	return true;
 }
 
-/* Lengths are not known, and the state is of this rank. */
+/* Resumes where lengths are not known, and the state is of this rank. */
 static int resume_own(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
         struct ps_load_error *err)
 {
@@ -172,7 +172,7 @@ static void lane_position(const struct ps_order *order, uint64_t taken, const st
 	}
 }
 
-/* Lengths are not known, and the state is of another rank or world. */
+/* Resumes where lengths are not known, and the state is of another rank or world. */
 static int resume_other(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
         struct ps_load_error *err)
 {
@@ -201,7 +201,7 @@ static int resume_other(const struct ps_schedule *s, const struct ps_state *stat
 	return 0;
 }
 
-/* With sample numbers, the number of steps gives the position. */
+/* Resumes an order of sample numbers: the number of steps gives the position. */
 static int resume_numbers(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
         struct ps_load_error *err)
 {

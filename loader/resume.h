@@ -3,10 +3,10 @@
  *
  * A state needs only the number of steps: position p = steps * global_batch of the canonical sequence. Where
  * the lanes' lengths are known, p gives the number of samples of each lane before it. Where they are not
- * known, the number of samples of each lane is arithmetic as long as no lane has ended. A state has the
- * progress of each of its rank's lanes, which shows whether a lane has ended. Places of lanes (shard,
- * offset) in a state save a search, also where counts are known; other places are found by the indexes'
- * counts, or by a walk over the headers of the shards before.
+ * known, that number follows from the turns of the lanes as long as no lane has ended; the progress of the
+ * saving rank's lanes, which the state has, shows whether one has. The state also has the places (shard,
+ * offset) of these lanes, which need not be searched for. The places of other lanes are found by the indexes'
+ * counts, or by a walk over the headers of the preceding shards.
  *
  * A single rank that works without counts switches to counts when it loads a state of ranks that had them.
  *
@@ -21,10 +21,10 @@
 #include "schedule.h"
 #include "state.h"
 
-/* Number of lanes in a state of this position: if lengths are known, the lanes that gave a row; none if
- * shards are not read front to back (permutation). */
+/* Number of lanes in a state of this position: all of the rank; if lengths are known, only those that gave a
+ * row; none if shards are not read front to back (permutation). */
 uint32_t ps_resume_nlanes(const struct ps_schedule *schedule, const struct ps_position *position);
-uint32_t ps_resume_most(const struct ps_schedule *schedule); /* most, for any position */
+uint32_t ps_resume_most(const struct ps_schedule *schedule); /* the most for any position */
 
 /* Makes a state, which borrows nothing. -ENOMEM. */
 int ps_resume_state(const struct ps_schedule *schedule, const struct ps_position *position, uint32_t bad_run,

@@ -68,9 +68,9 @@ static const char *counts_reason(const struct penstock_options *o, bool endless)
 	return o->skip || o->take ? "skip or take with world > 1" : NULL;
 }
 
-/* True if the options work without lengths, but something is refused or slow then: with lengths a rank can
- * get a part of a shard, and skipped samples are not read. Lengths that only a state needs are found when
- * the state is loaded. */
+/* True if the options work without lengths, but something is refused or slow without them: with lengths a
+ * rank can get a part of a shard, and skipped samples are not read. Lengths that only a state needs are found
+ * when the state is loaded. */
 static bool counts_help(const struct penstock_options *o, uint32_t nshards)
 {
 	if (o->world == 1)
@@ -145,7 +145,7 @@ static int sets_make(
 
 #define REMOTE_BLOCK (1u << 20) /* the least that a mount fetches */
 
-/* Refuses random reads of shards that would have to be fetched for them. */
+/* Refuses an order that reads shards at random if shards would have to be fetched for it. */
 static int resident_check(struct ps_schedule *s, const struct penstock_options *o, struct ps_load_error *err)
 {
 	const char *order = s->numbers ? "an order of sample numbers" : "order permutation";
@@ -179,7 +179,7 @@ static int resident_check(struct ps_schedule *s, const struct penstock_options *
 	        "%ju bytes, "
 	        "would fetch a block of %u: up to %ju times the data; warm the mount (penstock warm), take "
 	        "order "
-	        "window, or insist (permute_remote)",
+	        "window, or allow it (permute_remote)",
 	        order, remote, nuses, (uintmax_t)mean, REMOTE_BLOCK,
 	        (uintmax_t)PS_MAX(REMOTE_BLOCK / mean, UINT64_C(1)));
 }
@@ -212,7 +212,8 @@ static int numbers_check(struct ps_schedule *s, uint64_t steps, struct ps_load_e
 
 /* Ranks -------------------------------------------------------------------------------------------------- */
 
-/* Numbers the ranks so that those of node n of N are n, n + N, n + 2 N ...: they have the lanes n mod N. */
+/* Numbers the ranks so that those of node n of N are n, n + N, n + 2 N ...: they have the lanes l with l mod
+ * N = n. */
 static uint32_t rank_number(const struct penstock_options *o)
 {
 	uint32_t nodes = o->world / o->ranks_per_node;

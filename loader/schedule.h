@@ -1,5 +1,5 @@
-/* The schedule determines the order of a run; it is made from the options: the order and its epochs.
- * Options that cannot be fulfilled are refused.
+/* The schedule of a run, made from the options: its order and the epochs of that order. Options that cannot
+ * be fulfilled are refused.
  *
  * Ownership: a schedule belongs to its creator; it borrows options and indexes.
  * Threads: any, once made.   Locks: none of its own.   Blocks: ps_schedule_make() and ps_schedule_length()
@@ -26,7 +26,7 @@ struct ps_schedule {
 	struct ps_numbers *numbers; /* borrowed; NULL: the order is not one of sample numbers */
 	uint64_t *ends;             /* each shard's end in sample numbers; with `numbers` */
 	struct ps_uses uses;        /* uses of shards by an array of sample numbers */
-	bool counted;               /* lengths are known by counts */
+	bool counted;               /* lengths are known, from counts */
 };
 
 int ps_schedule_make(struct ps_schedule *schedule, const struct ps_options *options,

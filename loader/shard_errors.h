@@ -38,10 +38,10 @@ int ps_shard_errors_get(struct ps_shard_errors *lost, uint64_t n, struct penstoc
 /* A hint what to do about a lost shard, to be appended to an error text. */
 const char *ps_shard_error_hint(const char *shard, int errnum);
 
-/* Shards that are not there ------------------------------------------------------------------------------ */
+/* Missing shards ----------------------------------------------------------------------------------------- */
 
-/* Shards of local files that are not there, found before anything is read: a name that was spelled wrong is
- * an error at once, and not in the middle of an epoch.
+/* Finds shards that are missing from local file systems, before anything is read: a misspelled name is an
+ * error at once, and not in the middle of an epoch.
  *
  * Only shards that this rank still has to read in its first epoch are checked: other ranks' shards may be
  * on other nodes, and shards already read may have been deleted. Shards on FUSE mounts are not checked,
@@ -51,7 +51,7 @@ const char *ps_shard_error_hint(const char *shard, int errnum);
  *
  * Threads: any.   Ownership: borrows all.   Blocks: on the disk.   Errors: -ENOENT with a text that names
  * the first missing shard of the list; -ENOMEM. */
-#define PS_MISSING_LIST 512 /* names of one folder: with this many or more it is listed */
+#define PS_MISSING_LIST 512 /* a folder that has at least this many of the names is listed */
 #define PS_MISSING_FREE 1024
 #define PS_MISSING_MS 1000
 

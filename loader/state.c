@@ -14,7 +14,7 @@
 #define MAGIC UINT64_C(0x3554415453534550) /* "PESSTAT5": the last character is the version */
 #define MAGIC_NAME(magic) ((magic) << 8)
 
-/* Raised when the same options give another order (order.h, random.h) or other pixels (image/). */
+/* Raise these when the same options give another order (order.h, random.h) or other pixels (image/). */
 #define ORDER_VERSION 3
 #define PIXELS_VERSION 2
 
@@ -203,8 +203,7 @@ static void path_plain(const char *cwd, const char *name, char *ret_path)
 	ret_path[n] = 0;
 }
 
-/* The last `depth` parts of a path, as far as they follow its first `common` bytes, the folder of all
- * names. */
+/* The last `depth` parts of a path, without its first `common` bytes, the folder that all names share. */
 static const char *path_tail(const char *path, size_t common, uint32_t depth)
 {
 	const char *p = path + strlen(path);
@@ -336,7 +335,7 @@ int ps_state_print_make(
 		w[P_HOMES] = PS_MAX(o->homes, 1u);
 	}
 	print->world = o->world;
-	/* sample numbers are one rank's, and so are their batches */
+	/* sample numbers are for one rank, and so are the batches made of them */
 	w[P_GLOBAL_BATCH] = (uint64_t)o->batch * (options->numbers ? 1 : o->world);
 	w[P_END] = o->end;
 	w[P_STEPS] = o->steps;
@@ -548,7 +547,7 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 	return 0;
 }
 
-/* Reads the words after the fingerprint; false if they are not of a state. */
+/* Reads the words after the fingerprint; false if no state has such words. */
 static bool words_read(const void *state, size_t nbytes, struct ps_state *s)
 {
 	uint64_t nlanes = word_get(state, W_NLANES);
@@ -593,7 +592,7 @@ int ps_state_read(const struct ps_state_print *print, const void *state, size_t 
 	int rc;
 
 	if (nbytes < ps_state_nbytes(0, false) || MAGIC_NAME(word_get(state, W_MAGIC)) != MAGIC_NAME(MAGIC))
-		return ps_load_error_set(err, EINVAL, "%zu bytes that are not a loader's state", nbytes);
+		return ps_load_error_set(err, EINVAL, "these %zu bytes are not a loader's state", nbytes);
 	if (word_get(state, W_MAGIC) != MAGIC)
 		return ps_load_error_set(err, ESTALE,
 		        "the state was written in the format of another version of penstock; begin the epoch "

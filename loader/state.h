@@ -22,7 +22,7 @@
 #include "order/order.h"
 
 #define PS_STATE_NPRINT 18
-#define PS_STATE_MAX_BATCHES (UINT64_C(1) << 40) /* more counts as damage */
+#define PS_STATE_MAX_BATCHES (UINT64_C(1) << 40) /* a state with more is damaged */
 
 struct ps_state_print {
 	uint64_t words[PS_STATE_NPRINT];

@@ -1,9 +1,9 @@
 /* libpenstock: WebDataset tar shards in, batches out.
  *
- * A loader reads shards (tar files whose members share a key, at most 1024 of them a sample, as they are or
- * compressed by zstd, gzip or lz4), decodes their fields on its own threads straight into batches, and hands
- * the batches out in an order that is a pure function of the options: the same seed gives the same bytes for
- * any number of threads.
+ * A loader reads shards: tar files, plain or compressed by zstd, gzip or lz4, in which the members of a
+ * sample share a key (at most 1024 members a sample). It decodes their fields on its own threads straight
+ * into batches. It hands the batches out in an order that is a pure function of the options: the same seed
+ * gives the same bytes for any number of threads.
  *
  *   struct penstock_options options;
  *   penstock_options_init(&options, sizeof(options));
@@ -29,14 +29,15 @@
  * penstock_batch_release() or penstock_loader_close(), whichever is first; tensors point into the batch.
  * There are `depth` batches, and they are reused. If the caller holds all of them, penstock_loader_next()
  * fails with -EBUSY, since it never waits for its own caller; penstock_loader_wait_released() waits for a
- * release, and penstock_loader_add_batch() makes one more batch. Threads: any functions on different
- * loaders. On one loader, one thread at a time in penstock_loader_next(), _wait(), _wait_released(),
- * _add_batch(), _set_epoch(), _state_save(), _state_load(), _length() and _close(); penstock_batch_*() and
- * penstock_loader_stats() on any thread. Loader threads block all signals.
+ * release, and penstock_loader_add_batch() makes one more batch. Threads: functions on different loaders may
+ * run at the same time. On one loader, only one thread at a time may be in penstock_loader_next(), _wait(),
+ * _wait_released(), _add_batch(), _set_epoch(), _state_save(), _state_load(), _length() and _close();
+ * penstock_batch_*() and penstock_loader_stats() may be called on any thread. Loader threads block all
+ * signals.
  *
  * Fork: a loader works in the process that opened it. In another process
  *   penstock_loader_close()       frees the memory and touches no thread
- *   penstock_loader_*() else      fail with -ECHILD
+ *   other penstock_loader_*()     fail with -ECHILD
  *   penstock_batch_release()      does nothing
  *   penstock_batch_use(), _sync() fail with -ECHILD where batches are on a device
  * and a batch that was held at the fork may still be read if it is in host memory.
@@ -81,11 +82,11 @@ enum penstock_kind {
 	 * `views`, a row has that many images */
 	PENSTOCK_IMAGE = 0,
 	PENSTOCK_INT64 = 1, /* an integer in decimal digits, as in .cls files: one int64 a row */
-	PENSTOCK_BYTES = 2, /* as they are (txt, json, anything): values and offsets */
+	PENSTOCK_BYTES = 2, /* the member's bytes (txt, json, anything): values and offsets */
 	PENSTOCK_NPY = 3,   /* an array of a .npy file */
-	/* Checked JSON: its text as bytes; or with a path in the name ("json:meta.height") the value there:
-	 * dtype U8 (default): a string's characters, or the text of another value; else a number or an array
-	 * of them */
+	/* JSON, which is checked: its text as bytes. With a path in the name ("json:meta.height"), the value
+	 * at that path: with dtype U8 (default) a string's characters, or the JSON text of another value;
+	 * with another dtype a number, or an array of numbers */
 	PENSTOCK_JSON = 4,
 	PENSTOCK_TEXT = 5, /* bytes, checked to be UTF-8 */
 	/* A label image (PNG, PGM, gray JPEG) that follows an image field: the same crop, resize, flips and
@@ -93,10 +94,10 @@ enum penstock_kind {
 	 * dtype: U8, U16, I16, I32 or I64 (default). */
 	PENSTOCK_MASK = 6,
 	/* Boxes that follow an image field: an array of n x 4 numbers (a .npy, a JSON value by its path, or
-	 * text: four numbers a line) becomes n x 4 floats, x0 y0 x1 y1 in pixels of the result, cut at its
-	 * edges; a box outside the result stays in the list, without area. Ragged, or padded. */
+	 * text: four numbers a line) becomes n x 4 floats, x0 y0 x1 y1 in pixels of the result, clipped at
+	 * its edges; a box outside the result stays in the list, without area. Ragged, or padded. */
 	PENSTOCK_BOXES = 7,
-	PENSTOCK_TOKENS = 8,  /* n + 1 tokens, raw or as a .npy: x, the first n, and NAME:y, the last n */
+	PENSTOCK_TOKENS = 8,  /* n + 1 tokens, raw or as a .npy: NAME has the first n, NAME:y the last n */
 	PENSTOCK_FLOAT = 9,   /* a number as text: one element a row, rounded to dtype */
 	PENSTOCK_OUTPUT = 10, /* what options.transform writes; no member of the shard */
 };
@@ -124,12 +125,13 @@ enum penstock_layout {
 
 enum penstock_channels {
 	PENSTOCK_CHANNELS_RGB = 0,
-	PENSTOCK_CHANNELS_RGBA = 1, /* and alpha: 1 (255, 65535) where a file has none */
-	PENSTOCK_CHANNELS_GRAY = 2, /* one: L = 0.299 r + 0.587 g + 0.114 b; alpha is dropped */
+	PENSTOCK_CHANNELS_RGBA = 1, /* RGB and alpha: 1 (255, 65535) where a file has none */
+	PENSTOCK_CHANNELS_GRAY = 2, /* one channel: 0.299 r + 0.587 g + 0.114 b; alpha is dropped */
 };
 
 enum penstock_crop {
-	/* RandomResizedCrop: a part of scale_min..scale_max of the area, of shape ratio_min..ratio_max */
+	/* RandomResizedCrop: a part of scale_min..scale_max of the area, whose width / height is in
+	 * ratio_min..ratio_max */
 	PENSTOCK_CROP_RANDOM = 0,
 	/* the shorter side is resized to resize_shorter, then the middle is taken */
 	PENSTOCK_CROP_CENTER = 1,
@@ -137,7 +139,7 @@ enum penstock_crop {
 	PENSTOCK_CROP_NONE = 2,
 	/* RandomCrop: a random part of image_width x image_height pixels. The image is taken as it is, or
 	 * resized to resize_width x resize_height, or resized so that its shorter side is resize_shorter.
-	 * Padding is added around it, more if it is smaller than the part */
+	 * Padding is added around it, and more of it if the image is still smaller than the part */
 	PENSTOCK_CROP_RANDOM_CROP = 3,
 	/* the whole image with its aspect ratio, as large as fits into the size, centred, with padding
 	 * around it. The other side is round(short * size / long), halves up; if the padding is odd, right
@@ -147,7 +149,7 @@ enum penstock_crop {
 
 /* What a RANDOM_CROP or LETTERBOX shows outside of the image. */
 enum penstock_padding {
-	PENSTOCK_PADDING_CONSTANT = 0,  /* `fill` (of a MASK: its own) */
+	PENSTOCK_PADDING_CONSTANT = 0,  /* `fill`; a MASK has its own */
 	PENSTOCK_PADDING_EDGE = 1,      /* the pixels at the edge: aaa|abcd|ddd */
 	PENSTOCK_PADDING_REFLECT = 2,   /* mirrored: dcb|abcd|cba */
 	PENSTOCK_PADDING_SYMMETRIC = 3, /* mirrored with the edge: cba|abcd|dcb */
@@ -195,10 +197,10 @@ enum penstock_rounding {
 	                                * bad */
 };
 
-/* One field of a batch. Fill by penstock_field_init(), then change. A comment ends with the default. The
- * members below `kind` are for images, unless the comment says otherwise. A member that would have no
- * effect is refused (a member of another kind, noise_sigma without noise, scale_min with another crop); the
- * error's text names what it needs. */
+/* One field of a batch. Fill it by penstock_field_init(), then change members. A member's comment ends with
+ * its default. The members below `kind` are for images, unless the comment says otherwise. A member that
+ * would have no effect is refused (a member of another kind, noise_sigma without noise, scale_min with
+ * another crop); the error's text names what it needs. */
 struct penstock_field {
 	size_t size; /* set by init: lets libraries of other versions read the struct */
 	/* Suffix of the member, or alternatives separated by ';', of which the first that a sample has is
@@ -235,8 +237,8 @@ struct penstock_field {
 	/* -- From here on: since 0.2. -- */
 
 	/* NPY, JSON with a path, TOKENS, OUTPUT: the shape of a row, `ndim` dimensions of `shape`, at most 7;
-	 * what a sample has must be of that shape. shape[0] = 0: as many items as the sample has: the field
-	 * is ragged, and an item has the shape of the rest. ndim 0: one element (a JSON number); for NPY,
+	 * a sample's data must have that shape. shape[0] = 0: as many items as the sample has: the field is
+	 * ragged, and an item has the shape of the rest. ndim 0: one element (a JSON number); for NPY,
 	 * TOKENS, and OUTPUT with pad_to or max_bytes, the same as {0}. A scalar NPY counts as {1}. */
 	uint32_t ndim;
 	/* Ragged fields (BYTES, TEXT, JSON texts; the above with shape[0] = 0). 0 (default): values and
@@ -245,16 +247,17 @@ struct penstock_field {
 	 * (bool, rows x items, 1 where an item is). */
 	uint32_t pad_to;
 	uint64_t shape[PENSTOCK_MAX_DIMS - 1];
-	uint32_t pad_multiple; /* PAD_LONGEST: rounded up to a multiple of this; 0 (default), 1: as it is */
+	uint32_t pad_multiple; /* PAD_LONGEST: the length becomes a multiple of this; 0 (default), 1:
+                                * unchanged */
 	uint32_t overflow;     /* enum penstock_overflow */
 	int64_t pad_value;     /* of the elements of padding; 0 */
-	uint64_t max_bytes;    /* ragged fields: of a row's values in the batch; 0 (default): no limit */
-	/* Ragged fields of integers: the name of another ragged field. The number of items that this other
-	 * field has in all rows before is added to each number of a row, so that the numbers index the
-	 * items of the whole batch: for edges of graphs, which are numbers of nodes. A number that is not
-	 * the index of an item of its own row makes the sample bad. NULL: nothing is added. */
+	uint64_t max_bytes;    /* ragged fields: limit of a row in the batch; 0 (default): no limit */
+	/* Ragged fields of integers: the name of another ragged field. To each number of a row is added how
+	 * many items the other field has in all rows before it. So the numbers index the items of the whole
+	 * batch: for edges of graphs, which are numbers of nodes. A number that is not the index of an item
+	 * of its own row makes the sample bad. NULL: nothing is added. */
 	const char *add_offset_of;
-	/* TOKENS: of tokens in members that are not .npy: PENSTOCK_U16 (default), U32, I32, I64,
+	/* TOKENS: the type of tokens in members that are not .npy: PENSTOCK_U16 (default), U32, I32, I64,
 	 * little-endian. */
 	uint32_t source_dtype;
 
@@ -277,8 +280,8 @@ struct penstock_field {
 	 * faster for large ones and gives other pixels. 0 (default): always in full. */
 	uint32_t dct_scale;
 	uint64_t max_memory; /* bytes an image may need besides a few rows (progressive and interlaced files,
-	                      * WebP, turned ones), else it is bad; 0 (default): 256 MiB */
-	uint32_t max_scans;  /* of a progressive JPEG, else it is bad; 0 (default): 100 */
+                              * WebP, turned ones); one that needs more is bad; 0 (default): 256 MiB */
+	uint32_t max_scans;  /* scans of a progressive JPEG; one with more is bad; 0 (default): 100 */
 
 	/* -- IMAGE: what follows crop, resize and flips, in this order. Each has a probability; 0 (default):
 	 * never. Later additions are at the end. The arithmetic is in the library's image/image.h. -- */
@@ -301,7 +304,7 @@ struct penstock_field {
 	double blur_sigma_min, blur_sigma_max; /* pixels, 0.01 to 100; both 0: 0.1 to 2 */
 	double noise;                          /* probability of Gaussian noise: */
 	double noise_sigma;                    /* standard deviation of the noise in levels, 0 to 255 */
-	uint32_t blur_size; /* weights of the blur each way, odd, to 255; 0: a tenth of the width */
+	uint32_t blur_size; /* weights of the blur along each axis, odd, up to 255; 0: a tenth of the width */
 
 	uint32_t box_format; /* BOXES: enum penstock_box_format; XYXY */
 	uint32_t box_shares; /* BOXES: 1: given as shares of the image's sides; 0 (default): in pixels */
@@ -323,12 +326,12 @@ struct penstock_field {
 	double erase_ratio_min, erase_ratio_max; /* its height / width, 0.001 to 1000; both 0: 0.3 to 3.3 */
 	uint32_t erase_fill;                     /* enum penstock_erase_fill; MEAN */
 	uint32_t erase_levels;                   /* ERASE_LEVELS: 0xRRGGBB */
-	/* Operations under one probability, as "apply:0.8=jitter,gray;one:0.5=blur,noise": apply
-	 * (RandomApply): with the group's probability each operation is applied by its own probability,
-	 * else none; one (OneOf): with the group's probability one operation is applied, chosen in
-	 * proportion to the operations' probabilities. Names: hflip, vflip, affine, jitter, gray, blur,
-	 * noise, erase, each in one group at most. The order of operations does not change. NULL (default):
-	 * each on its own. */
+	/* Operations under one probability, as "apply:0.8=jitter,gray;one:0.5=blur,noise". apply
+	 * (RandomApply): with the group's probability, each operation is applied by its own probability; else
+	 * none is. one (OneOf): with the group's probability, one operation is applied, chosen in proportion
+	 * to the operations' probabilities. Names: hflip, vflip, affine, jitter, gray, blur, noise, erase,
+	 * each in one group at most. The order of operations does not change. NULL (default): each on its
+	 * own. */
 	const char *groups;
 	/* 1: the field is for transforms alone, and not part of batches. 0 (default): it is part of
 	 * batches. */
@@ -361,12 +364,12 @@ enum penstock_end {
 	PENSTOCK_END_UNEVEN = 0,
 	/* Samples that do not fill a global batch are left out: fewer than global_batch in each epoch. */
 	PENSTOCK_END_DROP_LAST = 1,
-	/* Every sample once; the last batch is filled by repeating rows (on a rank that has no sample left,
-	 * by zeros, shard and sample -1), with valid = 0: fewer than global_batch rows in each epoch. */
+	/* Every sample once. The last batch is filled by rows with valid = 0, fewer than global_batch in each
+	 * epoch: repeated rows, or, on a rank that has no sample left, zeros (shard and sample -1). */
 	PENSTOCK_END_PAD = 2,
-	/* Every sample once, and the same number of batches on all ranks: the last ones differ by one row at
-	 * most (default; with one rank that is UNEVEN). If that is impossible (batch 1, or fewer samples
-	 * than ranks), a rank's last batch is one row of zeros, valid = 0. */
+	/* Every sample once, and the same number of batches on all ranks: the ranks' last batches differ by
+	 * at most one row (default; with one rank this is UNEVEN). If that is impossible (batch 1, or fewer
+	 * samples than ranks), a rank's last batch is one row of zeros, valid = 0. */
 	PENSTOCK_END_SPLIT = 3,
 };
 
@@ -377,11 +380,11 @@ enum penstock_mix_end {
 	                           * until then */
 };
 
-/* Shards that are no tars. Their samples have one member each, and as key the file's name (without what
- * stands after its last dot) and the sample's number: "train-007-12". */
+/* What the shards are. In a shard that is not a tar, each sample has one member; its key is the file's name
+ * (up to its last dot) and the sample's number: "train-007-12". */
 enum penstock_source {
-	/* By the name, without .zst, .gz or .lz4 at its end: .jsonl and .txt are lines; .bin are tokens, if a
-	 * field is of kind TOKENS; all else tars. */
+	/* The name decides, without .zst, .gz or .lz4 at its end: .jsonl and .txt are lines; .bin are tokens,
+	 * if a field is of kind TOKENS; all else tars. */
 	PENSTOCK_SOURCE_AUTO = 0,
 	PENSTOCK_SOURCE_TAR = 1,
 	/* Lines of text: member "json" in .jsonl files, whose blank lines are left out, else "txt"; "line"
@@ -407,7 +410,7 @@ enum penstock_on_error {
 /* A limit of the bytes that several loaders hold together: pass it to each in options.budget. */
 struct penstock_budget;
 
-/* A sample in the hands of a transform; see below. */
+/* A sample for which a transform is called; see below. */
 struct penstock_sample;
 
 /* Returns 0, or a negative errno: the sample is bad then (-ENOMEM: next() fails), for the reason that
@@ -465,17 +468,17 @@ struct penstock_options {
 	 * window; not with `bucket`. */
 	uint32_t shuffle_window;
 	/* The epoch is read as this many interleaved sequences of shards; 1 to 16384; 0 (default): chosen
-	 * by the number of shards and by G, the global batch or its first multiple that is at least 64: G
-	 * lanes if there are at least 2 G shards, else G / 2, but at least 64, and at most one for each
-	 * shard. A list with compressed shards, which stay open, has at most 256 lanes (or `world`, if that
-	 * is more). So as long as no lane has ended, a rank's batch of b samples comes from b shards, from
-	 * b / 2, or from all that the rank reads (shards / world). The same lanes, seed and global batch
-	 * give the same samples in each global batch for any world. Lane l belongs to rank l mod world:
-	 * each rank gets the samples of its own lanes in a global batch, up to its share; the surplus goes
-	 * to ranks that lack samples, those of the same node first. If lengths are not known (end UNEVEN
+	 * from the number of shards and from G, which is the global batch or its first multiple that is at
+	 * least 64. With at least 2 G shards there are G lanes; with fewer, G / 2, but at least 64, and at
+	 * most one for each shard. A list with compressed shards, which stay open, has at most 256 lanes (or
+	 * `world`, if that is more). So as long as no lane has ended, a rank's batch of b samples comes from
+	 * b shards, from b / 2, or from all that the rank reads (shards / world). The same lanes, seed and
+	 * global batch give the same samples in each global batch for any world. Lane l belongs to rank l mod
+	 * world: each rank gets the samples of its own lanes in a global batch, up to its share; the surplus
+	 * goes to ranks that lack samples, those of the same node first. If lengths are not known (end UNEVEN
 	 * without `steps`), a rank reads only its own lanes. Then other worlds give other global batches
-	 * after the first lane has ended (from the beginning, if world does not divide the lanes), and
-	 * there must be at least as many lanes and shards as ranks. */
+	 * after the first lane has ended (from the beginning, if world does not divide the lanes), and there
+	 * must be at least as many lanes and shards as ranks. */
 	uint32_t lanes;
 	uint32_t rank, world; /* this is rank (from 0) of world ranks; 0 of 1 */
 	uint32_t end;         /* enum penstock_end; PENSTOCK_END_SPLIT */
@@ -489,13 +492,13 @@ struct penstock_options {
 	 * penstock_batch_use(). The driver is opened only for such a device: -ENODEV if there is none. */
 	const char *device;
 
-	/* Folder of the shards' indexes (`penstock-loader index --dir`). Indexes that are not in it, and
-	 * all with NULL (default), are looked for beside the shards, where a catalogue (`pack --index`) may
-	 * have the counts of all shards. An index never changes an order. */
+	/* Folder of the shards' indexes (`penstock-loader index --dir`). Indexes that are not in it are
+	 * looked for beside the shards, and with NULL (default) all are, where a catalogue (`pack --index`)
+	 * may have the counts of all shards. An index never changes an order. */
 	const char *index_dir;
 
 	/* A saved state to begin with, as penstock_loader_state_load() does, with the same errors; the
-	 * epoch's beginning is then not read. NULL (default): begin at the beginning of `epoch`. Borrowed
+	 * beginning of the epoch is not read. NULL (default): begin at the beginning of `epoch`. Borrowed
 	 * during penstock_loader_open(). */
 	const void *state;
 	size_t state_nbytes;
@@ -509,9 +512,9 @@ struct penstock_options {
 	 * results change. */
 	uint64_t transform_version;
 
-	/* Rows of a batch over all ranks; must be a multiple of world: `batch` is global_batch / world then.
-	 * 0 (default): batch * world. A state depends on this number, not on world: a run may continue with
-	 * another world. */
+	/* Rows of a batch over all ranks; must be a multiple of world, and sets `batch` to global_batch /
+	 * world. 0 (default): batch * world. A state depends on this number, not on world: a run may continue
+	 * with another world. */
 	uint32_t global_batch;
 	/* Length buckets, at most 256: samples of similar length (bytes of the wanted fields) come
 	 * together. Each lane's share of shuffle_window is sorted by length and cut into this many runs,
@@ -525,7 +528,7 @@ struct penstock_options {
 	uint64_t repeat;  /* each sample comes this many times an epoch, in `repeat` passes; 0 (default): see
 	                     steps */
 	uint64_t skip;    /* samples of the epoch's order that are left out at its beginning; 0 */
-	uint64_t take;    /* samples that the epoch has after them, at most; 0 (default): all */
+	uint64_t take;    /* samples that the epoch has at most, after `skip`; 0 (default): all */
 	uint32_t mix_end; /* enum penstock_mix_end; FIRST */
 	uint32_t nmix;
 	/* Several datasets: weights, one for each string of `shards` given to open, whose shards are a
@@ -559,9 +562,9 @@ struct penstock_options {
 
 	/* What the shards are: enum penstock_source; AUTO. */
 	uint32_t source;
-	/* 1: the loader writes the index of a shard (in index_dir, or beside the shard) that it has read
-	 * from beginning to end and that has no index that is up to date; a folder that cannot be written
-	 * to is not an error. 0 (default): no index is written. */
+	/* 1: the loader writes the index of each shard that it has read from beginning to end and that lacks
+	 * an index that is up to date, in index_dir or beside the shard. A folder that cannot be written to
+	 * is not an error. 0 (default): no index is written. */
 	uint32_t write_index;
 	/* Token streams: tokens from one window's beginning to the next one's; 0 (default): as many as the
 	 * field has, so that each token but the first is once a target. */
@@ -576,18 +579,18 @@ struct penstock_options {
 	 * text, with && || ! and parentheses; false where the sample has no such value. NULL (default):
 	 * all. */
 	const char *filter;
-	/* How often samples come: a column of weights, 0 or more (a missing weight is 0), and a column
-	 * whose values are to come equally often. With `replacement` a sample of weight w comes w times on
-	 * average, its copies one after the other in the window; without (0, default) it comes with
-	 * probability w, once at most. Without replacement `balance` thins all classes to the smallest.
-	 * NULL (default): each once. */
+	/* How often samples come: `weights` is the name of a column of weights, 0 or more (a missing weight
+	 * is 0), `balance` that of a column whose values are to come equally often. With `replacement` a
+	 * sample of weight w comes w times on average, its copies one after the other in the window; without
+	 * (0, default) it comes with probability w, once at most. Without replacement `balance` thins all
+	 * classes to the smallest. NULL (default): each once. */
 	const char *weights, *balance;
 	uint32_t replacement;
 
-	/* Where shards are on a penstock mount, the mount receives (through its .penstock/plan) which of
-	 * these shards come in this epoch and in the next ones, plan_epochs in all (0 (default): 8;
-	 * UINT32_MAX: nothing is sent), and the run's progress; `job` names the run, the same on all ranks
-	 * (NULL (default): "loader"). */
+	/* Where shards are on a penstock mount, the mount receives (through its .penstock/plan) the run's
+	 * progress, and which of these shards come in this epoch and in the next ones. `job` names the run,
+	 * the same on all ranks; NULL (default): "loader". `plan_epochs` is the number of epochs that are
+	 * announced, this one included; 0 (default): 8; UINT32_MAX: nothing is sent. */
 	const char *job;
 	uint32_t plan_epochs;
 
@@ -598,15 +601,15 @@ struct penstock_options {
 	uint32_t device_pixels;
 
 	/* Device cuda: the share of JPEGs that the GPU decodes (nvJPEG: its engine for JPEG where it has one,
-	 * else the processor's threads and the GPU together), 0 to 1; PENSTOCK_GPU_DECODE_AUTO: the share
-	 * with which both are busy, measured in the first batches and then frozen, or 0 if there is no
-	 * nvJPEG. A sample's hash decides which of the two decodes it, so runs are the same for any number
-	 * of threads and ranks; a state keeps the share. The GPU's pixels differ slightly from those of the
-	 * processor, which are the same everywhere; libpenstock(3) has the bounds. Images that the GPU does
-	 * not take are decoded by the processor one by one. The GPU may miss damage inside compressed
-	 * pixels, so which samples are bad can differ with the share. Takes page-locked memory beside
-	 * memory_budget, 128 KiB and more for each row of each batch of `depth`. 0 (default): the processor
-	 * decodes all. -ENODEV: a share is given, and there is no nvJPEG. */
+	 * else the processor's threads and the GPU together), 0 to 1. PENSTOCK_GPU_DECODE_AUTO: the share
+	 * with which both are busy, measured in the first batches and then frozen; 0 if there is no nvJPEG. A
+	 * sample's hash decides which of the two decodes it, so runs are the same for any number of threads
+	 * and ranks; a state keeps the share. The GPU's pixels differ slightly from those of the processor,
+	 * which are the same everywhere; libpenstock(3) has the bounds. Images that the GPU does not take are
+	 * decoded by the processor one by one. The GPU may miss damage inside compressed pixels, so which
+	 * samples are bad can differ with the share. Takes page-locked memory beside memory_budget, 128 KiB
+	 * and more for each row of each batch of `depth`. 0 (default): the processor decodes all. -ENODEV: a
+	 * share is given, and there is no nvJPEG. */
 	double gpu_decode;
 
 	/* -- From here on: since 0.3. -- */
@@ -622,8 +625,8 @@ struct penstock_options {
 	/* Orders WINDOW and SHARDS: 0 (default), 1: each epoch deals all shards again. H: the seed gives each
 	 * shard one of H homes for the whole run, and each epoch deals a home's shards to the lanes l with l
 	 * mod H = home only; H must divide the lanes. So where the number of machines (or of ranks) divides
-	 * H, each reads the same shards in every epoch, and its cache stays warm; but it never sees the
-	 * others' samples, and shards of different homes never share a lane. */
+	 * H, each machine (or rank) reads the same shards in every epoch, and its cache stays warm; but it
+	 * never sees the other machines' samples, and shards of different homes never share a lane. */
 	uint32_t homes;
 
 	/* Order NUMBERS: the samples of each epoch, by their place in the list of shards (as
@@ -691,20 +694,20 @@ struct penstock_batch;
 
 /* Expands the shard patterns (brace expansion as WebDataset's, "a::b", "@list.txt"; wildcards, and a folder
  * for the tar shards in it, in the order of their names' bytes), allocates all batches, and starts reading.
- * Blocks: on reading @lists and folders, and on looking for the shards: about a second at most. -EINVAL:
- * options; -ENOMEM: the memory; -E2BIG: the budget is too small, the list too long, or a member is set that
- * only a newer library knows (a larger struct is accepted if its unknown members are 0); -ENODEV: the
- * device; -ENODATA: lengths are known (from indexes), and the epoch has no sample on any rank; -ENOENT:
- * nothing matches a pattern, or a shard is not there (on_error FAIL; libpenstock(3) says which shards are
- * looked for; other missing shards are found when they are read). */
+ * Blocks: on reading @lists and folders, and on looking for the shards: about a second at most. -EINVAL: an
+ * option is wrong; -ENOMEM: out of memory; -E2BIG: the budget is too small, the list too long, or a member is
+ * set that only a newer library knows (a larger struct is accepted if its unknown members are 0); -ENODEV:
+ * there is no such device; -ENODATA: lengths are known (from indexes), and the epoch has no sample on any
+ * rank; -ENOENT: nothing matches a pattern, or a shard is not there (on_error FAIL; libpenstock(3) says which
+ * shards are looked for; other missing shards are found when they are read). */
 int penstock_loader_open(const struct penstock_options *options, const char *const *shards, size_t nshards,
         struct penstock_loader **ret_loader, struct penstock_error *error);
 
 /* 1: the next batch, which the caller holds now. 0: the epoch is over; the next call begins the one after it.
- * -EBUSY: the caller holds all batches. -EBADMSG: a bad sample (on_error FAIL), or more than
- * max_bad in a row (SKIP). -ESTALE: the same, of a shard that was replaced since it was indexed or opened.
- * After an error other than -EBUSY and -ECHILD the loader stays failed until set_epoch or close. Blocks:
- * until a batch is ready: on disk, network and decoding. */
+ * -EBUSY: the caller holds all batches. -EBADMSG: a bad sample (on_error FAIL), or more than max_bad in a row
+ * (SKIP). -ESTALE: the same, in a shard that was replaced since it was indexed or opened. After an error
+ * other than -EBUSY and -ECHILD the loader stays failed until set_epoch or close. Blocks: until a batch is
+ * ready: on disk, network and decoding. */
 int penstock_loader_next(
         struct penstock_loader *loader, struct penstock_batch **ret_batch, struct penstock_error *error);
 
@@ -723,9 +726,9 @@ int penstock_loader_wait_released(
  * batches take at most half. -ENOBUFS: there is no room for the batch. */
 int penstock_loader_add_batch(struct penstock_loader *loader, struct penstock_error *error);
 
-/* Moves to the beginning of an epoch, also of one that was resumed. Cheap if the loader is there already;
- * else samples and batches that were read ahead are dropped. Batches that are held stay valid. Blocks:
- * until reads and decodes under way are done. */
+/* Moves to the beginning of an epoch, also of one that was resumed. Cheap if the loader is at that place
+ * already; else samples and batches that were read ahead are dropped. Batches that are held stay valid.
+ * Blocks: until reads and decodes under way are done. */
 int penstock_loader_set_epoch(struct penstock_loader *loader, uint64_t epoch, struct penstock_error *error);
 
 /* Order NUMBERS without `numbers`: feeds the samples of the epoch's next batch, 1 to `batch` of them, which
@@ -755,11 +758,11 @@ int penstock_loader_length(struct penstock_loader *loader, uint64_t epoch, uint6
 int penstock_loader_get(struct penstock_loader *loader, const uint64_t *numbers, uint32_t n,
         struct penstock_batch **ret_batch, struct penstock_error *error);
 
-/* Writes the loader's position, after the last batch that penstock_loader_next() returned (batches that
- * were read ahead do not count), as bytes for any machine: 216 (32 more with gpu_decode), and 64 for each
- * lane of this rank (if lengths are known, only for lanes that gave a row; none with order permutation).
- * Returns the number of bytes; with `buf` NULL, only a number that suffices for any state of this loader.
- * -ENOBUFS: `size` is less. Blocks: never. */
+/* Writes the loader's position as bytes for any machine: the position after the last batch that
+ * penstock_loader_next() returned (batches that were read ahead do not count). The state has 216 bytes (32
+ * more with gpu_decode), and 64 for each lane of this rank (if lengths are known, only for lanes that gave a
+ * row; none with order permutation). Returns the number of bytes; with `buf` NULL, only a number that
+ * suffices for any state of this loader. -ENOBUFS: `size` is less. Blocks: never. */
 int penstock_loader_state_save(
         struct penstock_loader *loader, void *buf, size_t size, struct penstock_error *error);
 
@@ -805,7 +808,7 @@ enum penstock_device_pixels {
 };
 
 struct penstock_tensor {
-	const void *data; /* borrowed from the batch; an address of the device's */
+	const void *data; /* borrowed from the batch; an address in the memory below */
 	uint32_t dtype;   /* enum penstock_dtype */
 	uint32_t ndim;
 	uint64_t shape[PENSTOCK_MAX_DIMS]; /* shape[0]: the number of rows; if ragged, of bytes */
@@ -818,7 +821,7 @@ struct penstock_tensor {
 	const void *host;
 	const uint64_t *host_offsets;
 	uint32_t memory;      /* enum penstock_memory: where data and offsets are */
-	int32_t device;       /* the number of the device there */
+	int32_t device;       /* the number of the device that has this memory */
 	uint64_t reserved[1]; /* 0; room for what a later library reports, as in the structs below */
 };
 
@@ -828,8 +831,8 @@ struct penstock_batch_info {
 	uint32_t rows;
 	uint32_t bad; /* rows whose sample was bad; padding is not counted */
 	/* All tensors of a batch are in one piece of memory, each at a multiple of 256 bytes from its
-	 * beginning: one copy of it takes the whole batch elsewhere (except those without `host`, which are
-	 * apart from it). Since 0.2. */
+	 * beginning: one copy of that piece copies the whole batch (except tensors without `host`, which are
+	 * not in it). Since 0.2. */
 	const void *slot;
 	uint64_t slot_nbytes;
 	uint32_t valid; /* rows whose __valid__ is 1; 0: a blank batch, see PENSTOCK_SKIP. Since 0.2. */
@@ -839,8 +842,8 @@ struct penstock_batch_info {
 
 void penstock_batch_info(const struct penstock_batch *batch, struct penstock_batch_info *ret_info);
 
-/* A field by the name given in the options, or by one of its alternatives. Padded fields and tokens have more
- * (NAME:lengths, NAME:mask, NAME:y). Besides them every batch has:
+/* A field by the name given in the options, or by one of its alternatives. Padded fields and tokens have
+ * further tensors (NAME:lengths, NAME:mask, NAME:y). Besides them every batch has:
  *   "__key__"     ragged bytes: the samples' keys
  *   "__valid__"   u8: 1, or 0 for a row that repeats another (a bad sample, padding)
  *   "__shard__"   int64: the shard's place in the list
@@ -882,15 +885,15 @@ void penstock_batch_release(struct penstock_batch *batch);
  * again only after that work. penstock_loader_close() waits for such work. */
 
 /* Makes later work on `stream` (a CUstream or cudaStream_t; NULL: the legacy default stream) wait until the
- * batch has arrived. Where batches stay in host memory it does nothing, without an error. -EIO: the device;
- * the text says what. Any thread. Blocks: never. */
+ * batch has arrived. Where batches stay in host memory it does nothing, without an error. -EIO: the device
+ * failed; the text says how. Any thread. Blocks: never. */
 int penstock_batch_use(struct penstock_batch *batch, void *stream, struct penstock_error *error);
 
-/* The event that marks the batch's arrival (a CUevent), for callers that wait on it themselves; the
- * batch's own, until it is released. NULL: none is needed, the batch has arrived. */
+/* The event that marks the batch's arrival (a CUevent), for callers that wait on it themselves; valid until
+ * the batch is released. NULL: none is needed, the batch has arrived. */
 void *penstock_batch_event(const struct penstock_batch *batch);
 
-/* Waits on the processor until the batch has arrived. -EIO: the device. */
+/* Waits on the processor until the batch has arrived. -EIO: the device failed. */
 int penstock_batch_sync(struct penstock_batch *batch, struct penstock_error *error);
 
 /* Transforms: what options.transform may call (since 0.2) ------------------------------------------------ */
@@ -901,7 +904,7 @@ struct penstock_sample_info {
 	uint64_t epoch;
 	uint64_t shard_index;  /* the shard's place in the list */
 	uint64_t sample_index; /* the sample's place in its shard */
-	uint64_t random; /* of (seed, epoch, shard, sample) alone: for choices that are to be repeatable */
+	uint64_t random;       /* a function of (seed, epoch, shard, sample) alone, for repeatable choices */
 	uint64_t reserved[4];
 };
 
@@ -909,7 +912,7 @@ void penstock_sample_info(const struct penstock_sample *sample, struct penstock_
 
 /* A field of the sample as it will be in the batch, without the dimension of rows: of shape [] for a number,
  * [3, height, width] for an image, [items, ...] for ragged and padded fields (no padding, no added offsets).
- * Elements of ragged fields are there until the next call for the same field, of any sample of a unit.
+ * Elements of ragged fields are valid until the next call for the same field, for any sample of the unit.
  * -ENOENT: no such field, or an output; -ENOMEM. */
 int penstock_sample_field(
         struct penstock_sample *sample, const char *name, struct penstock_tensor *ret_tensor);
@@ -957,19 +960,20 @@ struct penstock_stats {
 	 * and what would help. */
 	const char *bottleneck;
 	char advice[160];
-	/* Finished copies of batches to the device, and the time that they took there; 0 if batches stay in
-	 * host memory. Images that the GPU decoded itself are not copied, and their files are not counted.
+	/* Bytes of finished copies of batches to the device, and the time that the copies took; 0 if batches
+	 * stay in host memory. Images that the GPU decoded itself are not copied, and their files are not
+	 * counted.
 	 */
 	uint64_t copied_bytes;
 	double copy_seconds;
 	/* What finishes images: "cpu" or the device's kind; "cpu: " and the reason, if
 	 * options.device_pixels is AUTO and the device cannot finish them. */
 	char pixels[192];
-	/* options.gpu_decode: in fields that the GPU may decode, the images that the GPU decoded (by its
-	 * engine, and together with the processor's threads) and those that the processor decoded; the
-	 * share in force, 0 to 1; the images a second that the GPU and the processor could each decode
-	 * alone, 0: not known; and why the GPU decodes nothing although gpu_decode asks for it ("": it
-	 * decodes, or was not asked to). */
+	/* options.gpu_decode. Images of the fields that the GPU may decode: those that the GPU decoded (by
+	 * its engine, and together with the processor's threads), and those that the processor decoded. The
+	 * share in force, 0 to 1. The images a second that the GPU and the processor could each decode alone;
+	 * 0: not known. Why the GPU decodes nothing although gpu_decode asks for it; "": it decodes, or was
+	 * not asked to. */
 	uint64_t gpu_engine_images, gpu_hybrid_images, cpu_images;
 	double gpu_share;
 	double gpu_images_per_second, cpu_images_per_second;
@@ -1008,12 +1012,12 @@ struct penstock_lost {
  * Any thread. */
 int penstock_loader_lost(struct penstock_loader *loader, uint64_t n, struct penstock_lost *ret_lost);
 
-/* The profile of a loader with options.profile, as JSON. It covers the batches made so far, and has for
- * each field the bytes or items of a row; for images, mean and deviation of each channel (of values 0 to 1
- * after the crop); for numbers, range, mean and deviation, and for integers the counts of the first 4096
+/* The profile of a loader with options.profile, as JSON. It covers the batches made so far. For each field it
+ * has the bytes or items of a row; for images also the mean and deviation of each channel (of values 0 to 1
+ * after the crop); for numbers the range, mean and deviation; for integers the counts of the first 4096
  * different values. Returns the length in bytes without the final NUL; with `buf` NULL nothing is written.
- * -ENOBUFS: `size` is not larger than the length, which may have grown since the last call; -ENODATA:
- * opened without options.profile. */
+ * -ENOBUFS: `size` is not larger than the length, which may have grown since the last call; -ENODATA: opened
+ * without options.profile. */
 int penstock_loader_profile(
         struct penstock_loader *loader, char *buf, size_t size, struct penstock_error *error);
 
@@ -1024,12 +1028,12 @@ int penstock_loader_profile(
 int penstock_profile_drift(
         const char *was, const char *now, char *buf, size_t size, struct penstock_error *error);
 
-/* A fingerprint of a run's data and order, as JSON, for an experiment's log: `digest`, a hash of the
- * shards' names, the order's options, the fields and their transforms (with transform_version), the same
- * for any number of ranks with the same global batch; the hashed values one by one; and `samples` and
- * `counts` (a hash), null if not all shards have an index. Reads no shard. Equal digests and counts mean
- * equal batches, as long as the shards are the same. Returns the length in bytes without the final NUL;
- * with `buf` NULL nothing is written. -ENOBUFS. Since 0.3. */
+/* A fingerprint of a run's data and order, as JSON, for an experiment's log. `digest` is a hash of the
+ * shards' names, the order's options, the fields and their transforms (with transform_version); it is the
+ * same for any number of ranks with the same global batch. The hashed values are in the JSON one by one.
+ * `samples` and `counts` (a hash) are null if not all shards have an index. Reads no shard. Equal digests and
+ * counts mean equal batches, as long as the shards are the same. Returns the length in bytes without the
+ * final NUL; with `buf` NULL nothing is written. -ENOBUFS. Since 0.3. */
 int penstock_loader_fingerprint(
         struct penstock_loader *loader, char *buf, size_t size, struct penstock_error *error);
 
@@ -1049,7 +1053,7 @@ int penstock_shard_writer_open(
         const char *path, int level, struct penstock_shard_writer **ret_writer, struct penstock_error *error);
 
 /* Adds a file KEY.SUFFIX. The files of one key that follow each other are a sample. -EINVAL: another name;
- * nothing was written. After other errors only _abort() is left to call. */
+ * nothing was written. After other errors only _abort() may be called. */
 int penstock_shard_writer_add(struct penstock_shard_writer *writer, const char *name, const void *data,
         size_t nbytes, struct penstock_error *error);
 

@@ -393,7 +393,7 @@ static void steps_end_the_epoch_of_a_feed(void **state)
 	l = open_with(&o, &e);
 	assert_non_null(l);
 	assert_int_equal(penstock_loader_feed(l, &number, 1, &e), -EINVAL);
-	assert_non_null(strstr(e.text, "feed: only with order NUMBERS, and without numbers"));
+	assert_non_null(strstr(e.text, "feed: needs order NUMBERS, without `numbers`"));
 	penstock_loader_close(l);
 }
 
