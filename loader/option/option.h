@@ -137,7 +137,8 @@ uint64_t ps_option_most(const struct ps_option *option);
 /* The word for a number; NULL: none. */
 const char *ps_option_word(const struct ps_option *option, uint64_t number);
 
-/* Writes the range: "1 to 65536", "a | b"; "": none. Truncated to size, as are the next two. */
+/* Writes the range: "1 to 65536", "a | b"; "": none. The text is cut to `size`, as are those of the next two
+ * functions. */
 void ps_option_range(const struct ps_option *option, char *buf, size_t size);
 
 /* Writes description, range and default as a line of help: "samples of a batch, 1 to 65536 (64)". */

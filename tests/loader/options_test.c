@@ -247,9 +247,10 @@ static void help_has_range_and_default(void **state)
 	(ps_option_describe(option, text, sizeof(text)), assert_string_equal(text, want))
 	DESCRIBED(OPTION("batch"), "samples of a batch, 1 to 65536 (64)");
 	DESCRIBED(OPTION("steps"), "batches of an epoch, 0 to 2^40 (0: as many as the samples give)");
-	DESCRIBED(OPTION("on_error"), "what a bad sample does, or a missing shard: fail | skip (fail)");
+	DESCRIBED(OPTION("on_error"), "what happens at a bad sample or a missing shard: fail | skip (fail)");
 	DESCRIBED(OPTION("ranks_per_node"), "ranks on one machine; must divide the world, at least 1 (1)");
-	DESCRIBED(OPTION("memory_budget"), "of batches, read buffers and shuffle window, bytes (512M)");
+	DESCRIBED(
+	        OPTION("memory_budget"), "memory of batches, read buffers and shuffle window, bytes (512M)");
 	DESCRIBED(FIELD("optional"), "1: a sample may lack the field (0)");
 	DESCRIBED(FIELD("hue"), "turned by up to this share of the circle each way, 0 to 0.5 (0)");
 	ps_option_help(OPTION("batch"), text, sizeof(text));

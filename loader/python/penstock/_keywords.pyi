@@ -8,7 +8,7 @@ class LoaderOptions(TypedDict, total=False):
     balance: Optional[str]
     """a column whose values come equally often"""
     bucket: Optional[int]
-    """runs by length that a window is cut into, order window, 0 to 256 (0: none)"""
+    """order window: runs of similar length that a window is cut into, 0 to 256 (0: none)"""
     budget: Optional[Budget]
     """a limit of memory that loaders share (none)"""
     cutmix_alpha: Optional[float]
@@ -24,7 +24,7 @@ class LoaderOptions(TypedDict, total=False):
     draws: Optional[int]
     """samples that a pass of an epoch draws by weight, 0 to 2^40 (0: as weights say)"""
     end: Literal["uneven", "drop_last", "pad", "split"]
-    """of the epoch: uneven | drop_last | pad | split (split)"""
+    """how an epoch ends: uneven | drop_last | pad | split (split)"""
     epoch: int
     """the first epoch (0)"""
     epochs: Optional[int]
@@ -34,7 +34,7 @@ class LoaderOptions(TypedDict, total=False):
     global_batch: Optional[int]
     """samples of a batch over all ranks (batch times world)"""
     gpu_decode: Union[float, Literal["auto"]]
-    """device cuda: JPEGs that the GPU decodes, 0 to 1 (0)"""
+    """device cuda: share of JPEGs that the GPU decodes, 0 to 1 (0)"""
     homes: Optional[int]
     """homes of shards, for caches that stay warm, 1 to 16384 (1: none)"""
     index: Literal["take", "make"]
@@ -48,7 +48,7 @@ class LoaderOptions(TypedDict, total=False):
     max_bad: int
     """skip: more bad samples than this in a row end the run (100)"""
     memory_budget: Optional[Union[int, str]]
-    """of batches, read buffers and shuffle window, bytes (512M)"""
+    """memory of batches, read buffers and shuffle window, bytes (512M)"""
     mix: Optional[Sequence[float]]
     """weights, above 0, one for each dataset"""
     mix_end: Literal["first", "longest"]
@@ -58,11 +58,11 @@ class LoaderOptions(TypedDict, total=False):
     mixup_alpha: Optional[float]
     """alpha of MixUp's weights, 0.01 to 100 (0: off)"""
     on_error: Literal["fail", "skip"]
-    """what a bad sample does, or a missing shard: fail | skip (fail)"""
+    """what happens at a bad sample or a missing shard: fail | skip (fail)"""
     order: Union[Literal["none", "shards", "window", "permutation"], Iterable[int], Iterable[Sequence[int]]]
     """what is shuffled: none | shards | window | permutation (window)"""
     permute_remote: int
-    """1: samples by number also of shards that are not in their mount's cache yet (0)"""
+    """1: reads samples by number also from shards that are not in their mount's cache yet (0)"""
     plan_epochs: Optional[int]
     """epochs that are announced to penstock mounts (0: 8)"""
     profile: int
@@ -70,13 +70,13 @@ class LoaderOptions(TypedDict, total=False):
     ranks_per_node: Optional[int]
     """ranks on one machine; must divide the world, at least 1 (1)"""
     readers: Optional[int]
-    """reading threads, 1 to 64 (auto: 2 to 8, as threads)"""
+    """reading threads, 1 to 64 (auto: as many as threads, but 2 to 8)"""
     repeat: Optional[int]
     """passes of an epoch, 0 to 2^40 (0: one, or as many as steps take)"""
     replacement: int
     """1: weights are how often a sample comes on average; 0: its probability (0)"""
     seed: int
-    """of all random choices (0)"""
+    """seed of all random choices (0)"""
     shuffle_window: Optional[int]
     """samples that are shuffled with each other, 1 to 16777216 (4096, or 16 global batches if more)"""
     skip: int
@@ -86,11 +86,11 @@ class LoaderOptions(TypedDict, total=False):
     steps: Optional[int]
     """batches of an epoch, 0 to 2^40 (0: as many as the samples give)"""
     take: Optional[int]
-    """samples of an epoch after those, at most, 0 to 2^60 (0: all)"""
+    """most samples of an epoch, after skip, 0 to 2^60 (0: all)"""
     threads: Optional[int]
     """decoding threads, 1 to 1024 (auto: the CPUs that may be used, and one more with a map)"""
     token_stride: Optional[int]
-    """from one window's beginning to the next one's, tokens (0: a window)"""
+    """distance from one window's beginning to the next one's, tokens (0: a window)"""
     weights: Optional[Union[str, Iterable[float]]]
     """a column: how often a sample comes (once)"""
     write_index: int
@@ -106,11 +106,11 @@ class ImageOptions(TypedDict, total=False):
     blur_size: Optional[Union[int, Tuple[int, int]]]
     """weights of the blur each way, odd, 1 to 255 (a tenth of the width)"""
     brightness: float
-    """x of factors 1 - x to 1 + x, 0 to 7 (0)"""
+    """x: a factor from 1 - x to 1 + x, 0 to 7 (0)"""
     channels: Literal["rgb", "rgba", "gray"]
-    """of the picture; channels other than rgb take no operations on colours, and no affine: rgb | rgba | gray (rgb)"""
+    """channels of the picture; those other than rgb take no operations on colours, and no affine: rgb | rgba | gray (rgb)"""
     contrast: float
-    """x of factors 1 - x to 1 + x, 0 to 7 (0)"""
+    """x: a factor from 1 - x to 1 + x, 0 to 7 (0)"""
     dct_scale: int
     """1: large JPEGs are decoded at 1/2, 1/4 or 1/8 (0)"""
     degrees: float
@@ -138,13 +138,13 @@ class ImageOptions(TypedDict, total=False):
     jitter: float
     """probability of a colour jitter, 0 to 1 (0)"""
     jitter_order: Literal["fixed", "random"]
-    """of the jitter's steps: fixed | random (fixed)"""
+    """order of the jitter's steps: fixed | random (fixed)"""
     max_memory: Optional[int]
-    """that an image may need to be decoded, bytes (256 MiB)"""
+    """memory that an image may need to be decoded, bytes (256 MiB)"""
     max_pixels: Optional[int]
     """a larger image is a bad sample, pixels (2^27)"""
     max_scans: Optional[int]
-    """of a progressive JPEG (100)"""
+    """most scans of a progressive JPEG (100)"""
     noise: float
     """probability of Gaussian noise, 0 to 1 (0)"""
     noise_sigma: Union[float, Tuple[float, float]]
@@ -156,7 +156,7 @@ class ImageOptions(TypedDict, total=False):
     padding_mode: Literal["constant", "edge", "reflect", "symmetric"]
     """what padding shows: constant | edge | reflect | symmetric (constant)"""
     saturation: float
-    """x of factors 1 - x to 1 + x, 0 to 7 (0)"""
+    """x: a factor from 1 - x to 1 + x, 0 to 7 (0)"""
     shear_x: float
     """sheared by up to this each way, 0 to 80 degrees (0)"""
     shear_y: float
@@ -178,11 +178,11 @@ class MaskOptions(TypedDict, total=False):
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     max_memory: Optional[int]
-    """that an image may need to be decoded, bytes (256 MiB)"""
+    """memory that an image may need to be decoded, bytes (256 MiB)"""
     max_pixels: Optional[int]
     """a larger image is a bad sample, pixels (2^27)"""
     missing_value: int
-    """of the elements of a row without a value (-1)"""
+    """value of all elements of a row without a value (-1)"""
     optional: int
     """1: a sample may lack the field (0)"""
     orient: int
@@ -198,17 +198,17 @@ class BoxesOptions(TypedDict, total=False):
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
-    """of a ragged row, bytes (0: no limit)"""
+    """most bytes of a ragged row, bytes (0: no limit)"""
     missing_value: int
-    """of the elements of a row without a value (-1)"""
+    """value of all elements of a row without a value (-1)"""
     overflow: Literal["error", "bad", "truncate"]
     """what happens to a longer row: error | bad | truncate (error)"""
     pad_multiple: Optional[int]
     """the longest row is padded to a multiple of this (1)"""
     pad_value: int
-    """of the elements of padding (0)"""
+    """value of the elements of padding (0)"""
     shape: Optional[Sequence[int]]
-    """of a row, at most 7 dimensions; a first one of 0: as the sample has it"""
+    """shape of a row, at most 7 dimensions; first 0: as many items as a sample has"""
 
 class IntOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
@@ -216,7 +216,7 @@ class IntOptions(TypedDict, total=False):
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
-    """of a ragged row, bytes (0: no limit)"""
+    """most bytes of a ragged row, bytes (0: no limit)"""
     pad_to: Optional[int]
     """rows are padded to this length, items (0: they are ragged)"""
 
@@ -226,7 +226,7 @@ class FloatOptions(TypedDict, total=False):
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
-    """of a ragged row, bytes (0: no limit)"""
+    """most bytes of a ragged row, bytes (0: no limit)"""
     pad_to: Optional[int]
     """rows are padded to this length, items (0: they are ragged)"""
 
@@ -236,15 +236,15 @@ class BytesOptions(TypedDict, total=False):
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
-    """of a ragged row, bytes (0: no limit)"""
+    """most bytes of a ragged row, bytes (0: no limit)"""
     missing_value: int
-    """of the elements of a row without a value (-1)"""
+    """value of all elements of a row without a value (-1)"""
     overflow: Literal["error", "bad", "truncate"]
     """what happens to a longer row: error | bad | truncate (error)"""
     pad_multiple: Optional[int]
     """the longest row is padded to a multiple of this (1)"""
     pad_value: int
-    """of the elements of padding (0)"""
+    """value of the elements of padding (0)"""
 
 class TextOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
@@ -252,9 +252,9 @@ class TextOptions(TypedDict, total=False):
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
-    """of a ragged row, bytes (0: no limit)"""
+    """most bytes of a ragged row, bytes (0: no limit)"""
     missing_value: int
-    """of the elements of a row without a value (-1)"""
+    """value of all elements of a row without a value (-1)"""
     overflow: Literal["error", "bad", "truncate"]
     """what happens to a longer row: error | bad | truncate (error)"""
     pad_multiple: Optional[int]
@@ -262,7 +262,7 @@ class TextOptions(TypedDict, total=False):
     pad_to: Optional[int]
     """rows are padded to this length, items (0: they are ragged)"""
     pad_value: int
-    """of the elements of padding (0)"""
+    """value of the elements of padding (0)"""
 
 class ArrayOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
@@ -270,17 +270,17 @@ class ArrayOptions(TypedDict, total=False):
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
-    """of a ragged row, bytes (0: no limit)"""
+    """most bytes of a ragged row, bytes (0: no limit)"""
     missing_value: int
-    """of the elements of a row without a value (-1)"""
+    """value of all elements of a row without a value (-1)"""
     overflow: Literal["error", "bad", "truncate"]
     """what happens to a longer row: error | bad | truncate (error)"""
     pad_multiple: Optional[int]
     """the longest row is padded to a multiple of this (1)"""
     pad_value: int
-    """of the elements of padding (0)"""
+    """value of the elements of padding (0)"""
     rounding: Literal["exact", "nearest"]
-    """of numbers that a float dtype cannot hold: such a sample is bad, or the nearest: exact | nearest (exact)"""
+    """what happens to numbers that a float dtype cannot hold: a bad sample, or rounding: exact | nearest (exact)"""
 
 class JsonOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
@@ -288,15 +288,15 @@ class JsonOptions(TypedDict, total=False):
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
-    """of a ragged row, bytes (0: no limit)"""
+    """most bytes of a ragged row, bytes (0: no limit)"""
     missing_value: int
-    """of the elements of a row without a value (-1)"""
+    """value of all elements of a row without a value (-1)"""
     overflow: Literal["error", "bad", "truncate"]
     """what happens to a longer row: error | bad | truncate (error)"""
     pad_multiple: Optional[int]
     """the longest row is padded to a multiple of this (1)"""
     pad_value: int
-    """of the elements of padding (0)"""
+    """value of the elements of padding (0)"""
 
 class TokensOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
@@ -304,9 +304,9 @@ class TokensOptions(TypedDict, total=False):
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
-    """of a ragged row, bytes (0: no limit)"""
+    """most bytes of a ragged row, bytes (0: no limit)"""
     missing_value: int
-    """of the elements of a row without a value (-1)"""
+    """value of all elements of a row without a value (-1)"""
     optional: int
     """1: a sample may lack the field (0)"""
     overflow: Literal["error", "bad", "truncate"]
@@ -316,7 +316,7 @@ class TokensOptions(TypedDict, total=False):
     pad_to: Optional[int]
     """rows are padded to this length, items (0: they are ragged)"""
     pad_value: int
-    """of the elements of padding (0)"""
+    """value of the elements of padding (0)"""
 
 class OutputOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
@@ -324,7 +324,7 @@ class OutputOptions(TypedDict, total=False):
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     missing_value: int
-    """of the elements of a row without a value (-1)"""
+    """value of all elements of a row without a value (-1)"""
     optional: int
     """1: a sample may lack the field (0)"""
     overflow: Literal["error", "bad", "truncate"]
@@ -332,4 +332,4 @@ class OutputOptions(TypedDict, total=False):
     pad_multiple: Optional[int]
     """the longest row is padded to a multiple of this (1)"""
     pad_value: int
-    """of the elements of padding (0)"""
+    """value of the elements of padding (0)"""
