@@ -280,7 +280,7 @@ static struct window *window_of(struct ps_deal *d, uint32_t lane, uint64_t index
 			return &d->windows[i];
 	q = ps_sequence_position(d->o.sequence, lane, index) - d->o.begin;
 	step = q / ((uint64_t)s->batch * s->world);
-	/* PENSTOCK_END_SPLIT: the last full step may give its last rows to the step after it */
+	/* With PENSTOCK_END_SPLIT the last full step may give its last rows to the step after it. */
 	if (q >= ps_steps_begin(s, step + 1)) /* the last full step may be a shorter one */
 		step++;
 	return window_get(d, (step - d->regular) / d->steps);

@@ -325,7 +325,7 @@ static int compare(const struct ps_filter *f, const struct node *n, const struct
 	if ((v->type == PS_COLUMN_TEXT) != n->is_text)
 		return ps_load_error_set(err, EINVAL, "filter \"%.200s\": column \"%s\" holds %s, which %s",
 		        f->text, f->columns[n->a], n->is_text ? "numbers" : "texts",
-		        n->is_text ? "no 'text' equals" : "no number equals; put quotes around it");
+		        n->is_text ? "no 'text' equals" : "no number equals; put the number in quotes");
 	if (n->is_text)
 		return op_holds(n->op, text_compare(f, n, v));
 	if (v->type == PS_COLUMN_INT && n->is_integer)

@@ -98,7 +98,7 @@ struct ps_turns {
 int ps_turns_init(struct ps_turns *turns, const struct ps_lane_set *sets, uint32_t nsets) PS_MUST_USE;
 void ps_turns_fini(struct ps_turns *turns);
 
-/* A new epoch. NULL: no length is known. */
+/* Begins an epoch. NULL: no length is known. */
 void ps_turns_reset(struct ps_turns *turns, const uint64_t *lengths);
 
 /* Moves to the next turn: the sample of the current one was given. */
@@ -154,8 +154,8 @@ uint64_t ps_turns_round(const struct ps_turns *turns, uint32_t lane);
  *               With batch 1, or fewer samples than ranks, that is impossible: a rank without a sample gets
  *               one row that is not valid.
  *
- * So sizes differ by at most one, and each sample comes once.
- * Ownership: none.   Threads: any.   Locks: none.   Blocks: never. */
+ * So in each step the ranks' batches differ by at most one row, and no sample comes twice. Ownership: none.
+ * Threads: any. Locks: none. Blocks: never. */
 
 struct ps_steps {
 	uint64_t samples; /* M; PS_ENDLESS: as many as `most` steps need */
@@ -191,24 +191,24 @@ uint64_t ps_steps_end(const struct ps_steps *steps);
  *   ...
  *
  * Each block of `window / lanes` samples (rounded up; counted along the lane, across shards; `lanes`: those
- * that have shards) is permuted in itself (Fisher-Yates, keyed by seed, epoch, lane and block). Without
+ * that have shards) is permuted separately (Fisher-Yates, keyed by seed, epoch, lane and block). Without
  * sample shuffle a block is only a unit of work: its samples keep their order.
  *
- * A block must be complete before its first sample can be given, so the first batch would wait for the
- * window of all lanes: a second, from a distant origin. The first blocks are therefore short: block 0, of n
- * samples, is cut at n/16, n/8, n/4 and n/2 (rounded down; at fewer places where n is below 16, and at none
+ * A block must be complete before its first sample can be given, so the first batch would wait for the window
+ * of all lanes, which takes a second from a distant origin. The first blocks are therefore short: block 0, of
+ * n samples, is cut at n/16, n/8, n/4 and n/2 (rounded down; at fewer places where n is below 16, and at none
  * where samples are sorted by length, below). The first batch then waits for a sixteenth of the window.
  *
- * With `bucket` b > 1 the samples of a block are sorted by length, shorter first, ties as they were read; the
- * sorted block is cut into b runs; the runs are permuted by a permutation that all lanes share (keyed by
- * seed, epoch and block), and the samples of each run among themselves. So the samples that lanes give in
- * the same turn are of about the same length, while batches of different lengths come in random order.
+ * With `bucket` b > 1 the samples of a block are sorted by length: shorter first, ties as they were read. The
+ * sorted block is cut into b runs. The runs are permuted by a permutation that all lanes share (keyed by
+ * seed, epoch and block), and then the samples of each run among themselves. So the samples that lanes give
+ * in the same turn are of about the same length, while batches of different lengths come in random order.
  *
  * Homes: with H > 1 a permutation of the set's shards that is keyed by the seed alone gives each a place, and
  * so a home: the place mod H. The shards of a home are permuted among its places only, in each epoch and
- * pass. H divides the number of lanes, so the shards of home h are dealt to the lanes l with l mod H = h,
- * in all epochs. So where the number of machines divides H, each reads the same shards in every epoch, from
- * its own cache.
+ * pass. H divides the number of lanes, so the shards of home h are dealt to the lanes l with l mod H = h, in
+ * all epochs. So where the number of machines divides H, each machine reads the same shards in every epoch,
+ * from its own cache.
  *
  * Ranks: rank r of W has the rows of each step that its deal gives it (shared): first those of the lanes l
  * with l mod W = r. That needs the lanes' lengths. Where they are not known before reading, a rank has the
@@ -278,10 +278,11 @@ void ps_order_free(struct ps_order *order); /* NULL is allowed */
 const struct ps_lane_set *ps_order_sets(const struct ps_order *order, uint32_t *ret_nsets);
 uint32_t ps_order_nlanes(const struct ps_order *order); /* 1 at least */
 
-/* How many of those lanes this rank reads side by side while none has ended: 1 at least. */
+/* How many of the sets' lanes this rank reads side by side while none has ended: 1 at least. */
 uint32_t ps_order_nactive(const struct ps_order *order);
 
-/* True for one of those lanes: its samples are this rank's, up to the rank's share of a step. */
+/* True if this rank reads the lane side by side with others: the lane's samples are this rank's, up to the
+ * rank's share of a step. */
 bool ps_order_owns(const struct ps_order *order, uint32_t lane);
 
 /* A lane's number among those of all ranks. */
@@ -330,10 +331,10 @@ int ps_order_samples(struct ps_order *order, uint64_t epoch, uint32_t lane, cons
 
 /* Deals: which rank has which rows ----------------------------------------------------------------------- */
 
-/* The rows of each step of an epoch, dealt to the ranks, home first.
+/* The rows of each step of an epoch, dealt to the ranks: first to the rank that a row's lane belongs to.
  *
- * A step is a stretch of the canonical sequence; struct ps_steps says how many of its rows each rank
- * has. The home of lane l is rank l mod W; rank v is on node v mod N.
+ * A step is a stretch of the canonical sequence; struct ps_steps says how many of its rows each rank has.
+ * Lane l belongs to rank l mod W; rank v is on node v mod N.
  *
  *   1. A rank keeps the rows of its own lanes, lowest lanes first, up to its share.
  *   2. Surplus rows of a node, ordered by lane and place in the lane, fill the gaps of the node's ranks that
@@ -376,7 +377,7 @@ int ps_deal_step(struct ps_deal *deal, uint64_t step, struct ps_dealt *ret_rows)
 enum {
 	PS_DEAL_NONE = 0,  /* no further sample in this epoch */
 	PS_DEAL_FOUND = 1, /* the sample is *ret_index */
-	PS_DEAL_LATER = 2, /* no sample before *ret_index: ask again from there */
+	PS_DEAL_LATER = 2, /* no sample before *ret_index: ask again from *ret_index on */
 };
 
 /* This rank's next sample of a lane, from `index` on: one of the results above, or -ENOMEM. */
@@ -523,10 +524,10 @@ struct ps_epoch {
 	bool known;
 	struct ps_sequence *sequence; /* known only */
 	uint64_t *lengths;            /* lengths of the lanes; known only */
-	/* positions count from `skip`; if not known, the rank's own lanes alone (world 1) */
+	/* positions count from `skip`; if lengths are not known, in the rank's own lanes alone (world 1) */
 	struct ps_steps steps;
 	uint64_t begin, end;  /* range of canonical positions that are given; known only */
-	uint32_t rank, world; /* whose positions; known only */
+	uint32_t rank, world; /* the rank that has these positions; known only */
 	struct ps_deal *deal; /* known only; NULL in epochs of ps_epochs_count() */
 	struct ps_permutation permutation;
 	const struct ps_numbers *numbers; /* mode NUMBERS */
@@ -552,8 +553,8 @@ void ps_epoch_unref(struct ps_epoch *epoch); /* NULL is allowed */
 int ps_epochs_count(struct ps_epochs *epochs, uint64_t epoch, struct ps_epoch **ret_epoch,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Makes lengths known from now on, after ps_epochs_count() has succeeded. World 1 only, and while no other
- * thread gets epochs. */
+/* Epochs made from now on have lengths; ps_epochs_count() must have succeeded. For world 1 only, and while no
+ * other thread gets epochs. */
 void ps_epochs_know(struct ps_epochs *epochs);
 
 /* How many samples and batches this rank's epoch has; counts and errors as in ps_epochs_count(). */
@@ -591,12 +592,12 @@ void ps_epoch_permuted(const struct ps_epoch *epoch, uint32_t nshards, uint64_t 
  *
  * One count for each class is kept in memory; any stretch of the order can be computed again.
  *
- * With a list of weights, or `draws` N, the number of draws is exact (systematic resampling): the weights are
- * scaled to integers w_i (by a power of two: the largest has up to 62 bits), C_i is the sum of the weights
- * before sample i in the list of shards, S the sum of all, V a number below S that is keyed by seed, epoch
- * and pass. Sample i is drawn T(C_i + w_i) - T(C_i) times, T(C) = floor((N C + V) / S). T(0) is 0 and T(S)
- * is N, so there are N draws in all, and each sample is drawn N w_i / S times, rounded up or down. All of
- * it is integer arithmetic in 128 bits. The sums C of each 256th sample are kept in memory.
+ * With a list of weights, or `draws` N, the number of draws is exact (systematic resampling). The weights are
+ * scaled to integers w_i (by a power of two: the largest has up to 62 bits). C_i is the sum of the weights
+ * before sample i in the list of shards, S is the sum of all, and V is a number below S that is keyed by
+ * seed, epoch and pass. Sample i is drawn T(C_i + w_i) - T(C_i) times, T(C) = floor((N C + V) / S). T(0) is 0
+ * and T(S) is N, so there are N draws in all, and each sample is drawn N w_i / S times, rounded up or down.
+ * All of it is integer arithmetic in 128 bits. The sums C of each 256th sample are kept in memory.
  *
  *   weights   1    3      0  2        N = 3, S = 6: a sample is drawn once for each mark in its part;
  *           |---|---------||------|   marks are S / N apart, and V gives the place of the first
@@ -618,7 +619,8 @@ struct ps_select_options {
 	bool replacement;
 	const double *list; /* weights of all samples; borrowed; NULL: none */
 	uint64_t nlist;
-	/* exact number in a pass; 0: not exact, but with a list the number of samples that pass the filter */
+	/* exact number of draws in a pass; 0: with a list as many as samples pass the filter, else not
+	 * exact */
 	uint64_t draws;
 	uint64_t seed;
 	struct ps_shard_indexes *indexes;
@@ -664,10 +666,10 @@ int ps_select_skip(struct ps_select_view *view, uint64_t *sample, uint32_t *copy
 
 /* The consumer's position: what has been delivered, lane by lane. Runs are resumed from it.
  *
- * A lane's position is its block and how many of the block's samples were delivered; the place of the first
- * sample that was read for a block is kept, so that the block can be read again. Resuming reads the
- * blocks in progress and nothing before them. The next lane's turn follows from the last row. Lanes that
- * have ended are found by reading: they give no samples.
+ * A lane's position is its block and how many of the block's samples were delivered; it also has the place of
+ * the first sample that was read for the block, so that the block can be read again. Resuming reads the
+ * blocks in progress and nothing before them. The next lane's turn follows from the last row. Lanes that have
+ * ended are found by reading: they give no samples.
  *
  * Where the lanes' lengths are known, the number of batches is sufficient; the lanes' places only save the
  * search for them.
@@ -732,12 +734,12 @@ static inline void ps_position_take(
  * so far; the plan is sent again (at most once a second) when files are added. No file of a feed counts as
  * done, as later numbers are not known.
  *
- * A thread of the planner writes the lines: the next epochs at the start (8 by default), one more at the
- * beginning of each epoch, and the position, at most once a second if it has changed, else every
- * PS_PLANNER_BEAT_S seconds. Repeating the position keeps the plan valid while a run pauses, for a
- * validation for example. If the mount has dropped the plan (ESTALE: the process was stopped for long), it
- * is sent again. If the shards are on no penstock mount, or the mount takes no plans, nothing is written
- * and there is no thread.
+ * A thread of the planner writes the lines: the plans of the next epochs at the start (8 by default), and one
+ * more at the beginning of each epoch. It writes the position at most once a second if it has changed, else
+ * every PS_PLANNER_BEAT_S seconds. Repeating the position keeps the plan valid while a run pauses, for a
+ * validation for example. If the mount has dropped the plan (ESTALE: the process was stopped for long), it is
+ * sent again. If the shards are on no penstock mount, or the mount takes no plans, nothing is written and
+ * there is no thread.
  *
  * Ownership: a planner belongs to its creator and borrows order and names.
  * Threads: ps_planner_at() one at a time, concurrently with the planner's own thread.   Locks: its own, a
