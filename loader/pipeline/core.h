@@ -167,7 +167,7 @@ struct ps_lane {
 	uint64_t pass;         /* ... in this pass over the shards */
 	uint32_t number;       /* place of that shard in the list, if `shard` is open */
 	uint64_t ordinal;      /* the sample's place in the shard; ... */
-	uint64_t copy;         /* ... N copies of it were given */
+	uint64_t copy;         /* ... this many copies of it were given */
 	uint64_t offset;       /* offset of that sample in the file; 0: not known */
 	/* size that the shard's file must still have: from the state of a resumed run, or from when the
 	 * shard was closed; 0: any */
@@ -197,7 +197,7 @@ struct ps_lane {
 /* How many shards are open. */
 struct ps_open_files {
 	_Atomic uint32_t n;
-	uint32_t most; /* with more open shards, a lane is closed after it was read */
+	uint32_t most; /* if more are open, a lane closes its shard after each block */
 };
 
 struct ps_lane_source {
@@ -343,7 +343,7 @@ struct ps_pipeline {
 	/* for the copier: the consumer has released a batch that is still being copied (PS_BATCH_LEFT) */
 	pthread_cond_t left;
 	int failed;
-	struct ps_load_error why; /* of failed */
+	struct ps_load_error why; /* the text of `failed` */
 	struct ps_stage stages[PENSTOCK_NSTAGES];
 	struct ps_stream_meter meter;
 	struct {

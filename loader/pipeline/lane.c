@@ -217,7 +217,7 @@ static int block_read(struct ps_lane *lane, const struct ps_lane_source *source,
 			ps_sample_free(ps_steal_ptr(s));
 	}
 	/* the block's last samples may have been left unread: then lane->at is before the block's end */
-	lane->from = PS_MAX(lane->from, block->begin + block->n); /* the block may not be read to its end */
+	lane->from = PS_MAX(lane->from, block->begin + block->n);
 	return 1;
 }
 

@@ -15,8 +15,6 @@
 
 #define KEEP_SLABS 256 /* unused slabs that are kept: 16 MiB */
 
-/* The lock must be held below this line ------------------------------------------------------------------ */
-
 /* The consumer's side ------------------------------------------------------------------------------------ */
 
 /* Sets the turns by the number of delivered batches, and the lanes by the turns. */

@@ -14,7 +14,7 @@
 #include "batch/batch.h"
 #include "device/device.h"
 
-/* The lock must be held below this line ------------------------------------------------------------------ */
+/* Called with the lock held, unless a comment says otherwise --------------------------------------------- */
 
 /* Finishes and sends a batch whose rows are all decoded. The lock is not held. */
 static int batch_make(struct penstock_batch *b, struct ps_batch_worker *w, struct ps_load_error *err)

@@ -20,9 +20,9 @@
  *   N = philox(counter = {op, index, B2, B3},                                   key = {B0, B1 ^ attempt})
  *   u64 = N0 | N1 << 32                         attempt: 0, but counts rejections in ps_rng_below()
  *
- * This text is the definition; the resume state of a run depends on it. A change needs a new version number
- * there (ORDER_VERSION, PIXELS_VERSION). Threads: any. Errors: none. Blocks: never; about 50 ns for each
- * number. */
+ * This text is the definition; the state that a run is resumed from depends on it. A change needs a new
+ * version number in that state (ORDER_VERSION, PIXELS_VERSION). Threads: any. Errors: none. Blocks: never;
+ * about 50 ns for each number. */
 
 /* The subject of a random decision. shard and sample are ordinals: of the shard in the dataset's list, of
  * the sample in its shard; so duplicates in other places get other numbers. Decisions that are not about a
@@ -42,7 +42,7 @@ enum ps_rng_op {
 	PS_RNG_SHARD_ORDER = 1,  /* order of the shards of an epoch */
 	PS_RNG_SAMPLE_ORDER = 2, /* order of samples in the window, or in a full permutation */
 	PS_RNG_SAMPLE_DRAW = 3,  /* weighted sampling */
-	PS_RNG_PERMUTATION = 4,  /* random/random.h */
+	PS_RNG_PERMUTATION = 4,  /* the permutations below */
 	PS_RNG_SHARD_HOME = 5,   /* a shard's home, in all epochs: see order/order.h */
 	PS_RNG_CROP = 16,        /* index: see image/picture.h */
 	PS_RNG_HFLIP = 17,
