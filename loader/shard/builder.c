@@ -162,7 +162,7 @@ int ps_builder_field(struct ps_builder *b, const char *suffix, size_t suffix_len
 		}
 	}
 	if (is_taken(b, name, suffix_len)) {
-		snprintf(text, sizeof(text), "field .%.100s twice", name);
+		snprintf(text, sizeof(text), "field .%.100s occurs twice", name);
 		return ps_builder_bad(b, EBADMSG, text);
 	}
 	if (b->nfields == PS_SAMPLE_MAX_FIELDS)
@@ -197,7 +197,7 @@ int ps_builder_field(struct ps_builder *b, const char *suffix, size_t suffix_len
 /* Finishing ---------------------------------------------------------------------------------------------- */
 
 /* Adds the sample to the index. A sample that cannot be indexed is still good: only the index writer fails,
- * for good. */
+ * and cannot be used again. */
 static void index_tell(const struct ps_builder *b)
 {
 	struct ps_shard_index_member members[PS_PSX_MAX_MEMBERS];

@@ -345,7 +345,7 @@ static int pattern_expand(
 	return rc;
 }
 
-/* Removes the backslash of each escaped character; a last one that escapes nothing stays. */
+/* Removes the backslash of each escaped character; a backslash at the end of the text stays. */
 static size_t unescape(char *s)
 {
 	char *out = s;

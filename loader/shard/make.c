@@ -280,8 +280,8 @@ int ps_shard_index_auto(struct ps_shard_indexes *xs, char *const *shards, size_t
 	rc = lacking_find(xs, shards, nshards, &l, err); /* another process may have made them */
 	if (rc == 0)
 		rc = lacking_make(&l, shards, dir, err);
-	/* A waiter and a process that creates the file again then hold different locks: if indexes are still
-	 * missing, both may make them. */
+	/* After this, a waiter holds the lock of the removed file, and another process may lock a new one: if
+	 * indexes are still missing, both may make them. */
 	(void)unlink(path);
 	return rc;
 }

@@ -256,7 +256,7 @@ static void index_flag(struct ps_shard *s)
 		ps_shard_index_writer_flag(s->options.index_writer, PS_PSX_FLAG_GLOBAL);
 }
 
-/* Makes a sample to hand out of the open one. */
+/* Turns the open sample into the one that is handed out. */
 static int sample_finish(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_load_error *err)
 {
 	struct ps_builder *b = &s->b;
@@ -400,8 +400,8 @@ static int reader_make(struct ps_shard *s, struct ps_load_error *err)
 		break;
 	case PS_SHARD_KIND_TOKENS:
 		if (o->windows.nbytes == 0)
-			return ps_load_error_set(
-			        err, EINVAL, "a token stream needs a field of tokens of a length");
+			return ps_load_error_set(err, EINVAL,
+			        "a token stream needs a field of kind tokens with a fixed length");
 		s->tokens = ps_tokens_new(s->file->path, s->stream, &o->windows);
 		break;
 	default:
@@ -411,8 +411,8 @@ static int reader_make(struct ps_shard *s, struct ps_load_error *err)
 	return s->tar || s->lines || s->tokens ? 0 : -ENOMEM;
 }
 
-/* Begins an index as a byproduct of reading, if the shard has none. It is optional: any error just leaves it
- * out. */
+/* Begins an index as a byproduct of reading, if the shard has none. The index is optional: after any error
+ * there is none. */
 static void byproduct_begin(struct ps_shard *s)
 {
 	struct ps_shard_index *index;
@@ -589,7 +589,7 @@ static bool reopen(struct ps_shard *s)
 	return ok && reader_make(s, NULL) == 0;
 }
 
-/* After a failed read, continues with the next sample, if the index knows it. */
+/* After a failed read, continues with the next sample, if the index lists it. */
 static void recover(struct ps_shard *s)
 {
 	if (s->holes > 0 || !ps_recovery_has(&s->recovery, s->ordinal))
@@ -598,7 +598,7 @@ static void recover(struct ps_shard *s)
 		s->holes = UINT32_MAX;
 	s->failed = 0;
 	s->ended = false;
-	s->unsound = true; /* the byproduct would know less than the existing index */
+	s->unsound = true; /* the byproduct would have less than the existing index */
 }
 
 /* Puts the next hole into the builder; none after the last sample. */
@@ -643,7 +643,7 @@ static int sample_make(struct ps_shard *s, struct ps_load_error *err)
 	if (s->holes > 0)
 		return hole_make(s);
 	if (s->ended) {
-		s->failed = 0; /* no index knows what follows */
+		s->failed = 0; /* no index lists what follows */
 		return 0;
 	}
 	rc = s->started ? 0 : shard_start(s, &why);

@@ -268,8 +268,8 @@ void ps_shard_free(struct ps_shard *shard); /* NULL is allowed */
  * Blocks: on the disk, up to about PS_INDEX_AUTO_S, or as long as another process makes the indexes.
  * Errors: -EINVAL with a text that says how much must be read and how long that takes; others of the disk. */
 
-/* The hint where an index is missing, for callers that have the option `index`; programs do not have it. */
-#define PS_INDEX_AUTO_HINT "; or have short ones made here (index=\"make\")"
+/* The hint where an index is missing, for callers that have the option `index`, which the programs lack. */
+#define PS_INDEX_AUTO_HINT "; or have missing indexes made at open (index=\"make\")"
 
 #define PS_INDEX_AUTO_S 10
 

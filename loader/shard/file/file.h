@@ -144,7 +144,7 @@ int ps_stream_skip(struct ps_stream *stream, uint64_t n, struct ps_load_error *e
  * byte is taken. Never returns -ENODATA: an empty file is not compressed. */
 int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err) PS_MUST_USE;
 
-/* True if it is decompressed while it is read. */
+/* True if the stream is decompressed while it is read. */
 bool ps_stream_is_inflated(const struct ps_stream *stream);
 
 /* Reads the data after the end of a tar in a compressed stream, up to 1 MiB, so that the checksum at its
@@ -217,7 +217,8 @@ struct ps_windows {
 enum ps_shard_kind ps_shard_kind_of(
         enum ps_shard_kind asked, const struct ps_windows *windows, const char *path);
 
-/* True if a shard is compressed, by its name; then its size does not give its contents' size. */
+/* True if the shard's name says that it is compressed; the size of the file is then not that of its
+ * contents. */
 bool ps_shard_is_compressed(const char *path);
 
 /* The suffix of a line's member, without the dot: "json" for lines of JSON, "txt" for others. */
@@ -246,8 +247,8 @@ bool ps_name_split(const char *name, size_t len, struct ps_name_parts *ret_parts
 
 /* Reading a tar ------------------------------------------------------------------------------------------ */
 
-/* A walk (base/tar.h) over the tar in a stream, which it borrows. If the stream is no tar, the error's text
- * says what else it is, where that is known. NULL: out of memory. */
+/* A walk (base/tar.h) over the tar in a stream, which it borrows. If the stream is not a tar, the error's
+ * text says what it is, where that is known. NULL: out of memory. */
 struct ps_tar *ps_stream_tar(struct ps_stream *stream);
 
 /* Files of other formats --------------------------------------------------------------------------------- */
@@ -290,7 +291,8 @@ int ps_tar_out_open(
 int ps_tar_out_fd(int fd, const char *path, int level, struct ps_tar_out **ret_out,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Sets a callback that receives each piece of the file as it is written. Before the first member. */
+/* Sets a callback that receives each piece of the file as it is written. Must be called before the first
+ * member. */
 void ps_tar_out_watch(
         struct ps_tar_out *out, void (*on_bytes)(void *ctx, const void *p, size_t n), void *ctx);
 
@@ -303,8 +305,8 @@ int ps_tar_out_data(
 /* Bytes that a member takes in the tar, its headers and padding included. */
 uint64_t ps_tar_out_member_nbytes(size_t name_len, const char *name, uint64_t size);
 
-/* Ends the archive and renames the file to its name. Frees `out` on success. *ret_nbytes: size of the file;
- * may be NULL. */
+/* Ends the archive and renames the file to its name. Frees `out` on success. *ret_nbytes is the size of the
+ * file; ret_nbytes may be NULL. */
 int ps_tar_out_finish(struct ps_tar_out *out, uint64_t *ret_nbytes, struct ps_load_error *err) PS_MUST_USE;
 
 /* Removes what was written. NULL is allowed. */

@@ -129,8 +129,8 @@ static bool open_again(struct ps_stream *s)
 	return true;
 }
 
-/* One read() of up to n bytes at file offset `at`. Sets *ret_got, 0 at the end of the file. What does not
- * fit in dst is stored in `after`, up to nafter bytes; a pipe stores none there. */
+/* One read() of up to n bytes at file offset `at`. Sets *ret_got, 0 at the end of the file. What does not fit
+ * in dst is stored in `after`, up to nafter bytes; a read from a pipe stores nothing in it. */
 static int file_read(struct ps_stream *s, void *dst, size_t n, void *after, size_t nafter, uint64_t at,
         size_t *ret_got, struct ps_load_error *err)
 {
@@ -412,7 +412,7 @@ int ps_stream_skip(struct ps_stream *s, uint64_t n, struct ps_load_error *err)
 				s->eof = true;
 				return -ENODATA;
 			}
-			s->offset += n; /* the buffer is empty here: the next read starts there */
+			s->offset += n; /* the buffer is empty: the next read starts at this offset */
 			return 0;
 		}
 		rc = ps_stream_peek(s, 1, &p, &have, err);
@@ -690,7 +690,8 @@ static int lz4_step(struct ps_inflate *f, struct step *s, struct ps_load_error *
 	return 0;
 }
 
-/* The library does not report its memory: two blocks, and the output that later blocks refer to. */
+/* The library does not report its memory. An estimate: two blocks, and the output that later blocks refer
+ * to. */
 static size_t lz4_nbytes(const struct ps_inflate *f)
 {
 	static const size_t blocks[] = {[LZ4F_max64KB] = 64UL << 10,
@@ -712,7 +713,7 @@ static size_t lz4_nbytes(const struct ps_inflate *f)
 static int unsupported(enum ps_codec codec, const char *library, struct ps_load_error *err)
 {
 	return ps_load_error_set(err, ENOSYS,
-	        "is compressed by %s, which this build cannot read: install %s and build it again",
+	        "is compressed by %s, which this build cannot read: install %s and build penstock again",
 	        names[codec], library);
 }
 
@@ -876,8 +877,8 @@ static int ps_inflate_read(
 			return legacy_refuse(err);
 		if (f->garbage)
 			return ps_load_error_set(err, EBADMSG,
-			        "garbage after the end of the %s data, at byte %ju of the file; write it "
-			        "again without",
+			        "garbage after the end of the %s data, at byte %ju of the file; write the "
+			        "file again without it",
 			        names[f->codec], (uintmax_t)ps_stream_offset(f->in));
 		s.taken = 0;
 		s.ended = false;
@@ -925,7 +926,7 @@ static int unpack(
 			return damaged(ZSTD_getErrorName(left), err);
 		if (left > 0 && in->pos == in->size && room.pos == out->n && before == in->pos &&
 		        room.pos < room.size)
-			return damaged("cut", err);
+			return damaged("it is cut off", err);
 		out->n = room.pos;
 		if (out->n > max)
 			return ps_load_error_set(err, EFBIG,

@@ -150,7 +150,8 @@ static int text_parse(const char *path, char *text, size_t n, struct ps_catalogu
 	c->text = text;
 	if (n > strlen(MAGIC) && memcmp(text, MAGIC, strlen(MAGIC)) == 0 &&
 	        (n < head || memcmp(text, MAGIC FORMAT "\n", head) != 0))
-		rc = ps_load_error_set(err, ESTALE, "%s: of another version of penstock; " HINT, path);
+		rc = ps_load_error_set(
+		        err, ESTALE, "%s: belongs to another version of penstock; " HINT, path);
 	else if (n < head || memcmp(text, MAGIC FORMAT "\n", head) != 0 || !sum_check(text, n, &end) ||
 	         end < head)
 		rc = ps_load_error_set(err, EBADMSG, "%s: damaged, or not a catalogue; " HINT, path);
@@ -285,7 +286,7 @@ static int entry_write(struct ps_buf *out, const struct ps_catalogue_entry *e)
 	return ps_buf_add(out, line, (size_t)n);
 }
 
-/* True if a shard of the old catalogue is still there. */
+/* True if a shard of the old catalogue still exists with that size, or if memory is lacking. */
 static bool is_there(const char *dir, const struct ps_catalogue_entry *e)
 {
 	ps_autofree char *path = NULL;
@@ -347,7 +348,7 @@ int ps_catalogue_update(const char *dir, struct ps_catalogue_entry *entries, siz
 			return ps_load_error_set(
 			        err, errno, "%s: cannot be locked: %s", lock, strerror(errno));
 	}
-	/* Concurrent packs lock the folder itself, so no lock file remains. */
+	/* Concurrent packs on one machine lock the folder itself, which leaves no lock file. */
 	fd = open(dir[0] ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || (flock(fd, LOCK_EX) < 0 && !is_part))
 		return ps_load_error_set(err, errno, "%s: cannot lock its folder: %s", path, strerror(errno));

@@ -96,7 +96,8 @@ static int list_make(struct list *l, const char *shard, struct ps_load_error *er
 	rc = ps_stream_inflate(&stream, err);
 	tar = rc == 0 ? ps_stream_tar(stream) : NULL;
 	if (rc == 0 && ps_stream_is_inflated(stream))
-		rc = ps_load_error_set(err, EINVAL, "is compressed: DALI reads it at its offsets");
+		rc = ps_load_error_set(
+		        err, EINVAL, "is compressed, but DALI needs offsets in an uncompressed tar");
 	else if (rc == 0 && !tar)
 		rc = ps_load_error_set(err, ENOMEM, "out of memory");
 	if (rc == 0)
@@ -248,7 +249,7 @@ static int sample_import(struct import *im, char *line, struct ps_load_error *er
 			return damaged(im, "members of two samples in one line", err);
 		for (uint32_t i = 0; i < n; i++)
 			if (strcmp(members[i].suffix, members[n].suffix) == 0)
-				return damaged(im, "a suffix twice", err);
+				return damaged(im, "a suffix occurs twice", err);
 		if (n++ == 0) {
 			key = name;
 			first = parts;
@@ -292,7 +293,7 @@ static int lines_import(struct import *im, struct ps_load_error *err)
 		int rc;
 
 		if (line[n - 1] != '\n' || memchr(line, 0, (size_t)n) || im->line == im->count)
-			return damaged(im, "cut, or more lines than samples", err);
+			return damaged(im, "the file is cut off, or has more lines than samples", err);
 		line[n - 1] = 0;
 		rc = sample_import(im, line, err);
 		if (rc < 0)
@@ -324,7 +325,7 @@ int ps_dali_import(const char *shard, const char *path, const char *index_dir, u
 		        err, errno, "%s: cannot read: %s", im.f ? shard : path, strerror(errno));
 	else if ((int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec < version.mtime_ns)
 		rc = ps_load_error_set(
-		        err, ESTALE, "%s: older than its shard; use penstock-loader index", path);
+		        err, ESTALE, "%s: is older than its shard; use penstock-loader index", path);
 	else if (!im.w)
 		rc = ps_load_error_set(err, ENOMEM, "out of memory");
 	else

@@ -235,7 +235,8 @@ static char *folder_path(const struct ps_shard_index_folder *f, const char *name
 	return NULL;
 }
 
-/* 1 + the place of the one of n indexes that fits the shard's first header, too; 0: none, or not known. */
+/* Finds the one of n indexes that also fits the shard's first header, and returns its place + 1; 0: none
+ * fits, or the header cannot be read without a request. */
 static size_t folder_pick(
         const struct ps_shard_index_folder *f, size_t at, size_t n, const char *shard, uint64_t nbytes)
 {
@@ -281,8 +282,7 @@ char *ps_shard_index_folder_find(
 		return folder_path(f, f->names[picked - 1], err);
 	ps_load_error_set(err, ENOTUNIQ,
 	        "%s: two indexes in %s fit its name and size, %s and %s; give each dataset a folder of its "
-	        "own, "
-	        "or remove the one that is of other data",
+	        "own, or remove the one that belongs to other data",
 	        shard, f->dir, f->names[at], f->names[at + 1]);
 	return NULL;
 }

@@ -14,15 +14,15 @@
 
 /* The path of an index ----------------------------------------------------------------------------------- */
 
-/* The path of a shard's index, the version of the shard that it must have, and how it is written.
+/* Paths of indexes, folders of indexes, and writing of index files.
  *
  * Ownership: the caller's.   Threads: any.   Locks: none.   Blocks: on the disk.
  * Durability: an index is complete or absent: it is written to a temporary name, then renamed. An index
  * truncated by a power cut is refused as damaged.
  * Errors: 0 or -errno with a text. */
 
-/* The path of a shard's index, which the caller frees; NULL on error, with err filled. `dir` NULL: beside
- * the shard; else in that folder, by the shard's base name, size and first header. */
+/* Makes the path of a shard's index; the caller frees it. NULL on error, with err filled. `dir` NULL: beside
+ * the shard; else in that folder, named by the shard's base name, size and first header. */
 char *ps_shard_index_path(
         const char *shard, const char *dir, uint64_t nbytes, uint64_t first, struct ps_load_error *err);
 
@@ -38,13 +38,14 @@ void ps_shard_index_folder_free(struct ps_shard_index_folder *folder); /* NULL i
 /* False if a file was added to or removed from the folder since it was read. */
 bool ps_shard_index_folder_is_current(const struct ps_shard_index_folder *folder);
 
-/* The path of the index that fits a shard's base name and size, which the caller frees. NULL on error, with
- * err filled: -ENOENT: none fits; -ENOTUNIQ: two fit, and only the shard's header could decide, but reading
- * it would cost a request. */
+/* Makes the path of the index that fits a shard's base name and size; the caller frees it. NULL on error,
+ * with err filled: -ENOENT: none fits; -ENOTUNIQ: two fit, and only the shard's header could decide, but
+ * reading it would cost a request. */
 char *ps_shard_index_folder_find(const struct ps_shard_index_folder *folder, const char *shard,
         uint64_t nbytes, struct ps_load_error *err);
 
-/* The path of an index of a longer shard with that name and the same first header; NULL: none. */
+/* Makes the path of an index of a longer shard with that name and the same first header; the caller frees it.
+ * NULL: there is none, or no memory. */
 char *ps_shard_index_folder_find_longer(
         const struct ps_shard_index_folder *folder, const char *shard, uint64_t nbytes, uint64_t first);
 
@@ -103,7 +104,7 @@ struct ps_shard_index {
 	struct ps_shard_index_shape *shapes;
 	uint32_t nshapes;
 	struct ps_shard_index_shape_member *members;
-	struct ps_windows windows; /* nbytes > 0: of a token stream, without a file */
+	struct ps_windows windows; /* nbytes > 0: this is the index of a token stream, made without a file */
 	struct ps_shard_index_column columns[PS_INDEX_MAX_COLUMNS];
 	uint32_t ncolumns;
 };

@@ -56,16 +56,15 @@ static int data_load(struct ps_shard_index *x, struct ps_load_error *err)
 	if (fd < 0 && errno == ENOENT)
 		return ps_load_error_set(err, ENOENT,
 		        "%s: no such index, and no catalogue names the shard; make it with penstock-loader "
-		        "index (of "
-		        "read-only shards with --dir DIR, and index_dir here)",
+		        "index (for read-only shards with --dir DIR, and give index_dir here)",
 		        x->path);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return ps_load_error_set(err, errno, "%s: cannot read: %s", x->path, strerror(errno));
 	if (!S_ISREG(st.st_mode) || st.st_size < PS_PSX_HEAD || (uint64_t)st.st_size > MAX_FILE)
 		return ps_shard_index_damaged(x, err);
 	x->nbytes = (size_t)st.st_size;
-	/* On a network file system it is copied: a mapped page that cannot be read is a signal, not an
-	 * error. */
+	/* On a network file system the index is copied: a mapped page that cannot be read causes a signal,
+	 * not an error. */
 	x->mapped = !ps_shard_index_fd_is_remote(fd);
 	if (x->mapped) {
 		void *p = mmap(NULL, x->nbytes, PROT_READ, MAP_SHARED, fd, 0);
@@ -215,7 +214,7 @@ static int head_parse(struct ps_shard_index *x, struct ps_load_error *err)
 
 	if (x->nbytes >= 8 && memcmp(h, PS_PSX_MAGIC, 7) == 0 && h[7] != PS_PSX_MAGIC[7])
 		return ps_load_error_set(
-		        err, ESTALE, "%s: of another version of penstock; " PS_INDEX_HINT, x->path);
+		        err, ESTALE, "%s: belongs to another version of penstock; " PS_INDEX_HINT, x->path);
 	if (x->nbytes < PS_PSX_HEAD || memcmp(h, PS_PSX_MAGIC, 8) != 0)
 		return ps_shard_index_damaged(x, err);
 	x->nsections = ps_get_u16(h + PS_PSX_AT_NSECTIONS);
@@ -314,7 +313,8 @@ int ps_shard_index_open_file(const char *path, const char *shard, uint64_t nbyte
 		x->flags &= ~(uint32_t)PS_PSX_FLAG_COMPRESSED;
 	} else if (x->binding.nbytes != nbytes) {
 		rc = ps_load_error_set(err, ESTALE,
-		        "%s: of a shard of %ju bytes, but %s has %ju: it was changed since; " PS_INDEX_HINT,
+		        "%s: belongs to a shard of %ju bytes, but %s has %ju: it was changed "
+		        "since; " PS_INDEX_HINT,
 		        x->path, (uintmax_t)x->binding.nbytes, shard, (uintmax_t)nbytes);
 		ps_shard_index_close(x);
 		return rc;
@@ -323,7 +323,8 @@ int ps_shard_index_open_file(const char *path, const char *shard, uint64_t nbyte
 	return 0;
 }
 
-/* Opens the index beside a shard; of a shard that is shown decompressed, beside the compressed name. */
+/* Opens the index beside a shard. If the shard is shown decompressed, its index may have the compressed
+ * name. */
 static int beside_open(
         const char *shard, uint64_t nbytes, struct ps_shard_index **ret_index, struct ps_load_error *err)
 {
@@ -364,7 +365,7 @@ int ps_shard_index_open(
 	return path ? ps_shard_index_open_file(path, shard, now.nbytes, ret_index, err) : -ENOMEM;
 }
 
-/* The path of the index of a longer shard, which the caller frees. */
+/* Makes the path of the index of a longer shard; the caller frees it. */
 static char *longer_path(const char *shard, const char *dir, uint64_t nbytes)
 {
 	struct ps_shard_index_folder *folder;
@@ -755,7 +756,7 @@ int ps_shard_index_check_first(
 	if (x->windows.nbytes > 0 || ps_psx_sum(0, p, n) == x->binding.first)
 		return 0;
 	return ps_load_error_set(
-	        err, ESTALE, "its first header differs from the one of its index %s: " STALE_HINT, x->path);
+	        err, ESTALE, "its first header differs from that in its index %s: " STALE_HINT, x->path);
 }
 
 size_t ps_shard_index_held(const struct ps_shard_index *x)

@@ -162,8 +162,8 @@ int ps_shard_index_key(struct ps_shard_index *index, uint64_t sample, const char
 #define PS_INDEX_HINT "make it again by penstock-loader index"
 #define PS_INDEX_STALE "the shard was changed since" /* part of each error text about a difference */
 
-/* The state of a walk over an index: each consecutive sample is then found in one step. All zeros: no walk
- * yet. */
+/* The state of a walk over an index. With it, a sample that follows the last one is found in one step. All
+ * zeros: no walk yet. */
 struct ps_shard_index_walk {
 	bool ready;
 	uint64_t next, end;
@@ -211,8 +211,8 @@ int ps_shard_index_column(const struct ps_shard_index *index, const char *name);
 /* True if the column is known to be taken from `from`, as in struct ps_column_spec. */
 bool ps_shard_index_column_is(const struct ps_shard_index *index, int column, const char *from);
 
-/* "NAME=FROM" of a column, as on the command line; the caller frees it. NULL: the file does not have it, or
- * out of memory. */
+/* "NAME=FROM" of a column, as on the command line; the caller frees it. NULL: the file does not say where the
+ * column comes from, or out of memory. */
 char *ps_shard_index_column_text(const struct ps_shard_index *index, int column);
 
 int ps_shard_index_value(struct ps_shard_index *index, int column, uint64_t sample,
@@ -260,11 +260,11 @@ void ps_shard_index_writer_free(struct ps_shard_index_writer *writer); /* NULL i
 /* Sets flags PS_PSX_FLAG_...; PS_PSX_FLAG_LINES must be set before the first sample. */
 void ps_shard_index_writer_flag(struct ps_shard_index_writer *writer, uint32_t flags);
 
-/* The shard has something that the index does not tell: a member that belongs to no sample, or a suffix with
- * capital letters. */
+/* Notes that the shard has something that the index does not record: a member that belongs to no sample, or a
+ * suffix with capital letters. */
 void ps_shard_index_writer_leaves_out(struct ps_shard_index_writer *writer);
 
-/* The shard was read from its beginning to its end mark. */
+/* Notes that the shard was read from its beginning to its end mark. */
 void ps_shard_index_writer_ended(struct ps_shard_index_writer *writer);
 
 /* Sets the checksum of the shard's first header and the SHA-256 of all its bytes; unset values are zeros. */
@@ -408,7 +408,7 @@ char *ps_dali_path(const char *shard, const char *dir, struct ps_load_error *err
 int ps_dali_write(
         const char *shard, const char *path, uint64_t *ret_samples, struct ps_load_error *err) PS_MUST_USE;
 
-/* Makes the shard's index (this file's format) from DALI's. */
+/* Makes the shard's index, in our own format, from DALI's. */
 int ps_dali_import(const char *shard, const char *path, const char *index_dir, uint64_t *ret_samples,
         struct ps_load_error *err) PS_MUST_USE;
 

@@ -226,7 +226,7 @@ static int ps_shard_index_column_finish(
 
 /* Indexes ------------------------------------------------------------------------------------------------ */
 
-/* Bytes a sample on average, before samples lose their members. */
+/* Average bytes of a sample; a sample with which the average would be higher loses its members (shape 0). */
 #define SAMPLE_NBYTES 15.5
 
 /* A shape, encoded as in the file. */
@@ -294,7 +294,7 @@ void ps_shard_index_writer_ended(struct ps_shard_index_writer *w)
 	w->ended = true;
 }
 
-/* Samples of shape 0 do not matter here: a reader sees them. */
+/* Samples of shape 0 do not matter here: a reader recognises them. */
 static uint16_t notes_of(const struct ps_shard_index_writer *w)
 {
 	bool all = w->ended && !w->leaves_out && w->bad == 0 &&
@@ -449,7 +449,7 @@ int ps_shard_index_writer_add(struct ps_shard_index_writer *w, uint64_t offset, 
 	if (offset < w->end || (offset - w->end) % unit_of(w) != 0) {
 		if (!bad)
 			return w->failed = -EINVAL;
-		offset = w->end; /* only a hole's place in the order matters */
+		offset = w->end; /* only a bad sample's place in the order matters */
 	}
 	w->failed = marks_add(w);
 	if (w->failed == 0)
@@ -651,7 +651,7 @@ void ps_column_spec_fini(struct ps_column_spec *s)
 	*s = (struct ps_column_spec){0};
 }
 
-/* Converts the text of a member: to a number if all of it is one. */
+/* Makes a value of a member's text: a number if the whole text is one, else a text. */
 static int text_value(const uint8_t *data, size_t n, struct ps_buf *scratch, struct ps_column_value *v)
 {
 	const char *text;
