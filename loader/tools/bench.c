@@ -240,8 +240,9 @@ static const struct ps_flag flags[] = {
 static const struct ps_flags command = {
         "Usage: penstock-loader bench [OPTION...] SHARDS...\n\n"
         "Loads shards as a training run would: field jpg or jpeg cropped, resized, flipped and normalised\n"
-        "into batches, field cls as int64. Says how fast that was and which stage limits.\n"
-        "With --step-ms also how much time a consumer with work on each batch loses, and why.\n",
+        "into batches, field cls as int64. Reports how fast that was and which stage is the "
+        "bottleneck.\nWith --step-ms it also reports how much time a consumer that works on each batch "
+        "loses, and why.\n",
         "Examples:\n"
         "  penstock-loader bench 'train-{000..127}.tar'\n"
         "  penstock-loader bench --threads 1 --epochs 3 --json train-*.tar\n"
@@ -315,8 +316,8 @@ int ps_cmd_bench(int argc, char **argv)
 	int rc;
 
 #ifdef __GLIBC__
-	/* Otherwise each thread keeps memory for the largest coefficients that it ever decoded. Programs that
-	 * use the library may set this, too (libpenstock(3)). */
+	/* Without this setting each thread keeps memory for the largest coefficients that it ever decoded.
+	 * Programs that use the library may set this, too (libpenstock(3)). */
 	mallopt(M_MMAP_THRESHOLD, 4 << 20);
 #endif
 	penstock_options_init(&o.loader, sizeof(o.loader));

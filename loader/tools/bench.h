@@ -100,8 +100,8 @@ bool ps_bench_plot(const char *path, const struct ps_bench_point *points, size_t
 
 /* Profiles ----------------------------------------------------------------------------------------------- */
 
-/* Writes the profile, and warns on stderr about differences from the other one. Returns the exit code:
- * PS_EXIT_DRIFT if there are any. */
+/* Writes the profile to options->profile, and warns on stderr about differences from
+ * options->profile_against. Returns the exit code: PS_EXIT_DRIFT if there are differences. */
 int ps_bench_profile(const struct ps_bench_options *options, const char *profile);
 
 #define PS_BENCH_MAX_EPOCHS 10000

@@ -74,7 +74,7 @@ static struct penstock_stats stats_minus(const struct penstock_stats *a, const s
 	return d;
 }
 
-/* A point in the run; a part is measured between two of them. */
+/* A point in the run. A part of the run is measured between two points. */
 struct mark {
 	double time, cpu;
 	struct penstock_stats stats;

@@ -11,7 +11,7 @@
  *   end of the last step ── gap ──▶ asked ── copy ──▶ begin ── busy ──▶ end
  *
  *   gap    no batch was requested yet
- *   copy   requested, but not there yet
+ *   copy   requested, but not on the device yet
  *   busy   the work itself
  *
  * Ownership: a step belongs to its creator.   Threads: the main one.   Errors: -errno with a text.

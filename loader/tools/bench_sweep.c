@@ -44,7 +44,7 @@ static void ranges_fill(struct ps_bench_options *o)
 	o->loader.profile = 0;
 }
 
-/* The rate from the first batch on: before it threads are started and files are opened. */
+/* The rate from the first batch on: before that batch, threads are started and files are opened. */
 double ps_bench_rate(const struct ps_bench_point *p)
 {
 	uint64_t samples = p->result.stats.samples, first = PS_MIN(samples, p->batch);

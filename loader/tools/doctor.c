@@ -21,7 +21,8 @@ static const struct {
 		HINDERS,  /* --fix does not write the shard */
 	} fix;
 } kinds[PS_FOUND_NKINDS] = {
-        [PS_FOUND_TRUNCATED] = {"damaged or truncated; --fix keeps the samples before", true, REPAIRED},
+        [PS_FOUND_TRUNCATED] = {"damaged or truncated; --fix keeps the samples before the damage", true,
+                REPAIRED},
         [PS_FOUND_NOT_TAR] = {"not a tar that can be read", true, HINDERS},
         [PS_FOUND_REFUSED] = {"samples that loaders refuse", true, HINDERS},
         [PS_FOUND_UNDECODABLE] = {"samples that do not decode; --fix keeps them as they are", true, STAYS},
@@ -32,7 +33,7 @@ static const struct {
         [PS_FOUND_PROGRESSIVE] = {"progressive JPEGs, which decode three times slower than baseline ones",
                 false, REPAIRED},
         [PS_FOUND_BLOAT] = {"headers that no loader uses", false, REPAIRED},
-        [PS_FOUND_MISSING] = {"samples that lack a field most have", false, STAYS},
+        [PS_FOUND_MISSING] = {"samples that lack a field that most samples have", false, STAYS},
         [PS_FOUND_NO_SAMPLE] = {"members that belong to no sample; they are left out of a repaired shard",
                 false, REPAIRED},
 };
@@ -143,8 +144,8 @@ static int tar_open(const char *shard, const char *dir, struct ps_load_error *er
 			n = 0;
 		}
 		if (r == -EBADMSG)
-			/* the shard is cut off: the copy has what is there, and the chart lists no more
-			 * than that */
+			/* the shard is cut off: the copy has the bytes before the cut, and the chart lists no
+			 * members after it */
 			r = 0;
 	}
 	if (r == 0 && fd < 0)
@@ -207,7 +208,7 @@ static int duplicate_check(
 			        "%s comes twice, with different bytes; remove the wrong one", m->name);
 		return rc;
 	}
-	return 0; /* no such member is kept: m is of the sample that was cut off */
+	return 0; /* no such member is kept: m belongs to the sample that was cut off */
 }
 
 static int members_write(
@@ -328,7 +329,7 @@ static const struct ps_flag flags[] = {
                 "write sound shards of the same names into DIR, also those that were sound"},
         {"json", PS_FLAG_SET, offsetof(struct doctor, json), .text = "a JSON object a line for each shard"},
         {"machine", PS_FLAG_SET, offsetof(struct doctor, machine),
-                .text = "look at this machine, and FOLDER's disk [.]: what hinders here, and its remedy"},
+                .text = "check this machine, and FOLDER's disk [.]: what slows loaders down, and the remedy"},
 };
 
 int ps_cmd_doctor(int argc, char **argv)

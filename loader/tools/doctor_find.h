@@ -41,7 +41,8 @@ struct ps_chart_member {
 	char *name;
 	size_t name_len, key_len; /* key_len 0: belongs to no sample */
 	uint64_t offset, size;    /* offset and size of its data in the (decompressed) tar */
-	uint64_t order;           /* place in the tar; the chart's members are sorted as they should be */
+	uint64_t order;           /* place in the tar; the chart's members are in the order in which they
+                                   * should be */
 	uint64_t place;           /* number among the members of samples, in the tar's order */
 	/* offset of the sample in which a loader has this member; UINT64_MAX: none */
 	uint64_t sample;

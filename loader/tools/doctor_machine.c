@@ -25,7 +25,7 @@
 #define DISK_MIN 500e6 /* bytes a second: 4,000 photographs of 110 kB */
 #define DISK_NBYTES (256UL << 20)
 #define DISK_BUF (4UL << 20)
-#define DISK_NS UINT64_C(1000000000) /* at most, for writing and for reading each */
+#define DISK_NS UINT64_C(1000000000) /* the longest time for writing, and for reading */
 
 enum state { OK, HINDERS, UNKNOWN };
 
@@ -96,8 +96,9 @@ static void open_files(struct machine *m)
 	                                   "/etc/security/limits.conf)",
 	        (uintmax_t)PS_MIN(r.rlim_max, (rlim_t)65536));
 	found(m, "open-files", r.rlim_cur >= NOFILE_MIN ? OK : HINDERS, remedy,
-	        "%ju at once, at most %ju; %u are enough for many lanes and workers", (uintmax_t)r.rlim_cur,
-	        (uintmax_t)r.rlim_max, NOFILE_MIN);
+	        "%ju files may be open, and the limit may be raised to %ju; %u are enough for many lanes and "
+	        "workers",
+	        (uintmax_t)r.rlim_cur, (uintmax_t)r.rlim_max, NOFILE_MIN);
 }
 
 static void locked_memory(struct machine *m)
@@ -153,8 +154,8 @@ static void passthrough(struct machine *m)
 		found(m, "passthrough", HINDERS,
 		        "install a kernel of 6.9 or later (Debian 12: linux-image-amd64 of "
 		        "bookworm-backports)",
-		        "kernel %s: cached files are read through the daemon, the kernel does it itself from "
-		        "6.9 on",
+		        "kernel %s reads cached files through the daemon; kernels from 6.9 on read them "
+		        "directly",
 		        u.release);
 	else if (geteuid() != 0)
 		found(m, "passthrough", OK, "",

@@ -172,7 +172,7 @@ static void remedy_add(const struct index_options *o, const char *shard, bool li
 	else if (mounted)
 		ps_load_error_set(err, ESTALE,
 		        "%s; if the mount has an old version of one: penstock evict, or mount with a shorter "
-		        "--revalidate; if the origin has, make both again there: penstock-loader index "
+		        "--revalidate; if the origin has one, make both again there: penstock-loader index "
 		        "--catalogue%s",
 		        text, columns);
 	else
@@ -353,7 +353,7 @@ static const struct ps_flag flags[] = {
         {"force", PS_FLAG_SET, offsetof(struct index_options, force),
                 .text = "make them again, also those that are up to date"},
         {"from-dali", PS_FLAG_SET, offsetof(struct index_options, from_dali),
-                .text = "make them of DALI's, NAME.idx beside the shard, without reading the shard"},
+                .text = "make them from DALI's, NAME.idx beside the shard, without reading the shard"},
         {"verify", PS_FLAG_SET, offsetof(struct index_options, verify),
                 .text = "make nothing: read all of each shard, and compare it with its index and catalogue"},
         {"part", PS_FLAG_CALL, 0, "K/N", "only part K of N of the shards: all parts together are one run",

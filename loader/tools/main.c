@@ -12,7 +12,8 @@ static const struct {
 	int (*run)(int argc, char **argv);
 	const char *text;
 } commands[] = {
-        {"bench", ps_cmd_bench, "load shards as a training run would, and say how fast and what limits"},
+        {"bench", ps_cmd_bench,
+                "load shards as a training run would, and report the speed and the bottleneck"},
         {"cat", ps_cmd_cat, "write samples, or one field of them, to standard output"},
         {"doctor", ps_cmd_doctor, "check shards, and repair them"},
         {"index", ps_cmd_index, "write down how many samples shards hold, and where they begin"},

@@ -141,7 +141,7 @@ int ps_pack_folder(struct ps_pack_list *l, const char *folder, bool classes, str
 
 /* A text ------------------------------------------------------------------------------------------------- */
 
-/* `path`, relative to the list's folder. */
+/* `path`, which is relative to the list's folder unless it is absolute. */
 static char *path_join(const char *list, const char *path)
 {
 	const char *slash = strrchr(list, '/');
@@ -152,7 +152,7 @@ static char *path_join(const char *list, const char *path)
 	return asprintf(&joined, "%.*s%s", (int)(slash - list + 1), list, path) < 0 ? NULL : joined;
 }
 
-/* KEY with the suffix of `path`. */
+/* Makes a member's name: KEY with the suffix of `path`. */
 static char *name_join(const char *key, const char *path)
 {
 	struct ps_name_parts parts;

@@ -300,8 +300,8 @@ static int opens_count(
 	return 0;
 }
 
-/* `o`: order, batch, world, seed, lanes, shuffle_window, ranks_per_node, homes. -ENOMEM, or an error of the
- * order, with a text. */
+/* Uses these members of `o`: order, batch, world, seed, lanes, shuffle_window, ranks_per_node, homes.
+ * -ENOMEM, or an error of the order, with a text. */
 static int ps_ranks_look(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards,
         struct ps_ranks_quality *ret, struct ps_load_error *err)
 {
@@ -647,14 +647,14 @@ static const struct ps_flag flags[] = {
         {.name = "shuffle-window"},
         {.name = "lanes"},
         {.name = "batch"},
-        {"world", PS_FLAG_CALL, 0, "W", "how the epoch is dealt to that many ranks, of which none is run",
+        {"world", PS_FLAG_CALL, 0, "W", "analyse how an epoch is dealt to W ranks, without running them",
                 .take = world_take},
         {.name = "ranks-per-node", .text = "with --world: ranks of a machine (1)"},
         {.name = "homes", .text = "with --world: homes of shards, for caches that stay warm (1: none)"},
         {"simulate", PS_FLAG_CALL, 0, "SxN", "with --world: S shards of N samples that need not exist",
                 .take = simulate_take},
         {"spread", PS_FLAG_U32, offsetof(struct asked, many.spread), "PERCENT",
-                "with --simulate: the counts differ by so much each way (0)", 0, 100},
+                "with --simulate: the counts vary by up to this much each way (0)", 0, 100},
         {.name = "seed"},
         {.name = "index-dir"},
         {"json", PS_FLAG_SET, offsetof(struct asked, json), .text = "print the result as JSON"},
@@ -691,7 +691,7 @@ int ps_cmd_shuffle_quality(int argc, char **argv)
 		return PS_EXIT_USAGE;
 	}
 	if (q.ranks && (q.o.order == PENSTOCK_ORDER_NONE || q.o.order == PENSTOCK_ORDER_PERMUTATION)) {
-		ps_complain("--world looks at orders window and shards only");
+		ps_complain("--world works with orders window and shards only");
 		return PS_EXIT_USAGE;
 	}
 	if (q.o.ranks_per_node && q.o.world % q.o.ranks_per_node) {

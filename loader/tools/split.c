@@ -15,7 +15,7 @@
 /* A sequence of shards that is written. */
 struct sink {
 	char *pattern;
-	/* the sink gets keys whose hash is below it, and not below that of the sink before it */
+	/* the sink gets the keys whose hash is below share_end, and not below share_end of the sink before */
 	double share_end;
 	uint64_t number; /* number of the next shard */
 	char *name;      /* name of the open shard */
@@ -185,7 +185,7 @@ static bool shares_take(struct split *s)
 		if (!share_take(s, word))
 			return false;
 	if (s->sinks[s->nsinks - 1].share_end < 1 - 1e-9) {
-		ps_complain("--shares: together they are less than 1, so some samples would go nowhere");
+		ps_complain("--shares: they add up to less than 1, so some samples would be in no set");
 		return false;
 	}
 	return true;

@@ -167,8 +167,8 @@ static void option_complain(char **argv, const struct option *longs, int c)
 		ps_complain("option %s needs a value", last);
 		return;
 	}
-	/* optopt is 0 after an unknown long option; the value of a long option that takes no argument; else a
-	 * letter, possibly of a cluster that getopt() is still reading. */
+	/* optopt is 0 after an unknown long option, and `val` of a long option that got an argument but takes
+	 * none; else it is a letter, possibly of a cluster that getopt() is still reading. */
 	const struct option *flag = optopt ? flag_of_word(last, longs) : NULL;
 	if (flag && flag->val == optopt) {
 		ps_complain("option --%s takes no value", flag->name);

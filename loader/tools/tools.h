@@ -181,7 +181,7 @@ char *ps_out_name(const char *pattern, uint64_t n);
  * on stderr, if name and level contradict each other. */
 bool ps_out_level(const char *pattern, int level, int *ret_level);
 
-/* Makes the directory of the nth name, and refuses to overwrite an existing file unless `force`. */
+/* Makes the directory of an output shard, and refuses to overwrite an existing file unless `force`. */
 int ps_out_prepare(const char *name, bool force, struct ps_load_error *err) PS_MUST_USE;
 
 #endif
