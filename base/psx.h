@@ -168,7 +168,7 @@ static inline uint64_t ps_psx_nmarks(uint64_t samples)
 	return samples / PS_PSX_MARK + (samples % PS_PSX_MARK > 0);
 }
 
-/* Seven bits in each byte, the lowest first; the highest bit is set in all bytes but the last. At most 10
+/* Seven bits in each byte, the lowest first; the highest bit is set in all bytes except the last. At most 10
  * bytes. */
 static inline size_t ps_put_varint(uint8_t *p, uint64_t v)
 {

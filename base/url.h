@@ -70,9 +70,9 @@ const char *ps_url_redact(const char *url, char buf[static PS_URL_TEXT_LEN]);
  * a path). */
 int ps_url_decode(const char *text, size_t n, struct ps_strbuf *out) PS_MUST_USE;
 
-/* Escapes all but unreserved characters, sub-delimiters, ":" and "@", and "/" if keep_slash. */
+/* Escapes all characters except unreserved ones, sub-delimiters, ":" and "@", and, if keep_slash, "/". */
 void ps_url_encode(const char *bytes, size_t n, bool keep_slash, struct ps_strbuf *out);
-/* Escapes all but unreserved characters, and "/" if keep_slash, as AWS signatures require. */
+/* Escapes all characters except unreserved ones, and, if keep_slash, "/", as AWS signatures require. */
 void ps_url_encode_strict(const char *bytes, size_t n, bool keep_slash, struct ps_strbuf *out);
 
 /* Buckets: s3://BUCKET/KEY, gs://BUCKET/KEY and az://ACCOUNT/CONTAINER/KEY, whose bucket is

@@ -1,4 +1,4 @@
-/* A parser for XML answers, on expat: no DTD, no entities but XML's own five, bounded depth and text
+/* A parser for XML answers, on expat: no DTD, no entities except XML's own five, bounded depth and text
  * length. Elements are named by their path, without namespaces: "ListBucketResult/Contents/Key".
  *
  * Ownership: strings are borrowed for the call. Threads: any. Blocks: never. Errors: -EPROTO with the line

@@ -5,8 +5,8 @@
  * the lanes' lengths are known, p gives the number of samples of each lane before it. Where they are not
  * known, that number follows from the turns of the lanes as long as no lane has ended; the progress of the
  * saving rank's lanes, which the state has, shows whether one has. The state also has the places (shard,
- * offset) of these lanes, which need not be searched for. The places of other lanes are found by the indexes'
- * counts, or by a walk over the headers of the preceding shards.
+ * offset) of these lanes, which need not be searched for. The places of other lanes are found from the
+ * indexes' counts, or by a walk over the headers of the preceding shards.
  *
  * A single rank that works without counts switches to counts when it loads a state of ranks that had them.
  *

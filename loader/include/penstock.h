@@ -227,8 +227,8 @@ struct penstock_field {
 	float mean[3], std[3];       /* not for U8 and U16: (value / 255 - mean) / std; ImageNet's */
 	uint64_t max_pixels;         /* a larger image is a bad sample; 0 (default): 2^27 */
 
-	/* All but images: 1: a sample without the field (or without the value at its path) is sound; 0
-	 * (default): it is bad. */
+	/* All kinds except IMAGE: 1: a sample without the field (or without the value at its path) is sound;
+	 * 0 (default): it is bad. */
 	uint32_t optional;
 	/* Optional fields of a fixed shape: the value of all elements of a row without the field; -1
 	 * (FLOAT: NaN). In other optional fields such a row is empty. */
@@ -355,8 +355,8 @@ enum penstock_order {
 	PENSTOCK_ORDER_NUMBERS = 4,
 };
 
-/* How an epoch ends. With world > 1 all but UNEVEN need the number of samples of every shard, from its index
- * (`penstock-loader index`), or `steps`; without either, penstock_loader_open() fails. */
+/* How an epoch ends. With world > 1 all ends except UNEVEN need the number of samples of every shard, from
+ * its index (`penstock-loader index`), or `steps`; without either, penstock_loader_open() fails. */
 enum penstock_end {
 	/* Every sample once. The last batch may be short, and ranks may have different numbers of batches:
 	 * synchronous training (DDP) hangs at the end of the epoch, unless the training loop itself limits
@@ -443,7 +443,8 @@ struct penstock_options {
 	/* Threads that decode; 1 to 1024; 0 (default): the CPUs that this process may use, and one more
 	 * with transform_unit, whose code may wait for locks. */
 	uint32_t threads;
-	uint32_t readers; /* threads that read shards; 1 to 64; 0 (default): one for each CPU, but 2 to 8 */
+	uint32_t readers; /* threads that read shards; 1 to 64; 0 (default): one for each CPU, at least 2, at
+                           * most 8 */
 
 	/* Bytes of batches, read buffers and the samples of the shuffle window; 512 MiB. The ragged fields
 	 * of one batch may have half of the budget / depth. Samples that do not fit are read again from
@@ -567,7 +568,7 @@ struct penstock_options {
 	 * is not an error. 0 (default): no index is written. */
 	uint32_t write_index;
 	/* Token streams: tokens from one window's beginning to the next one's; 0 (default): as many as the
-	 * field has, so that each token but the first is once a target. */
+	 * field has, so that each token except the first is once a target. */
 	uint64_t token_stride;
 	/* Fields by other names than their members: "image=jpg;png label=cls": words NAME=SUFFIXES with white
 	 * space between; a field called NAME is made of these. NULL (default): fields are called as their

@@ -168,7 +168,7 @@ enum {
 #define FIELD(member, kind, of, ...) FIELD_AT(#member, member, kind, of, __VA_ARGS__)
 #define PLACING .placing = true
 
-/* All options but name and kind, which choose the defaults of the others. */
+/* All options except name and kind, which choose the defaults of the others. */
 const struct ps_option ps_field_options[] = {
         FIELD(image_width, U32, IMAGE, PLACING, .least = 1, .most = 16384, .initial = 224,
                 .print = PS_PRINT_IMAGE, .unit = "pixels", .text = "width of the result"),

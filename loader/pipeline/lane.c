@@ -299,7 +299,7 @@ int ps_lane_fill(struct ps_lane *lane, const struct ps_lane_source *source, stru
 
 /* A lane's samples --------------------------------------------------------------------------------------- */
 
-/* The number of samples of a shard, by its index. False: not known. */
+/* The number of samples of a shard, from its index. False: not known. */
 static bool shard_count(
         const struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard, uint64_t *ret_count)
 {
@@ -309,7 +309,7 @@ static bool shard_count(
 	       counts->count(counts->ctx, lane->epoch, lane->pass, shard, ret_count, NULL) == 0;
 }
 
-/* The offset of sample `ordinal` of a shard, by its index; 0: not known. */
+/* The offset of sample `ordinal` of a shard, from its index; 0: not known. */
 static uint64_t sample_offset(const struct ps_lane_source *source, uint32_t shard, uint64_t ordinal)
 {
 	struct ps_shard_index_place place = {0};

@@ -17,7 +17,7 @@
 
 /* The consumer's side ------------------------------------------------------------------------------------ */
 
-/* Sets the turns by the number of delivered batches, and the lanes by the turns. */
+/* Sets the turns from the number of delivered batches, and the lanes from the turns. */
 static void rewind_known(struct ps_pipeline *p, struct ps_epoch *epoch)
 {
 	uint64_t begin = ps_steps_begin(&epoch->steps, p->position.batches);
@@ -238,7 +238,7 @@ static int batches_init(struct ps_pipeline *p, struct ps_load_error *err)
 	return rc;
 }
 
-/* Makes all but threads and positions. On failure ps_pipeline_free() frees what was made. */
+/* Makes everything except threads and positions. On failure ps_pipeline_free() frees what was made. */
 static int pipeline_init(
         struct ps_pipeline *p, const struct ps_pipeline_options *o, struct ps_load_error *err)
 {
@@ -407,8 +407,8 @@ static bool next_is_known(struct ps_pipeline *p)
 	       epoch_is_over(p) || batch_due(p);
 }
 
-/* Attributes a wait of the consumer: to decoding by the share in which workers were busy meanwhile, the
- * rest to reading and to the storage that readers waited for. */
+/* Divides a wait of the consumer among its causes. Decoding gets the share of the time in which workers were
+ * busy meanwhile; reading, and the storage that readers waited for, share the rest. */
 static void wait_blame(struct ps_pipeline *p, const struct ps_tune_mark *from, const struct ps_tune_mark *to)
 {
 	enum { READ = PS_STAGE_READ, DECODE = PS_STAGE_DECODE, IN = PS_WAIT_INPUT };

@@ -3,7 +3,7 @@
  * From the top down; each file uses those below it:
  *
  *   make.c       reads a shard to make its index
- *   shard.c      a shard's samples, front to back; recovery after damage, by the shard's index
+ *   shard.c      a shard's samples, front to back; recovery after damage, with the shard's index
  *   builder.c    a sample built from members, lines or tokens
  *   sample.c     samples, and the slabs that hold small ones
  *   index/       indexes of shards, catalogues of folders

@@ -2,8 +2,8 @@
  * loader.
  *
  *   cpu    sleeps for the given time
- *   cuda   multiplies matrices on its own stream, which waits for the batch; some steps ahead of the GPU,
- *          as a training loop does; timed by events
+ *   cuda   multiplies matrices on its own stream, which waits for the batch. As in a training loop, some
+ *          steps are launched ahead of the GPU. Events measure the times
  *
  * A step is divided into three parts, by the clock of the processor that computes (the GPU's, if there is
  * one):

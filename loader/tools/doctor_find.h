@@ -81,7 +81,7 @@ struct ps_chart {
 int ps_chart_make(const char *path, struct ps_chart *chart, struct ps_tool_progress *progress,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* Decodes the fields whose kind is known by their suffix, with a loader on all its threads, and adds
+/* Decodes the fields whose kind is known from their suffix, with a loader on all its threads, and adds
  * findings to the chart. */
 int ps_chart_decode(const char *path, struct ps_chart *chart, struct ps_tool_progress *progress,
         struct ps_load_error *err) PS_MUST_USE;

@@ -169,8 +169,8 @@ enum ps_codec {
 	PS_CODEC_LZ4_LEGACY, /* ps_inflate_new() refuses it */
 };
 
-/* The codec by the first n bytes of a file. zstd and lz4 share the magic of skippable frames; such frames
- * count as zstd here, and the frame after them decides. */
+/* Finds the codec from the first n bytes of a file. zstd and lz4 share the magic of skippable frames; such
+ * frames count as zstd here, and the frame after them decides. */
 enum ps_codec ps_codec_detect(const uint8_t *p, size_t n);
 
 /* Compressed members ------------------------------------------------------------------------------------- */
@@ -194,7 +194,7 @@ int ps_unpack(const uint8_t *data, size_t n, uint64_t max, struct ps_buf *ret_by
 
 /* As enum penstock_source. */
 enum ps_shard_kind {
-	/* by the name without .zst, .gz, .lz4: .jsonl and .txt are lines, .bin tokens, others tars */
+	/* the name decides, without .zst, .gz, .lz4: .jsonl and .txt are lines, .bin tokens, others tars */
 	PS_SHARD_KIND_AUTO = 0,
 	PS_SHARD_KIND_TAR = 1,
 	PS_SHARD_KIND_LINES = 2,

@@ -231,8 +231,8 @@ void ps_shard_indexes_set_source(
 void ps_shard_indexes_free(
         struct ps_shard_indexes *indexes); /* NULL is allowed; none of its indexes may be borrowed */
 
-/* How many samples a shard has: by its index in the folder of indexes, else by the catalogue beside the
- * shard, else by the index beside the shard. A count that was found is kept, so that an epoch always uses
+/* How many samples a shard has: from its index in the folder of indexes, else from the catalogue beside the
+ * shard, else from the index beside the shard. A count that was found is kept, so that an epoch always uses
  * the same counts. */
 int ps_shard_indexes_count(struct ps_shard_indexes *indexes, uint32_t shard, uint64_t *ret_count,
         struct ps_load_error *err) PS_MUST_USE;
