@@ -381,7 +381,7 @@ enum penstock_mix_end {
 };
 
 /* What the shards are. In a shard that is not a tar, each sample has one member; its key is the file's name
- * (up to its last dot) and the sample's number: "train-007-12". */
+ * (without .zst, .gz or .lz4, and up to its last dot) and the sample's number: "train-007-12". */
 enum penstock_source {
 	/* The name decides, without .zst, .gz or .lz4 at its end: .jsonl and .txt are lines; .bin are tokens,
 	 * if a field is of kind TOKENS; all else tars. */

@@ -281,8 +281,7 @@ uint32_t ps_order_nlanes(const struct ps_order *order); /* 1 at least */
 /* How many of the sets' lanes this rank reads side by side while none has ended: 1 at least. */
 uint32_t ps_order_nactive(const struct ps_order *order);
 
-/* True if this rank reads the lane side by side with others: the lane's samples are this rank's, up to the
- * rank's share of a step. */
+/* True if the lane belongs to this rank: its samples are this rank's, up to the rank's share of a step. */
 bool ps_order_owns(const struct ps_order *order, uint32_t lane);
 
 /* A lane's number among those of all ranks. */
