@@ -41,7 +41,7 @@ struct pax {
 	bool has_size;
 	bool has_mtime;
 	bool sparse;
-	bool is_name; /* path is from GNU.sparse.name: the record `path` beside it has a placeholder */
+	bool is_name; /* path is from GNU.sparse.name: the record `path` of that header has a placeholder */
 	uint64_t size;
 	int64_t mtime_s;
 };

@@ -446,15 +446,15 @@ struct penstock_options {
 	uint32_t readers; /* threads that read shards; 1 to 64; 0 (default): one for each CPU, at least 2, at
                            * most 8 */
 
-	/* Bytes of batches, read buffers and the samples of the shuffle window; 512 MiB. The ragged fields
-	 * of one batch may have half of the budget / depth. Samples that do not fit are read again from
-	 * their file when they are due. Samples of pipes and of compressed shards cannot be read again:
-	 * they are held, whatever the budget; a smaller shuffle_window holds fewer. Example: 4096 samples
-	 * of 110 kB are 430 MiB (memory of decompressors counts, too); beside 4 batches of 64 x 3 x 224 x
-	 * 224 floats (149 MiB) and 64 read buffers (64 MiB) about two thirds of these samples are held.
-	 * Images that need much memory while they are decoded (progressive, interlaced) have up to a
-	 * quarter of what the batches leave, 64 MiB at most, and wait for each other. The process takes at
-	 * most the budget and 64 MiB more, apart from the decoders' own memory, a few MiB a thread. */
+	/* Bytes of batches, read buffers and the samples of the shuffle window; 512 MiB. The ragged fields of
+	 * one batch may have half of the budget / depth. Samples that do not fit are read again from their
+	 * file when they are due. Samples of pipes and of compressed shards cannot be read again: they are
+	 * held, whatever the budget; a smaller shuffle_window holds fewer. Example: 4096 samples of 110 kB
+	 * are 430 MiB (memory of decompressors counts, too); together with 4 batches of 64 x 3 x 224 x 224
+	 * floats (149 MiB) and 64 read buffers (64 MiB), about two thirds of these samples are held. Images
+	 * that need much memory while they are decoded (progressive, interlaced) have up to a quarter of what
+	 * the batches leave, 64 MiB at most, and wait for each other. The process takes at most the budget
+	 * and 64 MiB more, apart from the decoders' own memory, a few MiB a thread. */
 	uint64_t memory_budget;
 
 	/* The order: a pure function of these and of the shards' contents. */
@@ -493,9 +493,9 @@ struct penstock_options {
 	 * penstock_batch_use(). The driver is opened only for such a device: -ENODEV if there is none. */
 	const char *device;
 
-	/* Folder of the shards' indexes (`penstock-loader index --dir`). Indexes that are not in it are
-	 * looked for beside the shards, and with NULL (default) all are, where a catalogue (`pack --index`)
-	 * may have the counts of all shards. An index never changes an order. */
+	/* Folder of the shards' indexes (`penstock-loader index --dir`). An index that is not in the folder
+	 * is looked for beside its shard; with NULL (default) each one is. A catalogue beside the shards
+	 * (`pack --index`) may have the counts of all of them. An index never changes an order. */
 	const char *index_dir;
 
 	/* A saved state to begin with, as penstock_loader_state_load() does, with the same errors; the
@@ -608,9 +608,9 @@ struct penstock_options {
 	 * and ranks; a state keeps the share. The GPU's pixels differ slightly from those of the processor,
 	 * which are the same everywhere; libpenstock(3) has the bounds. Images that the GPU does not take are
 	 * decoded by the processor one by one. The GPU may miss damage inside compressed pixels, so which
-	 * samples are bad can differ with the share. Takes page-locked memory beside memory_budget, 128 KiB
-	 * and more for each row of each batch of `depth`. 0 (default): the processor decodes all. -ENODEV: a
-	 * share is given, and there is no nvJPEG. */
+	 * samples are bad can differ with the share. Takes page-locked memory in addition to memory_budget,
+	 * 128 KiB and more for each row of each batch of `depth`. 0 (default): the processor decodes all.
+	 * -ENODEV: a share is given, and there is no nvJPEG. */
 	double gpu_decode;
 
 	/* -- From here on: since 0.3. -- */

@@ -91,7 +91,7 @@ int ps_builder_begin(struct ps_builder *b, const char *key, size_t key_len, uint
 	return names_add(b, key, key_len);
 }
 
-/* A WebDataset sample has __key__ and __url__ beside its fields, so these names count as taken. */
+/* A WebDataset sample has __key__ and __url__ in addition to its fields, so these names count as taken. */
 static bool is_taken(const struct ps_builder *b, const char *suffix, size_t len)
 {
 	if (suffix[0] == '_' && (strcmp(suffix, "__key__") == 0 || strcmp(suffix, "__url__") == 0))

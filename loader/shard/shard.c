@@ -601,7 +601,8 @@ static void recover(struct ps_shard *s)
 	s->unsound = true; /* the byproduct would have less than the existing index */
 }
 
-/* Puts the next hole into the builder; none after the last sample. */
+/* Puts the next hole, a bad sample that only the index lists, into the builder; none after the last
+ * sample. */
 static int hole_make(struct ps_shard *s)
 {
 	if (!ps_recovery_has(&s->recovery, s->ordinal)) {

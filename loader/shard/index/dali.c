@@ -13,7 +13,7 @@
 
 #define DALI_VERSION "v1.2"
 #define BLOCK 512
-#define PROBES 16 /* samples whose headers are checked, beside the last one */
+#define PROBES 16 /* samples whose headers are checked, in addition to the last one */
 
 char *ps_dali_path(const char *shard, const char *dir, struct ps_load_error *err)
 {
