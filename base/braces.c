@@ -91,7 +91,7 @@ static int add_text(struct parser *p, struct ps_braces *b, const char *s, size_t
 
 /* Ranges ------------------------------------------------------------------------------------------------- */
 
-/* Takes -?digits at *s and moves *s past them. 1: a number; 0: none; -ERANGE. */
+/* Reads -?digits at *s and moves *s past them. 1: a number; 0: none; -ERANGE. */
 static int take_int(const char **s, const char *end, int64_t *ret)
 {
 	const char *c = *s;

@@ -34,7 +34,7 @@ static bool line_read(const char *path, char *line, int size)
 	return ok;
 }
 
-/* The least limit of a version 2 group and all groups above it. */
+/* The smallest limit of a control group (version 2) and all groups above it; 0: none. */
 static uint32_t groups_limit(char *group)
 {
 	uint32_t least = 0;

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* A plain decimal number at the head of text: strtod alone would take "inf", hex, and leading blanks. */
+/* Parses a plain decimal number at the beginning of text: strtod alone would take "inf", hex, and leading
+ * blanks. */
 static int parse_number(const char *text, double *ret_value, const char **ret_end)
 {
 	char *end;

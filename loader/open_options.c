@@ -14,7 +14,7 @@
 #include "order/order.h"
 #include "shard/file/file.h"
 
-#define MOST_NBYTES 65536u /* largest struct of a caller */
+#define MOST_NBYTES 65536u /* largest struct that a caller may pass */
 
 static struct penstock_options options_default(void)
 {
@@ -86,7 +86,7 @@ static int unknown_check(
 	return 0;
 }
 
-/* Copies the caller's fields into whole structs, or makes the default ones. */
+/* Copies the caller's fields into structs of this library's size, or makes the default ones. */
 static int fields_make(struct ps_options *p, const struct penstock_options *in, struct ps_load_error *err)
 {
 	uint32_t n = in->fields ? in->nfields : 2;

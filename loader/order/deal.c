@@ -246,7 +246,8 @@ static void window_deal(struct ps_deal *d, struct window *w, uint64_t number)
 	w->number = number;
 }
 
-/* A window by its number; deals its steps if it is not kept. d->lock must be held. NULL: out of memory. */
+/* Finds a window by its number, or deals its steps into the oldest window. d->lock must be held. NULL: out of
+ * memory. */
 static struct window *window_get(struct ps_deal *d, uint64_t number)
 {
 	struct window *oldest = &d->windows[0];

@@ -121,7 +121,7 @@ static uint32_t set_of(const struct ps_sequence *s, uint32_t lane)
 	return d;
 }
 
-/* The number of a set's lanes with length `index` at most. */
+/* The number of a set's lanes whose length is at most `index`. */
 static uint32_t ended(const struct ps_sequence *s, const struct ps_lane_set *set, uint64_t index)
 {
 	const uint64_t *sorted = s->sorted + set->first;
@@ -192,7 +192,7 @@ void ps_turns_fini(struct ps_turns *t)
 	*t = (struct ps_turns){0};
 }
 
-/* Begins a round: drops the lanes without a sample `round`. */
+/* Begins a round: drops the lanes that have no sample for it. */
 static void round_begin(struct ps_turns *t, struct ps_turns_set *s)
 {
 	uint32_t *alive = t->alive + s->o.first, n = 0;

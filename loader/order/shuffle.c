@@ -114,7 +114,7 @@ static int sets_make(struct ps_order *order, struct ps_load_error *err)
 			        "multiple of it",
 			        o->homes, n, o->nsets > 1 ? " for a dataset of the mix" : "");
 		order->all_lanes += n;
-		if (!o->shared) /* there is only one set then */
+		if (!o->shared) /* without sharing there is only one set */
 			n = (n - o->rank + o->world - 1) / o->world;
 		order->lanes[d] =
 		        (struct ps_lane_set){.first = order->nlanes, .n = n, .weight = order->sets[d].weight};

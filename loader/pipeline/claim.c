@@ -126,7 +126,7 @@ static void epoch_close(struct ps_pipeline *p)
 		batch_close(p, b);
 		b->drop = p->o.end == PENSTOCK_END_DROP_LAST;
 		if (b->drop)
-			p->claim_seq--; /* it was the last to get a number */
+			p->claim_seq--; /* no later batch has a number yet */
 	}
 	p->ends[p->claim_epoch & 1].known = true;
 	p->ends[p->claim_epoch & 1].seq = p->claim_seq;
@@ -220,7 +220,7 @@ static enum ps_claim unit_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 	while (row_claim_known(p, u) && !unit_full(p, u))
 		;
 	if (ps_due_any(p))
-		pthread_cond_signal(&p->room); /* lanes are read ahead, relative to the turns */
+		pthread_cond_signal(&p->room); /* how far lanes may be read ahead depends on the turns */
 	return u->n > 0 ? PS_CLAIMED : PS_NO_INPUT;
 }
 
@@ -333,7 +333,7 @@ static enum ps_claim unit_claim_unknown(struct ps_pipeline *p, struct ps_unit *u
 			break;
 	}
 	if (u->n == 0)
-		u->batch = NULL; /* all of these samples are skipped */
+		u->batch = NULL; /* all samples that were taken are skipped ones */
 	if (ps_due_any(p))
 		pthread_cond_signal(&p->room);
 	return PS_CLAIMED;
@@ -457,7 +457,7 @@ static uint64_t round_of(const struct ps_pipeline *p, uint32_t set)
 	return ps_turns_round(&p->turns, p->sets[set].first);
 }
 
-/* The last round whose blocks of this lane may be read now. In a shuffled order the second block is read
+/* The last round for which blocks of this lane may be read now. In a shuffled order the second block is read
  * once the first is half used; reading it earlier would hold twice the window in memory. */
 static uint64_t round_ahead(const struct ps_pipeline *p, const struct ps_lane *lane, uint32_t set)
 {

@@ -332,7 +332,7 @@ static int shard_find(struct ps_lane *lane, const struct ps_lane_source *source,
 	return rc < 0 ? ps_load_error_set(err, -rc, "no memory for the order of the shards") : rc;
 }
 
-/* Limit of an index that is a copy in memory (not mapped) and held by each lane. With a larger one only the
+/* The largest index that a lane holds as a copy in memory, where it is not mapped. With a larger one only the
  * count is compared, at the shard's end. */
 #define CHECK_MAX_NBYTES (4UL << 20)
 
@@ -613,7 +613,7 @@ int ps_lane_read(struct ps_lane *lane, const struct ps_lane_source *source, bool
 	}
 }
 
-/* Moves n samples on in the lane's shard, which has more than n left. */
+/* Moves n samples forward in the lane's shard, which has more than n left. */
 static int shard_go(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard, uint64_t n,
         struct ps_load_error *err)
 {

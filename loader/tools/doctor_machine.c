@@ -258,8 +258,8 @@ static void read_ahead(struct machine *m, const char *folder)
 	        "%lu KiB for %s", kib, folder);
 }
 
-/* Measures bytes a second of writing and then reading a temporary file, without the page cache if that is
- * possible. False: errno. */
+/* Writes and then reads a temporary file, without the page cache if that is possible, and returns the bytes a
+ * second of both. False: failed, with errno set. */
 static bool disk_try(const char *folder, double *ret_write, double *ret_read)
 {
 	ps_autofree char *path = NULL;

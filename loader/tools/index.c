@@ -103,8 +103,8 @@ static int differs(const char *shard, const char *what, struct ps_load_error *er
 	        err, ESTALE, "%s: does not match %s: one of the two was changed", shard, what);
 }
 
-/* Compares the shard with the SHA-256 in its catalogue entry and that in its index, where they are known. 1:
- * that in the index matches; 0: the index has none. */
+/* Compares the shard with the SHA-256 in its catalogue entry and with that in its index, where they are
+ * known. 1: the one in the index matches; 0: the index has none. */
 static int hash_verify(const char *shard, const struct ps_shard_index *index,
         const struct ps_catalogue_entry *e, struct ps_load_error *err)
 {

@@ -15,7 +15,7 @@
 
 /* Many ranks --------------------------------------------------------------------------------------------- */
 
-/* How the default order deals an epoch to many ranks. Computed with the order's own code from the shards'
+/* How an order deals an epoch to many ranks. This is computed with the order's own code from the shards'
  * counts only: nothing is read, and no rank runs. */
 struct ps_ranks_quality {
 	double shards; /* different shards in a batch of rank 0, on average */

@@ -59,10 +59,10 @@ static int ps_inflate_read(
 /* True if the last read failed because the bytes after the last frame are not a frame. */
 static bool ps_inflate_has_garbage(const struct ps_inflate *inflate);
 
-/* A field's rest of at least DIRECT_READ_MIN bytes is read straight into its place. The same call reads
- * some bytes after it for the next headers: one call a field is cheaper than a copy of its bytes. The
- * number of these bytes is the number that was used the last time; further bytes would belong to the next
- * field and have to be copied. */
+/* If at least DIRECT_READ_MIN bytes of a field are still to be read, they are read straight into their place.
+ * The same call reads some bytes after the field for the next headers: one call a field is cheaper than
+ * copying the field. As many of these bytes are read as were used the last time; further ones would belong to
+ * the next field and have to be copied. */
 #define DIRECT_READ_MIN (32UL << 10)
 #define AFTER_MIN 1024UL
 #define AFTER_MAX (8UL << 10)
@@ -905,7 +905,7 @@ static int ps_inflate_read(
 
 /* Members that are compressed by themselves -------------------------------------------------------------- */
 
-#define FIRST_GUESS 4 /* times the compressed bytes, where the frame lacks its size */
+#define FIRST_GUESS 4 /* assumed decompressed bytes for each compressed one, where the frame lacks its size */
 
 static int damaged(const char *what, struct ps_load_error *err)
 {
