@@ -43,15 +43,15 @@ struct ps_state {
 	bool known; /* lengths were known */
 	uint32_t nlanes;
 	struct ps_state_lane *lanes;
-	bool decodes; /* a GPU decodes, or may decode; then also ... */
+	bool decodes; /* a GPU decodes, or may decode; if so, the state also has ... */
 	struct ps_offload offload;
 	uint64_t decoder; /* ... the decoder's fingerprint: another decoder may give other pixels */
 };
 
-/* Makes the print of completed options; does nothing if it was made already. Reads all shard names: the
- * print includes their count and the shortest tails that distinguish them, so that a run can continue where
- * the same files are stored under another path. Whether they are the same files is checked by size, for the
- * shards in which the state's lanes are, when those are opened. */
+/* Makes the print of completed options; does nothing if it was made already. Reads all shard names: the print
+ * includes their count and the shortest tails that distinguish them, so that a run can continue where the
+ * same files are stored under another path. When a shard is opened in which the state has a lane, its size is
+ * compared, to check that it is the same file. */
 int ps_state_print_make(struct ps_state_print *print, const struct ps_options *options,
         struct ps_load_error *err) PS_MUST_USE;
 

@@ -38,7 +38,7 @@ static inline void ps_stage_enter(struct ps_stage *stage)
 static inline void ps_stage_leave(struct ps_stage *stage)
 {
 	stage->nthreads--;
-	stage->began_ns -= ps_clock_mono_ns(); /* may wrap; ps_stage_total() is right all the same */
+	stage->began_ns -= ps_clock_mono_ns(); /* may wrap; ps_stage_total() is correct nevertheless */
 }
 
 /* Waits on the condition once, and counts the wait. until_ns: a time of CLOCK_MONOTONIC, which must be the
@@ -69,7 +69,7 @@ static inline uint64_t ps_stage_waited(const struct ps_stage *stage, enum ps_wai
 	return stage->ns[why] + stage->now[why] * now - stage->since[why];
 }
 
-/* Running time of all threads until `now`, of ended threads included. */
+/* Running time of all threads until `now`, ended threads included. */
 static inline uint64_t ps_stage_total(const struct ps_stage *stage, uint64_t now)
 {
 	return stage->nthreads * now - stage->began_ns;

@@ -287,7 +287,7 @@ struct ps_shard_index_result {
 int ps_shard_index_make(const char *shard, const char *dir, const struct ps_column_spec *columns,
         size_t ncolumns, struct ps_shard_index_result *ret_result, struct ps_load_error *err) PS_MUST_USE;
 
-/* The same, beside a shard whose hash is known; the index stores the hash. */
+/* The same for a shard whose hash is known: the index has the hash, and is written beside the shard. */
 int ps_shard_index_make_hashed(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
         const uint8_t sha256[static 32], struct ps_shard_index_result *ret_result,
         struct ps_load_error *err) PS_MUST_USE;

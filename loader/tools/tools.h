@@ -174,7 +174,7 @@ void ps_tool_progress_end(struct ps_tool_progress *progress); /* also clears the
 /* True if the pattern has exactly one %d or %0Nd, and no other %. */
 bool ps_out_pattern_check(const char *pattern);
 
-/* The nth name, which the caller frees. */
+/* Makes the nth name; the caller frees it. */
 char *ps_out_name(const char *pattern, uint64_t n);
 
 /* The zstd level for a name: `level`, or 3 if `level` is 0 and the name ends in .zst. False, with a message

@@ -121,8 +121,8 @@ struct ps_stream *ps_stream_mem(const void *data, size_t nbytes);
 
 void ps_stream_free(struct ps_stream *stream);
 
-/* Shows the next n bytes (n <= PS_STREAM_BUF_MIN) without taking them; valid until the next call. Fewer only
- * at the end of the file: *ret_n says how many. */
+/* Shows the next n bytes (n <= PS_STREAM_BUF_MIN) without taking them; valid until the next call. At the end
+ * of the file they may be fewer: *ret_n is their number. */
 int ps_stream_peek(struct ps_stream *stream, size_t n, const uint8_t **ret_p, size_t *ret_n,
         struct ps_load_error *err) PS_MUST_USE;
 
