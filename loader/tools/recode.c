@@ -93,7 +93,7 @@ static void jpeg_rows(struct jpeg_compress_struct *c, const uint8_t *rgb, int qu
 static int jpeg_encode(const uint8_t *rgb, struct ps_image_size size, int quality, uint8_t **ret_out,
         size_t *ret_nbytes, struct ps_load_error *err)
 {
-	struct jpeg_compress_struct c;
+	struct jpeg_compress_struct c = {0};
 	struct jpeg_errors errors;
 	unsigned long nbytes = 0;
 	char text[JMSG_LENGTH_MAX];
@@ -102,6 +102,9 @@ static int jpeg_encode(const uint8_t *rgb, struct ps_image_size size, int qualit
 	errors.base.error_exit = jpeg_failed;
 	if (setjmp(errors.escape)) {
 		errors.base.format_message((j_common_ptr)&c, text);
+		/* *ret_out may be outdated: term_destination() stores the buffer's current address. */
+		if (*ret_out)
+			c.dest->term_destination(&c);
 		jpeg_destroy_compress(&c);
 		return ps_load_error_set(err, EINVAL, "cannot become a JPEG: %s", text);
 	}

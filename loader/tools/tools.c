@@ -98,8 +98,11 @@ void ps_loader_complain(const char *prefix, const char *text)
 	const char *make = strstr(text, PS_INDEX_AUTO_HINT);
 
 	for (const char *p = text; *p && n + 24 < sizeof(out);) {
-		if (p == make)
+		if (p == make) {
 			p += strlen(PS_INDEX_AUTO_HINT);
+			make = NULL;
+			continue;
+		}
 		const char *flag = p == text || p[-1] == ' ' || p[-1] == '(' ? flag_of(p, &len) : NULL;
 
 		if (flag)
@@ -519,17 +522,19 @@ void ps_digest_free(struct ps_digest *d)
 
 int ps_digest_file(const char *path, uint8_t ret_sha256[static PS_DIGEST_NBYTES], struct ps_load_error *err)
 {
-	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ps_autofree uint8_t *buf = malloc(BUF_NBYTES);
 	struct ps_digest *d = ps_digest_new();
+	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t n = -1;
 	int rc = 0;
 
-	if (!buf || !d)
+	if (fd < 0)
+		rc = ps_load_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
+	else if (!buf || !d)
 		rc = ps_load_error_set(err, ENOMEM, "out of memory");
 	while (rc == 0 && n != 0) {
-		n = fd < 0 ? -1 : read(fd, buf, BUF_NBYTES);
-		if (n < 0 && (fd < 0 || errno != EINTR))
+		n = read(fd, buf, BUF_NBYTES);
+		if (n < 0 && errno != EINTR)
 			rc = ps_load_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
 		else if (n > 0)
 			ps_digest_add(d, buf, (size_t)n);

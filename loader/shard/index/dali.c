@@ -317,9 +317,10 @@ int ps_dali_import(const char *shard, const char *path, const char *index_dir, u
 	if (rc < 0)
 		return rc;
 	im.shard_nbytes = version.nbytes;
-	im.f = fopen(path, "re");
-	im.shard_fd = open(shard, O_RDONLY | O_CLOEXEC);
 	im.w = ps_shard_index_writer_new();
+	im.f = fopen(path, "re");
+	if (im.f)
+		im.shard_fd = open(shard, O_RDONLY | O_CLOEXEC);
 	if (!im.f || im.shard_fd < 0 || fstat(fileno(im.f), &st) < 0)
 		rc = ps_load_error_set(
 		        err, errno, "%s: cannot read: %s", im.f ? shard : path, strerror(errno));
