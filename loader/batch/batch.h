@@ -2,9 +2,9 @@
  *
  * From the top down; each file uses those below it:
  *
- *   finish.c         a batch whose rows are decoded: bad and padded rows, late fields, mixing
- *   row.c            one sample to one row, and the caller's own step
- *   image_fields.c   images of a row, decoded here or by the GPU, and their masks and boxes
+ *   finish.c         completes a decoded batch: replaces bad rows, pads, writes late fields, mixes
+ *   row.c            decodes one sample into one row, and calls the caller's transform
+ *   image_fields.c   images of a row, decoded by a CPU thread or the GPU, and their masks and boxes
  *   copy.c           which parts of a slot are copied to the device; fields that the device finishes
  *   batch.c          a batch's memory and states; how a slot is laid out
  *   layout.c         the fields of the options, checked: the form of their rows, their elements
@@ -78,7 +78,7 @@ struct ps_layout_field {
 	enum ps_box_format box_format;  /* PENSTOCK_BOXES */
 	bool box_shares;
 	int leader; /* the image field whose crop and flips this field follows; -1: none */
-	/* images: the field that decodes the member's image for this field; or this field itself */
+	/* images: index of the field that decodes the member's image for this field; may be this field */
 	uint32_t decoded_by;
 	bool mixed_label; /* plane 1 is the label of the row that the row is mixed with */
 	/* an image that the device finishes (device/device.h): in the slot a row is u8 planes ... */
@@ -169,8 +169,8 @@ void ps_make_layout(struct ps_batch_layout *layout, bool all);
  * offsets are the same; copy.c says which parts need no copy.
  *
  * A field that the device makes (device/device.h) has u8 planes in the slot, followed by a struct
- * ps_image_ops for each image. Its elements exist on the device alone, at offset `made` of the mirror's
- * part for such fields.
+ * ps_image_ops for each image. The field's elements exist on the device alone: the mirror has a part for such
+ * fields, and `made` is an offset in it.
  *
  * Threads: any; a layout does not change.   Errors: false: larger than the address space, or out of
  * memory. */
@@ -215,16 +215,16 @@ bool ps_slot_place(size_t *used, size_t n, size_t nbytes, size_t *ret_at) PS_MUS
  * world size and the place where a run was stopped do not change it, and a larger share includes all
  * samples of a smaller one.
  *
- * The share is given by the caller, or tuned: the first batches have one half, and both engines are timed.
- * Then the share with which both would finish at the same time is frozen, and holds from the next batch
- * that is begun. state.c saves it.
+ * The share is given by the caller, or tuned: the first batches use a share of one half, and both engines are
+ * timed. Then the share is frozen at the value with which both engines would finish at the same time. It
+ * holds from the next batch that is begun. state.c saves it.
  *
  *   tuning ── ps_offload_settle() ──▶ frozen, from (epoch, batch) on; one half before that
  *
  * Threads: ps_offload_count() any; the rest one at a time (the pipeline's lock).   Errors: none.   Blocks:
  * never. */
 
-#define PS_OFFLOAD_ALL 65536u /* of 65536: every sample that the GPU can decode */
+#define PS_OFFLOAD_ALL 65536u /* out of 65536: every sample that the GPU can decode */
 #define PS_OFFLOAD_HALF 32768u
 
 /* The share, as states save it. All zero: the CPU decodes everything. */
@@ -388,7 +388,7 @@ struct ps_batch_worker {
 	struct ps_nvjpeg_worker *nvjpeg; /* decodes on the GPU; NULL: no GPU decoder */
 	struct ps_offload_times *times;  /* times of both engines; borrowed; NULL: not measured */
 	uint64_t seed;
-	uint64_t reread;                /* samples whose bytes were read again */
+	uint64_t reread;                /* members whose bytes were read again */
 	struct ps_image_ticket ticket;  /* ticket of the image being decoded */
 	struct ps_transform_call *call; /* used by transforms; NULL: not made yet */
 	const struct ps_batch_layout *layout;
@@ -405,7 +405,7 @@ int ps_batch_nbytes(const struct ps_batch_layout *layout, uint32_t rows, size_t 
 
 int ps_batch_init(struct penstock_batch *batch, const struct ps_batch_layout *layout,
         struct ps_device *device, uint32_t rows, struct ps_load_error *err) PS_MUST_USE;
-/* Blocks until copies are over, and until the consumer's streams have finished their work so far. */
+/* Blocks until copies are over, and until the consumer's streams have finished the work queued so far. */
 void ps_batch_fini(struct penstock_batch *batch);
 
 /* gate: limits the memory of all images being decoded; NULL: no limit. The worker must not move in memory. */
@@ -456,10 +456,10 @@ static inline uint8_t *ps_batch_row(
 /* Images of a batch that the GPU decodes (device/device.h): offered row by row, submitted when all rows are
  * decoded or offered.
  *
- * The GPU may decode images of a field that the device finishes (`made` above), that makes one view,
- * follows no other field and shares its member with no other field; masks and boxes may follow it. The
- * share (above) decides which rows are offered. The worker decodes images that the GPU refuses, when
- * offered or at the end.
+ * The GPU may decode the images of a field that the device finishes (`made` above), if the field has one view
+ * and no dct_scale, follows no other field, and decodes for no other field. Masks and boxes may follow it.
+ * The share (above) decides which rows are offered. An image that the GPU refuses, when it is offered or
+ * after it was submitted, is decoded by the worker.
  *
  * Ownership: rows belong to the batch.   Threads: ps_decode_offer() as ps_batch_decode(); the others one at
  * a time.
@@ -480,14 +480,14 @@ int ps_decode_submit(
  * whether one has changed.
  *
  * Ownership: belongs to its creator, and borrows the layout.   Threads: any.   Locks: its own, a leaf.
- * Errors: values that cannot be counted for lack of memory are left out.   Blocks: never. */
+ * Errors: without memory for sorting them, labels are left out of the JSON.   Blocks: never. */
 
 struct ps_profile;
 
 struct ps_profile *ps_profile_new(const struct ps_batch_layout *layout); /* NULL: out of memory */
 void ps_profile_free(struct ps_profile *profile);                        /* NULL is allowed */
 
-/* Counts a finished batch. Its samples must still have their members' sizes. */
+/* Counts a finished batch. The sizes of its samples' members must still be known. */
 void ps_profile_batch(struct ps_profile *profile, const struct penstock_batch *batch);
 
 /* The profile as JSON, in a text that the caller frees; -ENOMEM. */

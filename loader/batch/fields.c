@@ -1,4 +1,4 @@
-/* Fields of arrays: .npy files and token windows. */
+/* How a member's bytes become elements: arrays and tokens, boxes, JSON, bytes, texts and numbers. */
 
 #include "config.h"
 
@@ -41,7 +41,7 @@ static int shape_check(const struct ps_layout_field *f, struct ps_npy *npy, stru
 		same = npy->shape[i] == f->shape[i];
 	if (same && (npy->shape[0] == f->shape[0] || f->shape[0] == 0))
 		return 0;
-	return ps_load_error_set(err, EBADMSG, "an array of shape %s, but the field has %s%s",
+	return ps_load_error_set(err, EBADMSG, "the array has shape %s, but the field has %s%s",
 	        shape_text(npy->shape, npy->ndim, false, have), shape_text(f->shape, f->ndim, true, want),
 	        same ? "; a first dimension of 0 takes any length" : "");
 }
@@ -160,7 +160,7 @@ static int tokens_measure(const struct ps_layout_field *f, const uint8_t *data, 
 			return rc;
 		if (npy.ndim != 1)
 			return ps_load_error_set(
-			        err, EBADMSG, "an array of %u dimensions, but tokens have one", npy.ndim);
+			        err, EBADMSG, "the array has %u dimensions, but tokens have one", npy.ndim);
 		piece.data = npy.data;
 		piece.dtype = npy.dtype;
 		piece.swapped = npy.swapped;
@@ -244,7 +244,7 @@ static int boxes_measure(const struct ps_layout_field *f, const uint8_t *data, s
 	if (rc < 0)
 		return rc;
 	if (npy.ndim != 2 || npy.shape[1] != COORDINATES)
-		return ps_load_error_set(err, EBADMSG, "boxes: an array that is not n x 4");
+		return ps_load_error_set(err, EBADMSG, "boxes: the array is not n x 4");
 	*ret_piece = (struct ps_piece){.data = npy.data,
 	        .nbytes = (size_t)npy.count * ps_dtype_nbytes(npy.dtype),
 	        .items = npy.shape[0],
@@ -534,7 +534,7 @@ static int number_measure(const struct ps_layout_field *f, const uint8_t *data, 
 	}
 	if (!ps_field_store(f, &v, element))
 		return ps_load_error_set(
-		        err, EBADMSG, "an integer that %s cannot hold", ps_dtype_name(f->dtype));
+		        err, EBADMSG, "%s cannot hold this integer", ps_dtype_name(f->dtype));
 	*ret_piece = (struct ps_piece){.data = data, .nbytes = n, .items = 1};
 	return 0;
 }

@@ -20,7 +20,8 @@ static void fail(struct penstock_batch *b, int errnum, const char *text)
 		ps_load_error_set(&b->why, errnum, "%s", text);
 }
 
-/* The good row for row i: row i itself, or the next good one, cyclic over the rows that have a sample. */
+/* The good row that is delivered as row i: row i itself, or the next good one, cyclic over the rows that have
+ * a sample. */
 static uint32_t source_of(const struct penstock_batch *b, uint32_t i)
 {
 	i %= b->nrows;
@@ -35,7 +36,7 @@ static void row_copy(uint8_t *array, size_t row_nbytes, uint32_t to, uint32_t fr
 		memcpy(array + to * row_nbytes, array + from * row_nbytes, row_nbytes);
 }
 
-/* Copies a field in place from row `from` to row `to`, which it replaces. */
+/* Copies row `from` of a field in place over row `to`. */
 static void field_repeat(struct penstock_batch *b, uint32_t i, uint32_t to, uint32_t from)
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];
@@ -249,7 +250,7 @@ static void blank_put(struct penstock_batch *b, uint32_t i, uint32_t row)
 		        f->row_nbytes / ps_dtype_nbytes(f->dtype));
 }
 
-/* Fills a batch without a good row (only bad samples, or a rank without a sample in this step): zeros, and
+/* Fills a batch without a good row (only bad samples, or a rank without a sample in this step) with zeros and
  * empty ragged fields. */
 static void blank_fill(struct penstock_batch *b)
 {

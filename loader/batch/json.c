@@ -64,7 +64,8 @@ static int32_t hex4(const uint8_t *p, const uint8_t *end)
 	return v;
 }
 
-/* Takes an escape after a backslash at *p, and moves *p past it. Returns its character; -1: invalid. */
+/* Takes the escape at *p, which follows a backslash, and moves *p past it. Returns the character; -1:
+ * invalid. */
 static int32_t escape_take(const uint8_t **p, const uint8_t *end)
 {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -279,8 +280,8 @@ static bool object_scan(struct scan *s, const char *path)
 			return wrong(s, "an object's name is missing");
 		name.end = s->p;
 		this = path && name_is(&name, part, n);
-		/* Of equal names only the last counts: what an earlier one had is dropped, even if the last
-		 * lacks the path. */
+		/* Of equal names only the last counts: a value found under an earlier one is dropped, even if
+		 * the last lacks the path. */
 		if (this)
 			s->have = false;
 		spaces(s);

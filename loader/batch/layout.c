@@ -118,7 +118,7 @@ static int field_make(struct ps_layout_field *f, const struct penstock_field *in
 	int rc;
 
 	if (!in->name)
-		return ps_load_error_set(err, EINVAL, "a field without a name");
+		return ps_load_error_set(err, EINVAL, "a field has no name");
 	*f = (struct ps_layout_field){.name = strdup(in->name),
 	        .kind = (enum penstock_kind)in->kind,
 	        .optional = in->optional != 0,
@@ -225,7 +225,7 @@ int ps_batch_layout_new(
 		for (uint32_t j = 0; j < i && rc == 0; j++)
 			if (strcmp(layout->fields[i].name, layout->fields[j].name) == 0)
 				rc = ps_load_error_set(
-				        err, EINVAL, "field %.100s twice", layout->fields[i].name);
+				        err, EINVAL, "field %.100s is given twice", layout->fields[i].name);
 		if (rc < 0) {
 			ps_batch_layout_free(layout);
 			return rc;
@@ -332,7 +332,7 @@ CONDITION(is_fixed, g->f->form == PS_FORM_FIXED)
 CONDITION(is_array, g->in->kind != PENSTOCK_JSON || (g->f->path && g->in->dtype != PENSTOCK_U8))
 CONDITION(has_path, g->in->kind != PENSTOCK_JSON || g->f->path)
 
-/* True if pictures may need padding; not if images are known to be at least as large as the crop. */
+/* True if pictures may need padding. False if all images are known to be at least as large as the crop. */
 static bool may_pad(const struct given *g)
 {
 	const struct penstock_field *p = g->placed;

@@ -492,9 +492,11 @@ int ps_layout_image_make(
         struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
 {
 	if (f->path)
-		return ps_load_error_set(err, EINVAL, "field %.100s: an image has no path", f->name);
+		return ps_load_error_set(err, EINVAL,
+		        "field %.100s: images and masks cannot come from a path in JSON", f->name);
 	if (in->optional)
-		return ps_load_error_set(err, EINVAL, "field %.100s: an image cannot be optional", f->name);
+		return ps_load_error_set(
+		        err, EINVAL, "field %.100s: images and masks cannot be optional", f->name);
 	return in->kind == PENSTOCK_IMAGE ? image_plan(f, in, err) : mask_plan(f, in, err);
 }
 
@@ -575,8 +577,9 @@ static bool same_member(const struct ps_layout_field *a, const struct ps_layout_
 	return true;
 }
 
-/* Images of one member are decoded by the first of their fields that has pixels of the same form. Their views
- * are numbered consecutively, so that each has its own random numbers. */
+/* Among the image fields of one member that agree in orientation and in being wide, the first decodes the
+ * image for all. The views of all image fields of a member are numbered consecutively, so that each view has
+ * its own random numbers. */
 static void sharing_plan(struct ps_batch_layout *layout, uint32_t i)
 {
 	struct ps_layout_field *f = &layout->fields[i];

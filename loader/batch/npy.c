@@ -100,7 +100,8 @@ static bool descr_parse(struct head *h, struct ps_npy *npy, struct ps_load_error
 	size_t n;
 
 	if (!quoted(h, &text, &n)) {
-		ps_load_error_set(err, EBADMSG, "an npy file of structures; only numbers are read");
+		ps_load_error_set(
+		        err, EBADMSG, "the npy file holds structures; only arrays of numbers are supported");
 		return false;
 	}
 	if (n == 3 && strchr("<>|=", *text)) {
@@ -117,8 +118,8 @@ static bool descr_parse(struct head *h, struct ps_npy *npy, struct ps_load_error
 		return true;
 	}
 	ps_load_error_set(err, EBADMSG,
-	        "an npy file of elements \"%.*s\"; integers, floats and bools are read", (int)PS_MIN(n, 40u),
-	        text);
+	        "the npy file has elements \"%.*s\"; only integers, floats and bools are supported",
+	        (int)PS_MIN(n, 40u), text);
 	return false;
 }
 
@@ -166,8 +167,7 @@ static int head_parse(struct head *h, struct ps_npy *npy, struct ps_load_error *
 	spaces(h);
 	if (ok && seen == 7 && h->p == h->end)
 		return 0;
-	return ps_load_error_set(
-	        err, EBADMSG, "%s", why.err ? why.text : "an npy file whose head is damaged");
+	return ps_load_error_set(err, EBADMSG, "%s", why.err ? why.text : "the npy file's header is damaged");
 }
 
 int ps_npy_parse(const void *file, size_t nbytes, struct ps_npy *ret_npy, struct ps_load_error *err)
@@ -182,13 +182,13 @@ int ps_npy_parse(const void *file, size_t nbytes, struct ps_npy *ret_npy, struct
 		return ps_load_error_set(err, EBADMSG, "not an npy file");
 	if (p[6] < 1 || p[6] > 3)
 		return ps_load_error_set(
-		        err, EBADMSG, "an npy file of format version %u; 1 to 3 are read", p[6]);
+		        err, EBADMSG, "the npy file has format version %u; 1 to 3 are supported", p[6]);
 	at = p[6] == 1 ? 10 : 12;
 	len = p[8] | (size_t)p[9] << 8;
 	if (p[6] > 1)
 		len |= (size_t)p[10] << 16 | (size_t)p[11] << 24;
 	if (len > nbytes - at)
-		return ps_load_error_set(err, EBADMSG, "an npy file that is truncated in its head");
+		return ps_load_error_set(err, EBADMSG, "the npy file is truncated in its header");
 	h = (struct head){(const char *)p + at, (const char *)p + at + len};
 	if (head_parse(&h, &npy, err) < 0)
 		return -EBADMSG;
@@ -196,19 +196,20 @@ int ps_npy_parse(const void *file, size_t nbytes, struct ps_npy *ret_npy, struct
 	for (uint32_t i = 0; i < npy.ndim; i++) {
 		large += npy.shape[i] > 1;
 		if (!ps_u64_mul(npy.count, npy.shape[i], &npy.count))
-			return ps_load_error_set(err, EBADMSG, "an npy file whose array is beyond 64 bits");
+			return ps_load_error_set(
+			        err, EBADMSG, "the npy file's array has 2^64 elements or more");
 	}
 	npy.fortran = npy.fortran && large > 1;
 	npy.data = p + at + len;
 	nbytes -= at + len;
 	if (!ps_size_mul(npy.count, ps_dtype_nbytes(npy.dtype), &all) || all > nbytes)
 		return ps_load_error_set(err, EBADMSG,
-		        "a truncated npy file: its array has %ju elements of %zu bytes, "
+		        "the npy file is truncated: its array has %ju elements of %zu bytes, "
 		        "but %zu bytes are there",
 		        (uintmax_t)npy.count, ps_dtype_nbytes(npy.dtype), nbytes);
 	if (all < nbytes)
 		return ps_load_error_set(
-		        err, EBADMSG, "an npy file with %zu bytes after its array", nbytes - all);
+		        err, EBADMSG, "the npy file has %zu bytes after its array", nbytes - all);
 	*ret_npy = npy;
 	return 0;
 }

@@ -7,10 +7,10 @@
 
 /* Fields that the device finishes ------------------------------------------------------------------------ */
 
-/* Image fields that the device finishes (device/device.h), if it can finish any. A row of the slot is then
- * the u8 planes that crop, resize and flips give, a quarter of the bytes of f32. Affine, colour, blur,
- * noise and erase operations, mixing, normalising and layout are done after the copy. The batch's elements
- * are the same, but are on the device alone.
+/* Some devices finish image fields (device/device.h). A row of the slot then holds the u8 planes that crop,
+ * resize and flips give, a quarter of the bytes of f32. Affine, colour, blur, noise and erase operations,
+ * mixing, normalising and layout are done after the copy. The elements are those that the CPU would make, but
+ * exist on the device alone.
  *
  *   layout ─ ps_make_layout() ─▶ slot, decoders ─▶ ps_make_row() for each row ─▶ ps_make_tell() at sending
  *
@@ -23,11 +23,11 @@ void ps_make_row(
 /* Copies the stored choices of field i from row `from` to row `to`, which `from` replaces. */
 void ps_make_repeat(struct penstock_batch *batch, uint32_t i, uint32_t to, uint32_t from);
 
-/* Fills ret_makes with the fields that the device makes of a finished batch, and returns their number.
+/* Fills ret_makes with those fields of a finished batch that the device makes, and returns their number.
  * ret_makes has room for all fields of the layout. */
 uint32_t ps_make_tell(const struct penstock_batch *batch, struct ps_make *ret_makes);
 
-/* Bytes of scratch on the device that making the fields needs. */
+/* Bytes of device scratch memory that the device needs to make the fields. */
 size_t ps_make_scratch(const struct ps_batch_layout *layout, uint32_t rows);
 
 /* Copied stretches --------------------------------------------------------------------------------------- */
@@ -46,7 +46,7 @@ size_t ps_make_scratch(const struct ps_batch_layout *layout, uint32_t rows);
  * Ownership: a batch owns its stretches.   Threads: as ps_batch_send().   Blocks: never. */
 
 /* A gap shorter than this is copied together with its neighbours: another copy costs the device and the
- * driver a few microseconds, in which the bus moves as many bytes. */
+ * driver a few microseconds, and the bus moves as many bytes in that time. */
 #define PS_SEND_GAP (32UL << 10)
 
 /* Allocates the stretches of a batch with fields whose images the GPU decodes. -ENOMEM. */
@@ -70,7 +70,7 @@ int ps_picture_decode(struct penstock_batch *batch, uint32_t row, uint32_t i,
         const struct ps_sample_field *member, struct ps_batch_worker *worker,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* The same, always on this thread, never on the GPU. */
+/* As ps_picture_decode(), but on this thread, never on the GPU. */
 int ps_picture_decode_here(struct penstock_batch *batch, uint32_t row, uint32_t i,
         const struct ps_sample_field *member, struct ps_batch_worker *worker,
         struct ps_load_error *err) PS_MUST_USE;
@@ -104,9 +104,10 @@ int ps_batch_mix(struct penstock_batch *batch) PS_MUST_USE;
 
 /* The caller's transform: options.transform, called for each sound row on the thread that decoded it.
  *
- * Ownership: a penstock_sample is on the worker's stack during the call; its outputs are in the batch.
+ * Ownership: a penstock_sample is in the worker's memory, and valid during the call; its outputs are in the
+ * batch.
  * Threads: the callback runs on all decoding threads at once.   Locks: none are held.
- * Errors: an error of the callback makes the row bad (-ENOMEM fails the batch), with a text. */
+ * Errors: an error of the callback makes the row bad, with a text; -ENOMEM fails the batch. */
 
 #define PS_CALL_ROWS 256 /* at most this many rows in one call of options.transform_unit */
 
@@ -137,8 +138,8 @@ int ps_layout_effects_check(const struct ps_batch_layout *layout, const struct p
 void ps_batch_bytes_drop(
         const struct ps_batch_layout *layout, struct ps_sample *sample, struct ps_sample_field *const *keep);
 
-/* A late field's elements of a row, in the worker's memory, until the worker decodes the next row. NULL:
- * out of memory. */
+/* The elements of a late field's row, in the worker's memory; valid until the worker decodes the next row.
+ * NULL: out of memory. */
 const void *ps_batch_late_peek(const struct penstock_batch *batch, uint32_t field, uint32_t row,
         struct ps_batch_worker *worker) PS_MUST_USE;
 
@@ -149,8 +150,8 @@ void ps_batch_piece_write(const struct penstock_batch *batch, uint32_t field, ui
 void ps_decode_clear(struct penstock_batch *batch);
 void ps_decode_fini(struct penstock_batch *batch);
 
-/* Offers field i of the row to the GPU. 1: the GPU decodes it; 0: it does not; a negative errno: the sample
- * is bad, or out of memory. */
+/* Offers field i of the row to the GPU. 1: the GPU decodes it; 0: it does not; -errno: the sample is bad, or
+ * memory is short. */
 int ps_decode_offer(struct penstock_batch *batch, uint32_t row, uint32_t i,
         const struct ps_sample_field *member, struct ps_batch_worker *worker,
         struct ps_load_error *err) PS_MUST_USE;

@@ -140,7 +140,7 @@ static double number(const struct ps_layout_field *f, const uint8_t *p)
 	return v.is_float ? v.value : v.negative ? -(double)v.magnitude : (double)v.magnitude;
 }
 
-/* Counts an image; only the first view, if there are several. */
+/* Counts an image. Of several views only the first is counted. */
 static void image_count(struct column *c, const struct ps_layout_field *f, const uint8_t *row)
 {
 	bool planes = f->image.layout == PS_NCHW;
@@ -233,8 +233,7 @@ static void text_print(FILE *out, const char *text)
 	putc('"', out);
 }
 
-/* Prints a number as JSON: infinity does not exist there, and the decimal point does not depend on the
- * locale. */
+/* Prints a number as JSON: null for infinity, which JSON lacks, and a decimal point in every locale. */
 static void number_print(FILE *out, const char *name, double v)
 {
 	char text[40];

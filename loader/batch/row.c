@@ -149,7 +149,7 @@ static void piece_put(struct penstock_batch *b, uint32_t row, uint32_t i, const 
 
 #define LISTED_NBYTES 200 /* bytes of the listed names of a sample's fields */
 
-/* Lists all fields of the sample, "jpg, cls" for example, as far as there is room. */
+/* Lists the fields of the sample, as ".jpg, .cls", as far as there is room. */
 static void fields_list(const struct ps_sample *s, char to[static LISTED_NBYTES])
 {
 	const char *end = s->key + s->names_nbytes;

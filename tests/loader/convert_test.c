@@ -233,13 +233,13 @@ static void npy_headers_are_accepted_or_refused_with_a_reason(void **state)
 	        {"{'shape': (), 'descr': '|u1', 'fortran_order': False}", 1, NULL},
 	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (2L, 3L)}", 12, NULL},
 	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }", 11,
-	                "a truncated npy file: its array has 6 elements"},
+	                "the npy file is truncated: its array has 6 elements"},
 	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }", 13,
-	                "an npy file with 1 bytes after its array"},
+	                "the npy file has 1 bytes after its array"},
 	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", 0,
 	                "beyond 64 bits"},
 	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (9223372036854775808,), }", 0,
-	                "a truncated npy file"},
+	                "the npy file is truncated"},
 	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (18446744073709551616,), }", 0,
 	                "whose head is damaged"},
 	        {"{'descr': '<i2', 'fortran_order': False, 'shape': "
@@ -252,9 +252,9 @@ static void npy_headers_are_accepted_or_refused_with_a_reason(void **state)
 	        {"{'descr': '<i2', 'shape': (2,)}", 4, "whose head is damaged"},
 	        {"{'descr': '<i2', 'fortran_order': Perhaps, 'shape': (2,)}", 4, "whose head is damaged"},
 	        {"{'descr': '<c8', 'fortran_order': False, 'shape': (2,)}", 16,
-	                "an npy file of elements \"c8\""},
+	                "the npy file has elements \"c8\""},
 	        {"{'descr': [('a', '<i2')], 'fortran_order': False, 'shape': (2,)}", 4,
-	                "an npy file of structures"},
+	                "the npy file holds structures"},
 	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (2,)} x", 4, "whose head is damaged"},
 	};
 
@@ -285,7 +285,7 @@ static void npy_headers_are_accepted_or_refused_with_a_reason(void **state)
 			for (size_t more = 1; more < 200 && !heads[i].says; more++) {
 				file[8] = (uint8_t)PS_MIN(len + heads[i].nbytes + more, 255u);
 				assert_int_equal(ps_npy_parse(file, n, &npy, &err), -EBADMSG);
-				assert_string_equal(err.text, "an npy file that is truncated in its head");
+				assert_string_equal(err.text, "the npy file is truncated in its header");
 			}
 			free(file);
 		}

@@ -142,11 +142,12 @@ static void npy_arrays_need_the_fields_shape_and_exact_values(void **state)
 
 	member_npy(&t, 0, "npy", "<f4", false, "(3, 2)", c, sizeof(c));
 	shard_end(&t);
-	bad_because(&s.o, "an array of shape (3, 2), but the field has (2, 3)");
+	bad_because(&s.o, "the array has shape (3, 2), but the field has (2, 3)");
 	member_npy(&t, 0, "npy", "<f4", false, "(1, 3)", c, 12);
 	shard_end(&t);
-	bad_because(&s.o, "an array of shape (1, 3), but the field has (2, 3); a first dimension of 0 takes "
-	                  "any length");
+	bad_because(&s.o,
+	        "the array has shape (1, 3), but the field has (2, 3); a first dimension of 0 takes "
+	        "any length");
 	member_npy(&t, 0, "npy", "<f8", false, "(2, 3)", (double[]){1, 2, 3, 4, 5, 0.1}, 48);
 	shard_end(&t);
 	bad_because(&s.o, "element 5, a f64, has no exact value in f32; ask for another dtype, or for "
