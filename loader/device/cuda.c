@@ -1,6 +1,6 @@
-/* NVIDIA GPUs, by the driver API and the device's primary context, which a program's other libraries (torch,
- * JAX) share. Slots are page-locked, on the device's NUMA node if it has one. All copies are on one stream,
- * so they arrive in the order in which they were sent. */
+/* NVIDIA GPUs, used through the driver API and the device's primary context, which a program's other
+ * libraries (torch, JAX) share. Slots are page-locked, on the device's NUMA node if it has one. All copies
+ * are on one stream, so they arrive in the order in which they were sent. */
 
 #include "config.h"
 
@@ -14,7 +14,7 @@
 
 /* Device and host memory --------------------------------------------------------------------------------- */
 
-/* The NUMA node of the device, -1 if there are none. */
+/* /* The NUMA node of the device, or -1. */
 static int node_find(struct ps_cuda_device *d)
 {
 	char id[32] = "", path[96];
@@ -80,7 +80,7 @@ static int device_start(struct ps_cuda_device *d, struct ps_load_error *err)
 	if (r == 0)
 		d->has_kernels = ps_kernels_load(d->cu, &d->kernels, &d->no_kernels) == 0;
 	ps_cuda_leave(d);
-	return r == 0 ? 0 : ps_cuda_error(d->cu, r, err, "device cuda: no stream");
+	return r == 0 ? 0 : ps_cuda_error(d->cu, r, err, "device cuda: cannot create a stream");
 }
 
 static int cuda_open(uint32_t ordinal, struct ps_device **ret_device, struct ps_load_error *err)
@@ -445,7 +445,7 @@ int ps_cuda_arrived(struct ps_mirror *mirror, struct ps_load_error *err)
 	ps_cuda_leave(d);
 	if (r == PS_CU_NOT_READY)
 		return 0;
-	return r == 0 ? 1 : ps_cuda_error(d->cu, r, err, "copying a batch");
+	return r == 0 ? 1 : ps_cuda_error(d->cu, r, err, "a copy to the GPU failed");
 }
 
 int ps_cuda_wait(struct ps_mirror *mirror, struct ps_load_error *err)

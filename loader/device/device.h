@@ -3,9 +3,9 @@
  *
  * From the top down; each file uses those below it:
  *
- *   nvjpeg.c, nvjpeg_decode.c        JPEG files decoded by a GPU: rows, trial; choice of decoder
- *   nvjpeg_library.c                 finding and opening the library
- *   cuda.c                           NVIDIA GPUs: memory, mirrors, fields made there
+ *   nvjpeg.c, nvjpeg_decode.c        JPEG files decoded by a GPU: rows, engine trial; choice of decoder
+ *   nvjpeg_library.c                 finding and opening nvJPEG's library
+ *   cuda.c                           NVIDIA GPUs: memory, mirrors, fields that GPUs make
  *   kernels/                         loading and launching kernels; opening the driver
  *   device.c                         devices by name; the host as a device
  *   fake.c                           a device for tests
@@ -61,8 +61,8 @@ struct ps_make {
 	uint32_t box[4]; /* x0, y0, x1, y1 */
 };
 
-/* Bytes of scratch for a field whose images have the bits `what`: first images that the affine step moves,
- * then the values between the blur's passes. */
+/* Scratch of a field whose images have the bits `what`: first the images that the affine step moves
+ * (ps_make_moved_nbytes()), then the values between the blur's passes. */
 static inline size_t ps_make_moved_nbytes(uint32_t what, uint64_t nimages, uint32_t width, uint32_t height)
 {
 	return what & PS_IMAGE_AFFINE ? ((size_t)nimages * 3 * width * height + 255) & ~(size_t)255 : 0;
@@ -123,7 +123,7 @@ struct ps_stretch {
 /* The parts of a slot that are sent. */
 struct ps_sending {
 	const void *slot;
-	size_t nbytes; /* size that the mirror must have room for; all stretches are below */
+	size_t nbytes; /* size that the mirror must have room for; all stretches end below it */
 	/* stretches to copy: at least one, none empty, disjoint */
 	const struct ps_stretch *stretches;
 	uint32_t nstretches;
@@ -188,14 +188,14 @@ extern const struct ps_device_ops ps_device_cuda, ps_device_fake;
 
 /* Plain host memory, zeroed, in whole pages. The slots of all devices are made of it.
  *
- * Threads: any.   Errors: NULL: out of memory.   Blocks: on the kernel only. */
+ * Threads: any.   Errors: NULL: out of memory.   Blocks: on the operating system only. */
 
 void *ps_host_alloc(size_t nbytes);
 /* Keeps the contents, and may move the memory; NULL: error; the memory is unchanged. */
 void *ps_host_resize(void *p, size_t old_nbytes, size_t new_nbytes);
 void ps_host_free(void *p, size_t nbytes);
 
-/* alloc and free of devices without memory of their own. ps_host_slot_copy() is the resize of devices whose
+/* alloc and free for devices without memory of their own. ps_host_slot_copy() is the resize of devices whose
  * memory cannot be resized in place: it copies to new memory of the device's alloc. */
 void *ps_host_slot_alloc(struct ps_device *device, size_t nbytes, struct ps_load_error *err);
 void ps_host_slot_free(struct ps_device *device, void *p, size_t nbytes);
@@ -227,9 +227,9 @@ void ps_host_prefer_node(void *p, size_t nbytes, int node);
  * rows.
  * Locks: one, a leaf, held while work is given to the engine.   Errors: -EIO: the device is lost, or
  * refuses; -ENOMEM.
- * Blocks: ps_nvjpeg_new(); take on Huffman codes and, rarely, on an earlier transfer; submit on the
- * library's parsing, and until the engine has finished the third batch before. Memory is allocated at the
- * beginning, and rarely later: for larger images, and for unusually long files. */
+ * Blocks: ps_nvjpeg_new(); take on Huffman codes and, rarely, on an earlier transfer; submit on the library's
+ * parsing, and until the engine has finished the third batch before this one. Memory is allocated on
+ * creation, and rarely later: for larger images, and for unusually long files. */
 
 struct ps_nvjpeg;
 struct ps_nvjpeg_worker;
@@ -237,7 +237,7 @@ struct ps_nvjpeg_rows;
 
 /* A decoder for a CUDA device with kernels. -ENODEV: no library starts on it; the text says what to do.
  * `most_rows`: the largest batch. *ret_refused lists libraries that were not used and why
- * (nvjpeg_library.h), also if none was used. It also reports an engine that does not decode. */
+ * (nvjpeg_library.h), also if none was used. *ret_refused also reports an engine that does not decode. */
 int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_workers,
         struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *ret_refused,
         struct ps_load_error *err) PS_MUST_USE;

@@ -62,7 +62,7 @@ static struct {
 
 static int lost(struct ps_load_error *err)
 {
-	return ps_load_error_set(err, EIO, "device fake: it is lost");
+	return ps_load_error_set(err, EIO, "device fake: the device is lost");
 }
 
 /* The engine; the lock is held --------------------------------------------------------------------------- */

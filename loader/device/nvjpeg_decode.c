@@ -107,7 +107,7 @@ static ps_nvj_status hybrid_decode(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_
 
 /* A row -------------------------------------------------------------------------------------------------- */
 
-/* True if the library finds the same size in the file. */
+/* True if the library finds the size `stored` in the file. */
 static bool file_parse(
         struct ps_nvjpeg_worker *w, const void *data, size_t nbytes, struct ps_image_size stored)
 {
@@ -291,7 +291,7 @@ static ps_cu_result part_give(struct ps_nvjpeg *n, const struct ps_nvj_turn *t, 
 	                        &args, n->stream);
 }
 
-/* Does part_give() for rows of nbytes of pixels, with the next turn's memory once that is free. */
+/* Calls part_give() for rows whose pixels have nbytes, with the next turn's memory, once that is free. */
 static ps_cu_result part_turn(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, uint32_t from, uint32_t to,
         size_t nbytes, uint32_t *at)
 {

@@ -15,8 +15,8 @@
 
 static const char *const sonames[] = {"libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so.11"};
 
-/* Folders, as patterns of glob(3). With `variable`, they follow the value of that environment variable, or
- * each part of it if it is a list. */
+/* Folders, as patterns of glob(3). With `variable`, the folder is relative to the value of that environment
+ * variable, or to each part of a list. */
 static const struct place {
 	const char *variable, *folder;
 	enum { LIBRARIES, PACKAGES } of;
@@ -94,7 +94,7 @@ static int symbols_find(void *handle, struct ps_nvjpeg_library *l, struct ps_loa
 		*all[i].place = dlsym(handle, all[i].symbol);
 		if (!*all[i].place)
 			return ps_load_error_set(err, ENODEV,
-			        "it has no %s: it is older than that of CUDA 11.2, or not nvJPEG",
+			        "it has no %s: it is not nvJPEG, or older than that of CUDA 11.2",
 			        all[i].symbol);
 	}
 	return 0;

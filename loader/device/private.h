@@ -67,7 +67,7 @@ ps_cu_result ps_nvjpeg_place(struct ps_nvjpeg_rows *rows, const uint32_t *source
 
 /* Making fields ------------------------------------------------------------------------------------------ */
 
-/* Fields made on an NVIDIA GPU: the kernels for a field. The context must be entered.
+/* Launches the kernels that make a field on an NVIDIA GPU. The context must be entered.
  *
  * Threads: calls for one stream one at a time, as they share its scratch.   Errors: of the driver.
  * Blocks: never. */
@@ -165,7 +165,7 @@ struct ps_nvj_entry {
 	size_t nbytes;
 	uint32_t width, height; /* size of the whole image */
 	struct ps_region region;
-	size_t sheet; /* offset of its struct ps_tile_image, followed by weights */
+	size_t sheet; /* offset in the sheet of its struct ps_tile_image, which its weights follow */
 };
 
 /* Memory for files, page-locked. */
@@ -175,9 +175,9 @@ struct ps_nvj_files {
 	size_t nbytes, used;
 };
 
-/* Rows of a batch. Their sheet is page-locked memory with a copy on the device. It holds the images of the
- * engine's decode, the moves, and, for each row that was taken, its image (for a separate resize) and
- * weights. */
+/* Rows of a batch. Their sheet is page-locked memory with a copy on the device. It holds a struct
+ * ps_tile_image for each image that the engine decodes; the moves; and, for each row that was taken, a struct
+ * ps_tile_image of its own (for a separate resize) with its weights. */
 struct ps_nvjpeg_rows {
 	struct ps_nvjpeg *n;
 	uint32_t nrows, width, height;
@@ -195,7 +195,7 @@ struct ps_nvjpeg_rows {
 	struct ps_nvj_files *files;
 };
 
-/* Converts a status to -ENOMEM or -EIO, with the library's name of it in the text. */
+/* Converts a status to -ENOMEM or -EIO, with the library's name for the status in the text. */
 int ps_nvj_error(ps_nvj_status status, struct ps_load_error *err, const char *what);
 
 /* Makes the scratch at least nbytes long. If it must grow, waits for the stream's work first, and drops the
@@ -204,14 +204,14 @@ ps_cu_result ps_nvj_scratch_reserve(
         struct ps_nvjpeg *n, struct ps_nvj_scratch *scratch, size_t nbytes, ps_cu_stream stream);
 
 /* Decodes a small picture with the engine and waits for it. *ret_broken: the reason why the engine cannot
- * be used; "" if it can. -EIO: the device is lost. The context must be entered, and the turns be made. */
+ * be used; "" if it can. -EIO: the device is lost. The context must be entered, and the turns must exist. */
 int ps_nvj_engine_try(struct ps_nvjpeg *n, struct ps_load_error *ret_broken, struct ps_load_error *err);
 
 /* Copies a file to memory that is kept until the rows are cleared; NULL: out of memory. */
 const uint8_t *ps_nvj_file_keep(struct ps_nvjpeg_rows *rows, const void *data, size_t nbytes);
 
 /* Writes the row's image and weights to the sheet. False: no room, or weights that the kernels do not
- * support; depends on the outline alone. */
+ * support. The result depends on the outline alone. */
 bool ps_nvj_sheet_add(struct ps_nvjpeg_rows *rows, uint32_t row, const struct ps_image_outline *outline,
         size_t *ret_nbytes);
 

@@ -394,8 +394,8 @@ static void a_lost_device_is_an_error(void **state)
 			penstock_batch_release(b);
 	}
 	assert_int_equal(r, -EIO);
-	assert_non_null(
-	        strstr(e.text, strcmp(on.device, "fake") == 0 ? "device fake: it is lost" : "(CUDA error "));
+	assert_non_null(strstr(
+	        e.text, strcmp(on.device, "fake") == 0 ? "device fake: the device is lost" : "(CUDA error "));
 	assert_int_equal(penstock_loader_next(l, &b, &e), -EIO);
 	assert_int_equal(penstock_batch_use(held, NULL, &e), -EIO);
 	assert_int_equal(penstock_batch_sync(held, &e), -EIO);

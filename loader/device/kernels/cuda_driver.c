@@ -57,8 +57,8 @@ static int driver_open(struct ps_cuda_driver *d, struct ps_load_error *err)
 	if (!library) {
 		const char *why = dlerror();
 
-		return ps_load_error_set(err, ENODEV, "device cuda: no NVIDIA driver here (%s); use cpu",
-		        why ? why : "dlopen");
+		return ps_load_error_set(err, ENODEV,
+		        "device cuda: no NVIDIA driver is installed (%s); use cpu", why ? why : "dlopen");
 	}
 	rc = symbols_find(library, d, err);
 	if (rc == 0) {

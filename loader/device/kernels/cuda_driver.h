@@ -4,7 +4,7 @@
  *
  * Threads: any.   Ownership: the driver stays open until the process ends.   Blocks: the first call, on the
  * driver's own start (up to seconds).
- * Errors: -ENODEV with a text that has the remedy. */
+ * Errors: -ENODEV with a text that names the remedy. */
 #ifndef PS_DEVICE_CUDA_DRIVER_H
 #define PS_DEVICE_CUDA_DRIVER_H
 
@@ -42,7 +42,7 @@ enum {
 	PS_CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0,
 };
 
-/* One row a function: name in the struct, symbol of the library, type. */
+/* /* One row for each function: name in the struct, symbol of the library, type. */
 #define PS_CUDA_FUNCTIONS(X)                                                                            \
 	X(init, cuInit, (unsigned flags))                                                               \
 	X(error_string, cuGetErrorString, (ps_cu_result error, const char **ret_text))                  \

@@ -1,5 +1,5 @@
-/* The last step of an image field: u8 planes to the batch's elements. It mixes, normalises, and lays out in
- * one pass; image/image.h and image/picture.h define the arithmetic.
+/* The last step of an image field turns u8 planes into the batch's elements. It mixes, normalises, and lays
+ * out in one pass; image/image.h and image/picture.h define the arithmetic.
  *
  * A unit makes 16 bytes of a channel. A thread's units are PS_KERNEL_THREADS apart, so that a warp's loads
  * and stores are contiguous. Where channels alternate (NHWC), the three units of the same pixels pass

@@ -10,11 +10,11 @@
 #include "base/dtype.h"
 #include "image/pixel/pixel.h"
 
-/* The language of kernels, so that their code exists once. nvcc compiles it for GPUs (kernels.cu). A C
- * compiler compiles it for tests, where the same lines run over host memory (tests/loader/mock_cuda.c).
+/* The language in which kernels are written once for two compilers. nvcc compiles them for GPUs (kernels.cu).
+ * A C compiler compiles them for tests, where the same lines run over host memory (tests/loader/mock_cuda.c).
  *
  * A kernel is a function of a block's number. The parallel work of its threads is in PS_THREADS(t) { ... };
- * PS_TOGETHER() between two of these is a barrier. Only `shared` keeps values from one of these to the
+ * PS_TOGETHER() between two PS_THREADS is a barrier. Only `shared` keeps values from one PS_THREADS to the
  * next. A block that has nothing to do returns outside of PS_THREADS.
  *
  * Arithmetic is that of the CPU's code, to the bit: nvcc must not contract multiplications and additions
@@ -95,7 +95,7 @@ PS_BOTH uint8_t *ps_image_planes(const struct ps_images *a, uint32_t image)
 
 /* A product of matrices ---------------------------------------------------------------------------------- */
 
-/* A product of two square matrices of f32: work for a GPU in place of a model's (bench --step-ms). Each
+/* A product of two square matrices of f32, which stands for a model's work on the GPU (bench --step-ms). Each
  * thread makes four by four elements. Both matrices are read by rows, so the first one is transposed. */
 
 #define PS_GEMM_TILE 64u /* rows and columns that a block makes */

@@ -49,14 +49,15 @@ static int module_load(struct ps_kernels *k, struct ps_load_error *err)
 		return -ENODEV;
 	if (!image)
 		return ps_load_error_set(
-		        err, ENODEV, "the library was built without nvcc, so without kernels");
+		        err, ENODEV, "the library was built without nvcc and has no kernels");
 	r = k->cu->module_load(&k->module, image);
 	if (r == 0)
 		return 0;
 	k->module = NULL;
 	(void)ps_cuda_error(k->cu, r, err,
-	        "the driver cannot run the library's kernels (a newer driver, or a library built with "
-	        "--with-cuda-arch for this GPU, can)");
+	        "the driver cannot run the library's kernels (install a newer driver, or build the library "
+	        "with "
+	        "--with-cuda-arch for this GPU)");
 	return -ENODEV;
 }
 

@@ -1,8 +1,8 @@
 /* The kernels that a GPU runs for a batch, and their launch; the CUDA driver.
  *
- *   kernels.c, kernels_image.c                      loaded and launched; the compiled ones
- *   finish.h, transforms.h, resize_tile.h           what they do, on kernel_code.h; kernels.cu compiles them
- *   cuda_driver.c                                   the driver, opened; contexts and streams
+ *   kernels.c, kernels_image.c                      loading and launching; the compiled kernels
+ *   finish.h, transforms.h, resize_tile.h           what kernels do; kernels.cu compiles them
+ *   cuda_driver.c                                   opening the driver; contexts and streams
  *
  * A new kernel is a header with its arguments (one struct, passed by value) and the code of a block, in the
  * language of kernel_code.h; and a row below. nvcc makes an entry ps_kernel_NAME of each row (kernels.cu),
@@ -14,7 +14,7 @@
  * empty, the file that it names is used instead.
  *
  * Ownership: kernels belong to the caller that loads them.   Threads: any.   Blocks: loading, on the driver's
- * compiler. The context must be the calling thread's.   Errors: the driver's; loading has a text. */
+ * compiler. The context must be current on the calling thread.   Errors: the driver's; loading has a text. */
 #ifndef PS_DEVICE_KERNELS_H
 #define PS_DEVICE_KERNELS_H
 

@@ -1,9 +1,9 @@
 /* Crops and resizes decoded images to planes of bytes, by the arithmetic of image/picture.h. The weights are
  * the CPU's own, which are sent along, so results are the same to the bit.
  *
- * A block makes a column of tiles. A tile is PS_TILE_COLUMNS wide, and so high that its source rows still
- * fit in shared memory. The block resizes these rows horizontally into shared memory, then vertically from
- * there. Weights are padded with 0: the bytes that these multiply do not matter, but must be readable. So
+ * A block makes a column of tiles. A tile is PS_TILE_COLUMNS wide, and low enough for its source rows to fit
+ * in shared memory. The block resizes these rows horizontally into shared memory, then vertically from there.
+ * Weights are padded with zeros: the pixels that the zeros multiply do not matter, but must be readable. So
  * sources have PS_TILE_SLACK bytes after their end, and begin in memory that is aligned to 4. */
 #ifndef PS_DEVICE_RESIZE_TILE_H
 #define PS_DEVICE_RESIZE_TILE_H
@@ -21,7 +21,7 @@
 #define PS_TILE_TAPS_MAX 32u                     /* weights of an output; a multiple of 4 */
 #define PS_TILE_SLACK (3 * PS_TILE_TAPS_MAX + 4) /* pixels are read by words */
 
-/* One axis: of output i, the weights [i * taps] to [i * taps + taps) for the sources from first[i] on. */
+/* One axis: output i has the weights [i * taps, i * taps + taps), for the sources from first[i] on. */
 struct ps_tile_axis {
 	const uint32_t *first;
 	const int16_t *weights; /* aligned to 8 bytes */

@@ -1,5 +1,5 @@
-/* The transforms of image/image.h on the images of a field: in place, except for the affine step, which
- * writes to `moved`. Blocks of images that do not have the step return at once.
+/* The transforms of image/image.h, applied to the images of a field: in place, except for the affine step,
+ * which writes to `moved`. Blocks of images that do not have the step return at once.
  *
  * Threads process four pixels at a time: as one word, if the size of planes is a multiple of four. */
 #ifndef PS_DEVICE_TRANSFORMS_H
