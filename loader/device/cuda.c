@@ -14,7 +14,7 @@
 
 /* Device and host memory --------------------------------------------------------------------------------- */
 
-/* /* The NUMA node of the device, or -1. */
+/* The NUMA node of the device, or -1. */
 static int node_find(struct ps_cuda_device *d)
 {
 	char id[32] = "", path[96];

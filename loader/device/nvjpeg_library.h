@@ -55,7 +55,7 @@ enum {
 	PS_NVJ_PROPERTY_PATCH = 2,
 };
 
-/* /* One row for each function: name in the struct, symbol of the library, type. */
+/* One row for each function: name in the struct, symbol of the library, type. */
 #define PS_NVJPEG_FUNCTIONS(X)                                                                            \
 	X(property, nvjpegGetProperty, (ps_nvj_property which, int *ret_value))                           \
 	X(create, nvjpegCreateEx,                                                                         \

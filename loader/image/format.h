@@ -23,7 +23,7 @@
 
 struct ps_format {
 	const char *name;
-	bool has_wide; /* open() takes PS_PIXELS_RGBA16: its files may have alpha or 16 bits */
+	bool has_wide; /* open() takes PS_PIXELS_RGBA16: files of this format may have alpha or 16 bits */
 
 	void *(*make)(void);   /* NULL: no memory */
 	void (*free)(void *f); /* NULL is allowed */
@@ -66,8 +66,8 @@ extern const struct ps_format ps_format_pnm;
 int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
         const struct ps_image_limits *limits, struct ps_load_error *err) PS_MUST_USE;
 
-/* Takes nbytes from the memory of all decoders with limits->ticket, which may block, as
- * ps_image_ticket_take() says. `what` is their purpose, for the error text. -EBADMSG with a text: more than
+/* Takes nbytes of the memory that all decoders share, with limits->ticket; blocks as ps_image_ticket_take()
+ * does. `what` is the purpose of the memory, for the error text. -EBADMSG with a text: more than
  * limits->max_memory. */
 int ps_format_take_memory(const char *name, const char *what, uint64_t nbytes,
         const struct ps_image_limits *limits, struct ps_load_error *err) PS_MUST_USE;
@@ -79,7 +79,7 @@ int ps_format_take_memory(const char *name, const char *what, uint64_t nbytes,
  *
  *   stored     1 upright    2 mirrored   3 turned by 180 degrees    4 upside down
  *              5 transposed 6 to be turned right (clockwise)
- *              7 transversed 8 to be turned left
+ *              7 transposed along the other diagonal 8 to be turned left (counterclockwise)
  * Threads: any. Errors: none: a damaged EXIF block gives orientation 1, as in PIL and browsers. Blocks:
  * never. */
 

@@ -49,7 +49,7 @@ struct ps_huffman {
 	uint64_t buffer; /* the next bits, first ones highest */
 	/* number of valid bits in `buffer`; the bits after them are the scan's next bits, or 0 */
 	int nbits;
-	int npadding; /* how many of these, at the end, are padding after the scan's end */
+	int npadding; /* the last npadding valid bits are padding: they follow the scan's end */
 
 	uint32_t nblocks; /* blocks of an MCU: */
 	struct {

@@ -153,7 +153,7 @@ static int follow(struct ps_image_decoder *d, struct ps_load_error *err)
 	const struct ps_image_decoder *leader = d->leader;
 	if (d->size.width != leader->size.width || d->size.height != leader->size.height)
 		return ps_load_error_set(err, EBADMSG,
-		        "image: %u x %u, but the image that it follows is %u x %u", d->size.width,
+		        "image: is %u x %u, but the image that it follows is %u x %u", d->size.width,
 		        d->size.height, leader->size.width, leader->size.height);
 	for (uint32_t v = 0; v < d->nviews && v < leader->nviews; v++) {
 		d->views[v].geometry = leader->views[v].geometry;

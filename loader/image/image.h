@@ -106,7 +106,7 @@ struct ps_image_size {
 
 /* Files as rows ------------------------------------------------------------------------------------------ */
 
-/* Image files of any format as rows, upright: the format is chosen by the first bytes, and the image is
+/* Reads image files of any format as upright rows: the format is chosen by the first bytes, and the image is
  * turned by its EXIF orientation if requested. A region of a turned image equals the same part of the whole
  * turned image.
  *
@@ -165,7 +165,7 @@ struct ps_pad {
  *   apply   nothing is applied unless U(GROUP, g) < the group's probability; then each operation with its
  *           own probability, as torchvision's RandomApply
  *   one     likewise, but then exactly one is applied: [0, 1) is divided into shares proportional to the
- *           operations' probabilities, in the order below, and the one whose share contains
+ *           operations' probabilities, in the order below, and the operation whose share contains
  *           U(GROUP, 64 + g) is applied, as Albumentations' OneOf
  * The order of operations is fixed (below) and does not depend on groups.
  *
@@ -211,9 +211,9 @@ bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, c
 /* The operations after crop, resize and flip, always in this order: affine, jitter, gray, blur, noise,
  * erase.
  *
- * Each has a probability, and may be in a group (see above). It works on the resized u8 pixels and rounds
- * to u8 once. Its arithmetic is in integers and defined here, so that every processor gives the same bits.
- * Normalising follows the last operation.
+ * Each operation has a probability, and may be in a group (see above). It works on the resized u8 pixels and
+ * rounds to u8 once. Its arithmetic is in integers and defined here, so that every processor gives the same
+ * bits. Normalising follows the last operation.
  *
  * [n] is the index of a random number under PS_RNG_<op>, uniform() in the given range. F(x, n) = floor(x *
  * 2^n + 0.5).
@@ -308,7 +308,7 @@ struct ps_transform_spec {
 int ps_transform_check(const struct ps_transform_spec *spec, uint32_t width, uint32_t height,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* The source of the output's pixels. */
+/* The point of the input that each output pixel shows. */
 struct ps_affine {
 	double inverse[6]; /* output to input, in pixels: x = i[0] x + i[1] y + i[2], y = i[3] x + ... */
 };
@@ -319,12 +319,12 @@ struct ps_transform {
 	struct ps_affine map;
 	uint32_t brightness, contrast, saturation; /* F(factor, 12) */
 	int32_t turn;                              /* shift of the hue, in 2^-16 edges of the hexagon */
-	uint32_t order;                            /* order of the jitter's steps: ops.h */
+	uint32_t order;                            /* order of the jitter's steps: pixel/pixel.h */
 	double sigma;
 	uint32_t blur_size;
 	double noise_sigma;
 	uint64_t noise_key;
-	struct ps_erase erased; /* ops.h */
+	struct ps_erase erased; /* pixel/pixel.h */
 };
 
 void ps_transform_draw(
@@ -395,7 +395,7 @@ struct ps_image_spec {
 	 * resize (PS_CROP_RANDOM only). For PS_CROP_CENTER not below out_width, out_height. */
 	uint32_t resize_width, resize_height, resize_shorter;
 	uint32_t padding_x,
-	        padding_y; /* PS_CROP_RANDOM only: pixels added on each side; less than the output's */
+	        padding_y; /* PS_CROP_RANDOM only: pixels added on each side; less than the output's side */
 	enum ps_pad_mode padding;
 	double scale_min, scale_max; /* PS_CROP_RANDOM_RESIZED only: share of the image's area, */
 	double ratio_min, ratio_max; /* ... and width / height of the crop */
@@ -415,7 +415,7 @@ struct ps_image_spec {
 	/* number of the first view in keys; must differ from those of other decoders of the file */
 	uint32_t first_view;
 	struct ps_transform_spec transforms;
-	/* transforms are drawn here and applied by the caller: u8 and NCHW only */
+	/* the decoder draws transforms, and the caller applies them: u8 and NCHW only */
 	bool deferred;
 	/* larger images (by their header) are refused; 0: the default above */
 	uint64_t max_pixels;
@@ -457,7 +457,7 @@ struct ps_resize_geometry {
 	uint32_t shrunk; /* the source is 1 / shrunk as wide and high, sizes rounded up; 0 and 1: full size */
 };
 
-/* Weights for the window's outputs only. */
+/* The weights of one axis of a resize, for the window's outputs only. */
 struct ps_resize_axis {
 	uint32_t n;           /* outputs */
 	uint32_t taps;        /* weights stored for each: max_count rounded up to 4, the rest 0 */
@@ -493,13 +493,13 @@ struct ps_image_view {
 /* Decodes image files in place: decodes the part that the crop shows, resizes, flips, transforms and
  * normalises, straight into the caller's memory (a sample's place in a batch slot).
  *
- * Formats, known by the first bytes: JPEG (below), PNG, WebP, PGM and PPM (png.c, webp.c, pnm.c); the latter
- * two where the build has their libraries.
- * Order of operations, which is fixed: EXIF orientation, crop and resize and flips (picture.h),
- * affine, jitter, gray, blur, noise, erase (above), normalise (picture.h).
- * Views: one decode may give several pictures, each with its own random choices, one after the other in
- * dst. Several decoders may share a decode (ps_image_decode_shared()). A decoder that follows another one
- * places its image as that one placed its own (frames of a clip, and labels: see below).
+ * Formats, known by the first bytes: JPEG (below), PNG, WebP, PGM and PPM (png.c, webp.c, pnm.c); PNG and
+ * WebP where the build has their libraries.
+ * Order of operations, which is fixed: EXIF orientation, crop and resize and flips (picture.h), affine,
+ * jitter, gray, blur, noise, erase (above), normalise (picture.h).
+ * Views: one decode may give several pictures, each with its own random choices, one after the other in dst.
+ * Several decoders may share a decode (ps_image_decode_shared()). A decoder that follows another one places
+ * its image as that one placed its own (frames of a clip, and labels: see below).
  *
  * Ownership: a decoder belongs to its creator and copies the spec; the file's bytes and dst are borrowed
  * for the call. A decoder keeps its buffers between calls.
@@ -524,8 +524,9 @@ struct ps_image_decoder *ps_image_decoder_new(const struct ps_image_spec *spec, 
 void ps_image_decoder_free(struct ps_image_decoder *decoder);
 
 /* Makes a decoder take crops and maps from the leader's last image from now on. Both must have the same
- * views and output size. If their limits are the same, too, the decoder frees its own memory and works in
- * the leader's. The leader must outlive the decoder's last decode. */
+ * views and output size. If their limits, tickets, orientation and form of pixels are the same, too, the
+ * decoder frees its own memory and works in the leader's. The leader must outlive the decoder's last
+ * decode. */
 void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_image_decoder *leader);
 
 /* Decodes one image into dst (ps_image_nbytes() bytes, any alignment that its element type takes).
@@ -539,15 +540,15 @@ void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_i
 int ps_image_decode(struct ps_image_decoder *decoder, const void *data, size_t nbytes,
         const struct ps_rng_key *key, void *dst, struct ps_load_error *err) PS_MUST_USE;
 
-/* Decodes one file once, for several decoders with a dst each, with the limits and orientation of the
- * first. The decoders must be all wide or all not wide, and none may follow another one of them. */
+/* Decodes one file once, for several decoders with a dst each, with the limits, orientation and dct_scale of
+ * the first. The decoders must be all wide or all not wide, and none may follow another one of them. */
 int ps_image_decode_shared(struct ps_image_decoder *const *decoders, void *const *dsts, uint32_t n,
         const void *data, size_t nbytes, const struct ps_rng_key *key, struct ps_load_error *err) PS_MUST_USE;
 
 /* Scale and bias that normalise the spec's channels, of u8 values; not for PS_U8 and PS_U16. */
 void ps_image_levels(const struct ps_image_spec *spec, float ret_scale[static 3], float ret_bias[static 3]);
 
-/* The steps of decoding an image, for devices that decode themselves. */
+/* How an image is decoded, for devices that decode themselves. */
 struct ps_image_outline {
 	/* true for a JPEG in YCbCr or gray that need not be turned, with a crop inside it; for others the
 	 * fields below are not valid */
@@ -682,7 +683,7 @@ void ps_mix_paste(const struct ps_mix_box *box, void *own, const void *other, ui
 
 /* JPEG --------------------------------------------------------------------------------------------------- */
 
-/* JPEG files as RGB rows, of a region only: libjpeg-turbo with limits and strict checks for damage.
+/* Reads JPEG files as RGB rows, of a region only, by libjpeg-turbo, with limits and strict checks for damage.
  *
  * Decoding: accurate integer IDCT, fancy upsampling, as PIL and torchvision do. A region is decoded alone
  * (whole blocks around it, and one pixel of margin, which the upsampling of chroma needs), and equals the
@@ -703,10 +704,10 @@ void ps_mix_paste(const struct ps_mix_box *box, void *own, const void *other, ui
  *
  * The contract of ps_format_jpeg is in format.h. */
 
-/* A hash that identifies the loaded JPEG library, whatever header this was compiled with: of its messages
- * (which include its version and the years of its copyright), of pixels that it decodes, and of the entropy
- * decoder in use (huffman.h: ours refuses damage that the library's does not see). A library with another
- * hash may give other pixels. Any thread; the first call decodes a few small files. */
+/* A hash that identifies the loaded JPEG library, whatever header Penstock was compiled with. It covers the
+ * library's messages (which include its version and the years of its copyright), pixels that it decodes, and
+ * the entropy decoder in use (huffman.h: ours refuses damage that the library's does not see). A library with
+ * another hash may give other pixels. Any thread; the first call decodes a few small files. */
 uint32_t ps_jpeg_version(void);
 
 /* The entropy decoder in use: "penstock", or "libjpeg: " and the reason (huffman.h). Static text; threads

@@ -18,8 +18,8 @@
 #define MARGIN 1u     /* pixels left and right: fancy upsampling looks at the neighbours, ... */
 #define NARROWEST 16u /* ... and libjpeg leaves it out where a row has less than three values of chroma */
 #define MARKER_SOS 0xda
-/* extra bytes that are tolerated before a restart marker: cameras write some; more of them are a segment
- * that was not decoded, so damage */
+/* extra bytes that are tolerated before a restart marker: cameras write some; more of them are damage: a
+ * segment that was not decoded */
 #define MOST_BEFORE_RST 64
 #define OTHER_MEMORY (16 << 20) /* bytes that libjpeg may take besides coefficients: tables, a few rows */
 

@@ -200,7 +200,7 @@ static int decode_open(struct ps_mask_decoder *m, const struct ps_image_placemen
 	struct ps_region all;
 	if (size.width != p->width || size.height != p->height)
 		return ps_load_error_set(err, EBADMSG,
-		        "mask: %u x %u, but the image that it follows is %u x %u", size.width, size.height,
+		        "mask: is %u x %u, but the image that it follows is %u x %u", size.width, size.height,
 		        p->width, p->height);
 	int rc = begin(m, p, &all, err);
 	if (rc == 0)

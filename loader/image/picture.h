@@ -31,8 +31,8 @@
  *   with F = min(6, 22 - bits_v) fraction bits, so t fits 16 bits and every sum 32.
  * Vertical pass:                     v = clamp((sum q * t + half) >> (bits_v + F), 0, 255)
  *   where half is 1 << (shift - 1) and >> rounds down.
- * A source shrunken by d (1, 2, 4, 8) has its box at box / d, in fractions of its pixels, and at the box's
- *   edges the pixel is taken whole:  begin = box_x % d / d,  scale = box / d / scaled,
+ * A source shrunken by d (1, 2, 4, 8) has its box at box / d, in fractions of its pixels; pixels at the
+ *   box's edges are taken whole:  begin = box_x % d / d,  scale = box / d / scaled,
  *   center = begin + (i + 0.5) * scale, and end is limited by the box's last pixel.
  * Flip: output column i of a flipped row is column width - 1 - i of the plain one; rows likewise for flip_v.
  * Normalise:                         (float)v * scale[c] + bias[c], rounded after each of the two, with
@@ -136,8 +136,7 @@ struct ps_resize_window {
 	bool reversed;
 };
 
-/* Room for n elements in a growing array, whose new elements are undefined. 0, or -ENOMEM with the array as it
- * was. */
+/* Grows an array to n elements, the new ones undefined. 0; or -ENOMEM, and the array is unchanged. */
 int ps_image_reserve(void *array_of_anything, size_t *cap, size_t n, size_t size) PS_MUST_USE;
 
 int ps_resize_axis_plan(struct ps_resize_axis *axis, const struct ps_resize_window *window,
@@ -156,14 +155,14 @@ struct ps_resize_kernels {
 	size_t (*packed_nbytes)(const struct ps_resize_axis *axis);
 	void (*pack)(const struct ps_resize_axis *axis, void *ret_packed); /* 32-byte aligned */
 
-	/* One source row to three planes of `stride` columns each (a multiple of PS_RESIZE_LANES, at least
-	 * n). Columns from n on are undefined. */
+	/* Resizes one source row into three planes of `stride` columns each (a multiple of PS_RESIZE_LANES,
+	 * at least n). Columns from n on are undefined. */
 	void (*horizontal)(const struct ps_resize_axis *axis, const void *packed, const uint8_t *rgb,
 	        int shift, int max, int16_t *dst, size_t stride);
 
-	/* n columns of one plane from 2 * npairs rows (weights in pairs), one function for each dtype of
-	 * images, PS_U8 to PS_BF16. Rows are readable up to the next multiple of PS_RESIZE_LANES; dst is
-	 * written up to n. scale and bias are not for PS_U8. */
+	/* Computes n columns of one plane from 2 * npairs rows (weights in pairs); one function for each
+	 * dtype of images, PS_U8 to PS_BF16. Rows are readable up to the next multiple of PS_RESIZE_LANES;
+	 * dst is written up to n. scale and bias are not for PS_U8. */
 	void (*vertical[4])(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
 	        uint32_t n, float scale, float bias, void *dst);
 };
@@ -197,7 +196,7 @@ extern const struct ps_resize_kernels ps_resize_neon;
  *   (below).
  * PS_CROP_LETTERBOX resizes the image by min(out_width / width, out_height / height), smaller or larger; the
  *   other side is floor(side * scale + 1/2), at least 1. (out - scaled) / 2 pixels, rounded down, are left of
- *   it and above it, the rest right and below.
+ *   the image and above it, the rest right and below.
  * Flips: as image.h says, hflip and vflip.
  * exp and log are those of transform.c.
  * Threads: any.   Errors: none.   Blocks: never. */

@@ -1,8 +1,8 @@
-/* PNG by libpng: any depth and colour type. Converted to RGB as in PIL: palettes are looked up; gray of few
- * bits is spread to 0..255; alpha, transparent colours, and the lower eight of 16 bits are dropped; gamma and
- * colour profiles are not applied. A bad checksum of pixels, or an end before IEND, is damage; other chunks
- * are ignored (except eXIf, where orientation is wanted). PS_PIXELS_RGBA16 keeps 16 bits, alpha and the
- * transparent colour (tRNS).
+/* Reads PNG by libpng, of any depth and colour type. Pixels are converted to RGB as in PIL: palettes are
+ * looked up; gray of few bits is spread to 0..255; alpha, transparent colours, and the lower eight of 16 bits
+ * are dropped; gamma and colour profiles are not applied. A bad checksum of pixels, or an end before IEND, is
+ * damage; other chunks are ignored (except eXIf, where orientation is wanted). PS_PIXELS_RGBA16 keeps 16
+ * bits, alpha and the transparent colour (tRNS).
  *
  * What libpng calls benign is tolerated: bytes after the compressed pixels, more rows than the image has, a
  * palette or tRNS where none belongs. Other benign errors of the pixels' stream are damage. */
@@ -166,7 +166,7 @@ static int image_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixel
 	size_t end_nbytes;
 	png_close(m);
 	if (!chunk_find(data, nbytes, "IEND", &end_nbytes))
-		return ps_load_error_set(err, EBADMSG, "PNG: truncated: no end in %zu bytes", nbytes);
+		return ps_load_error_set(err, EBADMSG, "PNG: truncated: no IEND chunk in %zu bytes", nbytes);
 	m->data = data;
 	m->nbytes = nbytes;
 	m->at = 0;

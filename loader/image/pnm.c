@@ -1,5 +1,5 @@
-/* PGM and PPM (binary: P5 and P6), of 8 or 16 bits. A value v of maxval m becomes round(255 * v / m), halves
- * up, as in PIL; in 16 bits round(65535 * v / m). Labels are not scaled. */
+/* Reads PGM and PPM (binary: P5 and P6), of 8 or 16 bits. A value v of maxval m becomes round(255 * v / m),
+ * halves up, as in PIL; in 16 bits round(65535 * v / m). Labels are not scaled. */
 #include "image/format.h"
 
 #include <errno.h>
@@ -78,7 +78,7 @@ static int header_read(struct pnm *p, const uint8_t *data, size_t nbytes, struct
 	        !header_number(data, nbytes, &at, &p->maxval) || at >= nbytes || !is_space(data[at]))
 		return ps_load_error_set(err, EBADMSG, "PNM: the header is damaged");
 	if (p->maxval < 1 || p->maxval > 65535)
-		return ps_load_error_set(err, EBADMSG, "PNM: a maxval of %u: must be 1 to 65535", p->maxval);
+		return ps_load_error_set(err, EBADMSG, "PNM: maxval %u: must be 1 to 65535", p->maxval);
 	p->raster = at + 1;
 	return 0;
 }
@@ -102,7 +102,7 @@ static int pnm_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixels 
 	/* Cannot overflow: sides are at most 2^24. */
 	uint64_t need = (uint64_t)p->size.width * p->size.height * stored_pixel(p);
 	if (nbytes - p->raster < need)
-		return ps_load_error_set(err, EBADMSG, "PNM: truncated: %llu bytes of pixels, not %llu",
+		return ps_load_error_set(err, EBADMSG, "PNM: truncated: has %llu bytes of pixels, not %llu",
 		        (unsigned long long)(nbytes - p->raster), (unsigned long long)need);
 	p->data = data;
 	p->nbytes = nbytes;

@@ -124,10 +124,10 @@ static int unknown(const uint8_t *data, size_t nbytes, struct ps_load_error *err
 	if (nbytes == 0)
 		return ps_load_error_set(err, EBADMSG, "image: empty file");
 	if (nbytes < 4)
-		return ps_load_error_set(err, EBADMSG, "image: only %zu bytes", nbytes);
+		return ps_load_error_set(err, EBADMSG, "image: the file has only %zu bytes", nbytes);
 	return ps_load_error_set(err, EBADMSG,
 	        "image: unknown format (first bytes %02x %02x %02x %02x): JPEG, PNG, WebP, PGM and PPM are "
-	        "read",
+	        "supported",
 	        data[0], data[1], data[2], data[3]);
 }
 

@@ -39,9 +39,8 @@ static int check_size(const struct ps_image_spec *s, struct ps_load_error *err)
 		        s->padding_y, s->out_width, s->out_height);
 	if (s->resize_shorter && (s->resize_width || s->resize_height))
 		return ps_load_error_set(err, EINVAL,
-		        "image: resize_shorter %u has no effect beside resize_width and resize_height: leave "
-		        "one of "
-		        "both out",
+		        "image: resize_shorter %u has no effect beside resize_width and resize_height: give "
+		        "only one of the two",
 		        s->resize_shorter);
 	if (!s->resize_width != !s->resize_height || s->resize_width > PS_IMAGE_SIDE_MAX ||
 	        s->resize_height > PS_IMAGE_SIDE_MAX)
@@ -54,8 +53,8 @@ static int check_size(const struct ps_image_spec *s, struct ps_load_error *err)
 		return 0;
 	if (s->resize_width && (s->resize_width < s->out_width || s->resize_height < s->out_height))
 		return ps_load_error_set(err, EINVAL,
-		        "image: resize %u x %u: must not be smaller than the output, %u x %u (a random_crop "
-		        "pads)",
+		        "image: resize %u x %u: must not be smaller than the output, %u x %u (crop "
+		        "random_crop may pad)",
 		        s->resize_width, s->resize_height, s->out_width, s->out_height);
 	if (s->resize_width)
 		return 0;

@@ -454,7 +454,7 @@ static void chunk_padded(
 		to[left + middle + i] = row[ps_pixel_mirrored((int64_t)width + i, width)];
 }
 
-/* GCC vectorises these loops at -O3 only, which halves their time. */
+/* GCC vectorises these loops, and so halves their time, at -O3 only. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
 #pragma GCC optimize("O3")

@@ -1,5 +1,6 @@
-/* WebP by libwebp: lossy and lossless, alpha dropped but for PS_PIXELS_RGBA16. Animations are refused. Only
- * the region (and MARGIN pixels around it, which the upsampling of chroma needs) is converted to RGB. */
+/* Reads WebP by libwebp, lossy and lossless; alpha is dropped except with PS_PIXELS_RGBA16. Animations are
+ * refused. Only the region (and MARGIN pixels around it, which the upsampling of chroma needs) is converted
+ * to RGB. */
 #include "config.h"
 
 #include "image/format.h"
@@ -59,7 +60,7 @@ static const uint8_t *image_exif(const uint8_t *data, size_t nbytes, size_t *ret
 		if (n > nbytes - at - 8)
 			return NULL;
 		if (!memcmp(data + at, "EXIF", 4)) {
-			/* some writers put this prefix there */
+			/* some writers begin the chunk with this prefix */
 			size_t skip = n >= 6 && !memcmp(body, "Exif\0", 6) ? 6 : 0;
 			*ret_nbytes = n - skip;
 			return body + skip;
@@ -98,7 +99,7 @@ static int image_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixel
 	if (rc < 0)
 		return rc;
 	if (features.has_animation)
-		return ps_load_error_set(err, EBADMSG, "WebP: is an animation");
+		return ps_load_error_set(err, EBADMSG, "WebP: the file is an animation");
 	m->size = (struct ps_image_size){(uint32_t)features.width, (uint32_t)features.height};
 	rc = ps_format_check_size("WebP", m->size.width, m->size.height, limits, err);
 	/* Counts the same memory for every file: what libwebp needs to decode a lossless one, as a whole at

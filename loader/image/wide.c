@@ -149,7 +149,7 @@ static void window_finish(struct ps_wide *w)
 	}
 }
 
-/* One channel of a picture of n pixels to its place in dst. */
+/* Writes one channel of a picture of n pixels to its place in dst. */
 static void channel_pack(const struct ps_wide *w, uint32_t c, const uint16_t *from, size_t n, void *dst)
 {
 	const struct ps_image_spec *s = &w->spec;

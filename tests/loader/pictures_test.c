@@ -448,7 +448,7 @@ static void mask_of_another_size_is_a_bad_sample(void **state)
 	field_add(&s, "seg.pgm", PENSTOCK_MASK);
 	assert_int_equal(penstock_loader_open(&s.o, odd, 1, &loader, &error), 0);
 	assert_int_equal(penstock_loader_next(loader, &batch, &error), -EBADMSG);
-	assert_non_null(strstr(error.text, "mask: 1 x 2, but the image that it follows is 2 x 1"));
+	assert_non_null(strstr(error.text, "mask: is 1 x 2, but the image that it follows is 2 x 1"));
 	penstock_loader_close(loader);
 }
 

@@ -42,7 +42,7 @@ enum {
 	PS_CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 0,
 };
 
-/* /* One row for each function: name in the struct, symbol of the library, type. */
+/* One row for each function: name in the struct, symbol of the library, type. */
 #define PS_CUDA_FUNCTIONS(X)                                                                            \
 	X(init, cuInit, (unsigned flags))                                                               \
 	X(error_string, cuGetErrorString, (ps_cu_result error, const char **ret_text))                  \

@@ -4,7 +4,7 @@
 #include "device/kernels/kernels.h"
 
 #ifdef HAVE_CUDA_KERNELS
-/* /* The fatbin's path is relative to the top of the build, where compilers are run. */
+/* The fatbin's path is relative to the top of the build, where compilers are run. */
 __asm__(".pushsection .rodata\n"
         ".balign 64\n"
         "ps_kernels_fatbin:\n"

@@ -124,7 +124,7 @@ struct ps_pixel_between {
 	uint32_t low, high, fraction;
 };
 
-/* `at` in 2^-32 pixels, in the image: 0 <= at < size. */
+/* `at` is in units of 2^-32 pixels and inside the image: 0 <= at < size * 2^32. */
 PS_BOTH struct ps_pixel_between ps_pixel_between_of(int64_t at, uint32_t size)
 {
 	int64_t u = at - ((int64_t)1 << 31), low = u >> 32;

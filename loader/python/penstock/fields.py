@@ -127,7 +127,7 @@ def Image(
     if hflip is None and not options.get("follow"):
         hflip = 0.5 if crop in ("random", "random_crop") else 0.0
     if resize is not None and resize_shorter is not None:
-        raise ValueError("resize_shorter has no effect beside resize: leave one of them out")
+        raise ValueError("resize_shorter has no effect beside resize: give only one of the two")
     if isinstance(resize, int):
         resize_shorter = resize
     elif resize is not None:
