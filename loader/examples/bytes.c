@@ -1,4 +1,5 @@
-/* Text to numbers on the loader's own threads: a transform, padded to the longest text of each batch.
+/* Turns texts into numbers on the loader's own threads, by a transform whose output is padded to the longest
+ * text of each batch.
  *
  *   cc bytes.c $(pkg-config --cflags --libs libpenstock) -o bytes
  *   ./bytes 'text-{000..015}.tar'
@@ -29,7 +30,7 @@ static int tokenize(void *ctx, struct penstock_sample *sample)
 	if (!ids || penstock_sample_field(sample, "txt", &text) < 0)
 		return -EINVAL;
 	if (text.nbytes == 0)
-		return penstock_sample_fail(sample, "an empty text");
+		return penstock_sample_fail(sample, "the text is empty");
 	ids[n++] = BEGIN;
 	for (uint64_t i = 0; i < text.nbytes && n < LONGEST - 1; i++)
 		ids[n++] = ((const uint8_t *)text.data)[i];

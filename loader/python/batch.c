@@ -49,7 +49,7 @@ static PyObject *field_new(struct batch_object *b, struct held_batch *held, PyOb
 {
 	struct penstock_error error = {0};
 	struct penstock_tensor t = {0};
-	const char *name = PyUnicode_AsUTF8AndSize(arg, NULL); /* kept by the text itself */
+	const char *name = PyUnicode_AsUTF8AndSize(arg, NULL); /* lives as long as `arg` */
 
 	if (!name)
 		return NULL;
@@ -91,7 +91,8 @@ static PyObject *batch_field(PyObject *self, PyObject *arg)
 	return field;
 }
 
-/* Passes a dense field in host memory to `take`; any other field has None for now. NULL: an exception. */
+/* Passes a dense field in host memory to `take`. Any other field gets None for now, and counts in *ret_left.
+ * NULL: an exception. */
 static PyObject *value_take(
         struct batch_object *b, struct held_batch *held, PyObject *name, PyObject *take, long *ret_left)
 {
@@ -236,7 +237,7 @@ static bool stream_of(PyObject *object, void **ret_stream)
 	Py_XDECREF(number);
 	if (!PyErr_Occurred())
 		return true;
-	PyErr_Format(PyExc_TypeError, "a stream of torch or CuPy, or its address, not %R", object);
+	PyErr_Format(PyExc_TypeError, "a stream of torch or CuPy, or its address, is needed, not %R", object);
 	return false;
 }
 

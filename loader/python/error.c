@@ -36,10 +36,11 @@ int errors_init(PyObject *module, struct module_state *s)
 	        "All batches are still in use, and memory_budget has no room for another: see copy=True.",
 	        s->error, NULL);
 	s->stale = exception_new(module, "StateError",
-	        "A saved state that is damaged, or of other shards or options.", s->error, PyExc_ValueError);
+	        "A saved state is damaged, or belongs to other shards or options.", s->error,
+	        PyExc_ValueError);
 	s->changed = exception_new(module, "ShardChangedError",
-	        "A shard was replaced after it had been opened, indexed or part of a saved state.",
-	        s->bad_sample, NULL);
+	        "A shard was replaced after it was opened, indexed or saved in a state.", s->bad_sample,
+	        NULL);
 	s->unknown_length = exception_new(module, "UnknownLengthError",
 	        "The number of samples is not known: a shard has no index.", s->error, PyExc_TypeError);
 	return s->bad_sample && s->busy && s->stale && s->changed && s->unknown_length ? 0 : -1;

@@ -634,7 +634,7 @@ static PyObject *loader_stats(PyObject *self, PyObject *unused)
 	struct open_loader *o = NULL;
 
 	(void)unused;
-	/* May run during other calls, so without enter(), and during close(). */
+	/* Without enter(): may run during other calls, and during close(). */
 	GUARDED (l) {
 		o = l->open;
 		if (o)

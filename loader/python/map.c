@@ -49,7 +49,7 @@ struct map *map_new(PyObject *run, const struct penstock_field *fields, size_t n
 		struct map_output *o = &m->outputs[m->noutputs];
 
 		if (f->kind != PENSTOCK_OUTPUT || f->dtype > PENSTOCK_BOOL)
-			continue; /* or the library refuses it */
+			continue; /* not an output, or the library refuses it */
 		PyOS_snprintf(o->name, sizeof(o->name), "%s", f->name);
 		o->item_nbytes = sizes[f->dtype];
 		o->ragged = f->ndim > 0 ? f->shape[0] == 0 : f->pad_to || f->max_bytes;
@@ -176,7 +176,7 @@ static PyObject *unit_read(PyObject *self, PyObject *args)
 		memcpy(view.buf, t.data, (size_t)t.nbytes);
 	PyBuffer_Release(&view);
 	if (!fits)
-		return PyErr_Format(PyExc_ValueError, "%s: a buffer of another size", name);
+		return PyErr_Format(PyExc_ValueError, "%s: the buffer has another size than the field", name);
 	Py_RETURN_NONE;
 }
 
@@ -234,7 +234,8 @@ static PyObject *unit_write(PyObject *self, PyObject *args)
 	if (!fits && ragged)
 		return PyLong_FromUnsignedLongLong(room);
 	if (!fits)
-		return PyErr_Format(PyExc_ValueError, "%s: %zu bytes, not %zu", name, nbytes, each);
+		return PyErr_Format(
+		        PyExc_ValueError, "%s: the buffer has %zu bytes, not %zu", name, nbytes, each);
 	if (ragged)
 		penstock_sample_set_items(s, name, items);
 	Py_RETURN_NONE;
@@ -287,7 +288,8 @@ static PyMethodDef unit_methods[] = {
         {"bytes", unit_bytes, METH_VARARGS, "bytes(i, name): a copy of the field."},
         {"read", unit_read, METH_VARARGS, "read(i, name, buffer): copies the field."},
         {"write", unit_write, METH_VARARGS,
-                "write(i, name, buffer): the row of an output; not None: only that many items have room."},
+                "write(i, name, buffer): writes a row of an output. Returns None, or the number of items "
+                "that have room if the buffer has more."},
         {"fail", unit_fail, METH_VARARGS, "fail(i, text): the sample is bad."},
         {"info", unit_info, METH_O, "info(i): (key, shard, epoch, shard's place, sample's place, random)."},
         {NULL, NULL, 0, NULL},
@@ -338,8 +340,8 @@ int map_call(void *ctx, struct penstock_sample *const *samples, uint32_t n)
 	struct map *m = ctx;
 	int rc = -ECANCELED;
 
-	/* Must precede the test of `finalising`, which maps_finish() sets before it waits until no thread
-	 * is in here. */
+	/* Must precede the test of `finalising`, which maps_finish() sets before it waits until no thread is
+	 * in this function. */
 	atomic_fetch_add(&m->running, 1);
 	if (!atomic_load(&m->finalising)) {
 		if (!PyGILState_GetThisThreadState()) {

@@ -49,8 +49,8 @@ static PyMethodDef functions[] = {
                 "Stops all calls of maps, and waits for those in progress."},
         {"budget_used", budget_used, METH_O, "The bytes taken from a budget."},
         {"option_names", options_names, METH_NOARGS,
-                "(options, field options): names, each with the words that it takes (or None) and what it "
-                "is."},
+                "(options, field options): dicts of names to (words or None, type, default, kinds of field, "
+                "description)."},
         {NULL, NULL, 0, NULL},
 };
 

@@ -49,7 +49,7 @@ struct module_state {
  * raise_error(...)`. */
 int errors_init(PyObject *module, struct module_state *state);
 PyObject *raise_error(struct module_state *state, int r, const struct penstock_error *error);
-/* The same for reading samples, where ESTALE means a shard that was replaced. */
+/* As raise_error(), for reading samples, where ESTALE means that a shard was replaced. */
 PyObject *raise_read_error(struct module_state *state, int r, const struct penstock_error *error);
 
 /* Raises `type` with the error's text; returns NULL. */
@@ -65,8 +65,8 @@ struct parsed_options {
 };
 bool options_parse(struct parsed_options *parsed, PyObject *shards, PyObject *options, PyObject *fields);
 void options_free(struct parsed_options *parsed);
-/* The names that options_parse() takes: {"options": {name: kind}, "fields": {...}, "values": {name: [...]}}.
- */
+/* The names that options_parse() takes, as a pair of dicts: those of the loader's options and of the options
+ * of fields. Each entry is (words or None, type, default, kinds of field, description). */
 PyObject *options_names(PyObject *module, PyObject *unused);
 
 /* A penstock_budget in a capsule, for the option `budget`. */
@@ -121,9 +121,10 @@ bool let_go_loader(struct open_loader *open);
 
 /* map.c: Python code that the loader's threads call for each unit of rows.
  *
- *   map_call() running++ ─▶ finalising? ─▶ GIL ─▶ run? ─▶ its code ─▶ GIL released ─▶ running-- map_stop()
- *   run = NULL: no further calls; a call in progress continues maps_finish() finalising = true for all,
- *   then waits for running == 0: later no thread asks for the GIL
+ *   map_call()     running++ ─▶ finalising? ─▶ GIL ─▶ run? ─▶ Python code ─▶ GIL released ─▶ running--
+ *   map_stop()     sets `run` to NULL: no further calls begin; a call in progress continues
+ *   maps_finish()  sets `finalising` of all maps, then waits until `running` is 0: later no thread asks for
+ *                  the GIL
  *
  * Ownership: references are counted: one of the open loader, and one of a close() that waits. `run` is the
  * Loader's reference, which the garbage collector sees in the Loader. Threads: any; map_call() and
@@ -171,7 +172,7 @@ struct loader_object {
 	unsigned long claimer;    /* ... of this thread; other threads are refused */
 	/* For the thread that is in a call: */
 	bool pinned;             /* batches are in pinned memory, which is slow to allocate */
-	uint32_t patience_ms;    /* of next() while all batches are held */
+	uint32_t patience_ms;    /* how long next() waits while all batches are held */
 	_Atomic uint32_t nadded; /* added batches; stats() reads the number on any thread */
 };
 extern PyType_Spec loader_spec;
@@ -214,7 +215,8 @@ PyObject *member_nbytes(PyObject *module, PyObject *args);
  * batch with exports is not released. Threads: with the GIL, but consumers free a capsule on any thread,
  * with or without the GIL. Errors: NULL, and an exception. */
 
-/* A capsule of the memory; what `of` points at is copied. versioned: as of DLPack 1.0. */
+/* A capsule of the memory. Shape and strides of `of` are copied, the memory is not. versioned: the capsule
+ * has the form of DLPack 1.0. */
 PyObject *export_new(struct held_batch *held, const struct dl_tensor *of, bool versioned);
 
 /* The same for a copy of `nbytes` of dense host memory, which keeps no batch. */

@@ -9,7 +9,8 @@
 
 #define BUDGET_CAPSULE "penstock.budget"
 
-/* UTF-8 (or the file system's encoding, for paths) that `keep` holds. */
+/* The text in the file system's encoding (UTF-8, as a rule), in bytes that `keep` holds. NULL: an
+ * exception. */
 static const char *text_keep(PyObject *keep, PyObject *value, const char *what)
 {
 	PyObject *bytes = NULL;
@@ -114,7 +115,7 @@ static bool triple_set(float *to, const struct ps_option *m, PyObject *value)
 	return true;
 }
 
-/* ndim and shape of a field. */
+/* Sets ndim and shape of a field. */
 static bool shape_set(struct penstock_field *field, const struct ps_option *m, PyObject *value)
 {
 	static const struct ps_option item = {.name = "shape", .type = PS_OPTION_U64};
@@ -137,7 +138,7 @@ static bool shape_set(struct penstock_field *field, const struct ps_option *m, P
 	return true;
 }
 
-/* mix and nmix of the options; `keep` holds the numbers. */
+/* Sets mix and nmix of the options; `keep` holds the numbers. */
 static bool mix_set(
         struct penstock_options *options, const struct ps_option *m, PyObject *value, PyObject *keep)
 {
@@ -178,7 +179,7 @@ static bool words_set(char *to, const struct ps_option *m, PyObject *value, PyOb
 	return true;
 }
 
-/* `base` is one of the two structs. */
+/* Sets an option in `base`, a struct penstock_options or penstock_field. */
 static bool member_set(char *base, const struct ps_option *m, PyObject *value, PyObject *keep)
 {
 	void *to = base + m->at;
@@ -257,7 +258,7 @@ static const char *const elsewhere[][2] = {
         {"timeout", "there are no worker processes to wait for; --timeout of the mount is for slow storage"},
         {"pin_memory", "with device=\"cuda\" batches go through pinned memory by themselves"},
         {"pin_memory_device", "did you mean \"device\"?"},
-        {"cache_dir", "a cache is the mount's: penstock mount --cache-dir"},
+        {"cache_dir", "the mount has the cache: penstock mount --cache-dir"},
 };
 
 /* The member with the most similar name, as a question; None: there is none; NULL: an exception. */

@@ -123,7 +123,7 @@ static PyObject *tensor_array_interface(PyObject *self, void *unused)
 		return NULL;
 	if (!type)
 		return PyErr_Format(PyExc_TypeError,
-		        "NumPy has no dtype %s: take it through DLPack (torch, JAX), or ask for f32",
+		        "NumPy has no dtype %s: take the tensor through DLPack (torch, JAX), or ask for f32",
 		        dtype_name(t->dtype));
 	PyObject *shape = shape_tuple(t), *strides = shape ? strides_tuple(t) : NULL;
 	if (!strides) {
@@ -277,7 +277,8 @@ static PyObject *tensor_tobytes(PyObject *self, PyObject *args)
 		return PyErr_Format(
 		        PyExc_ValueError, "tobytes() of a permuted tensor: take it through NumPy");
 	if (from < 0 || to < from || to > n)
-		return PyErr_Format(PyExc_IndexError, "tobytes(%lld, %lld) of %lld", from, to, (long long)n);
+		return PyErr_Format(PyExc_IndexError, "tobytes(%lld, %lld): the first dimension has %lld",
+		        from, to, (long long)n);
 	/* Not strides[0], which may have any value in a dense view of one element. */
 	int64_t one = dtypes[t->dtype].dl.bits / 8;
 	for (int i = 1; i < t->ndim; i++)
@@ -314,7 +315,7 @@ static PyObject *tensor_cuda_array_interface(PyObject *self, void *unused)
 	(void)unused;
 	if (t->memory != PENSTOCK_MEMORY_CUDA || !type)
 		return PyErr_Format(PyExc_AttributeError, "__cuda_array_interface__: the tensor %s",
-		        type ? "is in host memory" : "has a dtype that it does not know");
+		        type ? "is in host memory" : "has a dtype that this interface lacks");
 	if (!stream_wait(t, Py_None))
 		return NULL;
 	PyObject *shape = shape_tuple(t), *strides = shape ? strides_tuple(t) : NULL;
@@ -330,7 +331,7 @@ static PyObject *tensor_cuda_array_interface(PyObject *self, void *unused)
 static PyMethodDef tensor_methods[] = {
         {"__dlpack__", (PyCFunction)(void (*)(void))tensor_dlpack, METH_VARARGS | METH_KEYWORDS,
                 "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None): a capsule, without "
-                "a copy unless copy is True, which host memory alone can be. On a GPU, stream 2 is this "
+                "a copy unless copy is True, which is for host memory only. On a GPU, stream 2 is this "
                 "thread's own default stream (release the batch on this "
                 "thread, too), and with -1 nothing waits: neither your work for the copy nor the release for "
                 "your work."},
@@ -353,9 +354,10 @@ static PyGetSetDef tensor_getset[] = {
         {NULL, NULL, NULL, NULL, NULL},
 };
 
-static char type_doc[] = "Memory of a batch, dense and in C order (but for permute()). torch.from_dlpack(), "
-                         "jax.dlpack.from_dlpack() and "
-                         "numpy.asarray() take it without a copy, and keep the batch as long as they live.";
+static char type_doc[] =
+        "Memory of a batch, dense and in C order (except after permute()). torch.from_dlpack(), "
+        "jax.dlpack.from_dlpack() and "
+        "numpy.asarray() take it without a copy, and keep the batch as long as they live.";
 
 static PyType_Slot tensor_slots[] = {
         {Py_tp_dealloc, tensor_dealloc},

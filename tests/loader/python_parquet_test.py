@@ -88,7 +88,7 @@ def parquet_rows_with_a_missing_value_are_left_out():
     rows[2]["image"] = None
     table("x.parquet", rows)
     r = tap.run("pack", "--from", "x.parquet", "image.bytes", "label", "t-%d.tar")
-    tap.equal((r.returncode, r.stderr), (0, b"penstock-loader pack: 2 rows without a value in each column are left out\n"))
+    tap.equal((r.returncode, r.stderr), (0, b"penstock-loader pack: 2 rows that lack a value in some column are left out\n"))
     tap.equal(sorted(members("t-0.tar")), ["00000000%d.%s" % (i, x) for i in (0, 3) for x in ("cls", "jpg")])
     table("none.parquet", [{"a": None, "b": 1}])
     assert "no row has all of a, b" in pack("--from", "none.parquet", "a", "b", "n-%d.tar", rc=1)
@@ -112,7 +112,7 @@ def parquet_errors_say_what_to_do():
         ([".", "nosuch"], "x.parquet: there is no column nosuch; there are image, label, caption, boxes, score"),
         (["x.parquet", "image.nosuch"], "there is nothing at image.nosuch in its columns"),
         (["x.parquet", "image"], "column image: the image is in image.bytes: name that"),
-        (["x.parquet", "label", "label"], "two columns would be .cls, the second one label: give one another suffix by label=SUFFIX"),
+        (["x.parquet", "label", "label"], "two columns would be .cls, the second one label: give one of them another suffix, as label=SUFFIX"),
         (["x.parquet", "label="], "COLUMN or COLUMN=SUFFIX is needed"),
     ]:
         said = pack("--from", *args, "o-%d.tar", rc=1)

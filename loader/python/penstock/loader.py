@@ -116,7 +116,7 @@ class Ragged:
 
     def to_padded(self, value: Any = 0, length: Optional[int] = None) -> Any:
         """An array (of the format that rows have) of all rows, each padded with `value` to the longest row, or to
-        `length`, at which longer rows are cut. For text and bytes: their u8."""
+        `length`, at which longer rows are cut. Text and bytes give their u8 values."""
         rows = self._rows()
         longest = max((b - a for a, b in zip(self._at, self._at[1:])), default=0) if length is None else length
         shape = (len(self), longest) + tuple(rows.shape[1:])
@@ -250,13 +250,14 @@ def _profiler_look() -> bool:
     return bool(enabled())
 
 
-_profiler: Any = None  # torch's module with a flag for that, since 2.1; used if there is no ...
-_profiler_asks: Optional[Callable[[], bool]] = _profiler_look  # ... function, which older versions need
+_profiler: Any = None  # torch's module with the flag that its profiler records; torch 2.1 and later have it
+# Asks the same of older versions, and before torch is imported; None: the flag is read instead.
+_profiler_asks: Optional[Callable[[], bool]] = _profiler_look
 _dict_new: Callable[..., Any] = dict.__new__
 
 
 class _Copy:
-    """The rest of a batch whose tensors were copied elsewhere."""
+    """Takes the place of the library's batch where a Batch has copies of its tensors: has the numbers alone."""
 
     def __init__(self, batch: "Batch") -> None:
         self.epoch, self.index = batch.epoch, batch.index
@@ -279,9 +280,9 @@ class Batch(Dict[str, Any]):
     The memory is the loader's, and is used again once neither the batch nor one of its tensors is in use. With
     Loader(copy=True) tensors are the caller's own, and the batch holds no memory of the loader. On a GPU
     (device="cuda") the stream that was current when a tensor was taken waits for the batch, and the memory is used
-    again only after the work that this stream got before the last tensor was dropped; other streams are named by
-    record_stream(). "numpy" gives the batch's copy in host memory. Frameworks that move a batch to a device rebuild
-    it as Batch(dict), which has the fields alone.
+    again only after the work that this stream got before the last tensor was dropped; name other streams by
+    record_stream(). format="numpy" gives the batch's copy in host memory. Frameworks that move a batch to a device
+    rebuild it as Batch(dict), which has the fields alone.
     """
 
     __slots__ = ("_raw", "_loader", "__dict__", "__weakref__")
@@ -537,7 +538,7 @@ class _Epoch:
     def __iter__(self) -> "_Epoch":
         return self
 
-    # After a step of a model nothing of this is in a CPU cache, so it uses few calls and little memory.
+    # After a model's step no code or data of this is in a CPU cache, so it uses few calls and little memory.
     def __next__(self) -> Any:
         loader = self._loader
         if self._mark is not loader._newest:
@@ -651,8 +652,8 @@ class Loader:
         of the iterable is raised when its turn comes. A batch of numbers has at most `batch` rows, by default the
         iterable's batch_size. state_dict() has the state of the iterable (or of its iterator) if that has
         state_dict() and load_state_dict(); otherwise a resume skips as many batches, and raises StateError if their
-        numbers are not the same as before. Another world is refused. An iterator continues in the next epoch; one
-        that never ends needs steps=, or the epoch does not end either.
+        numbers are not the same as before. A state of another world size is refused. An iterator continues in the next
+        epoch; one that never ends needs steps=; otherwise the epoch does not end.
 
     weights= takes a list or array of the weights of all samples, or the name of a column of the indexes. An array (8 bytes a
     sample), and a column with draws=N, are resampled systematically: an epoch (each pass of it) has exactly `draws` samples
@@ -660,8 +661,8 @@ class Loader:
     down, in the sample's place of the order; with order="permutation" draws are independent. For a column without
     draws=, w is a probability, or with replacement=1 the average number of draws. A state has a hash of the weights.
 
-    A loader pickles as its options and its position, so it can be sent to a spawned process; a forked one must
-    make its own. Threads: one at a time.
+    A loader pickles as its options and its position, so it can be sent to a spawned process. A forked process must make
+    its own loader. Threads: one at a time.
     """
 
     @keywords(OF_LOADER)
@@ -1010,7 +1011,7 @@ class Loader:
         raise TypeError(_IS_THE_DATALOADER)
 
     def samples(self) -> int:
-        """The number of samples of that epoch on this rank; errors as for len()."""
+        """The number of samples of the current epoch, or of the next one, on this rank; errors as for len()."""
         return self._length(0)
 
     def _length(self, what: int) -> int:

@@ -159,7 +159,7 @@ class Map:
     # -- A unit -------------------------------------------------------------------------------------------
 
     def __call__(self, unit: "_penstock.Unit") -> bool:
-        """False: the batch must fail."""
+        """Runs the map for a unit of rows. False: the batch must fail."""
         try:
             if self._serial:
                 with _serial, _Globals() as generators:
@@ -267,7 +267,7 @@ class Map:
             value = self._value(name, result[name], field.options.get("dtype", "f32"), shape[1:] if ragged else shape, ragged)
             room = unit.write(i, name, value)
             if room is not None:
-                raise ValueError("%s: %d items, and there is room for %d (max_bytes or pad_to of its Output)"
+                raise ValueError("%s has %d items, and there is room for %d (max_bytes or pad_to of its Output)"
                                  % (name, len(value), room))
         for name, (inside, field) in self.inputs.items():
             if name in self._outputs or name not in result or field.kind not in ("image", "mask", "int64", "float", "npy", "tokens"):

@@ -75,7 +75,7 @@ def of_array(order: Any) -> Tuple[bytes, Optional[bytes], int]:
     ends, longest, parts = array.array("Q"), 0, []
     for batch in order:
         if not _is_batch(batch):
-            raise TypeError("order: %r among batches of numbers" % (batch,))
+            raise TypeError("order: %r comes among batches of numbers, and is none" % (batch,))
         parts.append(_batch_words(batch))
         longest = max(longest, len(batch))
         ends.append(len(batch) + (ends[-1] if ends else 0))
@@ -122,7 +122,7 @@ def text_of(order: Any) -> str:
 class Feed:
     """Takes numbers from an iterable and feeds them to a loader, at most `depth` batches ahead.
 
-    All of it happens in the thread that asks for batches, before it waits for the next one: the iterable is
+    All of this happens in the thread that asks for batches, before the thread waits for the next one: the iterable is
     never touched by a thread of the library. Its exceptions are raised once the batches before them were delivered.
 
     `_ahead` has the batches that were fed and not delivered: the words of each batch, and the state of the sampler
@@ -147,7 +147,7 @@ class Feed:
         self._batches = self._hash = 0  # delivered in this iteration; and a hash of their numbers
         self._state: Any = None  # the sampler's state after the last batch delivered
         self._resume: Optional[MappingABC[str, Any]] = None
-        self._told: Optional[MappingABC[str, Any]] = None  # the state() until a batch is delivered; None: state() makes it
+        self._told: Optional[MappingABC[str, Any]] = None  # what state() returns until a batch is delivered; None: it computes it
 
     def attach(self, raw: "_penstock.Loader") -> None:
         self._raw = raw
@@ -208,7 +208,7 @@ class Feed:
                 words = b""
                 self._raw.feed(words)
             self._over = not words
-            self._ahead.append((words, state))  # also at the end, for the state there
+            self._ahead.append((words, state))  # also at the end: the entry has the sampler's state there
             self._pulled += not self._over
 
     def _deliver(self) -> None:
@@ -240,8 +240,9 @@ class Feed:
             self._batches = self._hash = 0
         if resume and resume.get("of") == "sampler":
             self._order.load_state_dict(copy.deepcopy(resume["sampler"]))
-            if resume["batches"] == 0 or self._used_up:  # if the sampler restores its own position, that is the end of an epoch
-                for _ in self._order:  # otherwise the state is restored
+            # The restored position may be the end of an epoch: the sampler then gives nothing, and begins an epoch afterwards.
+            if resume["batches"] == 0 or self._used_up:
+                for _ in self._order:  # it gave an item: the position was no end, and is restored again
                     self._order.load_state_dict(copy.deepcopy(resume["sampler"]))
                     break
             if resume["batches"] == 0:

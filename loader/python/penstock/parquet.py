@@ -75,7 +75,7 @@ def _samples(files: Sequence[str], columns: Sequence[Tuple[str, Optional[str]]],
                         continue
                     suffix = suffix or _suffix_of(name, value)
                     if suffix in sample:
-                        raise _Wrong("two columns would be .%s, the second one %s: give one another suffix by "
+                        raise _Wrong("two columns would be .%s, the second one %s: give one of them another suffix, as "
                                      "%s=SUFFIX" % (suffix, name, name))
                     sample[suffix] = value
                 if len(sample) == 1 + len(columns):
@@ -111,7 +111,7 @@ def _pack(o: argparse.Namespace) -> None:
     if not samples:
         raise _Wrong("--from %s: no row has all of %s" % (o.source, ", ".join(name for name, _ in columns)))
     if left_out[0]:
-        print("penstock-loader pack: %d rows without a value in each column are left out" % left_out[0], file=sys.stderr)
+        print("penstock-loader pack: %d rows that lack a value in some column are left out" % left_out[0], file=sys.stderr)
     classes = _classes(files[0], columns)
     if classes:
         with open(os.path.join(os.path.dirname(out), "CLASSES.txt"), "w") as f:

@@ -57,7 +57,7 @@ class Plan:
             else:
                 self.missing.append(os.fspath(file))
         if self.missing:
-            text = "%d of %d names are not files of %s, the first: %s; paths are absolute, or from there, or from %s" % (
+            text = "%d of %d names are not files of %s, the first: %s; paths must be absolute, or relative to the mount or %s" % (
                 len(self.missing), len(files), self.mount, self.missing[0], os.getcwd())
             if not names:
                 raise FileNotFoundError(text)
@@ -127,7 +127,7 @@ class Plan:
 
 def plan(mount: Path, files: Sequence[Path], **options: Any) -> Plan:
     """Announces to a penstock mount which of its files will be read, in which order, so that they are fetched ahead and stay
-    cached until they were read. `files`: paths, absolute, from the mount or from the current folder. For programs
+    cached until they were read. `files`: paths, absolute, or relative to the mount or the current folder. For programs
     that know their list, such as WebDataset's shards of an epoch; not for a shuffling DataLoader, whose workers open
     files in an order of their own; penstock.Loader announces its plans itself.
 
@@ -136,6 +136,6 @@ def plan(mount: Path, files: Sequence[Path], **options: Any) -> Plan:
             plan.next_epoch(other_shards)
 
     Options: job (a name for `penstock status`), rank and world, epoch (a number). Names that are not files of the
-        mount give a warning, and are in plan.missing; if no name is one, FileNotFoundError is raised. OSError: the
-        mount takes no plans (ENOTTY)."""
+    mount give a warning, and are in plan.missing; if no name is a file of the mount, FileNotFoundError is raised.
+    OSError: the mount takes no plans (ENOTTY)."""
     return Plan(mount, files, **options)

@@ -35,8 +35,8 @@ class Mount:
     """A source as a folder of this node, read-only. See mount().
 
     The mount stays as long as this object is open, or another one of the same source in another process or in a
-        forked child: close(), the end of a `with`, and any end of the process release the mount. Open files stay
-        readable.
+    forked child. close(), the end of a `with`, and any end of the process release the mount. Open files stay
+    readable.
     """
 
     path: str
@@ -76,8 +76,8 @@ def mount(
     header: Union[None, str, Sequence[str]] = None,
     **options: Any,
 ) -> Mount:
-    """Mounts a source (a URL of https, s3, gs, az or hf, with braces, or of a folder; or a dict of names to
-    several, which get a folder each) until the end of the `with`, or of the process:
+    """Mounts a source until the end of the `with`, or of the process. A source is a URL of https, s3, gs, az or hf,
+    which may have braces or name a folder; or a dict of names to several URLs, each of which gets a folder:
 
         with penstock.mount("s3://bucket/train/") as folder:
             print(os.listdir(folder))

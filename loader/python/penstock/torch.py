@@ -34,8 +34,8 @@ class Dataset(torch.utils.data.IterableDataset[Any]):
         return len(self.loader)
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next iterator give this epoch from its beginning; after load_state_dict() of a state of the same
-        epoch, its rest, since loops call this also for the epoch that they continue."""
+        """Makes the next iterator give this epoch from its beginning. After load_state_dict() of a state of the same
+        epoch it gives the rest of the epoch, since training loops call this also for the epoch that they continue."""
         if not (self._resumed and epoch == self.loader.epoch):
             self.loader.set_epoch(epoch)
         self._resumed = False

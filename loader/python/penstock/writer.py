@@ -51,10 +51,9 @@ class ShardWriter:
                 sink.write({"__key__": "%08d" % i, "jpg": image, "cls": label})
 
     The same samples give the same bytes: members are sorted by suffix, without owners and times. A shard is written
-        as NAME.tmp-PID and renamed once it is complete and on the disk; then its index is made beside it
-        (index=False: none),
-    which the loader needs for lengths, orders over all samples and more than one rank. If the block is left by an
-    exception, the unfinished shard is removed; those before it stay.
+    as NAME.tmp-PID and renamed once it is complete and on the disk. Then its index is made beside it (index=False:
+    none); the loader needs the index for lengths, orders over all samples and more than one rank. If the block is
+    left by an exception, the unfinished shard is removed; those before it stay.
 
     pattern: of the names, with one %d or %06d; a name that ends in .zst is compressed, in zstd's seekable format.
     maxcount, maxsize: limits of a shard: samples, and bytes before compression (a single sample may be larger).
@@ -141,7 +140,7 @@ class ShardWriter:
             if not suffix or "/" in suffix:
                 raise ValueError("write: sample %r: %r is not a suffix" % (key, suffix))
             if suffix.lower() in (name.lower()[len(key) + 1 :] for name in members):
-                raise ValueError("write: sample %r has .%s twice: suffixes differ by more than capitals" % (key, suffix))
+                raise ValueError("write: sample %r has .%s twice: suffixes must differ by more than capitals" % (key, suffix))
             try:
                 data = NotImplemented if self._encoder is None else self._encoder(suffix, sample[suffix])
                 members["%s.%s" % (key, suffix)] = encode(suffix, sample[suffix]) if data is NotImplemented else bytes(data)
@@ -194,5 +193,5 @@ class ShardWriter:
 
     def __del__(self) -> None:
         if getattr(self, "_shard", None) is not None:
-            warnings.warn("%s: not written: its ShardWriter was not closed" % self.fname, ResourceWarning, source=self)
+            warnings.warn("%s was not written: its ShardWriter was not closed" % self.fname, ResourceWarning, source=self)
             self._abort()
