@@ -209,7 +209,7 @@ static void move(struct ptx_warp *w, const struct ptx_instr *in, uint32_t mask)
 	}
 }
 
-/* Between a space's addresses and generic ones. */
+/* Converts between a space's addresses and generic ones. */
 static void convert_address(
         struct ptx_run *run, struct ptx_warp *w, const struct ptx_instr *in, uint32_t mask)
 {

@@ -1,5 +1,5 @@
-/* Floats, and conversions of all types. A NaN result always has the same bits, taken to be those of GPUs:
- * all ones but the sign. */
+/* Floats, and conversions of all types. A NaN result always has the same bits, taken to be those of GPUs: all
+ * ones except the sign. */
 #include "config.h"
 
 #include <fenv.h>
@@ -54,7 +54,7 @@ static void direction_set(enum ptx_round round)
 
 /* Arithmetic --------------------------------------------------------------------------------------------- */
 
-/* The lesser of two, and most() the greater; if one is NaN, the other. -0 is below 0. */
+/* least() returns the lesser of two, most() the greater; if one is NaN, the other. -0 is below 0. */
 static double least(double a, double b)
 {
 	return isnan(a) ? b : isnan(b) ? a : a == b ? (signbit(a) ? a : b) : a < b ? a : b;
@@ -209,8 +209,8 @@ static double value_of(uint64_t bits, enum ptx_type type)
 	                          : 0;
 }
 
-/* The bits of x in `type`, rounded in the current direction. For one rounding only, x must hold the source
- * value exactly (an integer: up to 53 bits). */
+/* The bits of x in `type`, rounded in the current direction. x must hold the source value exactly (an integer
+ * of up to 53 bits does), so that the value is rounded only once. */
 static uint64_t bits_of(double x, enum ptx_type type)
 {
 	volatile double from = x;

@@ -1,5 +1,5 @@
-/* Kernels as PTX of nvcc give the same bytes as the same lines compiled as C: here kernels and arguments
- * that whole runs (device_pixels_test) do not reach. MOCK_CUDA_PTX names the PTX. */
+/* Kernels in nvcc's PTX give the same bytes as the same lines compiled as C. These tests run kernels and
+ * arguments that whole runs (device_pixels_test) do not reach. MOCK_CUDA_PTX names the PTX. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -70,8 +70,8 @@ static const struct kernel *kernel_of(const char *name)
 	return &kernels[i];
 }
 
-/* Runs the kernel as C and as PTX on the same memory and compares the results. The memory keeps those of the
- * PTX. */
+/* Runs the kernel as C and as PTX on the same memory and compares the results. The memory keeps the results
+ * of the PTX. */
 static void same(const char *name, const void *args, uint32_t nblocks)
 {
 	const struct kernel *k = kernel_of(name);

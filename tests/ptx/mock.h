@@ -1,7 +1,7 @@
-/* Kernels of PTX for the tests' CUDA driver: with MOCK_CUDA_PTX=FILE in the environment, the kernels of that
- * file are launched, which nvcc made of device/kernels/kernels.cu, instead of the kernels compiled as C. At
- * the end of the process, MOCK_CUDA_PTX_COVERAGE=FILE gets which of their instructions ran
- * (ptx_module_coverage()).
+/* Kernels of PTX for the tests' CUDA driver: with MOCK_CUDA_PTX=FILE in the environment, the kernels in that
+ * file, which nvcc made of device/kernels/kernels.cu, are launched instead of the kernels compiled as C. At
+ * the end of the process the file that MOCK_CUDA_PTX_COVERAGE names gets a report of the instructions that
+ * ran (ptx_module_coverage()).
  *
  * Threads: any; one launch at a time. Errors: are printed to stderr. */
 #ifndef TESTS_PTX_MOCK_H

@@ -85,8 +85,8 @@ static void registers(struct ptx_parser *p)
 	ptx_expect(p, ";");
 }
 
-/* .align 16 .b8 name[n]: gives the variable its address after the first *io_nbytes, and adds its size to
- * these. */
+/* .align 16 .b8 name[n]: gives the variable the address after the first *io_nbytes, and adds the variable's
+ * size to *io_nbytes. */
 static struct ptx_name *variable(struct ptx_parser *p, uint32_t *io_nbytes, uint64_t base)
 {
 	uint32_t align = 0, one;

@@ -45,7 +45,7 @@ void *ptx_more(struct ptx_parser *p, void *all, size_t n, size_t *cap, size_t on
 /* Tokens ------------------------------------------------------------------------------------------------- */
 void ptx_next(struct ptx_parser *p);
 bool ptx_is(const struct ptx_parser *p, const char *word);
-bool ptx_take(struct ptx_parser *p, const char *word); /* if it is the next token */
+bool ptx_take(struct ptx_parser *p, const char *word); /* takes `word` if it is the next token */
 void ptx_expect(struct ptx_parser *p, const char *word);
 bool ptx_number_of(const char *word, uint64_t *ret); /* floats: their bits */
 uint64_t ptx_number(struct ptx_parser *p);

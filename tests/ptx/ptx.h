@@ -34,7 +34,7 @@ struct ptx_facts {
 	uint32_t ninstructions;
 	/* Numbers of float instructions whose results may differ from the CPU's. */
 	uint32_t nfused, napproximate;
-	uint32_t nfree; /* mul and add without .rn, which an assembler may join */
+	uint32_t nfree; /* mul and add without .rn, which an assembler may fuse */
 };
 struct ptx_facts ptx_kernel_facts(const struct ptx_kernel *kernel);
 
@@ -59,7 +59,7 @@ struct ptx_launch {
 int ptx_launch(struct ptx_kernel *kernel, const struct ptx_launch *launch, char error[static PTX_TEXT]);
 
 /* Writes a line for each kernel: its name, the number of instructions that ran in any launch, the number of
- * all, and the lines of those that never ran, separated by commas, or a dash. */
+ * all instructions, and the lines of those that never ran, separated by commas, or a dash. */
 void ptx_module_coverage(const struct ptx_module *module, FILE *to);
 
 #endif

@@ -65,7 +65,7 @@ static inline bool ptx_is_bits(enum ptx_type t)
 
 enum ptx_space { PTX_GENERIC, PTX_GLOBAL, PTX_SHARED, PTX_LOCAL, PTX_PARAM };
 
-/* Generic addresses: each space has a window; global memory has its addresses in this process. */
+/* Generic addresses: each space has a window; addresses in global memory are those of this process. */
 #define PTX_WINDOW(space) ((uint64_t)(space) << 56)
 #define PTX_SHARED_BASE 1024u /* first address of shared and local memory, so that 0 is not valid */
 
@@ -163,7 +163,7 @@ struct ptx_instr {
 	uint32_t target;                           /* of a branch: the number of the instruction */
 	/* bit mask of a load's bytes that the program uses */
 	uint32_t used;
-	/* in the PTX; in the CUDA source, from .loc, or 0 */
+	/* line of the PTX; line of the CUDA source, from .loc, or 0 */
 	uint32_t line, source;
 	bool ran;
 };
@@ -211,7 +211,7 @@ struct ptx_module {
 struct ptx_warp {
 	uint64_t *r;       /* [slot * 32 + lane] */
 	uint64_t *unknown; /* same size: masks of the bits that were never written */
-	/* by slot: lanes with all bits written; in lanes of neither mask no bit is written */
+	/* by slot: lanes with all bits written; a lane that is in neither mask has no written bit */
 	uint32_t *defined;
 	/* by slot: lanes whose unwritten bits are in `unknown` */
 	uint32_t *partly;
@@ -235,7 +235,7 @@ struct ptx_cell {
 struct ptx_run {
 	struct ptx_kernel *k;
 	const struct ptx_launch *l;
-	struct ptx_memory shared, local; /* local: one thread after another */
+	struct ptx_memory shared, local; /* local: each thread's part, one after another */
 	struct ptx_cell *shared_cells;
 	uint32_t launch_epoch, block_epoch;
 	uint32_t block, nthreads;
@@ -263,7 +263,7 @@ static inline int64_t ptx_signed(uint64_t v, uint32_t bits)
 	return (int64_t)(v << (64 - bits)) >> (64 - bits);
 }
 
-/* The value as one of the type, extended to 64 bits. */
+/* The value, taken as one of the type, extended to 64 bits. */
 static inline uint64_t ptx_extended(uint64_t v, enum ptx_type type)
 {
 	uint32_t bits = ptx_bits(type);
