@@ -189,7 +189,8 @@ static void a_block_of_a_closed_epoch_is_dropped(void **state)
 	block_of_epoch(&f.p, 0, 2);
 	assert_null(f.lane.head);
 	assert_int_equal(f.lane.nqueued, 0);
-	block_of_epoch(&f.p, 1, 2); /* of the current epoch; the next is of the one that is read ahead */
+	/* a block of the current epoch, and one of the epoch that is read ahead */
+	block_of_epoch(&f.p, 1, 2);
 	block_of_epoch(&f.p, 2, 2);
 	assert_int_equal(f.lane.nqueued, 2);
 	assert_int_equal(f.lane.head->epoch, 1);
@@ -203,7 +204,7 @@ struct sleeper {
 	int r;
 };
 
-/* Waits as a worker does that found nothing to claim. */
+/* Waits as a worker that found nothing to claim does. */
 static void *sleeper_main(void *arg)
 {
 	struct sleeper *s = arg;

@@ -14,8 +14,8 @@
 #include "base/number.h"
 #include "batch/fields.h"
 
-/* Bits of elements, of which a type uses its low ones: the limits of all integer types; of the float types 1,
- * the limits and others. */
+/* Bits of elements; a type uses the low bits. They include the limits of all integer types and, for the float
+ * types, 1, the limits and other values. */
 static const uint64_t patterns[] = {0, 1, 2, 0x7f, 0x80, 0xff, 0x100, 0x102, 0x7fff, 0x8000, 0xffff, 0x10000,
         0x01020304, 0xff7f, 0xff80, 0xffffff7f, 0xffff7fff, 0xffff8000, UINT64_C(0xffffffff7fffffff),
         0x7fffffff, 0x80000000, 0xffffffff, UINT64_C(0x100000000), UINT64_C(0x0102030405060708), INT64_MAX,
@@ -241,21 +241,21 @@ static void npy_headers_are_accepted_or_refused_with_a_reason(void **state)
 	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (9223372036854775808,), }", 0,
 	                "the npy file is truncated"},
 	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (18446744073709551616,), }", 0,
-	                "whose head is damaged"},
+	                "header is damaged"},
 	        {"{'descr': '<i2', 'fortran_order': False, 'shape': "
 	         "(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)}",
-	                2, "whose head is damaged"},
+	                2, "header is damaged"},
 	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (2,), 'shape': (3,)}", 12,
-	                "whose head is damaged"},
+	                "header is damaged"},
 	        {"{'descr': '<i2', 'descr': '<i2', 'fortran_order': False, 'shape': (2,)}", 4,
-	                "whose head is damaged"},
-	        {"{'descr': '<i2', 'shape': (2,)}", 4, "whose head is damaged"},
-	        {"{'descr': '<i2', 'fortran_order': Perhaps, 'shape': (2,)}", 4, "whose head is damaged"},
+	                "header is damaged"},
+	        {"{'descr': '<i2', 'shape': (2,)}", 4, "header is damaged"},
+	        {"{'descr': '<i2', 'fortran_order': Perhaps, 'shape': (2,)}", 4, "header is damaged"},
 	        {"{'descr': '<c8', 'fortran_order': False, 'shape': (2,)}", 16,
 	                "the npy file has elements \"c8\""},
 	        {"{'descr': [('a', '<i2')], 'fortran_order': False, 'shape': (2,)}", 4,
 	                "the npy file holds structures"},
-	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (2,)} x", 4, "whose head is damaged"},
+	        {"{'descr': '<i2', 'fortran_order': False, 'shape': (2,)} x", 4, "header is damaged"},
 	};
 
 	(void)state;

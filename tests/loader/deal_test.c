@@ -1,6 +1,6 @@
 /* How the rows of steps are dealt to ranks, for the sizes of real runs: each sample comes once, the steps are
- * the same for any number of ranks; how many shards a batch has samples of, and how many ranks open a shard.
- * The tests call the order's code without shards. */
+ * the same for any number of ranks, a batch has samples of many shards, and few ranks open a shard. The tests
+ * call the order's code without shards. */
 #include "config.h"
 
 #include "order/order.h"

@@ -50,5 +50,6 @@ if ldconfig -p | grep -q 'libcuda\.so\.1'; then
 else
 	penstock-loader bench --device cuda --field bin=bytes "$T/one.tar" >"$T/out" 2>"$T/err" || rc=$?
 	check_not "bench --device cuda fails without a driver" test "$rc" = 0
-	check "bench --device cuda reports that there is no driver" grep -q "no NVIDIA driver is installed" "$T/err"
+	check "bench --device cuda reports that there is no driver" \
+		grep -q "no NVIDIA driver is installed" "$T/err"
 fi

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The Python package's tensors on a GPU; without one, with the mock as far as it goes: device_cuda.sh runs it."""
+"""The Python package's tensors on a GPU, or on the mock as far as that goes; device_cuda.sh runs this file."""
 import ctypes
 import importlib
 import os
@@ -26,7 +26,7 @@ def raises(kind, function, *args, **kwargs):
         function(*args, **kwargs)
     except kind:
         return
-    raise AssertionError("no %s" % kind.__name__)
+    raise AssertionError("%s was not raised" % kind.__name__)
 
 
 def dltensor(capsule):
@@ -147,7 +147,7 @@ def jpegs_are_decoded_on_the_device():
 
 
 def doubled_on_a_stream(load, stream, take):
-    """All labels times two, computed by a framework on a stream of its own while the loader goes on."""
+    """All labels times two, computed by a framework on a stream of its own while the loader continues."""
     got = []
     for batch in load:
         with stream:

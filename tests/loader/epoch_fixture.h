@@ -10,7 +10,7 @@
 #include "epoch_model.h"
 #include "penstock.h"
 
-/* How many random settings a test tries: n / 3; by scripts/check --all, n. */
+/* How many random settings a test tries: n / 3, or n with scripts/check --all. */
 #ifdef __SANITIZE_THREAD__ /* is many times slower */
 #define TRIES(n) ((n) / 6)
 #else

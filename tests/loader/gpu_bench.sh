@@ -18,7 +18,7 @@ print(sum(r["ok"] is not None for r in json.load(open(sys.argv[1]))["rows"]))' "
 check "tests/bench/gpu runs on the mocks" \
 	"$python" "$top_srcdir/tests/bench/gpu" --quick --turns 1 --seconds 0.01 --stand-in "$T/mock" \
 	--json "$T/all.json"
-equal "all rows were measured but those that need torch with a GPU" 16 "$(rows "$T/all.json")"
+equal "all rows were measured except those that need torch with a GPU" 16 "$(rows "$T/all.json")"
 check "the JSON says that the results are no figures" grep -q '"figures": false' "$T/all.json"
 "$python" "$top_srcdir/tests/bench/gpu" --quick --turns 1 --seconds 0.01 --stand-in "$T/mock" \
 	--rows next >"$T/out" 2>&1 || true

@@ -145,7 +145,7 @@ def jitter_in_any_order_is_near_torchvision():
         for step in order:
             want = STEPS[step](want, factors[step])
         got = run("jitter", image, *factors, float(packed))
-        # Each step rounds where torch cuts off fractions, and the next one enlarges that.
+        # Each step rounds where torch cuts off fractions, and the next step enlarges the difference.
         want = want.permute(1, 2, 0).numpy()
         within(got, want, 8)
         assert numpy.abs(got - want).mean() < 3, numpy.abs(got - want).mean()

@@ -217,7 +217,7 @@ static void shard_make(int i, int samples)
 	tar_save(&t, name);
 }
 
-static void an_index_of_the_whole_shard_is_not_taken_for_a_longer_ones(void **state)
+static void an_index_of_the_whole_shard_is_not_taken_for_that_of_a_longer_one(void **state)
 {
 	struct ps_shard_index_result result;
 	struct ps_shard_index *x;
@@ -341,7 +341,7 @@ static void damaged_make(uint64_t at, uint64_t cut)
 		fseek(f, (long)at, SEEK_SET);
 		fputc('?', f);
 		fclose(f);
-		times[0] = times[1] = st.st_mtim; /* as damage on the disk, which leaves the date */
+		times[0] = times[1] = st.st_mtim; /* damage on the disk does not change the date */
 		assert_int_equal(utimensat(AT_FDCWD, "shard.tar", times, 0), 0);
 	}
 	if (cut > 0)
@@ -629,7 +629,7 @@ int main(void)
 	        cmocka_unit_test_setup_teardown(
 	                the_index_of_a_longer_shard_is_found_in_a_folder, enter, leave),
 	        cmocka_unit_test_setup_teardown(
-	                an_index_of_the_whole_shard_is_not_taken_for_a_longer_ones, enter, leave),
+	                an_index_of_the_whole_shard_is_not_taken_for_that_of_a_longer_one, enter, leave),
 	        cmocka_unit_test(index_entries_are_found_by_number),
 	        cmocka_unit_test(a_damaged_index_gives_no_wrong_values),
 	        cmocka_unit_test_setup_teardown(a_shard_can_be_read_from_an_indexed_place, enter, leave),

@@ -63,7 +63,7 @@ def column(data, n, detail):
 
 
 def index_read(path):
-    """The header; of each sample key, offset, bad, {suffix: (offset, size)} or None; columns; bytes of offsets."""
+    """The header; for each sample key, offset, bad, {suffix: (offset, size)} or None; columns; bytes of offsets."""
     data = tap.read(path)
     magic, size, plain, n, bad, flags, nsections, _, first, _sum, sha = struct.unpack_from("<8sQQQQIHHQQ32s", data)
     tap.equal(magic, b"PSINDEX3")
@@ -119,7 +119,7 @@ def sum_of(before, data):
 
 
 def forget_sources(path):
-    """Makes an index one of a version that did not store where columns come from: that section gets an unknown kind."""
+    """Makes an index look like one of a version that did not store where columns come from: the section's kind becomes unknown."""
     data = bytearray(tap.read(path))
     nsections, = struct.unpack_from("<H", data, 44)
     kinds = [struct.unpack_from("<I", data, 96 + 32 * i)[0] for i in range(nsections)]
@@ -169,7 +169,7 @@ def notes(name, files=None):
 def an_index_says_if_it_has_all_members_of_the_tar():
     plain = [("a/1.jpg", b"1"), ("a/1.cls", b"2"), ("a/2.seg.png", b"3")]
     tap.equal(notes("all.tar", plain), 1)
-    tap.equal(notes("none.tar", []), 1, "nor has an empty tar any other")
+    tap.equal(notes("none.tar", []), 1, "the index of an empty tar has all its members")
     for what, files in {
         "of no sample": [("README", b"")],
         "without a key": [(".hidden", b"x")],

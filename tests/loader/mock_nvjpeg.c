@@ -1,9 +1,9 @@
 /* libnvjpeg.so.12 for tests: the functions that the loader calls, implemented with libjpeg-turbo and the
  * streams of mock_cuda.c. Work on a stream is done when the stream comes to it, from the file's bytes or
- * the pinned buffer as they are then: so memory that is reused too early shows. The engine's pixels are
- * also written at the call itself, since the real engine does not wait for its stream. By default the mock
- * has an engine, accepts the files that the real library accepts, and gives the same pixels as the CPU. In
- * a folder named does-not-start or no-memory it fails as the name says. */
+ * the pinned buffer as they are then: so memory that is reused too early gives wrong pixels. The engine's
+ * pixels are also written at the call itself, since the real engine does not wait for its stream. By default
+ * the mock has an engine, accepts the files that the real library accepts, and gives the same pixels as the
+ * CPU. If the library is in a folder named does-not-start or no-memory, it fails as the name says. */
 #include "config.h"
 
 #include <setjmp.h>

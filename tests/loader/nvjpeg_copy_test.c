@@ -1,5 +1,5 @@
-/* Which bytes of a batch are copied to the device when the GPU decodes images: all but the rows that the GPU
- * decodes. Runs with the mocks, whose driver counts copies. */
+/* Which bytes of a batch are copied to the device when the GPU decodes images: all except the rows that the
+ * GPU decodes. Runs with the mocks, whose driver counts copies. */
 #include "config.h"
 
 #include <errno.h>
@@ -79,7 +79,7 @@ static bool is_left_out(const struct sent *s, uint32_t row, uint32_t share)
 	       ps_offload_takes(share, 5, (uint64_t)s->shards[row], (uint64_t)s->samples[row]);
 }
 
-/* Asserts that all but the GPU's rows is copied. Images are the first field of a slot: the fields that
+/* Asserts that all except the GPU's rows is copied. Images are the first field of a slot: the fields that
  * follow are copied together with the last rows. */
 static void all_but_gpu_rows_are_copied(const struct sent *s, const struct sent *whole, uint32_t share)
 {

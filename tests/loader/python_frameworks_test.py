@@ -9,7 +9,7 @@ import types
 import tap
 
 tap.python_environment("frameworks", ["accelerate", "pytorch_lightning", "transformers"], [
-    # The last ones that take Debian 12's torch 1.13 on its Python 3.11. Without dependencies: pip would fetch
+    # The last versions that work with Debian 12's torch 1.13 on its Python 3.11. Without dependencies: pip would fetch
     # gigabytes of another torch.
     "accelerate==0.20.3", "pytorch-lightning==1.8.6", "lightning-utilities==0.9.0", "torchmetrics==0.11.4",
     "tensorboardX==2.6", "protobuf==3.20.3", "transformers==4.30.2", "huggingface_hub==0.16.4", "tokenizers==0.13.3",

@@ -98,11 +98,11 @@ def held_batches_are_limited_by_the_budget():
         assert part in text, text
     tap.equal(held[0].index, 0)
     del held[0]
-    tap.equal(next(epoch).index, len(held) + 1, "after a release the loader goes on")
+    tap.equal(next(epoch).index, len(held) + 1, "after a release the loader continues")
     view = held[0]["jpg"]
     try:
         held[0].release()
-        raise AssertionError("released under a tensor")
+        raise AssertionError("a batch was released while a tensor was in use")
     except BufferError:
         pass
     tap.equal(view.shape, (4, 3, 256, 256))
@@ -114,14 +114,14 @@ def held_batches_are_limited_by_the_budget():
             warnings.simplefilter("ignore")
             for batch in load:
                 held.append(batch)
-        raise AssertionError("%d MiB of bytes in a budget of 16" % len(held))
+        raise AssertionError("a budget of 16 MiB held %d MiB" % len(held))
     except penstock.BatchesHeldError:
         assert 2 <= len(held) < 16, len(held)
     budget = penstock.Budget("24M")
     load = penstock.Loader(pattern, 4, [penstock.Image("jpg", 256)], depth=2, memory_budget="40M", budget=budget)
     try:
         warned(load)
-        raise AssertionError("beyond the budget")
+        raise AssertionError("the loader went beyond the budget")
     except penstock.BatchesHeldError as e:
         assert "budget" in str(e), e
     load.close()
@@ -222,7 +222,7 @@ def a_state_resumes_as_json_and_a_loader_by_pickle():
     tap.equal([(b.index, labels([b])) for b in again], rest)
     fresh = loader(pattern, format="numpy", seed=3, state=state, threads=2)
     tap.equal([(b.index, labels([b])) for b in fresh], rest)
-    tap.equal(labels(fresh), labels(load), "both loaders go on with the next epoch")
+    tap.equal(labels(fresh), labels(load), "both loaders continue with the next epoch")
     half = iter(again)
     next(half)
     clone = pickle.loads(pickle.dumps(again))
@@ -230,12 +230,12 @@ def a_state_resumes_as_json_and_a_loader_by_pickle():
     for bad in ({}, {"version": 1, "epoch": 0, "state": "AAAA"}, {"version": 1, "epoch": 0, "state": "%"}, 7):
         try:
             again.load_state_dict(bad)
-            raise AssertionError("took %r" % bad)
+            raise AssertionError("%r was accepted" % bad)
         except penstock.StateError:
             pass
     try:
         loader(pattern, seed=4).load_state_dict(state)
-        raise AssertionError("took a state of another seed")
+        raise AssertionError("a state of another seed was accepted")
     except penstock.StateError as e:
         assert "seed" in str(e), e
 
@@ -253,7 +253,7 @@ def an_epoch_that_is_left_is_followed_by_the_next():
     tap.equal((next(new).epoch, next(new).index), (2, 1))
     try:
         next(old)
-        raise AssertionError("an old iterator went on")
+        raise AssertionError("an old iterator continued")
     except RuntimeError as e:
         assert "no longer valid" in str(e), e
 
@@ -283,7 +283,7 @@ def peek_and_element_spec_use_up_no_batch():
     for _ in left:
         break
     state = left.state_dict()
-    tap.equal(labels([left.peek()]), want[1][0][2], "an epoch whose iterator is gone does not go on")
+    tap.equal(labels([left.peek()]), want[1][0][2], "an epoch whose iterator is gone does not continue")
     tap.equal(left.state_dict(), state, "peek() does not change the state")
     last = loader(pattern, seed=3, epochs=1)
     tap.equal([(b.epoch, b.index, labels([b])) for b in last], want[0])
@@ -296,7 +296,7 @@ def peek_and_element_spec_use_up_no_batch():
     tap.equal(fed.element_spec["label"], penstock.Spec((2,), "i64"))
     try:
         fed.peek()
-        raise AssertionError("a look at what an iterator gives")
+        raise AssertionError("peek() of an iterator was accepted")
     except ValueError as e:
         assert "element_spec" in str(e), e
     tap.equal(labels(fed), [5, 6, 7, 8, 9])
@@ -398,7 +398,7 @@ def a_forked_loader_is_refused_and_a_spawned_one_works():
             assert "process" in answer, answer
         else:
             tap.equal(answer, want)
-    tap.equal(labels(load), want, "the parent's loader goes on")
+    tap.equal(labels(load), want, "the parent's loader continues")
 
 
 @tap.test
@@ -430,7 +430,7 @@ def ctrl_c_ends_a_wait_and_the_loader_goes_on():
     epoch = iter(load)
     try:
         next(epoch)
-        raise AssertionError("a batch of an empty pipe")
+        raise AssertionError("an empty pipe gave a batch")
     except KeyboardInterrupt:
         pass
     finally:
@@ -482,7 +482,7 @@ def a_tensor_stays_valid_after_close():
     assert torch.equal(image, want)
     try:
         next(iter(load))
-        raise AssertionError("a batch of a closed loader")
+        raise AssertionError("a closed loader gave a batch")
     except ValueError as e:
         assert "closed" in str(e), e
 
@@ -499,7 +499,7 @@ def a_dataloader_of_torch_passes_whole_batches_on():
     workers = torch.utils.data.DataLoader(penstock.torch.Dataset(load), batch_size=None, num_workers=1)
     try:
         next(iter(workers))
-        raise AssertionError("a loader in a worker")
+        raise AssertionError("a loader in a worker was accepted")
     except Exception as e:
         assert "num_workers=0" in str(e), e
 

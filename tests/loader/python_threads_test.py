@@ -251,7 +251,7 @@ def calls_of_a_serial_map_do_not_overlap():
         for _ in range(50):
             pass
         counted[0] = n + 1
-        seen.append(n)  # a number that comes twice is of two calls at once
+        seen.append(n)  # a number that appears twice comes from two calls at once
 
     pattern = shards()
     together(*[lambda: labels(loader(pattern, threads=4, map_serial=count)) for _ in range(3)])

@@ -315,7 +315,7 @@ static void sixteen_bit_floats_are_rounded_to_nearest_even(void **state)
 	assert_true(isnan(ps_float_of_f16(ps_f16_of(NAN))) && isnan(ps_float_of_bf16(ps_bf16_of(NAN))));
 }
 
-/* A source that was scaled down before gives the same picture as the whole source, except for the finest
+/* A source that was already scaled down gives the same picture as the whole source, except for the finest
  * detail. */
 static void a_source_scaled_down_before_keeps_its_place(void **state)
 {

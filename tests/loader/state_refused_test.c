@@ -178,7 +178,7 @@ static void a_world_that_deals_lanes_differently_refuses_a_state_without_counts(
 	refused(&s, even, n, ESTALE, "continue with each rank's own state, or index the shards");
 }
 
-/* One of the ranks has the longer shard, and reads it on after its other lane has ended. */
+/* One of the ranks has the longer shard, and continues to read it after its other lane has ended. */
 static void another_rank_refuses_a_state_after_the_first_lane_ended(void **state)
 {
 	unsigned tried = 0;

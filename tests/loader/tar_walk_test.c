@@ -1,5 +1,5 @@
-/* What a walk over a tar says of its members: kinds, links, times, and names that are too long. For names and
- * bytes see tar_test.py. */
+/* What a walk over a tar reports about its members: kinds, links, times, and names that are too long. For
+ * names and bytes see tar_test.py. */
 #include "config.h"
 
 #include <errno.h>
@@ -94,7 +94,7 @@ static void header_put(struct tar *t, struct header of)
 	tar_put(t, h, sizeof(h));
 }
 
-/* A member of a type that says something of the next one. */
+/* A member of a type that describes the next member. */
 static void extra_put(struct tar *t, char type, const void *data, size_t n)
 {
 	char size[13];
@@ -270,7 +270,7 @@ static void a_link_leads_where_header_long_link_or_pax_say(void **state)
 			assert_string_equal(m->link, want[i].link);
 			assert_false(m->name_too_long);
 		}
-		assert_false(ps_tar_has_global(w.tar)); /* a loader may begin in the middle still */
+		assert_false(ps_tar_has_global(w.tar)); /* a loader may still begin in the middle */
 		ends_here(&w);
 	}
 	tar_free(&t);
@@ -291,7 +291,7 @@ static void a_time_is_a_headers_or_paxs_whole_seconds(void **state)
 	        {NULL, NULL, NULL, 0},
 	        {"00000000010", NULL, NULL, 8},
 	        {"   17145670\0", NULL, NULL, 3984312},
-	        {"777777777777", NULL, NULL, INT64_C(0777777777777)}, /* no byte for an end */
+	        {"777777777777", NULL, NULL, INT64_C(0777777777777)}, /* no byte is left for a terminator */
 	        {"\x80\0\0\0\0\0\0\x01\0\0\0\x05", NULL, NULL, (INT64_C(1) << 32) + 5},
 	        {"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff", NULL, NULL, INT64_MAX},
 	        {"\x80\0\0\0\x80\0\0\0\0\0\0\0", NULL, NULL, 0},
@@ -386,7 +386,7 @@ static void names_that_are_too_long_are_dropped(void **state)
 	long_put(&t, 'L', "short");
 	file_put(&t, "cut");
 	long_put(&t, 'L', name);
-	pax_put(&t, 'x', "path", "pax"); /* which counts before a long name */
+	pax_put(&t, 'x', "path", "pax"); /* takes precedence over a long name */
 	file_put(&t, "cut");
 	pax_put(&t, 'x', "path", huge);
 	file_put(&t, "cut");
@@ -398,7 +398,7 @@ static void names_that_are_too_long_are_dropped(void **state)
 	long_put(&t, 'K', huge);
 	long_put(&t, 'K', "fine");
 	header_put(&t, symlink);
-	long_put(&t, 'K', name); /* of no link: nothing is lost */
+	long_put(&t, 'K', name); /* the next member is not a link: nothing is lost */
 	file_put(&t, "c");
 	long_put(&t, 'L', name);
 	header_put(&t, symlink);
@@ -447,7 +447,7 @@ static void names_that_are_too_long_are_dropped(void **state)
 	free(huge);
 }
 
-/* One extra member before a link, walked in each way; NULL: the walk ends well there. */
+/* One extra member before a link, walked in each way; NULL: that walk ends without an error. */
 static void refused(const char *strict, const char *drops, char type, const char *key, const char *value)
 {
 	struct tar t = {0};
@@ -478,7 +478,7 @@ static void refused(const char *strict, const char *drops, char type, const char
 	tar_free(&t);
 }
 
-static void they_are_damage_where_they_are_not_dropped(void **state)
+static void long_names_are_damage_where_they_are_not_dropped(void **state)
 {
 	char *name = letters('n', PS_TAR_MAX_NAME + 1), *mega = letters('n', PS_TAR_MAX_PAX + 1);
 	const char *big = "damaged tar at offset 0: a pax header of more than 1 MiB";
@@ -531,7 +531,7 @@ static int read_fail(void *arg, void *dst, size_t n, struct ps_load_error *err)
 	return ps_load_error_set(err, EIO, "the disk is gone");
 }
 
-static void a_sources_error_is_the_walks(void **state)
+static void a_walk_returns_the_error_of_its_source(void **state)
 {
 	struct ps_tar_source source = tar_memory_source;
 	struct ps_load_error err = {0};
@@ -554,7 +554,7 @@ static void a_sources_error_is_the_walks(void **state)
 	tar_free(&t);
 }
 
-static void what_is_no_tar_is_said_by_the_source_if_it_knows(void **state)
+static void the_source_says_what_a_file_is_that_is_not_a_tar(void **state)
 {
 	struct tar t = {0};
 
@@ -586,10 +586,10 @@ int main(void)
 	        cmocka_unit_test(a_link_leads_where_header_long_link_or_pax_say),
 	        cmocka_unit_test(a_time_is_a_headers_or_paxs_whole_seconds),
 	        cmocka_unit_test(names_that_are_too_long_are_dropped),
-	        cmocka_unit_test(they_are_damage_where_they_are_not_dropped),
+	        cmocka_unit_test(long_names_are_damage_where_they_are_not_dropped),
 	        cmocka_unit_test(a_long_name_beyond_the_end_is_damage),
-	        cmocka_unit_test(a_sources_error_is_the_walks),
-	        cmocka_unit_test(what_is_no_tar_is_said_by_the_source_if_it_knows),
+	        cmocka_unit_test(a_walk_returns_the_error_of_its_source),
+	        cmocka_unit_test(the_source_says_what_a_file_is_that_is_not_a_tar),
 	};
 
 	return cmocka_run_group_tests_name("tar_walk", tests, NULL, NULL);

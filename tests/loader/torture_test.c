@@ -261,7 +261,8 @@ static void a_field_that_is_read_again_in_pieces_is_whole(void **state)
 	free(data);
 }
 
-/* Otherwise each failure would leave less of the budget, until nothing is read ahead any more. */
+/* A failed allocation gives back what it took of the budget: otherwise each failure would leave less of it,
+ * until nothing is read ahead any more. */
 static void failed_allocations_hold_no_budget(void **state)
 {
 	enum { N = 300001 };

@@ -1,5 +1,5 @@
-/* Checksums of the pixels of the transforms in image/image.h. A change of what is drawn or of how it is
- * computed, on any CPU and with any compiler, changes these. */
+/* Checksums of the pixels of the transforms in image/image.h. The sums are the same on any CPU and with any
+ * compiler. They change if what is drawn or how it is computed changes. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
