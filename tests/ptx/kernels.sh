@@ -12,7 +12,7 @@ mkdir "$T/mock"
 cp -L "$top_builddir/tests/loader/.libs/libmockcuda.so" "$T/mock/libcuda.so.1"
 export CMOCKA_MESSAGE_OUTPUT=TAP PENSTOCK_TEST_DEVICE=cuda
 
-# with PTX COMMAND...: runs the command on the stand-in with this PTX; stdout to $T/out, stderr to $T/err.
+# with PTX COMMAND...: runs the command on the mock driver with this PTX; stdout to $T/out, stderr to $T/err.
 with() {
 	local ptx=$1
 	shift
@@ -91,7 +91,7 @@ broken() {
 	check "$what: the fault is reported" grep -q "$error" "$T/err"
 }
 broken "no barriers" '/bar\.sync/d' 'mock_cuda: .*: a race: ' "$top_builddir/tests/ptx/kernels_test"
-broken "products joined with sums" 's/mul\.rn\.f32/mul.f32/' '[1-9][0-9]* without a rounding' \
+broken "products fused with sums" 's/mul\.rn\.f32/mul.f32/' '[1-9][0-9]* without a rounding' \
 	"$top_builddir/tests/ptx/kernels_test"
 broken "wider stores" 's/st\.global\.u8/st.global.u16/' 'is not aligned to 2' \
 	"$top_builddir/tests/loader/resize_tile_test"

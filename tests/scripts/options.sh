@@ -35,7 +35,7 @@ if [[ -x $top_builddir/penstock-loader ]]; then
 		sed -nE 's/^ ?OPTION\((\w+),.*\.flag = .*/--\1/p' | tr _ - | sort >"$T/flags"
 	at_least "the table has options of bench" 20 "$(wc -l <"$T/flags")"
 	penstock-loader bench --help | grep -oE '^  --[a-z-]+' | tr -d ' ' | sort >"$T/bench"
-	equal "bench --help has all of these" "" "$(comm -23 "$T/flags" "$T/bench")"
+	equal "bench --help has all options of the table that are for bench" "" "$(comm -23 "$T/flags" "$T/bench")"
 fi
 equal "an option that is not in the page is reported" \
 	"no_such_option" "$(rows() { echo no_such_option; } && without "$T/page" | uniq)"

@@ -93,7 +93,7 @@ equal "other folders include fill.h of cache/fetch" "fetch/fill.h" \
 		xargs grep -hoE '^#include "fetch/[a-z_]+\.h"' | cut -d '"' -f 2 | sort -u)"
 equal "no folder of the loader includes one above it" "" "$(wrong loader "loader loader/include" "${loader[@]}")"
 equal "folders of the loader have one header for others" "" "$(private loader "${loader[@]}")"
-# Of loader/ itself, and of loader/include/.
+# These headers are in loader/ itself, and in loader/include/.
 equal "other folders include public.h and penstock.h of the loader's top" "penstock.h public.h" "$(
 	printf '%s\n' "${loader[@]}" | grep '/.*/' | xargs grep -hoE '^#include "[a-z_]+\.h"' | cut -d '"' -f 2 |
 		grep -v '^config\.h$' | sort -u | paste -s -d ' '
