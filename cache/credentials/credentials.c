@@ -73,7 +73,7 @@ static int ps_key_load_google(struct ps_key_context *x, struct ps_key **ret, str
 /* Providers ---------------------------------------------------------------------------------------------- */
 
 #define AHEAD_S \
-	(15 * 60) /* a key is replaced this long before it expires, or half of its remaining life if that is less */
+	(15 * 60) /* how long before its expiry a key is replaced; half of the time left if that is less */
 #define NAP_MS 60000u /* limits a wait, since keys expire by the wall clock, which may be set meanwhile */
 #define BACKOFF_FIRST_MS 1000u
 #define BACKOFF_MAX_MS 60000u

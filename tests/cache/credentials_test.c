@@ -318,7 +318,8 @@ static void profiles_are_read_from_both_files(void **state)
 	ps_cloud_put(&cloud, "credentials", "[two words]\naws_access_key_id = KEYS\n");
 	fails(t, "two words", "aws_secret_access_key");
 	ps_cloud_put(&cloud, "credentials", NULL);
-	/* Of equal settings the last one counts, as in other tools; a lone quote is a profile's name. */
+	/* If a setting is given twice, the last one counts, as in other tools. A lone quote is a valid name
+	 * of a profile. */
 	set(t, "AWS_PROFILE", "\"");
 	ps_cloud_put(&cloud, "config",
 	        "[profile \"]\naws_access_key_id = FIRST\naws_secret_access_key = hush\n"

@@ -97,7 +97,7 @@ static void answers_with_two_etags_are_not_mixed(void **state)
 }
 
 /* The file gets other bytes and another ETag, but keeps size and time: no listing shows the change. New
- * opens read the new bytes, an older handle reads old bytes or none. */
+ * opens read the new bytes, and an older handle reads the old bytes or none. */
 static void rewritten_in_place(struct fixture *f, bool by_extent)
 {
 	struct ps_handle *old, *new;
@@ -340,7 +340,7 @@ static void a_lookup_waits_five_seconds_for_a_known_version(void **state)
 	atomic_store(&f->origin->list_sizes, false);
 	ps_names_origin_set(f->origin, "a", SIZE, 1);
 	ps_names_origin_set(f->origin, "b", SIZE, 1);
-	f->origin->entries[1].size = PS_SIZE_UNKNOWN; /* no answer has it */
+	f->origin->entries[1].size = PS_SIZE_UNKNOWN; /* no answer has the size */
 	assert_int_equal(attach(f), 0);
 	assert_int_equal(ps_dataset_missing(f->dataset, UINT64_MAX, NULL, text), 1); /* waits for all HEADs */
 	uint64_t node = doubt(f, "a");

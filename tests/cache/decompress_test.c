@@ -399,7 +399,7 @@ static void a_new_shard_gets_a_turn_soon_while_all_threads_decode(void **state)
 }
 
 /* Each get begins where no idle decompressor can continue, while idle decompressors take all places. If gets
- * waited until these time out, the test would take longer than HANG_S. */
+ * waited until the idle ones time out, the test would take longer than HANG_S. */
 static void idle_decompressors_are_replaced_at_once(void **state)
 {
 	const uint64_t nbytes = 20 * PS_MIB;
@@ -1240,7 +1240,7 @@ static void all_is_cached(struct ps_decompressing *decompressing, uint64_t nbyte
 	ps_object_put(object);
 }
 
-/* Also the last block, whose length, a whole block or less, is known only at the end. */
+/* The last block is cached, too. Its length, a whole block or less, is known only at the end. */
 static void bytes_decoded_for_a_size_are_cached_to_the_end(void **state)
 {
 	char dir[PATH_MAX];

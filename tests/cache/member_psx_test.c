@@ -1,4 +1,4 @@
-/* The index of a shard as the list of its members: what it says, and when it is not taken. */
+/* The index of a shard as the list of its members: what it says, and when it is refused. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

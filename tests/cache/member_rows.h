@@ -43,7 +43,7 @@ static inline void member_rows_free(struct member_rows *r)
 	*r = (struct member_rows){0};
 }
 
-/* Of a shard of this size. 0, or what ps_member_tree_finish() returned. */
+/* Makes the rows of a tree, for a shard of this size. Returns 0, or the error of ps_member_tree_finish(). */
 static inline int member_rows_make(struct ps_member_tree *tree, uint64_t size, struct member_rows *ret)
 {
 	struct ps_member_row_writer w = {0};

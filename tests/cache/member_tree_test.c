@@ -1,9 +1,10 @@
 /* Trees of members: what of a tar is shown, in which order, and where links lead; as readers of the encoded
  * rows see it.
  *
- * A tar is written as words "KIND:NAME" or "KIND:NAME>LINK": F a file, D a folder, H a hard link, L a symbolic
- * link, S a sparse file, O a device, T a file whose name the tar reader has dropped. A tree is its entries by
- * ordinal: "d/" a folder, "f=2" a file with the bytes of member 2 (from 0 on), "l->t" a link. */
+ * A tar is written as words "KIND:NAME" or "KIND:NAME>LINK": F a file, D a folder, H a hard link, L a
+ * symbolic link, S a sparse file, O a device, T a file whose name the tar reader has dropped. A tree is
+ * written as its entries in the order of their ordinals: "d/" a folder, "f=2" a file with the bytes of
+ * member 2 (from 0 on), "l->t" a link. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -97,7 +98,7 @@ static void add_words(struct built *b, const char *words)
 	free(copy);
 }
 
-/* The rows of what was added; the rules of all tables hold. */
+/* Makes the rows of what was added, and checks the rules that hold for all tables. */
 static void finish(struct built *b)
 {
 	assert_int_equal(b->rc, 0);
@@ -484,7 +485,7 @@ static void chains_of_links_may_be_of_any_length(void **state)
 	}
 }
 
-/* Each follows the one before it twice. */
+/* Each link follows the one before it twice. */
 static void links_that_double_at_each_step_end_soon(void **state)
 {
 	struct built b;
@@ -517,7 +518,7 @@ static void a_link_whose_target_is_longer_than_a_path_is_hidden(void **state)
 	begin(&b);
 	add(&b, PS_TAR_FOLDER, from);
 	add(&b, PS_TAR_FILE, to);
-	/* Short by way of two links. */
+	/* By way of two links the path is short. */
 	add_link(&b, PS_TAR_SYMLINK, "b/bottom", to + 2);
 	add_link(&b, PS_TAR_SYMLINK, l, from);
 	ps_autofree char *up = repeated("../", 1300, "b/bottom");
@@ -911,7 +912,7 @@ static int decode_row(const struct ps_strbuf *b, size_t n, const struct ps_membe
 	return 0;
 }
 
-/* Two rows with all that rows have. */
+/* Two rows with everything that a row can hold. */
 static void sample(struct built *b)
 {
 	char name[32];
