@@ -117,8 +117,8 @@ static void read_lines(struct ps_http_response *r, const char *const *lines)
 }
 #define READ_LINES(r, ...) read_lines(r, (const char *const[]){__VA_ARGS__, NULL})
 
-/* Such a checksum is of the sent bytes, not of the stored object: compared with the object, it would be
- * wrong. */
+/* The checksum of an answer with a range is that of the sent bytes, not of the stored object: compared with
+ * the object, it would be wrong. */
 static void a_checksum_with_a_range_is_not_the_object_s(void **state)
 {
 	static const char sum[] = "x-amz-checksum-crc32c: yZRlqg==",

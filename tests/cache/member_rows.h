@@ -74,7 +74,7 @@ static inline int member_compare(const char *a, size_t na, const char *b, size_t
 	return c ? c : (na > nb) - (na < nb);
 }
 
-/* The entry of this name in a folder; MEMBER_NONE. */
+/* The entry of this name in a folder; MEMBER_NONE: there is none. */
 static inline uint32_t member_find(const struct member_rows *r, uint32_t folder, const char *name, size_t n)
 {
 	const struct ps_member_entry *e = member_at(r, folder);

@@ -27,7 +27,7 @@ struct fixture {
 	char changed[1024]; /* names that the merged tree reported */
 };
 
-/* What stands between ------------------------------------------------------------------------------------ */
+/* Calls that are replaced -------------------------------------------------------------------------------- */
 
 static struct ps_fault_origin *origin; /* of the dataset; NULL: it is detached */
 static _Atomic unsigned nopens;
@@ -238,7 +238,7 @@ static void write_file(struct fixture *f, const char *name, const void *data, si
 	file_write(path, data, n);
 }
 
-/* A shard whose members, by words, contain SHARD:NAME each; "NAME/" is the file NAME/x. */
+/* Writes a shard. Each word of `names` is the name of a member that contains SHARD:NAME. */
 static void write_shard(struct fixture *f, const char *shard, const char *names)
 {
 	char *copy = strdup(names), *rest = copy, *word, text[512];
@@ -598,7 +598,7 @@ static void members_before_the_damage_are_shown(void **state)
 	tar_add_text(&t, "b", "2");
 	tar_add_text(&t, "c", "3");
 	tar_end(&t);
-	write_file(f, "cut.tar", t.data, 1024 + 512);               /* within b's header and data */
+	write_file(f, "cut.tar", t.data, 1024 + 512);               /* between b's header and its data */
 	write_file(f, "unended.tar", t.data, (size_t)2 * 1024);     /* between two members */
 	write_file(f, "padding.tar", t.data, (size_t)2 * 1024 - 7); /* b's bytes are there */
 	t.data[1024] ^= 1;
