@@ -8,9 +8,9 @@
 struct ps_dataset_id {
 	struct ps_id catalog, access;
 	bool anonymous;
-	/* A store at an endpoint of its own may have a bucket of this name for each tenant. If an access is
-	 * shown other names than the catalog has (the listing ends with -EREMCHG), it gets a catalog of its
-	 * own, own_catalog. */
+	/* An object store at its own endpoint may have a bucket of this name for each tenant. If the listing
+	 * for an access has other names than the catalog (it ends with -EREMCHG), the access gets its own
+	 * catalog, own_catalog. */
 	bool may_be_another;
 	struct ps_id own_catalog;
 	char route[PS_ID_HEX_LEN + 1]; /* part of both ids; "": the usual route */
@@ -40,11 +40,12 @@ bool ps_catalog_is_ahead(int64_t when_ms, int64_t now_ms);
 int64_t ps_catalog_attached(struct ps_catalog *catalog, int64_t now_ms);
 /* True if the catalog has this file in this version. Blocks on the index. */
 bool ps_catalog_has(struct ps_catalog *catalog, const struct ps_listed *listed);
-/* The number of listings of the whole catalog that have begun. `joins`: a listing under way is not
+/* The number of listings of the whole catalog that have begun. With `joins`, a listing under way is not
  * counted. */
 uint64_t ps_catalog_listings(struct ps_catalog *catalog, bool joins);
-/* True: the caller lists the whole catalog, and then calls end. False with *ret_listed: a listing that
- * began after the first `since` ones is complete. False without: another dataset is listing the catalog. */
+/* Returns true if the caller must list the whole catalog, and then call ps_catalog_list_end(). Returns false
+ * and sets *ret_listed if a listing is complete that began after the first `since` listings. Returns false
+ * and clears *ret_listed while another dataset lists the catalog. */
 bool ps_catalog_list_begin(
         struct ps_catalog *catalog, const struct ps_dataset *dataset, uint64_t since, bool *ret_listed);
 /* Reports changes to the watches; listed: the listing was complete. Blocks on the index and on the
@@ -54,11 +55,11 @@ void ps_catalog_list_end(struct ps_catalog *catalog, bool listed);
  * with the catalog's last dataset. names_lock is held. */
 void ps_catalog_changed(struct ps_catalog *catalog, uint64_t node);
 
-/* Checks what the origin has said about a file, now or earlier, for a version. The first file without one
- * is logged and sets `versionless`. */
+/* Checks whether `remote`, which the origin reported for a file now or earlier, has a version. The first
+ * file without a version is logged and sets `versionless`. */
 void ps_catalog_note_remote(struct ps_catalog *catalog, const struct ps_remote *remote);
 
-/* Call it for a new listing: forgets the missing names of the previous one. */
+/* Forgets the missing names of the previous listing. Call it when a new listing begins. */
 void ps_catalog_none_missing(struct ps_catalog *catalog);
 
 /* Sets the refresh interval of the dataset, after its watches have changed. */
@@ -67,8 +68,8 @@ void ps_dataset_set_refresh(struct ps_dataset *dataset, uint64_t refresh_ms);
 void ps_refreshes_end(struct ps_list *refreshes, int errnum, const struct ps_refreshed *result);
 
 /* view.c */
-/* The shown size. PS_SIZE_UNKNOWN: the file is a compressed shard whose decoded size is not known yet.
- * Blocks on the index. */
+/* The shown size. PS_SIZE_UNKNOWN: the origin's size is not known yet, or the decoded size of a compressed
+ * shard is not. Blocks on the index. */
 uint64_t ps_view_size(struct ps_dataset *dataset, const struct ps_node_row *row);
 /* As ps_view_ask(), for lookups: a shard that cannot be decoded gets incomplete attributes instead of an
  * error. */
@@ -107,9 +108,9 @@ void ps_grant_revoke(struct ps_dataset *dataset, const struct ps_id *of);
 /* The merge of a listing into the index: names get nodes, changed versions get new nodes, vanished names
  * are removed.
  *
- * Rows are committed in batches as the listing arrives, so a listing of a million names needs little
- * memory: the directories, and 8 bytes a name to find the vanished ones at the end. The answer of a HEAD
- * that came while the listing ran takes precedence: the listing may have been made earlier.
+ * Rows are committed in batches as the listing arrives. So a listing of a million names needs little memory:
+ * its directories, and 8 bytes a name, with which ps_merge_finish() finds the vanished names. If a HEAD was
+ * answered while the listing ran, its answer takes precedence: the listing may have been made earlier.
  *
  * Threads: one. Locks: the catalog's names_lock, for each name. Blocks on the index. */
 
@@ -119,8 +120,9 @@ struct ps_merge *ps_merge_new(struct ps_dataset *dataset); /* NULL: out of memor
 void ps_merge_free(struct ps_merge *merge);
 /* A ps_list_fn; arg is the merge. */
 int ps_merge_add(void *merge, const struct ps_listed *listed);
-/* Call it after a complete listing: removes names that were not in it, and updates the dataset row. An
- * empty listing changes nothing: it is more likely a fault of the origin than the loss of all files. */
+/* Removes the names that were not in the listing, and updates the dataset row. Call it after a complete
+ * listing. An empty listing changes nothing: it is more likely a fault of the origin than the loss of all
+ * files. */
 int ps_merge_finish(struct ps_merge *merge, uint64_t *ret_nfiles, uint64_t *ret_first_unsized);
 /* Commits the batch of the listing under way, if there is one. names_lock is held. */
 int ps_merge_flush(struct ps_dataset *dataset);

@@ -9,7 +9,8 @@
 #include "base/log.h"
 #include "catalog/catalog_private.h"
 
-/* The catalog's names_lock is held for all functions, unless they say otherwise. */
+/* Static functions are called with the catalog's names_lock held, unless they take it themselves or their
+ * comment says otherwise. */
 
 #define PS_MERGE_BATCHED_BITS 65536
 
@@ -37,7 +38,7 @@ struct ps_merge {
 	size_t nseen, seen_cap;
 	size_t nsorted; /* the first nsorted of them are sorted */
 	uint64_t nfiles, first_unsized;
-	bool relists;               /* names are known already: new ones are reported */
+	bool relists;               /* the catalog was listed before: new names are reported */
 	uint64_t nadded, nvanished; /* files */
 	uint64_t first_number;      /* nodes that were made since this merge began have higher numbers */
 	int64_t begun_ms;
@@ -50,7 +51,7 @@ struct ps_merge {
 
 /* Writes the batch if it is large enough. */
 static int ps_merge_commit_full(struct ps_merge *m) PS_MUST_USE;
-/* The name's present node, also one in the batch; -ENOENT: none. */
+/* Gets the name's present node, even if its row is still in the batch; -ENOENT: there is none. */
 static int ps_merge_get_named(
         struct ps_merge *m, uint64_t parent, const char *name, struct ps_node_row *ret) PS_MUST_USE;
 /* Sets the name to the listed file; old: the result of ps_merge_get_named(), or NULL. */
@@ -427,8 +428,8 @@ static int find_path(struct ps_merge *m, const char *path, struct ps_node_row *r
 	}
 }
 
-/* The origin could not list this path: all known names there count as listed. Names vanish only from
- * folders that were listed. */
+/* The origin could not list this path: all known names in it count as listed. Names vanish only from folders
+ * that were listed. */
 static int keep_path(struct ps_merge *m, const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -541,8 +542,8 @@ static void free_later(struct ps_merge_later *later)
 
 #define TAIL 1024 /* maximum of unsorted nodes at the end of `seen` */
 
-/* Merges the sorted tail into the rest, from the end. Without memory it stays unsorted, which only costs
- * time. */
+/* Sorts the tail and merges it into the sorted rest, from the end. Without memory the tail stays unsorted,
+ * which only costs time. */
 static void sort_seen(struct ps_merge *m)
 {
 	size_t nsorted = m->nsorted, ntail = m->nseen - nsorted, to = m->nseen;
@@ -611,7 +612,7 @@ static int ps_merge_give_way(struct ps_merge *m, const struct ps_node_row *view)
 	ps_autofree char *name = listed_name(view->name, view->url, (enum ps_coding)view->coding);
 	const struct ps_listed listed = {.url = view->url, .remote = view->remote};
 
-	m->nfiles--; /* it is counted again */
+	m->nfiles--; /* merge_as_it_is() counts it again */
 	return name ? merge_as_it_is(m, view->parent, name, &listed) : -ENOMEM;
 }
 
@@ -664,7 +665,7 @@ static int ps_merge_named(
 	return rc;
 }
 
-/* In the order of the listing, so that of two shards with the same shown name, always the first gets it. */
+/* Restores the order of the listing: if two shards have the same shown name, the first always gets it. */
 static void reverse_later(struct ps_merge *m)
 {
 	struct ps_merge_later *reversed = NULL;
@@ -774,7 +775,8 @@ static int remove_in(struct ps_merge *m, uint64_t parent)
 	if (rc < 0)
 		return rc;
 	while (rc == 0 && ps_index_children_next(it, &name, &node)) {
-		/* A higher number is of a version that a probe found while the listing ran. */
+		/* A node with a higher number was made after the listing began, by this listing or by a
+		 * probe. */
 		if (node > m->first_number ||
 		        bsearch(&node, m->seen, m->nseen, sizeof(node), ps_merge_compare))
 			continue;

@@ -11,9 +11,9 @@
 /* Finds the attributes of a name or a node: in the index if it has them and they are recent enough, else at
  * the origin. */
 
-/* An open of a file without cached bytes needs the origin anyway. So it revalidates a version whose last
- * confirmation is older than COLD_AGE_MS. It does not for a file smaller than COLD_MIN_NBYTES, for which
- * another round trip would matter. */
+/* An open of a file without cached bytes needs the origin anyway, so it also revalidates a version that was
+ * last confirmed more than COLD_AGE_MS ago. Files smaller than COLD_MIN_NBYTES are exempt, because another
+ * round trip would matter for them. */
 #define COLD_AGE_MS 60000
 #define COLD_MIN_NBYTES (UINT64_C(4) << 20)
 
@@ -101,7 +101,8 @@ int ps_dataset_renew(struct ps_dataset *ds, const struct ps_node_row *row)
 	return ps_index_batch_commit_or_keep(ds->index, batch);
 }
 
-/* A probe's attributes of a compressed shard, whose decoded size may not be known yet. */
+/* A caller that waits for the probe of a compressed shard. The decoded size may still be unknown when the
+ * probe ends. */
 struct pending_size {
 	struct ps_dataset *dataset;
 	ps_attr_fn fn;
@@ -273,8 +274,9 @@ struct ps_dir {
 	struct ps_dataset *dataset;
 	uint64_t node;
 	pthread_mutex_t lock; /* protects what follows: a program may read one directory from two threads */
-	struct ps_index_children *it; /* NULL, like nodes: not begun, or read to its end */
-	/* rows, from a snapshot taken after that of `it`, so that it has the row of every child */
+	struct ps_index_children *it; /* NULL, as is `nodes`: not begun, or read to the end */
+	/* rows, from a snapshot that was taken after the snapshot of `it` and thus has the row of every
+	 * child */
 	struct ps_index_nodes *nodes;
 	uint64_t pos; /* position of the entry in `name` and `child`, if `have` */
 	bool have, end;
@@ -290,7 +292,7 @@ static void drop(struct ps_dir *dir)
 	ps_index_nodes_close(ps_steal_ptr(&dir->nodes));
 }
 
-/* Takes new snapshots, at the first entry. */
+/* Takes new snapshots, and starts at the first entry. */
 static int begin(struct ps_dir *dir)
 {
 	drop(dir);
@@ -336,8 +338,8 @@ static int step(struct ps_dir *dir)
 	return rc;
 }
 
-/* Moves the iterator to the entry at `pos`, or to the end. Going back begins again with new snapshots; so
- * does going on after an error. */
+/* Moves the iterator to the entry at `pos`, or to the end. Going back, or going on after an error, begins
+ * again with new snapshots. */
 static int seek(struct ps_dir *dir, uint64_t pos)
 {
 	int rc = 0;

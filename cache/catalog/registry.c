@@ -28,8 +28,9 @@ static struct ps_attached *find(
 	return NULL;
 }
 
-/* Takes a reference of an attached dataset (*ret_waited: its attach was under way); else *ret_new is an
- * entry for the caller, which attaches the dataset. Waits while another thread attaches or detaches it. */
+/* Waits while another thread attaches or detaches the dataset (*ret_waited: it has waited). If the dataset
+ * is attached then, *ret gets it with a new reference; else *ret_new gets an entry, and the caller attaches
+ * the dataset. */
 static int enter(struct ps_cache *cache, const struct ps_dataset_id *id, const _Atomic bool *cancelled,
         struct ps_attached **ret_new, struct ps_dataset **ret, bool *ret_waited)
 {
@@ -57,7 +58,7 @@ static int enter(struct ps_cache *cache, const struct ps_dataset_id *id, const _
 	return 0;
 }
 
-/* The attach has ended; dataset NULL: it failed. */
+/* The attach has ended. dataset NULL: it failed, or the dataset was detached. */
 static void publish(struct ps_cache *cache, struct ps_attached *a, struct ps_dataset *dataset)
 {
 	PS_LOCK_SCOPE(&cache->lock);

@@ -29,8 +29,9 @@ static void ps_offline_begin(struct ps_dataset *dataset);
 static void ps_offline_over(struct ps_dataset *dataset);
 /* Revalidation of a node failed. */
 static void ps_offline_note(struct ps_dataset *dataset, uint64_t node, const struct ps_error *err);
-/* Asking for a node without a known version failed: requests within PS_FILL_FAILED_MS get the same error at
- * once. The kernel serialises lookups of one name, so each would wait as long again. */
+/* A probe failed, and no known version can be used instead: requests within PS_FILL_FAILED_MS get the same
+ * error at once. Otherwise each would wait as long again, because the kernel serialises lookups of one
+ * name. */
 static void ps_offline_failed(struct ps_dataset *dataset, uint64_t node, int errnum);
 /* The error that ps_offline_failed() has noted for the node, or 0. */
 static int ps_offline_errnum(struct ps_dataset *dataset, uint64_t node);
@@ -45,7 +46,7 @@ static bool ps_offline_now(struct ps_dataset *dataset, uint64_t node, bool *ret_
 #define PROBE_TURNS 2
 /* minimum time between requests for a file's grant or version ahead of its open */
 #define ASK_AHEAD_MS 30000
-/* no probe ahead of an open is started while this many probes run that are not the sweep's */
+/* no version is requested ahead of an open while this many probes run, those of the sweep not counted */
 #define AHEAD_CONCURRENCY 16
 #define REVALIDATE_WAIT_MS 5000 /* limit of an open's wait for the revalidation of a known version */
 
@@ -56,7 +57,7 @@ struct probe_waiter {
 };
 
 struct probe {
-	struct ps_list link; /* in dataset->probes; under the dataset's lock, like all below */
+	struct ps_list link; /* in dataset->probes; protected by the dataset's lock, like the fields below */
 	struct ps_origin_head head;
 	struct ps_origin_get get; /* of one byte, into `byte` */
 	struct iovec iov;
@@ -64,10 +65,10 @@ struct probe {
 	struct ps_dataset *dataset;
 	struct ps_node_row row; /* as at the probe's beginning; changes only under the lock */
 	struct probe_waiter *waiters;
-	bool at_origin; /* head is under way; else waits until retry_ns */
+	bool at_origin; /* a request is under way; else the probe waits until retry_ns */
 	bool for_sweep;
 	bool for_grant;
-	bool ends;   /* requests for a grant cannot join it any more */
+	bool ends;   /* waiters for a grant cannot join this probe any more */
 	bool by_get; /* the next attempt is a GET; used only by the thread that has the probe */
 	unsigned attempts, turns;
 	uint64_t retry_ns, expires_ns;
@@ -127,7 +128,7 @@ static void probe_submit(struct probe *probe)
 	ds->origin->ops->head(ds->origin, &probe->head);
 }
 
-/* Takes the probe off the list and answers its waiters. No lock held. */
+/* Takes the probe off the list, answers its waiters and frees it. No lock is held. */
 static void probe_end(struct probe *probe, int errnum, const struct ps_attr *attr)
 {
 	struct ps_dataset *ds = probe->dataset;
@@ -156,7 +157,8 @@ static void probe_end(struct probe *probe, int errnum, const struct ps_attr *att
 	pthread_cond_broadcast(&ds->cond);
 }
 
-/* Takes the remote of a HEAD, but keeps the listing's checksum if that still holds. */
+/* Takes over what a HEAD has seen. same: the row has this version already. keep_sum: the row keeps its
+ * checksum if it has one. */
 static void take_seen(struct ps_node_row *row, const struct ps_remote *seen, bool same, bool keep_sum)
 {
 	struct ps_remote old = row->remote;
@@ -172,8 +174,8 @@ static void take_seen(struct ps_node_row *row, const struct ps_remote *seen, boo
 	}
 }
 
-/* Applies an answer to the name, in the index. *row becomes the name's present node; -ENOENT: it has none.
- * -EAGAIN: *row is another file, without a known version. */
+/* Applies an answer to the name, in the index. *row becomes the name's present node; -ENOENT: the name has
+ * none. -EAGAIN: *row is another file, without a known version. */
 static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const struct ps_remote *seen, bool gone)
 {
 	struct ps_index_batch *batch = ps_index_batch_new();
@@ -291,9 +293,9 @@ static bool probe_turn_to(struct probe *probe, struct ps_node_row *row)
 	return true;
 }
 
-/* The old version is identified only by its first bytes, so requests for it cannot carry a condition.
- * Nothing more of it is fetched, because an open file could get bytes of both versions. Its cached bytes
- * are dropped, too, because the last of them may be of the new version. */
+/* If the old version is identified only by its first bytes ("marked"), requests for it cannot carry a
+ * condition. Then nothing more of it is fetched, because an open file could get bytes of both versions. Its
+ * cached bytes are dropped, too, because the last of them may be of the new version. */
 static void end_marked(struct ps_dataset *ds, const struct ps_node_row *old)
 {
 	struct ps_object *object;
@@ -329,7 +331,8 @@ static void answered(struct probe *probe, const struct ps_origin_head *head, con
         int64_t key_expires_s)
 {
 	struct ps_dataset *ds = probe->dataset;
-	/* A mark comes from bytes of a GET, which is a proof. */
+	/* A version that is identified by its first bytes comes from a GET, which proves that the file may
+	 * be read. */
 	bool proves = ds->origin->proved &&
 	              (probe->by_get || ds->origin->heads_prove || ps_remote_is_marked(&head->seen));
 	bool known = row_sized(&probe->row);
@@ -350,8 +353,8 @@ static void answered(struct probe *probe, const struct ps_origin_head *head, con
 		}
 		if (known && err->err != EACCES && err->err != ECANCELED) {
 			ps_offline_note(ds, probe->row.node, err);
-			ps_log_warning("revalidate: %s: %s; going on with the version known", probe->row.url,
-			        err->text);
+			ps_log_warning(
+			        "revalidate: %s: %s; using the known version", probe->row.url, err->text);
 			ps_attr_of_row(ds, &probe->row, &attr);
 			probe_end(probe, 0, &attr);
 			return;
@@ -369,8 +372,8 @@ static void answered(struct probe *probe, const struct ps_origin_head *head, con
 		return;
 	}
 	if (!err->err && head->seen.size == PS_SIZE_UNKNOWN) {
-		ps_log_warning("head: %s: the origin gives no size of it", probe->row.url);
-		ps_dataset_note_error(ds, probe->row.node, "the origin gives no size of it");
+		ps_log_warning("head: %s: the origin does not report its size", probe->row.url);
+		ps_dataset_note_error(ds, probe->row.node, "the origin does not report its size");
 		probe_end(probe, EIO, NULL);
 		return;
 	}
@@ -419,7 +422,7 @@ static void byte_done(struct ps_origin_get *get, const struct ps_error *err)
 	struct ps_error outcome = *err;
 
 	if (err->err == ESTALE && ++probe->turns >= PROBE_TURNS) {
-		ps_error_set(&outcome, EIO, "HEAD and GET of it are answered with different versions");
+		ps_error_set(&outcome, EIO, "HEAD and GET report different versions of it");
 		outcome.http_status = err->http_status ? err->http_status : 412;
 	} else if (err->err == ESTALE) {
 		/* Ask for the present version. */
@@ -689,8 +692,8 @@ static bool is_over(struct ps_dataset *ds)
 
 static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth);
 
-/* The next nodes of a directory after the name *after (NULL: from its beginning); *after becomes the name
- * of the last one. Fewer than SWEEP_AT_ONCE: these are the last. */
+/* Gets the next nodes of a directory after the name *after (NULL: from its beginning), and their number.
+ * *after becomes the name of the last one. Fewer than SWEEP_AT_ONCE: the directory has no more. */
 static size_t take_children(
         struct ps_dataset *ds, uint64_t dir, char **after, uint64_t ret[static SWEEP_AT_ONCE])
 {
@@ -772,7 +775,7 @@ static void ps_offline_begin(struct ps_dataset *ds)
 
 	atomic_store(&ds->offline_ask_ns, ps_clock_mono_ns() + ms * PS_NS_PER_MS);
 	if (!atomic_exchange(&ds->offline, true))
-		ps_log_warning("origin: %s: it does not answer; versions are taken as they are known",
+		ps_log_warning("origin: %s: it does not answer; known versions count as valid",
 		        ds->catalog->row.source);
 }
 

@@ -126,7 +126,7 @@ struct question {
 	struct ps_dataset *dataset;
 	struct ps_decompressing *decompressing;
 	uint64_t node;
-	bool shows; /* fn also gets attributes, incomplete ones, of a shard that cannot be decoded */
+	bool shows; /* a shard that cannot be decoded gets incomplete attributes, not an error */
 	ps_attr_fn fn;
 	void *arg;
 };
@@ -146,7 +146,7 @@ static void sized(void *arg, int errnum, uint64_t size, const char *text)
 		errnum = -ps_index_get_node(q->dataset->index, q->node, &row);
 	if (!errnum) {
 		ps_attr_of_row(q->dataset, &row, &attr);
-		/* not taken from the index, which may have refused to store the size */
+		/* the size is not taken from the index, which may have refused to store it */
 		attr.size = damaged ? 0 : size;
 		attr.complete_attr = !damaged;
 	}

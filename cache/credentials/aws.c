@@ -69,7 +69,7 @@ static int find_url(const struct ps_key_context *x, char **ret, struct ps_error 
 	return *ret ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 }
 
-/* "Authorization: TOKEN", or NULL if no token is configured. */
+/* Sets *ret to "Authorization: TOKEN", or to NULL if no token is configured. */
 static int find_authorization(const struct ps_key_context *x, char **ret, struct ps_error *err)
 {
 	const char *file = ps_key_env(x, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
@@ -187,10 +187,10 @@ static int get_token(struct asking *a, struct ps_error *err)
 	if (rc)
 		return rc;
 	if (answer.status != 200)
-		return ps_key_fail_status(&answer, "instance metadata", "no session token is to be had", err);
+		return ps_key_fail_status(&answer, "instance metadata", "it returned no session token", err);
 	size_t n = strcspn(answer.body, " \t\r\n");
 	if (!n || answer.body[n + strspn(answer.body + n, " \t\r\n")])
-		return ps_error_set(err, EPROTO, "instance metadata: the session token is none");
+		return ps_error_set(err, EPROTO, "instance metadata: the session token is not valid");
 	if (asprintf(&a->token, "X-aws-ec2-metadata-token: %.*s", (int)n, answer.body) < 0) {
 		a->token = NULL;
 		return ps_error_set(err, ENOMEM, "out of memory");
@@ -198,7 +198,7 @@ static int get_token(struct asking *a, struct ps_error *err)
 	return 0;
 }
 
-/* Finds the path of the instance's role. */
+/* Sets *ret to the URL path of the keys of the instance's role. */
 static int get_role(const struct asking *a, char **ret, struct ps_error *err)
 {
 	ps_autoanswer struct ps_answer answer = {0};
@@ -209,12 +209,13 @@ static int get_role(const struct asking *a, char **ret, struct ps_error *err)
 	if (answer.status == 404)
 		return ps_error_set(err, EACCES, "instance metadata: this instance has no role");
 	if (answer.status != 200)
-		return ps_key_fail_status(&answer, "instance metadata", "the role is not given", err);
+		return ps_key_fail_status(
+		        &answer, "instance metadata", "it did not return the role's name", err);
 	size_t n = strcspn(answer.body, "\r\n");
 	if (!n || n > ROLE_MAX_LEN ||
 	        strspn(answer.body, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+=,.@_-") <
 	                n)
-		return ps_error_set(err, EPROTO, "instance metadata: the role's name is none");
+		return ps_error_set(err, EPROTO, "instance metadata: the role's name is not valid");
 	if (asprintf(ret, ROLES "%.*s", (int)n, answer.body) < 0) {
 		*ret = NULL;
 		return ps_error_set(err, ENOMEM, "out of memory");
@@ -236,7 +237,7 @@ static int load(struct asking *a, struct ps_key **ret, struct ps_error *err)
 		return rc;
 	if (answer.status != 200)
 		return ps_key_fail_status(
-		        &answer, "instance metadata", "the role's credentials are not given", err);
+		        &answer, "instance metadata", "it did not return the role's credentials", err);
 	rc = ps_key_from_json(answer.body, answer.nbytes, &shape, ret, err);
 	return rc ? ps_error_prefix(err, rc, "instance metadata") : 0;
 }
@@ -255,7 +256,8 @@ int ps_key_from_imds(struct ps_key_context *x, struct ps_key **ret, struct ps_er
 	while (a.nendpoint && a.endpoint[a.nendpoint - 1] == '/')
 		a.nendpoint--;
 	int rc = get_token(&a, err);
-	/* No answer means that this is not an instance, unless the service has answered before. */
+	/* Without a session token this machine does not count as an instance, unless the service has
+	 * answered before. */
 	if (rc && rc != -ECANCELED && !x->metadata_answered)
 		return -ENOENT;
 	x->metadata_answered = x->metadata_answered || !rc;
@@ -273,8 +275,8 @@ int ps_key_from_imds(struct ps_key_context *x, struct ps_key **ret, struct ps_er
 #define OUTPUT_MAX_NBYTES ((size_t)64 * 1024)
 #define LOOK_MS 50 /* how often stop is checked */
 
-/* Starts the command in a session of its own, so that it can be killed with its children. It inherits none
- * of our descriptors; its stderr is discarded, as it may have a secret. */
+/* Starts the command in its own session, so that it can be killed with its children. The command inherits
+ * none of our descriptors. Its stderr is discarded, because it may contain a secret. */
 static int start(const struct ps_key_context *x, const char *command, int out, pid_t *ret_pid)
 {
 	char *argv[] = {(char *)"sh", (char *)"-c", (char *)command, NULL};
@@ -325,15 +327,16 @@ static int read_output(const struct ps_key_context *x, int in, struct output *ou
 		if (atomic_load(&x->stop))
 			return ps_error_set(err, ECANCELED, "cancelled");
 		if (ps_clock_mono_ns() >= until)
-			return ps_error_set(
-			        err, ETIMEDOUT, "no end of its output within %u s", LIMIT_MS / 1000);
+			return ps_error_set(err, ETIMEDOUT, "the command's output did not end within %u s",
+			        LIMIT_MS / 1000);
 		if (poll(&p, 1, LOOK_MS) <= 0)
 			continue;
 		ssize_t got = read(in, out->text + out->n, OUTPUT_MAX_NBYTES - out->n);
 		if (got == 0)
 			break;
 		if (got < 0 && errno != EINTR && errno != EAGAIN)
-			return ps_error_set(err, errno, "its output: %s", strerror(errno));
+			return ps_error_set(
+			        err, errno, "the command's output cannot be read: %s", strerror(errno));
 		out->n += got > 0 ? (size_t)got : 0;
 		if (out->n == OUTPUT_MAX_NBYTES)
 			return ps_error_set(err, EFBIG, "more than 64 KiB of output");
@@ -342,7 +345,8 @@ static int read_output(const struct ps_key_context *x, int in, struct output *ou
 	return 0;
 }
 
-/* Waits for a command that has closed its output; kills it if it does not end. */
+/* Waits for a command that has closed its output, and kills it if it does not end within LIMIT_MS; at_once:
+ * kills it without waiting. */
 static int reap(const struct ps_key_context *x, pid_t pid, bool at_once, struct ps_error *err)
 {
 	uint64_t until = ps_clock_mono_ns() + (at_once ? 0 : LIMIT_MS * PS_NS_PER_MS);
@@ -358,7 +362,8 @@ static int reap(const struct ps_key_context *x, pid_t pid, bool at_once, struct 
 		if (got == pid)
 			break;
 		if (got < 0 && errno != EINTR)
-			return ps_error_set(err, errno, "waiting for its end: %s", strerror(errno));
+			return ps_error_set(
+			        err, errno, "waiting for the command failed: %s", strerror(errno));
 		struct timespec nap = {.tv_nsec = LOOK_MS / 5 * (long)PS_NS_PER_MS};
 		nanosleep(&nap, NULL);
 	}
@@ -433,11 +438,12 @@ static int find_settings(
 	        strspn(s->region, "abcdefghijklmnopqrstuvwxyz0123456789-") == strlen(s->region))
 		return 0;
 	return ps_error_set(err, EACCES,
-	        "%s: sso_start_url, sso_region, sso_account_id and sso_role_name are not all there",
+	        "%s: sso_start_url, sso_region, sso_account_id and sso_role_name must all be set",
 	        all->config_path);
 }
 
-/* ~/.aws/sso/cache/SHA1.json: the SHA-1 of the session's name or, in the older form, of the URL. */
+/* The path ~/.aws/sso/cache/SHA1.json. SHA1 is that of the session's name or, if the profile has no session,
+ * of the start URL. */
 static char *token_path(const struct ps_key_context *x, const struct sso *s)
 {
 	const char *name = s->session ? s->session : s->start_url;
@@ -459,18 +465,18 @@ static int read_token(const char *path, char **ret, struct ps_error *err)
 	int rc = ps_key_read_file(path, &text, &n, err);
 
 	if (rc == -ENOENT)
-		return ps_error_set(err, EACCES, "%s is not there: run aws sso login", path);
+		return ps_error_set(err, EACCES, "%s does not exist: run aws sso login", path);
 	if (rc)
 		return rc;
 	ps_autosecretjson json_t *j = json_loadb(text, n, 0, NULL);
 	const char *token = ps_json_text(j, "accessToken"), *expires = ps_json_text(j, "expiresAt");
 	int64_t until = expires ? ps_clock_parse_rfc3339(expires) : -1;
 	if (!token || until < 0)
-		rc = ps_error_set(err, EACCES, "%s: no token of SSO in it: run aws sso login", path);
+		rc = ps_error_set(err, EACCES, "%s has no SSO token: run aws sso login", path);
 	else if (until <= ps_clock_real_s())
-		rc = ps_error_set(err, EACCES, "%s: the session of SSO has expired: run aws sso login", path);
+		rc = ps_error_set(err, EACCES, "%s: the SSO session has expired: run aws sso login", path);
 	else if (strpbrk(token, "\r\n") || asprintf(ret, "x-amz-sso_bearer_token: %s", token) < 0)
-		rc = ps_error_set(err, EACCES, "%s: a broken token", path);
+		rc = ps_error_set(err, EACCES, "%s: the SSO token is damaged: run aws sso login", path);
 	return rc;
 }
 
@@ -534,7 +540,7 @@ static int ps_key_from_sso(struct ps_key_context *x, const struct ps_profiles *a
 /* Keys of a profile: its own, those of its command or of SSO, or those of a role, which are requested with
  * the keys of another profile. */
 
-#define CHAIN_MAX 8 /* profiles that refer to each other */
+#define CHAIN_MAX 8 /* maximum of profiles that refer to each other */
 
 struct chain {
 	struct ps_key_context *x;
@@ -555,7 +561,7 @@ static int own_keys(const struct ps_profiles *all, enum ps_profile_kind kind, co
 		return -ENOENT;
 	if (!access_key || !secret)
 		return ps_error_set(err, EACCES,
-		        "%s: aws_access_key_id without aws_secret_access_key, or the other way round",
+		        "%s: only one of aws_access_key_id and aws_secret_access_key is set",
 		        kind == PS_PROFILE_KEYS ? all->keys_path : all->config_path);
 	return ps_key_checked(
 	        access_key, secret, ps_profiles_get(all, kind, name, "aws_session_token"), NULL, 0, ret, err);
@@ -576,9 +582,10 @@ static int from_named_source(
 		if (strcmp(source, sources[i].name) != 0)
 			continue;
 		int rc = sources[i].load(chain->x, ret, err);
-		return rc == -ENOENT ? ps_error_set(err, EACCES, "credential_source = %s, but there are none",
-		                               source)
-		                     : rc;
+		return rc == -ENOENT
+		               ? ps_error_set(err, EACCES,
+		                         "credential_source = %s, but that source has no credentials", source)
+		               : rc;
 	}
 	return ps_error_set(err, EACCES,
 	        "credential_source = %.40s is none of Ec2InstanceMetadata, EcsContainer, Environment",
@@ -625,7 +632,7 @@ static int from_role(
 	return ps_key_from_sts(chain->x, &role, ret, err);
 }
 
-/* Keys of a section. -ENOENT: it has nothing about credentials. */
+/* Loads the keys of one profile. -ENOENT: the profile configures no credentials. */
 static int from_section(struct chain *chain, const char *name, struct ps_key **ret, struct ps_error *err)
 {
 	const struct ps_profiles *all = chain->all;
@@ -659,8 +666,8 @@ static int from_profile(struct chain *chain, const char *name, struct ps_key **r
 			return ps_error_set(
 			        err, EACCES, "profile %.100s: refers to itself by source_profile", name);
 	if (chain->n == CHAIN_MAX)
-		return ps_error_set(
-		        err, EACCES, "profile %.100s: more than %d profiles in a row", name, CHAIN_MAX);
+		return ps_error_set(err, EACCES, "profile %.100s: more than %d profiles refer to each other",
+		        name, CHAIN_MAX);
 	chain->names[chain->n++] = name;
 	if (!ps_profiles_have(all, name))
 		return ps_error_set(err, EACCES, "profile %.100s: neither in %.150s nor in %.150s", name,

@@ -29,7 +29,8 @@ static int first_of(const ps_key_load *sources, size_t n, struct ps_key_context 
 	return rc;
 }
 
-/* Adds the last source's reason why it has no keys. */
+/* Sets err to `where`, followed by the last source's reason in parentheses if it gave one. Returns
+ * -EACCES. */
 static int none(struct ps_error *err, const char *where)
 {
 	char why[200];
@@ -50,9 +51,9 @@ static int ps_key_load_aws(struct ps_key_context *x, struct ps_key **ret, struct
 
 	if (rc != -ENOENT)
 		return rc;
-	return none(err, "no credentials: none in the environment (AWS_ACCESS_KEY_ID), in ~/.aws (profile "
-	                 "default), of a "
-	                 "web identity, a container or an instance");
+	return none(err,
+	        "no credentials: none in the environment (AWS_ACCESS_KEY_ID) or in ~/.aws (profile default), "
+	        "and none from a web identity, a container or an instance");
 }
 
 /* Tries all sources of a kind until one applies. -EACCES: none does; the text lists the places that were
@@ -72,7 +73,7 @@ static int ps_key_load_google(struct ps_key_context *x, struct ps_key **ret, str
 /* Providers ---------------------------------------------------------------------------------------------- */
 
 #define AHEAD_S \
-	(15 * 60)     /* a key is replaced this long before its end, or half of its life if that is less */
+	(15 * 60) /* how long before its expiry a key is replaced; half of the time left if that is less */
 #define NAP_MS 60000u /* limits a wait, since keys expire by the wall clock, which may be set meanwhile */
 #define BACKOFF_FIRST_MS 1000u
 #define BACKOFF_MAX_MS 60000u
@@ -87,10 +88,10 @@ static int ps_key_load_google(struct ps_key_context *x, struct ps_key **ret, str
  *   VALID                        15 minutes (or half of its life) are left, or it was refused: REFRESHING.
  *                                A key that does not expire (`expires_s` 0) stays until it is refused
  *   REFRESHING, the old in use   loaded: VALID. Failed: loads again after a back-off, or when a key is
- *                                requested. If the old key expires before a load succeeds, there is none */
+ * requested. If the old key expires before a load succeeds, no key is left */
 struct ps_credentials {
 	ps_key_load load;
-	struct ps_key_context context; /* used by the thread alone, once it is started */
+	struct ps_key_context context; /* once the thread is started, only the thread changes it */
 	bool anonymous;
 
 	pthread_mutex_t lock; /* protects what follows */
@@ -181,7 +182,7 @@ static void log_load(const struct ps_key *key, bool has_old, const struct ps_err
 		ps_log_info("credentials: %s%s%s", key->bearer ? "a token" : "access key ",
 		        key->bearer ? "" : key->access_key, life);
 	else if (has_old)
-		ps_log_warning("credentials: %s; the ones at hand are used until they expire", err->text);
+		ps_log_warning("credentials: %s; the present ones are used until they expire", err->text);
 }
 
 static const char *utc(int64_t s, char ret[static 32])
@@ -330,7 +331,7 @@ void ps_credentials_free(struct ps_credentials *c)
 	free(c);
 }
 
-/* True if since_ns was less than the pause ago. 0: never. */
+/* True if since_ns is less than PS_CREDENTIALS_PAUSE_MS ago. since_ns 0 means never. */
 static bool paused(uint64_t since_ns)
 {
 	return since_ns && ps_clock_mono_ns() - since_ns < PS_CREDENTIALS_PAUSE_MS * PS_NS_PER_MS;

@@ -25,11 +25,12 @@
  * provider. A provider that must ask a server or a command (metadata, STS) does so on a thread of its own,
  * well before its key expires.
  *
- * Ownership: ps_credentials_new() ... ps_credentials_free(); a key's references by get and unref. A key may
- * outlive its provider. Threads: any, except for new and free. Blocking: get and refused never block; wait
- * blocks on the network, until *stop. Errors: -EAGAIN, retryable: the key is being fetched, try again soon.
- * -EACCES: there are no credentials, or they were refused; the text lists the places that were searched,
- * with advice. No text, log or error holds a part of a secret; an access key id may be printed. */
+ * Ownership: a provider is the caller's until ps_credentials_free(); a reference that ps_credentials_get()
+ * returned is the caller's until ps_key_unref(). A key may outlive its provider. Threads: any, except for
+ * new and free. Blocking: get and refused never block; wait blocks on the network, at most until *stop is
+ * set. Errors: -EAGAIN, retryable: the key is being fetched, try again soon. -EACCES: there are no
+ * credentials, or they were refused; the text lists the places that were searched, with advice. No text, log
+ * or error holds a part of a secret; an access key id may be printed. */
 
 /* One set of credentials. Either a bearer token, or an access key with its secret. */
 struct ps_key {
@@ -66,7 +67,7 @@ struct ps_credentials_options {
 	 * NULL: this process's own. */
 	const char *const *env;
 	const char *proxy;   /* as in struct ps_http_options */
-	const char *ca_file; /* for token servers that the user names; NULL: the system's */
+	const char *ca_file; /* CA file for token servers that the user names; NULL: the system's */
 };
 
 #define PS_CREDENTIALS_FILE_MAX_NBYTES (1u << 20)
@@ -76,19 +77,18 @@ char *ps_credentials_path(const char *const *env, const char *cwd, const char *p
 
 struct ps_credentials;
 
-/* Chooses the sources and their order by the options; does not use files or the network yet. -EINVAL:
- * contradicting options. */
+/* Chooses the sources and their order by the options; loads no key yet. -EINVAL: an option is not valid. */
 int ps_credentials_new(const struct ps_credentials_options *options, struct ps_credentials **ret,
         struct ps_error *err) PS_MUST_USE;
 /* Ends a fetch under way. */
 void ps_credentials_free(struct ps_credentials *c);
 
 /* The key to use now. 0 with NULL: requests are sent unsigned. -EAGAIN: the first key is being fetched, or
- * the last one has expired and the next is being fetched; err has the source. */
+ * the last one has expired and the next is being fetched; err has the reason. */
 int ps_credentials_get(struct ps_credentials *c, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
 
-/* Waits until get would not return -EAGAIN; -ECANCELED once *stop is set (stop may be NULL). For threads
- * that may block. */
+/* Waits until there is a key, or until a load has ended without one; then returns what get returns.
+ * -ECANCELED: *stop was set (stop may be NULL). For threads that may block. */
 int ps_credentials_wait(struct ps_credentials *c, const _Atomic bool *stop, struct ps_error *err) PS_MUST_USE;
 
 /* The server refused this key (ExpiredToken, InvalidAccessKeyId, 401 ...): fetches a newer one, unless
@@ -97,7 +97,8 @@ int ps_credentials_wait(struct ps_credentials *c, const _Atomic bool *stop, stru
 #define PS_CREDENTIALS_PAUSE_MS 5000
 bool ps_credentials_refused(struct ps_credentials *c, const struct ps_key *key);
 
-/* The profile's region, for a source without one; NULL: none. Reads files, once. The caller frees it. */
+/* The region of the options, the environment or the profile, for a source without one; NULL: none. May read
+ * the profile files. The caller frees it. */
 char *ps_credentials_region(struct ps_credentials *c);
 
 /* AWS Signature Version 4 -------------------------------------------------------------------------------- */
@@ -121,7 +122,7 @@ struct ps_sigv4_pair {
 };
 #define PS_SIGV4_MAX_PAIRS 16
 
-/* Sorts unencoded pairs, and writes them as "a=1&b="; at most PS_SIGV4_MAX_PAIRS. */
+/* Sorts unencoded pairs, PS_SIGV4_MAX_PAIRS at most, and appends them to `out`, encoded: "a=1&b=". */
 void ps_sigv4_query(struct ps_sigv4_pair *pairs, size_t n, struct ps_strbuf *out);
 
 /* Seconds since 1970 as UTC time; after the year 9999, the end of that year. */
@@ -148,7 +149,8 @@ int ps_sigv4_derive(const char *secret, const char *time, const char *region, co
 int ps_sigv4_sign(const struct ps_sigv4_request *request, const char *access_key,
         const uint8_t signing_key[static PS_SIGV4_KEY_LEN], struct ps_strbuf *out) PS_MUST_USE;
 
-/* Keeps the last derived keys, one for each region: a signature then costs two hashes. */
+/* The signing keys that were derived last, each for one key, day, region and service: with one of them a
+ * signature costs two hashes. */
 #define PS_SIGV4_KEYS 4
 struct ps_sigv4_keys {
 	pthread_mutex_t lock;
@@ -180,8 +182,8 @@ int ps_sigv4_keys_get(struct ps_sigv4_keys *keys, struct ps_key *key, const stru
  * ~/.cache/huggingface/token. *ret NULL: there is no token. -EINVAL: the text found is not a token. */
 int ps_hf_token_find(const char *const *env, const char *file, char **ret, struct ps_error *err) PS_MUST_USE;
 
-/* Makes an endpoint, given as in HF_ENDPOINT (NULL or "": the usual one), canonical and without "/" at its
- * end. -EINVAL: not an http or https URL. */
+/* Parses the value of HF_ENDPOINT (NULL or "": the usual endpoint). *ret is the canonical URL without "/" at
+ * its end. -EINVAL: not an http or https URL. */
 int ps_hf_endpoint_parse(const char *text, char **ret, struct ps_error *err) PS_MUST_USE;
 
 #endif

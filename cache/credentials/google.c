@@ -125,7 +125,7 @@ static int from_service_account(
 	        .now_s = ps_clock_real_s()};
 
 	if (!jwt.email || !jwt.private_key)
-		return ps_error_set(err, EACCES, "a service account without client_email or private_key");
+		return ps_error_set(err, EACCES, "the service account has no client_email or no private_key");
 	int rc = ps_google_jwt(&jwt, &assertion, err);
 	if (rc)
 		return rc;
@@ -245,8 +245,8 @@ static int from_boto(const struct ps_key_context *x, struct ps_key **ret, struct
 
 	if (!path)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	/* The file is gsutil's and may have syntax that we do not know: if it cannot be parsed, it counts as
-	 * empty. */
+	/* The file is gsutil's and may have syntax that we do not know: a syntax error is ignored, and only
+	 * the entries before it count. */
 	if (ps_key_read_file(path, &text, &n, NULL) < 0 || ps_ini_parse(text, n, take_boto, &b, NULL) < 0)
 		n = 0;
 	int rc = b.access_key && b.secret ? ps_key_checked(b.access_key, b.secret, NULL, NULL, 0, ret, err)
@@ -271,7 +271,7 @@ int ps_key_from_google_hmac(struct ps_key_context *x, struct ps_key **ret, struc
 	if (access_key || secret)
 		return ps_error_set(
 		        err, EACCES, "only one of GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY is set");
-	/* Google's HMAC keys begin with GOOG; for use with AWS tools they are in AWS's variables. */
+	/* Google's HMAC keys begin with GOOG. Users of AWS tools put them into AWS's variables. */
 	if (aws && strncmp(aws, "GOOG", 4) == 0)
 		return ps_key_from_env(x, ret, err);
 	/* A file that the environment names takes precedence over a file in a standard place. */
@@ -306,7 +306,8 @@ int ps_key_from_google_metadata(struct ps_key_context *x, struct ps_key **ret, s
 	}
 	if (rc == -ECANCELED)
 		return rc;
-	/* No answer means that this is not a machine of Google's, unless the server has answered before. */
+	/* No answer means that this is not a machine of Google's, unless the server has answered before or
+	 * the environment names it. */
 	if (rc && !x->metadata_answered && !host)
 		return -ENOENT;
 	if (rc) {
@@ -396,6 +397,6 @@ static int ps_google_jwt(const struct ps_google_jwt *jwt, char **ret, struct ps_
 	ps_strbuf_addc(&b, '.');
 	ps_strbuf_add(&b, ps_strbuf_peek(&signature));
 	if (!good || signature.failed || b.failed || !(*ret = ps_strbuf_take(&b)))
-		return ps_error_set(err, ENOMEM, "the statement to the token server cannot be signed");
+		return ps_error_set(err, ENOMEM, "the request to the token server cannot be signed");
 	return 0;
 }

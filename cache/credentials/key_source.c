@@ -127,7 +127,8 @@ int ps_key_read_token(const char *path, char **ret, struct ps_error *err)
 		return rc;
 	rc = ps_secret_token(text, &token);
 	if (rc == -EINVAL)
-		return ps_error_set(err, EINVAL, "%s: not a token: blanks or control characters in it", path);
+		return ps_error_set(
+		        err, EINVAL, "%s: not a token: it contains blanks or control characters", path);
 	if (rc)
 		return ps_error_set(err, ENOMEM, "out of memory");
 	if (!token)
@@ -163,7 +164,7 @@ int ps_key_checked(const char *access_key, const char *secret, const char *sessi
 {
 	if (!can_be_sent(access_key) || !can_be_sent(secret) || !can_be_sent(session_token) ||
 	        !can_be_sent(bearer))
-		return ps_error_set(err, EPROTO, "credentials with blanks or control characters in them");
+		return ps_error_set(err, EPROTO, "the credentials contain blanks or control characters");
 	struct ps_key *key = ps_key_new(access_key, secret, session_token, bearer, expires_s);
 	if (!key)
 		return ps_error_set(err, ENOMEM, "out of memory");
@@ -201,7 +202,8 @@ const char *ps_json_text(const json_t *j, const char *name)
 	return text && *text ? text : NULL;
 }
 
-/* RFC 3339, or milliseconds since the epoch. *ret 0: the key does not expire. */
+/* Reads the time when a key expires: RFC 3339, or milliseconds since the epoch. *ret 0: the key does not
+ * expire. */
 static int take_expiry(const json_t *j, const char *name, int64_t *ret, struct ps_error *err)
 {
 	const json_t *value = json_object_get(j, name);
@@ -215,7 +217,7 @@ static int take_expiry(const json_t *j, const char *name, int64_t *ret, struct p
 	else if (value && !json_is_null(value) && !text)
 		t = -1;
 	if (t < 0 || (json_is_integer(value) && t == 0))
-		return ps_error_set(err, EPROTO, "%s is no time", name);
+		return ps_error_set(err, EPROTO, "%s is not a time", name);
 	*ret = t;
 	return 0;
 }
@@ -228,9 +230,9 @@ int ps_key_from_json(const char *text, size_t nbytes, const struct ps_key_shape 
 	int64_t expires_s = 0;
 
 	if (!json_is_object(j))
-		return ps_error_set(err, EPROTO, "the answer is no JSON object with credentials");
+		return ps_error_set(err, EPROTO, "the answer is not a JSON object with credentials");
 	if (shape->version && json_integer_value(json_object_get(j, "Version")) != shape->version)
-		return ps_error_set(err, EPROTO, "the answer is not of \"Version\": %d", shape->version);
+		return ps_error_set(err, EPROTO, "the answer does not have \"Version\": %d", shape->version);
 	const char *access_key = ps_json_text(j, shape->access_key), *secret = ps_json_text(j, shape->secret);
 	if (!access_key || !secret) {
 		const char *code = ps_json_text(j, "Code"), *message = ps_json_text(j, "Message");

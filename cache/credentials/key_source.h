@@ -12,8 +12,8 @@
 /* The sources of keys for credentials.h, and the helpers that they share.
  *
  * The provider's thread asks one source at a time. A source may block on files and the network, within its
- * own limits, and ends soon once context->stop is set. It reads everything again each time, because files
- * are rotated.
+ * own limits, and ends soon once context->stop is set. A source reads everything again each time, because
+ * files are rotated.
  *
  * Ownership: the context is the provider's; a loaded key is the caller's. Threads: the provider's. Locks:
  * none. Errors: -ENOENT: this source is not configured; others: it is configured, and failed. Texts name
@@ -21,8 +21,8 @@
 
 /* The user's environment and options at the time of the mount. */
 struct ps_key_context {
-	char **env;                   /* a copy, NULL-terminated */
-	char *cwd;                    /* relative paths start here, because a daemon changes its folder */
+	char **env; /* a copy, NULL-terminated */
+	char *cwd; /* relative paths are resolved from here, because a daemon changes its working directory */
 	char *profile;                /* NULL: $AWS_PROFILE, or "default" */
 	char *region;                 /* NULL: from the environment or the profile */
 	char *ca_file;                /* for servers that the user names */
@@ -50,7 +50,8 @@ int ps_key_read_token(const char *path, char **ret, struct ps_error *err) PS_MUS
 int ps_key_fail_status(
         const struct ps_answer *answer, const char *who, const char *what, struct ps_error *err);
 
-/* The names of members in a JSON answer. object: "" if they are at the top level. */
+/* The names of members in a JSON answer. object: the member that contains the others; "": they are at the
+ * top level. */
 struct ps_key_shape {
 	const char *object, *access_key, *secret, *token, *expires;
 	int version; /* required "Version"; 0: any */
@@ -58,7 +59,7 @@ struct ps_key_shape {
 /* -EPROTO: the answer does not have this shape; the text names the missing member. */
 int ps_key_from_json(const char *text, size_t nbytes, const struct ps_key_shape *shape, struct ps_key **ret,
         struct ps_error *err) PS_MUST_USE;
-/* Makes a key of these strings, after checking that they can be put into a header. -EPROTO. */
+/* Makes a key of these strings. -EPROTO: one of them cannot be put into a header. */
 int ps_key_checked(const char *access_key, const char *secret, const char *session_token, const char *bearer,
         int64_t expires_s, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
 
@@ -74,7 +75,7 @@ int ps_key_from_imds(struct ps_key_context *x, struct ps_key **ret, struct ps_er
 
 struct ps_sts_role {
 	const char *arn, *session_name; /* session_name NULL: it is generated */
-	const char *token;              /* a web identity's; NULL: `key` assumes the role */
+	const char *token;              /* a web identity's token; NULL: `key` assumes the role */
 	const struct ps_key *key;
 	const char *external_id, *duration_s; /* NULL: none; the service's default */
 };
@@ -139,10 +140,10 @@ const char *ps_profile_name(const struct ps_key_context *x, bool *ret_chosen);
 
 /* True if either file has such a section. */
 bool ps_profiles_have(const struct ps_profiles *all, const char *name);
-/* NULL: missing, or empty. */
+/* The value of `key` in the section `name`, borrowed. NULL: missing, or empty. */
 const char *ps_profiles_get(
         const struct ps_profiles *all, enum ps_profile_kind kind, const char *name, const char *key);
-/* From the credentials file, else from the config file. */
+/* As ps_profiles_get(): from the credentials file, else from the config file. */
 const char *ps_profiles_find(const struct ps_profiles *all, const char *name, const char *key);
 
 /* --region, $AWS_REGION, $AWS_DEFAULT_REGION, or the profile's; NULL: none, or the files cannot be read.

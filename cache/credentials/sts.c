@@ -86,9 +86,9 @@ static int take_answer(const struct ps_answer *answer, struct ps_key **ret, stru
 	else if (rc)
 		ps_error_prefix(err, rc, "STS: the answer");
 	else if (!a.access_key || !a.secret || !a.token || !a.expires)
-		rc = ps_error_set(err, EPROTO, "STS: an answer without credentials");
+		rc = ps_error_set(err, EPROTO, "STS: the answer has no credentials");
 	else if (ps_clock_parse_rfc3339(a.expires) < 0)
-		rc = ps_error_set(err, EPROTO, "STS: Expiration is no time");
+		rc = ps_error_set(err, EPROTO, "STS: Expiration is not a time");
 	else
 		rc = ps_key_checked(
 		        a.access_key, a.secret, a.token, NULL, ps_clock_parse_rfc3339(a.expires), ret, err);
@@ -123,8 +123,8 @@ static void add_pair(struct ps_strbuf *b, const char *name, const char *value)
 	ps_url_encode_strict(value, strlen(value), false, b);
 }
 
-/* Makes the form. Its buffer has full size from the start, since one that grows leaves copies of the
- * token. */
+/* Makes the form. Its buffer has full size from the start, because a buffer that grows leaves copies of the
+ * token in freed memory. */
 static char *compose(const struct ps_sts_role *role)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};

@@ -9,11 +9,11 @@
  * gets by decoding; docs/design/decompress.md has the states.
  *
  * Ownership: a decompressing origin is reference-counted; the engine's file and each caller of
- * ps_decompressing_get() hold a reference. Threads: any; only the stage's own decode, write and call back,
- * never those of FUSE or of an origin. Locks: one for the stage, after the engine's; not held over the
- * disk, the index, a request to an origin, decoding or a callback. Memory: a share of the engine's budget,
- * taken when the first such origin is made. Blocking: see each function. Errors: those of origins; EIO with
- * offset and cause for damaged data. */
+ * ps_decompressing_get() hold a reference. Threads: any; only the stage's own threads decode, write and call
+ * back, never those of FUSE or of an origin. Locks: one for the stage, taken after the engine's; not held
+ * over the disk, the index, a request to an origin, decoding or a callback. Memory: a share of the engine's
+ * budget, taken when the first decompressing origin is made. Blocking: see each function. Errors: those of
+ * origins; EIO with offset and cause for damaged data. */
 #ifndef PS_DECOMPRESS_DECOMPRESS_H
 #define PS_DECOMPRESS_DECOMPRESS_H
 
@@ -38,8 +38,8 @@ uint64_t ps_decompress_known_size(struct ps_store *store, const char *route, con
 void ps_decompress_forget(
         struct ps_index_batch *batch, const char *route, const char *url, const struct ps_remote *source);
 
-/* The decompressing origin of the shard `url` (as its origin has it) in the version `source`, shared by all
- * callers. `name` is its shown name. -ENOMEM and errors of the index. Blocks on the index. */
+/* The decompressing origin of the shard `url` of the origin `base`, in the version `source`, shared by all
+ * callers. `name` is the shard's shown name. -ENOMEM and errors of the index. Blocks on the index. */
 int ps_decompressing_get(struct ps_decompress *stage, struct ps_origin *base, const char *url,
         const char *name, const struct ps_remote *source, enum ps_coding coding,
         struct ps_decompressing **ret) PS_MUST_USE;
@@ -51,8 +51,8 @@ int ps_decompressing_object(
         struct ps_decompressing *shard, uint32_t dataset, bool opened, struct ps_object **ret) PS_MUST_USE;
 
 /* Finds the size, once for all waiters: by headers and seek table if these have it, else by decoding the
- * whole shard into the cache. fn is called once; after the engine's timeout with ETIMEDOUT, while the work
- * goes on. Never blocks. */
+ * whole shard into the cache. fn is called once. If the engine's timeout passes first, fn gets ETIMEDOUT,
+ * and the work goes on. Never blocks. */
 typedef void (*ps_decompress_size_fn)(void *arg, int errnum, uint64_t size, const char *text);
 void ps_decompressing_size(struct ps_decompressing *shard, ps_decompress_size_fn fn, void *arg);
 /* True if decoding failed recently, and is not tried again yet. */
@@ -61,8 +61,8 @@ bool ps_decompressing_damaged(struct ps_decompressing *shard);
 /* Ends all work of the decompressing origins based on this origin with ECANCELED, also that of later
  * requests. Never blocks. */
 void ps_decompress_abort(struct ps_decompress *stage, struct ps_origin *base);
-/* Waits until no decompressing origin based on it is left. Call it after abort, and after the engine was
- * drained. */
+/* Waits until no decompressing origin based on `base` is left. Call it after ps_decompress_abort(), and
+ * after the engine was drained. */
 void ps_decompress_drain(struct ps_decompress *stage, struct ps_origin *base);
 
 /* {"unpackers", "memory_bytes", "plain_bytes", "packed_bytes", "errors"} */

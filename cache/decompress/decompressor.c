@@ -10,14 +10,14 @@
 #include "base/size.h"
 #include "decompress/decompress_private.h"
 
-#define SLICE_NBYTES (4 * PS_BLOCK_SIZE) /* plain bytes of a turn, if other work is queued */
+#define SLICE_NBYTES (4 * PS_BLOCK_SIZE) /* limit of a turn's plain bytes while other work is queued */
 #define BACKOFF_FIRST_MS UINT64_C(100)
 #define BACKOFF_MAX_MS UINT64_C(10000)
 
 /* Failures ----------------------------------------------------------------------------------------------- */
 
-/* The plain offset up to which bytes count as damaged: the end of the damaged frame, or the end of the
- * shard if the map does not have that. The search in the map begins at out.safe: bytes before it were
+/* The plain offset up to which bytes count as damaged: the end of the damaged frame, or the end of the shard
+ * if the map does not have the frame's end. The search in the map begins at out.safe: bytes before it were
  * handed out, and an end before it would leave the following bytes without an error. */
 static uint64_t end_of_damage(const struct ps_decompressor *decompressor)
 {
@@ -29,13 +29,14 @@ static uint64_t end_of_damage(const struct ps_decompressor *decompressor)
 	return decompressor->sizes || i >= map->n ? UINT64_MAX : map->points[i].plain;
 }
 
-/* The data is damaged. The lock is held, and dropped meanwhile. */
+/* Records damage as the shard's and the turn's failure. The lock is held, and dropped meanwhile. */
 static enum ps_turn damaged(
         struct ps_decompressor *decompressor, int errnum, const char *what, struct ps_failure *ret)
 {
 	struct ps_decompressing *shard = decompressor->shard;
 	struct ps_decompress *stage = shard->stage;
-	/* A part of this frame was handed out before its end. It is in the cache, and may be wrong. */
+	/* True if a part of this frame was handed out before the frame ended: that part is in the cache, and
+	 * may be wrong. */
 	bool drop = decompressor->in_frame && decompressor->out.safe > decompressor->frame_plain;
 	struct ps_object *object = drop ? ps_decompressing_hold(shard) : NULL;
 
@@ -47,7 +48,7 @@ static enum ps_turn damaged(
 	/* Waits for writes first: a write after the eviction would be refused as if the disk had failed. */
 	ps_writes_wait(shard);
 	if (object && ps_object_evict(object, NULL) < 0)
-		ps_log_warning("decompress: %s: what is cached of it may be damaged, too", shard->url);
+		ps_log_warning("decompress: %s: its cached bytes may be damaged, too", shard->url);
 	ps_object_put(object);
 	pthread_mutex_lock(&stage->lock);
 	shard->bad = ret->err;
@@ -156,10 +157,12 @@ static enum ps_turn frame_begins(struct ps_decompressor *decompressor, struct ps
 	        (at >= size || (content != UINT64_MAX && content > size - at))) {
 		if (!decompressor->declared)
 			return damaged(decompressor, EIO,
-			        "a frame holds more than its place in the file allows", ret);
+			        "a frame holds more than is left of the decoded size", ret);
 		disproved(decompressor);
 		return damaged(decompressor, EIO,
-		        "more frames follow the first, whose header has the size: it is sought again", ret);
+		        "more frames follow the first, whose header declared the size; the size is "
+		        "determined again",
+		        ret);
 	}
 	int rc = take_window(decompressor);
 	if (rc == -EAGAIN) {
@@ -191,7 +194,7 @@ static enum ps_turn frame_begins(struct ps_decompressor *decompressor, struct ps
 	return PS_TURN_GOES_ON;
 }
 
-/* True if the map has a frame at this place. The lock is held. */
+/* True if the map has a frame at this place, or does not reach this far yet. The lock is held. */
 static bool agrees(struct ps_decompressor *decompressor)
 {
 	struct ps_decompressing *shard = decompressor->shard;
@@ -205,7 +208,7 @@ static bool agrees(struct ps_decompressor *decompressor)
 		i--;
 	if (map->points[i].packed == decompressor->input.at)
 		return map->points[i].plain == decompressor->out.pos;
-	/* Further points may follow the last known one, but a complete map has all of them. */
+	/* A place after the last known point is accepted, unless the map is complete. */
 	return !map->whole && i + 1 == map->n;
 }
 
@@ -225,7 +228,7 @@ static enum ps_turn frame_ends(struct ps_decompressor *decompressor, struct ps_f
 	decompressor->in_frame = false;
 	decompressor->hold_end = 0;
 	if (!agrees(decompressor))
-		return damaged(decompressor, EIO, "a frame ends where the table of frames has none", ret);
+		return damaged(decompressor, EIO, "a frame ends where the table of frames has no end", ret);
 	/* Only a decompressor that runs to the end of the shard extends the map; it began at zero or at a
 	 * point of the map. */
 	if (!shard->map.whole && decompressor->end == UINT64_MAX)

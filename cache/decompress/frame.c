@@ -51,8 +51,8 @@ enum ps_coding ps_coding_of_name(const char *name, size_t *ret_len, bool *ret_ta
 	for (size_t i = 0; i < PS_ARRAY_LEN(known); i++) {
 		size_t suffix = strlen(known[i].suffix), inner = strlen(known[i].inner);
 
-		/* The name must begin with something else; otherwise the shown name would be that of a
-		 * hidden file. */
+		/* Something must precede the suffixes: ".tar.zst" would be shown as ".tar", a hidden
+		 * file. */
 		if (len <= suffix + inner || strcasecmp(name + len - suffix, known[i].suffix) != 0 ||
 		        strncasecmp(name + len - suffix - inner, known[i].inner, inner) != 0 ||
 		        name[len - suffix - inner - 1] == '/')
@@ -530,7 +530,7 @@ static int take_header(
 	*ret_in = used;
 	if (rc == -EBADMSG)
 		return ps_error_set(err, EBADMSG,
-		        d->any ? "what follows is no zstd frame (garbage at the end?)"
+		        d->any ? "what follows is not a zstd frame (garbage at the end?)"
 		               : "not in the zstd format");
 	if (rc == 0 && d->frame.dictionary)
 		return ps_error_set(
@@ -566,7 +566,7 @@ static int zstd_body(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_
 	/* A frame with more content than its header declares fails before its end. */
 	if (d->frame.content_nbytes != UINT64_MAX &&
 	        (d->plain > d->frame.content_nbytes || (rc == 0 && d->plain < d->frame.content_nbytes)))
-		return ps_error_set(err, EBADMSG, "its header declares %llu bytes, it holds %llu%s",
+		return ps_error_set(err, EBADMSG, "its header declares %llu bytes, but it holds %llu%s",
 		        (unsigned long long)d->frame.content_nbytes, (unsigned long long)d->plain,
 		        rc != 0 ? " at least" : "");
 	if (rc != 0)
@@ -631,11 +631,11 @@ static int gzip_step(struct ps_decoder *d, const uint8_t *in, size_t nin, uint8_
 	*ret_in = gave - d->gzip->avail_in;
 	*ret_out = room - d->gzip->avail_out;
 	if (rc == ISAL_INCORRECT_CHECKSUM)
-		return ps_error_set(err, EBADMSG, "damaged: its checksum does not fit");
+		return ps_error_set(err, EBADMSG, "damaged: its checksum does not match");
 	if (rc < 0 || rc == ISAL_NEED_DICT)
 		return ps_error_set(err, EBADMSG,
-		        d->any ? "damaged, or garbage after its end: not as gzip has it"
-		               : "damaged: not as gzip has it");
+		        d->any ? "damaged, or garbage after its end: not valid gzip data"
+		               : "damaged: not valid gzip data");
 	if (d->gzip->block_state == ISAL_BLOCK_FINISH) {
 		*ret_event = PS_DECODE_END;
 		begin(d);

@@ -29,7 +29,7 @@ enum ps_coding { PS_CODING_NONE, PS_CODING_ZSTD, PS_CODING_GZIP, PS_CODING_LZ4 }
 enum ps_coding ps_coding_of_name(const char *name, size_t *ret_len, bool *ret_tar);
 const char *ps_coding_name(enum ps_coding coding); /* "", "zstd", "gzip", "lz4" */
 
-/* A zstd frame by its header. */
+/* What the header of a zstd frame declares. */
 #define PS_FRAME_HEADER_MAX 18
 struct ps_frame_header {
 	bool skippable;
@@ -46,8 +46,8 @@ int ps_frame_header_parse(const uint8_t *bytes, size_t n, struct ps_frame_header
 
 /* Maps --------------------------------------------------------------------------------------------------- */
 
-/* Where frames begin, in order; the last point is the end of the file, once that is known (whole). A map owns
- * its array. */
+/* Where frames begin, in order; the last point is the end of the file, once that is known (`whole`). A map
+ * owns its array. */
 struct ps_frame_point {
 	uint64_t packed, plain; /* offsets in the compressed file and in the decoded content */
 };
@@ -59,8 +59,8 @@ struct ps_frame_map {
 };
 #define PS_FRAME_MAP_MAX (UINT32_C(1) << 20) /* points; frames after them are left out */
 void ps_frame_map_fini(struct ps_frame_map *map);
-/* Adds a point after all others. A point that is not after them, or that there is no memory for, is left
- * out. */
+/* Adds a point after all others. A point that is not after them is left out, and so is one for which the map
+ * has no room or no memory. */
 void ps_frame_map_add(struct ps_frame_map *map, uint64_t packed, uint64_t plain);
 /* The last point at or before `plain`. Precondition: the map has one. */
 size_t ps_frame_map_find(const struct ps_frame_map *map, uint64_t plain);
@@ -120,9 +120,9 @@ enum ps_decode_event {
 	PS_DECODE_END,    /* a frame has ended, and its checksum, if it has one, matched */
 };
 
-/* Takes from in[0..nin) and writes to out[0..nout), until the next event, *ret_event. *ret_in and *ret_out:
- * the bytes taken and written. -EBADMSG: damaged (the text has the cause). -ENOMEM. An event may come
- * without input being taken. */
+/* Decodes from in[0..nin) to out[0..nout) until the next event, which is stored in *ret_event. *ret_in and
+ * *ret_out: the bytes taken and written. -EBADMSG: damaged (the text has the cause). -ENOMEM. An event may
+ * come without input being taken. */
 int ps_decoder_step(struct ps_decoder *decoder, const uint8_t *in, size_t nin, uint8_t *out, size_t nout,
         size_t *ret_in, size_t *ret_out, enum ps_decode_event *ret_event, struct ps_error *err) PS_MUST_USE;
 

@@ -29,7 +29,7 @@ static void write_free(struct ps_write *write)
 	free(write);
 }
 
-/* Under the lock. NULL: PS_WRITES_MAX are in use, or out of memory. */
+/* Under the lock. Takes a write with its buffer. NULL: PS_WRITES_MAX are in use, or out of memory. */
 static struct ps_write *write_take(struct ps_decompress *stage)
 {
 	struct ps_write *write = NULL;

@@ -1,4 +1,4 @@
-/* Shared by all decompressors: memory, spare buffers, and the queues that the threads serve. */
+/* What all decompressors share: memory, spare buffers, and the queues that the threads serve. */
 #include <stdlib.h>
 
 #include "base/size.h"

@@ -21,8 +21,8 @@ static void kill_decompressor(struct ps_decompressor *decompressor)
 	ps_decompressor_wake(decompressor);
 }
 
-/* Called when a decompressor (NULL: a new one) finds no memory or no place. Less useful decompressors end
- * soon, and then wake_all() is called. */
+/* Ends less useful decompressors, because `decompressor` (NULL: a new one) found no memory or no place. They
+ * end soon, and then wake_all() is called. */
 static void make_room(struct ps_decompress *stage, const struct ps_decompressor *decompressor)
 {
 	bool works = false;
@@ -118,7 +118,7 @@ static unsigned count_decompressors(const struct ps_decompressing *shard)
 	return n;
 }
 
-/* Starts a decompressor at the frame before the gap. False: impossible now. */
+/* Starts a decompressor at the frame in which the gap begins. False: impossible now. */
 static bool begin_decompressor(struct ps_decompressing *shard, const struct ps_range *gap)
 {
 	struct ps_decompress *stage = shard->stage;

@@ -8,7 +8,7 @@
 #include "base/cleanup.h"
 #include "base/size.h"
 
-/* A huge page's worth of buffers: one fault where there would be 512, and one page to pin for the disk. */
+/* An arena has the size of a huge page: one page fault instead of 512, and one page to pin for the disk. */
 #define ARENA_BUFS 2
 #define ARENA_NBYTES (ARENA_BUFS * PS_BLOCK_SIZE)
 
@@ -19,10 +19,10 @@ struct ps_arena {
 };
 
 struct ps_budget {
-	_Atomic size_t limit; /* buffers; goes down under the lock */
+	_Atomic size_t limit; /* in buffers; lowered under the lock */
 	pthread_mutex_t lock; /* protects what follows */
 	size_t used, peak;
-	struct ps_block_memory *free; /* with memory, unused */
+	struct ps_block_memory *free; /* the unused buffers */
 };
 
 struct ps_budget *ps_budget_new(uint64_t nbytes)
@@ -109,7 +109,7 @@ static uint64_t read_number(const char *path)
 	return value;
 }
 
-/* The smallest limit from this process's cgroup up to the root. */
+/* The smallest memory limit of this process's cgroup and its ancestors; 0: none. */
 static uint64_t cgroup_limit(void)
 {
 	char line[4096], path[4200];
@@ -199,7 +199,7 @@ void ps_budget_trim(struct ps_budget *budget)
 		for (struct ps_block_memory **at = &budget->free; *at;) {
 			struct ps_block_memory *buf = *at;
 
-			if (buf->arena->nfree < ARENA_BUFS) { /* the other one is in use */
+			if (buf->arena->nfree < ARENA_BUFS) { /* the arena's other buffer is in use */
 				at = &buf->next_free;
 				continue;
 			}

@@ -1,4 +1,4 @@
-/* Reads: finds the bytes of a read, and keeps, answers and expires those that wait (waiters). */
+/* Reads: finds the bytes of a read, and keeps, answers and expires the reads that wait (waiters). */
 #include "fetch/fill_private.h"
 
 #include <errno.h>
@@ -331,8 +331,8 @@ bool ps_waiters_join(struct ps_fill_file *file, struct ps_read *read, struct ps_
 	find_needs(file, read, read->priv.issued_ns, outcome);
 	/* With PIECE_WAIT the reader is looked at anyway: some of its chunks are in flight. */
 	outcome->again = outcome->again && piece != PIECE_WAIT;
-	/* The timer learns only the first deadline: waiters that joined before expire sooner. It notices
-	 * the new deadline within a tick, and need not be woken. */
+	/* The timer needs only the first waiter's deadline: later waiters expire later. It notices the new
+	 * deadline within a tick, and need not be woken. */
 	if (ps_list_empty(&file->waiters))
 		(void)ps_fill_file_due(file, read->priv.expires_ns);
 	ps_list_append(&file->waiters, &read->priv.link);

@@ -135,7 +135,7 @@ static int run(CURL *curl, struct running *r, struct ps_error *err)
 	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, NULL);
 	ps_url_redact(r->call->url, safe);
 	if (r->too_long)
-		return ps_error_set(err, EFBIG, "%s %s: an answer of more than %u bytes", r->call->method,
+		return ps_error_set(err, EFBIG, "%s %s: the answer has more than %u bytes", r->call->method,
 		        safe, PS_HTTP_CALL_MAX_NBYTES);
 	if (code != CURLE_OK)
 		return ps_error_set(err, errnum_of(code), "%s %s: %s", r->call->method, safe,

@@ -51,13 +51,14 @@ static int page_prepare(struct ps_http_request *rq)
 	return rq->url ? 0 : ps_error_set(&rq->error, ENOMEM, "out of memory");
 }
 
-/* Link: <URL>; rel="next". This is the form that servers send; the line may have other links, too. */
+/* Takes the next page's URL from a header line. Servers send it as Link: <URL>; rel="next"; the line may
+ * have other links, too. */
 static void page_line(struct ps_http_request *rq, const char *line, size_t n)
 {
 	struct ps_http_page *page = page_of(rq->work);
 	const char *end = line + n, *url;
 
-	if (n >= 5 && memcmp(line, "HTTP/", 5) == 0) { /* the header before it was a redirect's */
+	if (n >= 5 && memcmp(line, "HTTP/", 5) == 0) { /* the lines before it were those of a redirect */
 		free(ps_steal_ptr(&page->next));
 		page->next_lost = false;
 	}
@@ -98,7 +99,8 @@ static int page_accept(struct ps_http_request *rq)
 	if (page_of(rq->work)->next_lost)
 		return ps_error_set(&rq->error, ENOMEM, "out of memory");
 	if (r->encoded)
-		return ps_error_set(&rq->error, EPROTO, "a Content-Encoding, though identity was asked for");
+		return ps_error_set(&rq->error, EPROTO,
+		        "the answer has a Content-Encoding, though identity was requested");
 	if (r->content_length != PS_SIZE_UNKNOWN && r->content_length > page_of(rq->work)->max_nbytes)
 		return too_long(rq);
 	return 0;
@@ -225,7 +227,7 @@ static void back_off(
 	ms = PS_MAX(ms,
 	        page->client->patient ? err->retry_after_ms : PS_MIN(err->retry_after_ms, BACKOFF_MAX_MS));
 	if (ms > BACKOFF_MAX_MS)
-		ps_log_info("list: %s: going on in %llu s", err->text, (unsigned long long)(ms / 1000));
+		ps_log_info("list: %s: trying again in %llu s", err->text, (unsigned long long)(ms / 1000));
 	for (uint64_t waited = 0; waited < ms && !is_stopped(stop); waited += STOP_LOOK_MS) {
 		uint64_t part = PS_MIN(ms - waited, STOP_LOOK_MS);
 

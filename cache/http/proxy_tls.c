@@ -55,7 +55,7 @@ static const char *first_of(const char *const *env, const char *a, const char *b
 	return value ? value : ps_env_get(env, b);
 }
 
-/* "host:3128", "http://user:password@host:3128", "socks5h://host" */
+/* Checks a proxy: "host:3128", "http://user:password@host:3128", "socks5h://host". */
 static int check_proxy(const char *text, const char *what, struct ps_error *err)
 {
 	static const char *const schemes[] = {"http", "https", "socks4", "socks4a", "socks5", "socks5h"};
@@ -70,13 +70,13 @@ static int check_proxy(const char *text, const char *what, struct ps_error *err)
 			i++;
 		if (i == PS_ARRAY_LEN(schemes))
 			return ps_error_set(err, EINVAL,
-			        "%s %s: no proxy of a kind that is known (http, https, socks5h)", what,
+			        "%s %s: not a known kind of proxy (http, https, socks5h)", what,
 			        ps_url_redact(text, safe));
 		text = after + 3;
 	}
 	for (const char *p = text; *p; p++)
 		if ((unsigned char)*p <= ' ' || *p == 0x7f)
-			return ps_error_set(err, EINVAL, "%s: a blank in the name of a proxy", what);
+			return ps_error_set(err, EINVAL, "%s: the proxy's name contains a blank", what);
 	return *text ? 0 : ps_error_set(err, EINVAL, "%s: no proxy is named", what);
 }
 
@@ -148,7 +148,7 @@ static bool ends_in(const char *s, const char *end)
 static int take_own(struct ps_http_access *a, const struct ps_http_options *options, struct ps_error *err)
 {
 	if (!options->client_cert && (options->client_key || options->client_key_password_file))
-		return ps_error_set(err, EINVAL, "a client's key needs its certificate: --client-cert");
+		return ps_error_set(err, EINVAL, "a client key needs its certificate: give --client-cert");
 	static const struct ps_secret_file password = {
 	        .what = "password file", .max_nbytes = PASSWORD_FILE_MAX_NBYTES};
 	int rc = copy_file(&a->cert, options->client_cert, "client certificate", err);

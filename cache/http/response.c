@@ -143,8 +143,8 @@ static void take_hub_header(struct ps_http_response *r, const char *name, const 
 	}
 }
 
-/* x-amz-checksum-sha256 and its like: base64 of the checksum. A checksum of parts ends in "-" and their
- * number; it is ignored. */
+/* x-amz-checksum-sha256 and similar headers hold a checksum in base64. A checksum of parts ends in "-" and
+ * the number of parts; it is ignored. */
 static void take_store_header(struct ps_http_response *r, const char *name, const char *value)
 {
 	static const char *const known[] = {"sha256", "crc64nvme", "crc32c", "crc32", "sha1"};
@@ -271,7 +271,7 @@ void ps_http_response_remote(const struct ps_http_response *r, struct ps_remote 
 	ret->size = ps_http_response_size(r);
 	ret->mtime_s = r->mtime_s;
 	memcpy(ret->etag, r->etag, sizeof(ret->etag));
-	if (ps_remote_is_marked(ret)) /* not an ETag: those are quoted */
+	if (ps_remote_is_marked(ret)) /* it looks like a mark, but no ETag does, because ETags are quoted */
 		ret->etag[0] = '\0';
 	/* In answer to a range the checksum may be that of the range. */
 	if (r->checksum_is_google || (r->status == 200 && !r->has_range && !r->checksum_of_parts))
@@ -295,7 +295,7 @@ static const struct status_row {
 	bool retryable;
 	const char *text;
 } status_rows[] = {
-        {304, 304, EPROTO, false, "not modified, though nothing conditional was asked"},
+        {304, 304, EPROTO, false, "not modified, though the request had no condition"},
         {300, 399, EPROTO, false, "a redirect that leads nowhere"},
         {401, 401, EACCES, false,
                 "not authorised: credentials are missing or wrong (--user, --header, --netrc-file)"},
@@ -307,7 +307,7 @@ static const struct status_row {
         {412, 412, ESTALE, false, "the object has changed at the origin"},
         {425, 425, EAGAIN, true, "too early"},
         {429, 429, EAGAIN, true, "too many requests: the server asks to wait"},
-        {400, 400, EIO, false, "the server refuses the request (https:// asked for by http://?)"},
+        {400, 400, EIO, false, "the server refuses the request (is this http:// where it expects https://?)"},
         {400, 499, EIO, false, "the server refuses the request"},
         {501, 501, EIO, false, "the server cannot do this"},
         {503, 503, EAGAIN, true, "the server is busy and asks to wait"},
@@ -328,8 +328,8 @@ int ps_http_response_status(
 		bool shrunk = expect && !(r->has_range && r->range_total == expect->size);
 
 		rc = ps_error_set(err, shrunk ? ESTALE : EPROTO, "HTTP 416: %s",
-		        shrunk ? "the object has changed at the origin: the range lies outside"
-		               : "the server refuses a range that lies inside the object");
+		        shrunk ? "the object has changed at the origin: the range is outside of it"
+		               : "the server refuses a range that is inside the object");
 	} else {
 		while (r->status < row->from || r->status > row->to)
 			row++;
@@ -370,7 +370,7 @@ static int check_partial(const struct ps_http_response *r, const struct ps_remot
 	if (r->multipart)
 		return lie(err, r, "multipart/byteranges in answer to one range");
 	if (!r->has_range || r->bad_range)
-		return lie(err, r, "a partial answer without a sound Content-Range");
+		return lie(err, r, "the partial answer has no valid Content-Range");
 	if (r->range_total != PS_SIZE_UNKNOWN && r->range_total != expect->size) {
 		int rc = ps_error_set(err, ESTALE,
 		        "the object has changed at the origin: %" PRIu64 " bytes, %" PRIu64 " expected",
@@ -382,7 +382,7 @@ static int check_partial(const struct ps_http_response *r, const struct ps_remot
 	if (r->range_first != offset || r->range_nbytes > nbytes)
 		return lie(err, r, "Content-Range is not the range that was asked for");
 	if (r->range_nbytes < PS_MIN(nbytes, (uint64_t)PS_HTTP_SHORT_NBYTES))
-		return lie(err, r, "a range that is too short to go on from");
+		return lie(err, r, "the range in the answer is too short to continue from");
 	if (r->content_length != PS_SIZE_UNKNOWN && r->content_length != r->range_nbytes)
 		return lie(err, r, "Content-Length does not fit the range");
 	return 0;
@@ -397,7 +397,7 @@ int ps_http_response_check_range(const struct ps_http_response *r, const struct 
 	if (rc)
 		return rc;
 	if (r->encoded)
-		return lie(err, r, "a Content-Encoding, though identity was asked for");
+		return lie(err, r, "the answer has a Content-Encoding, though identity was requested");
 	ps_http_response_remote(r, &seen);
 	/* The version is compared first: a 200 with another size probably is a new version, and is reported
 	 * as that, not as a server that ignores ranges. */

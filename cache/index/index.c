@@ -83,7 +83,7 @@ static int check_schema(struct ps_index *index, struct ps_error *err)
 			ps_kv_iter_close(it);
 		}
 		if (any)
-			return ps_error_set(err, EIO, "index: rows, but no schema number");
+			return ps_error_set(err, EIO, "index: it has rows, but no schema number");
 		rc = put_meta_number(index, "schema", PS_INDEX_SCHEMA);
 		return rc < 0 ? ps_error_set(err, -rc, "index: cannot be written: %s", strerror(-rc)) : 0;
 	}
@@ -96,11 +96,12 @@ static int check_schema(struct ps_index *index, struct ps_error *err)
 		        "or another cache directory",
 		        (unsigned long long)schema, PS_INDEX_SCHEMA);
 	if (schema < PS_INDEX_SCHEMA)
-		return ps_error_set(err, EIO, "index: schema %llu is none", (unsigned long long)schema);
+		return ps_error_set(
+		        err, EIO, "index: %llu is not a schema number", (unsigned long long)schema);
 	return 0;
 }
 
-/* Numbers start at the end of the last reserved chunk, from which no number was ever taken. */
+/* Numbers start after the last reserved chunk: no number after it was ever taken. */
 static int load_numbers(struct ps_index *index, struct ps_index_numbers *numbers, uint64_t first)
 {
 	uint64_t end = first;
@@ -152,8 +153,8 @@ static int load_meta(struct ps_index *index, const char *dir, const char *boot_i
 	index->stop.trust = stop.trust + (!index->was_clean && !index->kept);
 	memcpy(index->stop.boot_id, boot_id, strnlen(boot_id, sizeof(index->stop.boot_id) - 1));
 	rc = put_stop(index, false);
-	/* Synced before any other write: if a power cut brought back the row of a clean stop, it would vouch
-	 * for rows that may be lost. */
+	/* Synced before any other write: if a power cut brought back the row of a clean stop, that row would
+	 * vouch for rows that may be lost. */
 	if (rc == 0)
 		rc = ps_kv_sync(index->kv);
 	return rc < 0 ? ps_error_set(err, -rc, "index: cannot be written: %s", strerror(-rc)) : 0;
@@ -291,9 +292,9 @@ uint64_t ps_index_peak_nbytes(struct ps_index *index, uint64_t sorted_nbytes, si
 	uint64_t live = ps_kv_live_nbytes(index->kv);
 	uint64_t compacting = live + PS_MIN(live, PS_KV_COMPACTION_NBYTES);
 
-	/* The peak has the next memtable's log file, allocated ahead (a tenth longer), and two memtables
-	 * being sorted while their log files still exist. Bytes are written twice: to a log, and again when
-	 * they are sorted. */
+	/* The peak includes the log file of the next memtable, which is allocated ahead (a tenth longer),
+	 * and two memtables that are being sorted while their log files still exist. Bytes are written
+	 * twice: to a log, and again when they are sorted. */
 	return 4 * (uint64_t)index->memtable_nbytes + 2 * (uint64_t)nbytes +
 	       (compacting > sorted_nbytes ? compacting - sorted_nbytes : 0);
 }

@@ -14,7 +14,7 @@
  *   'B' object id (16) extent (4)  presence and CRC32C of 64 blocks
  *   'P' id of a URL (16)         pin row: this object is not evicted
  *   'V' view id (16)             view row: the decoded size of a compressed shard
- *   'F' view id (16)             the beginnings of its frames (decompress/frame.h)
+ *   'F' view id (16)             where the shard's frames begin (decompress/frame.h)
  *   'G' id of an object version  grants for it (catalog/dataset.h)
  *   'T' node (8) [row (4)]       the members of a shard (members/members.h): their head, a row of members
  * Values are little-endian, each starts with a format byte; docs/format.md has the layout.
@@ -63,7 +63,7 @@ struct ps_node_row {
 	enum ps_node_kind kind;
 	bool superseded;     /* the name has another node now, or has vanished */
 	uint64_t generation; /* the last listing that had this name */
-	int64_t checked_ms;  /* when the origin last confirmed the version; 0: never */
+	int64_t checked_ms;  /* of the last probe that confirmed the version; 0: listings do */
 	struct ps_remote remote;
 	/* enum ps_coding: the file shows the shard's decoded content, while remote is of the shard. 0: not
 	 * decoded */
@@ -85,12 +85,13 @@ struct ps_object_row {
 	int64_t created_s, opened_s;
 	int64_t data_mtime_ns; /* of the data file at the last commit */
 	int64_t data_ctime_ns; /* ctime of the data file at that commit; 0: not known */
-	/* the file's inode; if it is another one (a copied directory), the blocks are unverified */
+	/* the data file's inode; if the file has another one (in a copied directory), its blocks are
+	 * unverified */
 	uint64_t data_ino;
 	bool by_extent;                 /* the file was never passed through: holes may be punched into it */
-	char learned_etag[PS_ETAG_LEN]; /* of the first response, if the listing had none; "" */
-	char checksum[PS_CHECKSUM_LEN]; /* of the whole object, as the origin gave it; "" */
-	bool sum_matched;               /* the object has matched checksum */
+	char learned_etag[PS_ETAG_LEN]; /* of the first response, if the listing had none; else "" */
+	char checksum[PS_CHECKSUM_LEN]; /* of the whole object, from the origin; "": none */
+	bool sum_matched;               /* the object was compared with it, and matches */
 };
 
 struct ps_pin_row {
@@ -160,13 +161,13 @@ int ps_index_reopen(struct ps_index *index, struct ps_error *err) PS_MUST_USE;
 /* Syncs all batches so far to the disk. */
 int ps_index_sync(struct ps_index *index) PS_MUST_USE;
 
-/* Sets fn, which is called without locks after a batch was refused (e: -errno): the index has to be opened
- * again. Call it before other threads use the index. */
+/* Sets fn, which is called without locks after the disk refused a batch (e: -errno): the index may have to
+ * be opened again. Call it before other threads use the index. */
 void ps_index_on_failure(struct ps_index *index, void (*fn)(void *arg, int e), void *arg);
 
-/* Sets room, which is called without locks before a batch that puts rows of nbytes is written. After -errno
- * the batch is not written. Not called for batches that are ps_index_batch_unasked(). Call it before other
- * threads use the index. */
+/* Sets room, which is called without locks before a batch that puts rows of nbytes is written. If it returns
+ * -errno, the batch is not written. It is not called for batches marked with ps_index_batch_unasked(). Call
+ * it before other threads use the index. */
 void ps_index_on_growth(struct ps_index *index, int (*room)(void *arg, size_t nbytes), void *arg);
 
 /* A number that was never used before, also over restarts and kills. */

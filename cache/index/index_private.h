@@ -119,8 +119,8 @@ void ps_overlay_rows_fini(struct ps_overlay_rows *rows);
 /* value NULL: the key is to be deleted. */
 void ps_overlay_rows_put(
         struct ps_overlay_rows *rows, const void *key, size_t nkey, const void *value, size_t nvalue);
-/* The index, in a result of ps_overlay_range(), of the first row with this key or a later one; rows->n:
- * there is none. */
+/* `rows` is a result of ps_overlay_range(). Returns the position of the first row with this key or a later
+ * one; rows->n: there is none. */
 size_t ps_overlay_rows_find(const struct ps_overlay_rows *rows, const void *key, size_t nkey);
 
 struct ps_overlay;
@@ -133,7 +133,8 @@ int ps_overlay_add(struct ps_overlay *overlay, const struct ps_overlay_rows *row
 /* 0: *value's content is replaced. -ENOENT: the key is deleted. -ENODATA: the overlay does not have it. */
 int ps_overlay_get(
         struct ps_overlay *overlay, const void *key, size_t nkey, struct ps_strbuf *value) PS_MUST_USE;
-/* Appends to *ret the rows (also of deleted keys) of the keys from `from` on and below `to`. -ENOMEM. */
+/* Appends to *ret the rows with keys from `from` (included) to `to` (excluded), also those of deleted keys.
+ * -ENOMEM. */
 int ps_overlay_range(struct ps_overlay *overlay, const void *from, size_t nfrom, const void *to, size_t nto,
         struct ps_overlay_rows *ret) PS_MUST_USE;
 size_t ps_overlay_nbytes(struct ps_overlay *overlay);
@@ -222,7 +223,7 @@ int ps_index_bad_row(const struct ps_index_key *key, int err);
 /* Types that the files of the index share, and functions for the store's tests. */
 
 struct ps_index_numbers {
-	const char *meta; /* name of its row, which has the first number that is not reserved */
+	const char *meta; /* name of the row that holds the first number not reserved yet */
 	uint64_t next, end;
 };
 

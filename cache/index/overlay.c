@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROW_COST 128 /* of memory, in addition to its bytes */
+#define ROW_COST 128 /* memory of a row in addition to its bytes */
 
 /* A sorted array of up to about thirty thousand pointers, so a new row moves a quarter of a megabyte at
  * most. ps_overlay_add() allocates everything before it changes anything, so it fails without an effect. */

@@ -42,7 +42,7 @@ struct ps_kv {
 /* Makes a positive errno of a status text, since the C API reports errors as text only. Errors of the system
  * must not be taken for damage, as a damaged index is moved aside. */
 static int ps_kv_errno(const char *text);
-/* Logs a status text and frees it; marks the index as damaged if the text reports damage. -errno. */
+/* Logs a status text and frees it; marks the index as damaged if the text reports damage. Returns -errno. */
 static int ps_kv_told(struct ps_kv *kv, const char *call, char *text);
 
 /* Checks that the disk has room for the bytes: 0, -ENOSPC or -EROFS. RocksDB is called only if there is
@@ -54,10 +54,10 @@ static int ps_kv_try_to_write(const struct ps_kv *kv);
 
 static bool ps_kv_is_marked_damaged(const char *dir);
 
-/* RocksDB insists on a log file of its own. On a full disk, its second line fails an assertion in builds
- * that have them (Debian's), which ends the process. So the file is made in memory and removed once RocksDB
- * has opened it; errors reach our log as status texts. False: the folder could not be made, and the log
- * file is in the index's folder, as usual. */
+/* RocksDB insists on a log file of its own. On a full disk, the second line of that file fails an assertion,
+ * which ends the process in builds with assertions (Debian's). So the log file is made in memory and removed
+ * once RocksDB has opened it; errors reach our log as status texts. False: the folder could not be made, and
+ * the log file is in the index's folder, as usual. */
 static bool ps_kv_log_dir_make(char ret_dir[static sizeof(PS_KV_LOG_DIR)]);
 static void ps_kv_log_dir_remove(const char *dir);
 

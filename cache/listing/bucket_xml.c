@@ -75,7 +75,7 @@ struct objects {
 	ps_s3_object_fn fn;
 	void *arg;
 	uint64_t nskipped;
-	int rc; /* fn's */
+	int rc; /* what fn returned */
 
 	/* The object that is being parsed. */
 	struct ps_strbuf key, version;
@@ -261,7 +261,8 @@ int ps_s3_page_parse(const char *text, size_t nbytes, struct ps_s3_page *ret, st
 	if (rc == 0)
 		rc = decode_marker(&page);
 	if (rc == 0 && page.truncated && !page.token && !page.key_marker)
-		rc = ps_error_set(err, EPROTO, "the server says that there is more, but not where");
+		rc = ps_error_set(err, EPROTO,
+		        "the server says that there is more, but gives no marker for the next page");
 	if (rc) {
 		ps_s3_page_fini(&page);
 		return not_a_listing(rc, err);

@@ -162,7 +162,7 @@ static bool name_of(struct ps_listing_html *scan, const char *href, bool *ret_is
 	return name->len && !strchr(name->s, '/') && strcmp(name->s, ".") != 0 && strcmp(name->s, "..") != 0;
 }
 
-/* Finds the value of href in the tag [s, end), trimmed, into scan->href. */
+/* Finds the value of href in the tag [s, end), and stores it in scan->href, trimmed. */
 static bool find_href(struct ps_listing_html *scan, const char *s, const char *end)
 {
 	while (s < end) {

@@ -61,7 +61,7 @@ static bool skip_foreign(const char *text, size_t n, size_t *i)
 	size_t len = PS_MIN(end - *i, sizeof(shown));
 	for (size_t k = 0; k < len; k++)
 		shown[k] = isprint((unsigned char)text[*i + k]) ? text[*i + k] : '?';
-	ps_log_warning("list: %.*s: skipped: its name is not UTF-8, which JSON has to be", (int)len, shown);
+	ps_log_warning("list: %.*s: skipped: its name is not UTF-8, but JSON must be", (int)len, shown);
 	*i = end;
 	return true;
 }
@@ -82,9 +82,9 @@ static int take_entry(
 	if (*ret_cut)
 		return 0;
 	if (!j)
-		return bad(a, *i, "no sound entry");
+		return bad(a, *i, "not a valid entry");
 	if (!json_is_object(j) || je.position <= 0)
-		return bad(a, *i, "an entry that is no object");
+		return bad(a, *i, "an entry is not an object");
 	*i += (size_t)je.position;
 	return a->fn(a->arg, j);
 }
@@ -102,7 +102,7 @@ int ps_json_array_feed(struct ps_json_array *a, const char *text, size_t n, bool
 		switch (a->expected) {
 		case PS_JSON_BEGIN:
 			if (c != '[')
-				return bad(a, i, "no array");
+				return bad(a, i, "not an array");
 			a->expected = PS_JSON_FIRST;
 			i++;
 			continue;

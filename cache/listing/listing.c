@@ -1,4 +1,4 @@
-/* A web server's listing: HTML (html.c) or JSON, by the text's beginning. */
+/* A web server's listing: HTML (html.c) or JSON. The beginning of the text decides which. */
 #include "listing/listing.h"
 
 #include <ctype.h>

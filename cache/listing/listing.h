@@ -30,16 +30,16 @@
  * match a file beside it.
  *
  * Ownership: ps_listing_filter_new() ... ps_listing_filter_free(). Threads: any; after new, only the flags
- * change that record which patterns have matched. Never blocks. */
+ * that record which patterns have matched are changed. Never blocks. */
 
-#define PS_LISTING_FILTER_MAX_NAMES 1000000 /* names that the braces of one pattern expand to */
+#define PS_LISTING_FILTER_MAX_NAMES 1000000 /* limit of the names that the braces of one pattern expand to */
 /* expansions with "*", "?" or "[": each is compared with each file */
 #define PS_LISTING_FILTER_MAX_WILD 1000
 
 struct ps_listing_filter;
 
-/* NULL-terminated lists, or NULL. *ret is NULL if both are empty: all files are shown. -EINVAL, -E2BIG,
- * -ENOMEM with the pattern. */
+/* include and exclude are NULL-terminated lists, or NULL. If both are empty, *ret is NULL: all files are
+ * shown. Errors: -EINVAL, -E2BIG, -ENOMEM. */
 int ps_listing_filter_new(const char *const *include, const char *const *exclude,
         struct ps_listing_filter **ret, struct ps_error *err) PS_MUST_USE;
 void ps_listing_filter_free(struct ps_listing_filter *filter);
@@ -92,7 +92,8 @@ typedef int (*ps_list_fn)(void *arg, const struct ps_listed *listed);
 #define PS_LIST_SKIPS_LOGGED 64
 struct ps_lister {
 	struct ps_listing_filter *filter; /* borrowed; NULL: all files are shown */
-	/* the listing was not requested: names that an earlier one skipped, too, are not logged again */
+	/* the listing was not requested by a user: skips that an earlier listing logged are not logged
+	 * again */
 	bool quiet;
 	uint64_t skips_logged[PS_LIST_SKIPS_LOGGED]; /* hashes of names whose skip was logged */
 	unsigned nskips_logged;
@@ -114,7 +115,7 @@ struct ps_names {
 
 	uint64_t *table; /* hashes of paths; the lowest bit distinguishes files from directories; 0: free */
 	uint64_t nused, nslots;
-	struct ps_strbuf last_dir; /* a directory whose parents are in the table */
+	struct ps_strbuf last_dir; /* the last directory that was added, with its parents */
 	unsigned nwarnings;
 	bool quiet; /* log no warnings */
 };
@@ -177,8 +178,8 @@ bool ps_glob_is_deep(const struct ps_glob *glob);
 
 bool ps_glob_match(struct ps_glob *glob, const char *path);
 
-/* The number of names that the braces expand to and that have not matched; the first of them in *ret_first
- * (NULL if none), to free(). */
+/* Returns the number of names without "*", "?" or "[", after braces were expanded, that have not matched.
+ * *ret_first: the first of them, which the caller frees, or NULL. */
 uint64_t ps_glob_unmatched(struct ps_glob *glob, char **ret_first);
 
 /* Listings of web servers -------------------------------------------------------------------------------- */
@@ -203,8 +204,9 @@ struct ps_listing;
 
 typedef int (*ps_listing_fn)(void *arg, const struct ps_listing_entry *entry);
 
-/* page_url: the canonical URL of the page after redirects; links to other places are skipped. is_json: by
- * Content-Type; the text itself decides. page_url and err are borrowed. NULL: out of memory. */
+/* page_url: the canonical URL of the page after redirects; links to other places are skipped. is_json: the
+ * Content-Type is that of JSON; this counts only if the text begins with neither "<" nor "[". page_url and
+ * err are borrowed. NULL: out of memory. */
 struct ps_listing *ps_listing_new(
         bool is_json, const char *page_url, ps_listing_fn fn, void *arg, struct ps_error *err);
 void ps_listing_free(struct ps_listing *listing);
@@ -254,7 +256,7 @@ struct ps_s3_page {
 	bool encoded; /* keys are URL-encoded, as encoding-type=url requests */
 	uint64_t nkeys;
 	char *token;                       /* NextContinuationToken, opaque; NULL: none */
-	char *key_marker, *version_marker; /* for the next page of a listing of versions, as they are sent */
+	char *key_marker, *version_marker; /* where the next page of a listing of versions begins; decoded */
 };
 void ps_s3_page_fini(struct ps_s3_page *page);
 

@@ -55,7 +55,7 @@ static int emit(struct ps_manifest *m, const char *name, struct ps_manifest_entr
 
 	if (ps_url_has_user(name))
 		return ps_error_set(m->err, EINVAL,
-		        "a user and password do not belong into a manifest: give them by --user, "
+		        "a user and password do not belong in a manifest: give them by --user, "
 		        "PENSTOCK_USER_PASSWORD or --netrc-file");
 	if (!ps_s3_url_is(name) && !ps_s3_url_is(m->base))
 		rc = ps_url_join(m->base, name, &url, m->err);
@@ -79,7 +79,7 @@ static int expand(struct ps_manifest *m, const char *name, struct ps_manifest_en
 		return rc;
 	uint64_t n = ps_braces_count(braces);
 	if (n > 1 && (entry->checksum || entry->size != PS_SIZE_UNKNOWN))
-		rc = ps_error_set(m->err, EINVAL, "braces and a size or checksum on one line");
+		rc = ps_error_set(m->err, EINVAL, "a line with braces cannot have a size or checksum");
 	for (uint64_t i = 0; i < n && !rc; i++) {
 		ps_strbuf_reset(&b);
 		ps_braces_add(braces, i, &b);

@@ -45,7 +45,7 @@ static int take(struct ps_glob *glob, char *text, struct ps_error *err)
 	}
 	if (glob->nwild == MAX_WILD) {
 		free(text);
-		return ps_error_set(err, E2BIG, "braces of more than %d globs", MAX_WILD);
+		return ps_error_set(err, E2BIG, "the braces expand to more than %d globs", MAX_WILD);
 	}
 	glob->wild[glob->nwild++] = text;
 	return 0;
@@ -129,8 +129,8 @@ static bool part_matches(const char *pattern, size_t npattern, const char *part,
 }
 
 /* Compares pattern and path part by part. A "**" matches any number of parts: if the rest of the path does
- * not match back_pattern, what follows the last "**", the comparison is repeated one part later in the path
- * (back_path). Earlier "**" need not be remembered. */
+ * not match back_pattern (the pattern after the last "**"), the comparison is repeated one part later in the
+ * path (back_path). Earlier "**" need not be remembered. */
 static bool wild_matches(const char *pattern, const char *path)
 {
 	const char *back_pattern = NULL, *back_path = NULL;
@@ -240,7 +240,8 @@ static int filter_take(
 			names->wild[names->nwild++] = text;
 		} else {
 			free(text);
-			return ps_error_set(err, E2BIG, "pattern '%s': braces of more than %d globs", pattern,
+			return ps_error_set(err, E2BIG,
+			        "pattern '%s': the braces expand to more than %d globs", pattern,
 			        PS_LISTING_FILTER_MAX_WILD);
 		}
 	}
@@ -413,7 +414,7 @@ bool ps_listing_filter_shows(struct ps_listing_filter *filter, const char *path)
 	size_t len = strlen(path), suffix = strlen(INDEX_SUFFIX);
 	bool indexes = filter && len > suffix && strcmp(path + len - suffix, INDEX_SUFFIX) == 0;
 	bool catalogue = filter && ps_listing_filter_is_catalogue(path);
-	ps_autofree char *of = NULL; /* the shard that it is the index of, or the folder that it catalogues */
+	ps_autofree char *of = NULL; /* the shard that it indexes, or the folder that it catalogues */
 
 	if (!filter)
 		return true;

@@ -1,5 +1,5 @@
-/* The members of a shard by the index beside it, where the dataset has one: reading it costs less than reading
- * the shard. */
+/* Finds the members of a shard in the index beside the shard (NAME.psx), if the dataset has one. Reading the
+ * index costs less than reading the shard. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +13,11 @@
 
 /* Waiting ------------------------------------------------------------------------------------------------ */
 
-/* A lookup or an open that a thread of the members waits for. A stop ends the waiting; then the callback frees
- * it. */
+/* A lookup or an open that a thread of the members waits for. If a stop ends the wait, the callback frees
+ * the ask. */
 struct ask {
 	struct ps_members *of;
-	bool answered, left; /* left: no one waits any more */
+	bool answered, left; /* left: no thread waits any more */
 	int errnum;
 	uint64_t node;
 	struct ps_handle *handle;
@@ -46,7 +46,8 @@ static void answer(struct ask *ask, int errnum, uint64_t node, struct ps_handle 
 	ask->handle = handle;
 	bool left = ask->left;
 	pthread_mutex_unlock(&m->lock);
-	/* The members are freed only once nopening is 0: before that, nothing of the dataset stays open. */
+	/* Closed before nopening falls: the members are freed once it is 0, and then no handle of the
+	 * dataset may be open. */
 	if (left) {
 		ps_handle_close(handle);
 		free(ask);
@@ -82,7 +83,7 @@ static void looked_up(void *arg, int errnum, const struct ps_attr *attr)
 	answer(arg, errnum, errnum ? 0 : attr->node, NULL);
 }
 
-/* A reader does not open the files in this order, and reads other shards next. */
+/* The members opened the file, not a reader: what readers will read next does not follow from it. */
 static void opened(void *arg, int errnum, struct ps_handle *handle)
 {
 	if (!errnum)
@@ -112,8 +113,9 @@ static int open_node(struct ps_members *m, uint64_t node, struct ps_handle **ret
 
 /* The index ---------------------------------------------------------------------------------------------- */
 
-/* The name of the shard's index in its folder, which the caller frees; NULL: there is none, or no memory. An
- * index of x.tar.zst, which is shown as x.tar, has its name by the stored one. */
+/* Returns the name of the shard's index, if the shard's folder has one; the caller frees the name. NULL:
+ * there is no index, or no memory. The index of x.tar.zst, which is shown as x.tar, is x.tar.zst.psx or
+ * x.tar.psx. */
 static char *index_name(struct ps_members *m, const struct ps_node_row *shard)
 {
 	static const char *const codings[] = {"", ".zst", ".gz", ".lz4"};
@@ -155,7 +157,7 @@ static int read_all(struct ps_scan *scan, struct ps_handle *handle, uint8_t **re
 	}
 	if (rc < 0) {
 		free(bytes);
-		return ps_load_error_set(err, -rc, "reading it: %s", strerror(-rc));
+		return ps_load_error_set(err, -rc, "it cannot be read: %s", strerror(-rc));
 	}
 	*ret_bytes = bytes;
 	*ret_n = (size_t)size;
@@ -185,8 +187,8 @@ static int add(void *arg, const struct ps_tar_member *member)
 	return ps_member_tree_add(arg, member);
 }
 
-/* Compares both ends of the shard with the index: its first header, and what is there from its last member on.
- * The end of a shard that is shown decoded is not compared, as reaching it may cost all that is before it. */
+/* Compares both ends of the shard with the index: the first header, and the last member with what follows
+ * it. The end of a compressed shard is not compared, because all bytes before it may have to be decoded. */
 static int ends_compare(struct ps_scan *scan, struct ps_handle *handle, bool coded,
         const struct ps_psx_end *end, struct ps_load_error *err)
 {
@@ -201,7 +203,7 @@ static int ends_compare(struct ps_scan *scan, struct ps_handle *handle, bool cod
 	int rc = ps_scan_read(scan, handle, 0, sizeof(first), true, first, &n);
 
 	if (rc < 0)
-		return ps_load_error_set(err, -rc, "reading the shard: %s", strerror(-rc));
+		return ps_load_error_set(err, -rc, "the shard cannot be read: %s", strerror(-rc));
 	if (ps_psx_sum(0, first, n) != end->first_sum)
 		return ps_load_error_set(err, ESTALE, "the shard begins with another header");
 	if (!coded)
@@ -225,7 +227,8 @@ int ps_by_index(struct ps_members *m, struct ps_scan *scan, const struct ps_node
 	int rc = open_node(m, row->node, &handle);
 	if (rc < 0)
 		return ps_load_error_set(err, -rc, "the shard cannot be opened: %s", strerror(-rc));
-	/* Of a shard that is in the cache a scan reads only the headers, and needs no one's word. */
+	/* If the shard is complete in the cache, the index is not needed: a scan reads only the shard's
+	 * headers. */
 	rc = ps_object_complete(ps_handle_object(handle))
 	             ? -ENOENT
 	             : index_read(m, scan, row->parent, name, &bytes, &n, err);

@@ -1,4 +1,4 @@
-/* The tables that are known: where they are, their rows in memory, their entries. */
+/* Known tables: where they are, their rows in memory, their entries. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #define DEPTH_MAX 64 /* of nested folders; a listing's own limit is lower */
 #define ROW_SLOTS 2048
 #define ROW_LOCKS 16
-#define ROW_KEPT_NBYTES 32768 /* usual ones have 3 KiB; others are decoded at each use */
+#define ROW_KEPT_NBYTES 32768 /* larger rows are decoded at each use; a usual one has 3 KiB */
 
 bool ps_members_is_shard(const char *name)
 {
@@ -110,7 +110,7 @@ void ps_table_free(struct table *table)
 	free(table);
 }
 
-/* The lock is held for the functions of this section. */
+/* The lock is held for the next three functions. */
 
 struct table *ps_table_find(struct ps_members *m, uint64_t shard)
 {
@@ -133,8 +133,8 @@ struct table *ps_table_find_or_add(struct ps_members *m, uint64_t shard)
 	return table;
 }
 
-/* Runs are found by their last number: the first run that does not end before a number is the only one that
- * may have it. */
+/* A table's run of node numbers is found by its last number: the first run that does not end before a number
+ * is the only one that may have it. */
 void ps_table_set_known(struct ps_members *m, struct table *table, struct ps_member_table *t)
 {
 	table->t = *t;
@@ -157,7 +157,8 @@ int ps_table_load(struct ps_members *m, uint64_t shard, struct ps_member_table *
 	return rc == -EBADMSG ? -ENOENT : rc;
 }
 
-/* A table has what is in a shard: it is shown only to credentials that have shown that they may read it. */
+/* A table reveals what is in a shard. So it is shown only to credentials that have proved that they may read
+ * the shard. */
 static bool may_know(struct ps_members *m, uint64_t shard)
 {
 	struct ps_node_row row;
@@ -285,7 +286,7 @@ int ps_member_get(
 	return 0;
 }
 
-/* As strcmp(); the name of an entry has no zero. */
+/* As strcmp(); the name of an entry contains no NUL. */
 static int compare(const char *name, size_t n, const struct ps_member_row *row, uint32_t ordinal)
 {
 	const struct ps_member_entry *e = &row->v[ordinal % PS_MEMBER_ROW];

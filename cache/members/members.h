@@ -8,8 +8,8 @@
  *
  * A table belongs to one version of a shard, that is to one node, and is kept in the index. It has all
  * members that are shown, as a tree of folders: ordinal 0 is the shard's top folder, and the entries of a
- * folder have consecutive ordinals, in the byte order of their names. A table reserves a run of node numbers
- * when it is made: entry i has the number `first` + i, for ever.
+ * folder have consecutive ordinals, in the byte order of their names. When a table is made, it reserves a
+ * run of consecutive node numbers: entry i has the number `first` + i, for ever.
  *
  * Names: leading slashes and components "." are dropped. Of members with the same name the last one is
  * shown. A hard link is shown as a file with the bytes of its target, a symbolic link as a relative link to
@@ -24,9 +24,10 @@
  * members_private.h is private to this folder.
  *
  * Ownership: a ps_members belongs to its mount; tables live as long as it does. Threads: any, except for
- * new, stop and free. Locks: one for the states of tables, one for open shards; both leaves. Blocking: only
- * on the index, except for stop, which waits for the threads that make tables. Errors: -errno, callbacks get
- * a positive errno; EIO: ps_members_error() has the text. */
+ * new, stop and free. Locks: one for the states of tables, one for open shards. Blocking: only on the index,
+ * except for await (which has a timeout), stop (which waits for the threads that make tables) and free
+ * (which waits for opens under way). Errors: -errno, callbacks get a positive errno; EIO: ps_members_error()
+ * has the text. */
 #ifndef PS_MEMBERS_MEMBERS_H
 #define PS_MEMBERS_MEMBERS_H
 
@@ -42,26 +43,29 @@
 
 struct ps_members;
 
-/* merges: all shards are shown in one tree; changed(arg, name) is called for each name in its top folder
- * that has changed, or with "" when the tree is shown first, whenever the tree was made anew, by a thread of the members, with no lock held. */
+/* merges: all shards are shown in one tree. When a tree is shown first, changed(arg, "") is called; when a
+ * new tree replaces it, changed(arg, name) is called for each name in the top folder of the old or the new
+ * tree. A thread of the members makes these calls; only the dataset's merge_lock is held. */
 int ps_members_new(struct ps_dataset *dataset, bool merges, void (*changed)(void *arg, const char *name),
         void *arg, struct ps_members **ret) PS_MUST_USE;
-/* Waits until the tables that the index has are known, and the merged tree is shown if it is current; at most
- * timeout_ms. */
+/* Waits until the tables that the index has are known, and until the merged tree is shown if it is current;
+ * timeout_ms at most. */
 void ps_members_await(struct ps_members *members, uint64_t timeout_ms);
-/* Call when the names of the dataset have changed. Never blocks. */
+/* Has a thread look at all shards again, soon. Call it when the names of the dataset have changed. Never
+ * blocks. */
 void ps_members_look(struct ps_members *members);
 /* Ends the making of tables, and calls back all waiters with ECANCELED; no table is made afterwards. */
 void ps_members_stop(struct ps_members *members);
 /* Closes the shards. Precondition: stop was called, and all reads have called back. */
 void ps_members_free(struct ps_members *members);
 
-/* {"merges": as given to ps_members_new(); "looking": the counts below are being made; "shards", "known", "making", "failed": shards, by the state of
- * their table; "unknown_bytes": the size of the shards without a table; "files", "hidden": members of the
- * known ones; "hidden_reason": of the first; "trouble": why the shards could not be looked at, or
- * the merged tree not be made; "made_bytes": bytes that were read to make tables; "by_index": tables that were
- * made by indexes since the mount began; "merged": the
- * merged tree is shown}; the caller owns it. */
+/* {"merges": as given to ps_members_new(); "looking": the counts below are not complete yet; "shards": how
+ * many there are; "known", "making", "failed": how many of them have a table in this state; "unknown_bytes":
+ * the size of the shards without a table; "files", "hidden": members of the shards with a table;
+ * "hidden_reason": why the first of them is hidden; "trouble": why the shards could not be looked at, or why
+ * the merged tree could not be made; "made_bytes": bytes that were read to make tables; "by_index": tables
+ * that were made from indexes since the mount began; "merged": the merged tree is shown}. The caller owns
+ * it. */
 json_t *ps_members_stats(struct ps_members *members);
 
 /* Tables ------------------------------------------------------------------------------------------------- */
@@ -73,27 +77,28 @@ struct ps_member_table {
 	uint32_t nfiles;
 	uint64_t nbytes; /* of the files shown */
 	uint32_t nhidden;
-	/* It was made by the index beside the shard. A stale index may fit both ends of a shard: the header before a
-	 * member's data is compared before data is read. */
+	/* The table was made from the index beside the shard. A stale index may match both ends of the
+	 * shard, so the header before a member's data is checked before the data is read. */
 	bool by_index;
 	uint64_t size; /* of the shard; no member ends beyond it */
 	int64_t mtime_s;
-	char *hidden; /* why, for the first hidden member; "" */
-	char *damage; /* what is damaged after the last member; "" */
+	char *hidden; /* why the first hidden member is hidden; "": none is */
+	char *damage; /* the damage after the last member; "": none */
 };
 
 /* The table of a shard. Making it reads the shard once: all of it, or only its headers if the members are
- * large. If the dataset has the shard's index (NAME.psx, of penstock-loader), and that says that it has all
- * members, then only the index is read, and both ends of the shard; an index has no times, so the members have
- * that of the shard. table is NULL if errnum is not 0. ESTALE: the node was superseded. The callback may come before the
- * call returns. */
+ * large. If the dataset has the shard's index (NAME.psx, made by penstock-loader), and the index says that
+ * it has all members, then only the index and both ends of the shard are read. An index has no times, so the
+ * members have the shard's time. table is NULL if errnum is not 0. ESTALE: the node was superseded. The
+ * callback may come before the call returns. */
 typedef void (*ps_member_table_fn)(void *arg, int errnum, const struct ps_member_table *table);
 void ps_members_table(struct ps_members *members, uint64_t shard, ps_member_table_fn fn, void *arg);
 /* The table if it is known, without making it; else NULL. Blocks on the index. */
 const struct ps_member_table *ps_members_known(struct ps_members *members, uint64_t shard);
 /* The table whose run has this number, among those that were returned before; else NULL. Never blocks. */
 const struct ps_member_table *ps_members_of(struct ps_members *members, uint64_t node);
-/* Why the table of this shard could not be made, "" if it could or was not tried. */
+/* Stores in ret_text why the table of this shard could not be made or, if it is known, the damage after its
+ * last member; else "". */
 void ps_members_error(struct ps_members *members, uint64_t shard, char ret_text[static PS_ERROR_TEXT_LEN]);
 /* Makes the tables of all shards, a few at a time; shards that fail are left out. Returns at once;
  * ps_members_stats() has the progress. */
@@ -132,42 +137,43 @@ int ps_member_link(struct ps_members *members, const struct ps_member_table *tab
 int ps_member_path(struct ps_members *members, const struct ps_member_table *table, uint32_t ordinal,
         char **ret_path) PS_MUST_USE;
 
-/* True if the cache has room for all shards: then a read of one member fetches the whole blocks that it is in
- * (ps_read.whole_blocks), as the others in them will be read, too. Never blocks. */
+/* True if the cache has room for all shards: then a read of one member fetches the whole blocks that it is
+ * in (ps_read.whole_blocks), because the other members in these blocks will be read, too. Never blocks. */
 bool ps_members_fit(struct ps_members *members);
 
 /* Reads -------------------------------------------------------------------------------------------------- */
 
 /* True if these segments are the header of a member of this size. */
 bool ps_member_header_fits(const struct ps_segment *segs, size_t nsegs, uint64_t size);
-/* A header does not fit a table that was made by an index: forgets the table, so that the next mount scans the
- * shard. Blocks on the index. */
+/* Call it if a header does not match a table that was made from the index beside its shard. Deletes the
+ * stored table, so that the next mount scans the shard. Blocks on the cache's index. */
 void ps_members_distrust(struct ps_members *members, const struct ps_member_table *table);
 
 /* Opens a shard, or finds it open; a few hundred shards stay open, each for a minute at most, so that the
  * rules of opens (revalidation, grants) hold for reads of members, too. */
 struct ps_member_shard;
 typedef void (*ps_member_open_fn)(void *arg, int errnum, struct ps_member_shard *shard);
-/* NULL: it is not open; call ps_member_open(). */
+/* Returns the shard with a reference; NULL: it is not open, call ps_member_open(). */
 struct ps_member_shard *ps_member_opened(struct ps_members *members, uint64_t shard);
 /* ESTALE: the node was superseded. */
 void ps_member_open(struct ps_members *members, uint64_t shard, ps_member_open_fn fn, void *arg);
 struct ps_handle *ps_member_handle(struct ps_member_shard *shard);
-/* After the reads with its handle have called back; failed: a read has failed, so the next one opens the
- * shard again. */
+/* Puts the reference. Call it after the reads with the shard's handle have called back. failed: a read has
+ * failed, so the next one opens the shard again. */
 void ps_member_close(struct ps_member_shard *shard, bool failed);
 
 /* All shards in one tree --------------------------------------------------------------------------------- */
 
-/* The merged tree has the members of all shards. Of files with the same path in two shards the one in the
- * later shard, by path, is shown; a folder hides files of its name. Its folders have node numbers of their
- * own; they are marked by PS_MERGED_FOLDER. */
+/* The merged tree has the members of all shards. If two shards have a file of the same path, that of the
+ * shard whose own path sorts later is shown; a folder hides files of the same name. The folders of the tree
+ * have their own node numbers, with the bit PS_MERGED_FOLDER. */
 #define PS_MERGED_FOLDER (UINT64_C(1) << 39)
 
-/* The number of the top folder. -EAGAIN: tables are missing, or the tree is out of date: it is being made
- * once ps_members_make_all() was called. */
+/* The number of the top folder. -EAGAIN: no tree is shown yet. After ps_members_make_all() the missing
+ * tables and the tree are being made. */
 int ps_merged_root(struct ps_members *members, uint64_t *ret_folder) PS_MUST_USE;
-/* The number of an entry: a member, or a folder with PS_MERGED_FOLDER. -ENOENT. */
+/* The number of an entry: a member, or a folder with PS_MERGED_FOLDER. -ENOENT: no such entry. -ESTALE: the
+ * tree that the folder belongs to may have been deleted. */
 int ps_merged_find(
         struct ps_members *members, uint64_t folder, const char *name, uint64_t *ret_node) PS_MUST_USE;
 /* The entries of a folder in name order, from a snapshot; as ps_dir_*(). */

@@ -49,7 +49,7 @@ struct ps_member_row_writer {
 };
 void ps_member_row_add(struct ps_member_row_writer *w, const struct ps_member_entry *entry, const char *name,
         const char *link);
-/* The bytes of the row, in w->b; then ps_member_row_begin() for the next one. */
+/* Completes the row: w->b has its bytes. Call ps_member_row_begin() before the next row. */
 void ps_member_row_end(struct ps_member_row_writer *w);
 void ps_member_row_begin(struct ps_member_row_writer *w);
 
@@ -83,11 +83,12 @@ void ps_member_tree_row(const struct ps_member_tree *tree, uint32_t first, struc
 
 /* Reads a shard once, from its first header to its end mark, and adds its members to a tree.
  *
- * All of the shard is read, as a stream, so that it is in the cache afterwards. Data of more than
- * PS_SCAN_SKIP_NBYTES is skipped, and of a shard that is complete in the cache only the headers are read. */
+ * The shard is read as a stream, so that it is in the cache afterwards; only members' data of more than
+ * PS_SCAN_SKIP_NBYTES is skipped. If the shard is complete in the cache already, only its headers are
+ * read. */
 #define PS_SCAN_SKIP_NBYTES (UINT64_C(8) << 20)
 
-/* What another thread may do to a scan: cancel it. */
+/* The part of a scan through which another thread may cancel it. */
 struct ps_scan {
 	pthread_mutex_t lock;
 	bool cancelled;
@@ -99,17 +100,19 @@ void ps_scan_fini(struct ps_scan *scan);
 void ps_scan_cancel(struct ps_scan *scan);
 /* Reads the shard's first byte: 0 if these credentials may read it. Blocks on the network. */
 int ps_scan_prove(struct ps_scan *scan, struct ps_handle *handle) PS_MUST_USE;
-/* 0: the members up to the end mark, or to the damage that `damage` describes (NULL: there is none; the
- * caller frees it). -EBADMSG: not a tar, with a text. -ECANCELED. Blocks on the network. */
+/* 0: the tree has the members up to the end mark, or up to the damage that *ret_damage describes (NULL:
+ * there is none; the caller frees it). -EBADMSG: not a tar, with a text. -ECANCELED. Blocks on the
+ * network. */
 int ps_scan_shard(struct ps_scan *scan, struct ps_handle *handle, bool complete, struct ps_member_tree *tree,
         char **ret_damage, struct ps_load_error *err) PS_MUST_USE;
 
-/* *ret_ends: a walk from the header `from` on finds this member and then the end mark; last NULL: the end mark
- * at once. Reads a few blocks, without read-ahead. Blocks on the network. */
+/* *ret_ends becomes true if a walk that begins with the header at `from` finds the member `last` and then
+ * the end mark; last NULL: if it finds the end mark at once. Reads a few blocks, without read-ahead. Blocks
+ * on the network. */
 int ps_scan_ends(struct ps_scan *scan, struct ps_handle *handle, uint64_t from,
         const struct ps_tar_member *last, bool *ret_ends, struct ps_load_error *err) PS_MUST_USE;
-/* Reads n bytes at `offset`, fewer at the end of the file; -errno without a text. alone: nothing around them
- * is expected to be read. Blocks on the network. */
+/* Reads n bytes at `offset`, fewer at the end of the file; -errno without a text. alone: the bytes around
+ * them are not expected to be read. Blocks on the network. */
 int ps_scan_read(struct ps_scan *scan, struct ps_handle *handle, uint64_t offset, size_t n, bool alone,
         uint8_t *dst, size_t *ret_n) PS_MUST_USE;
 
@@ -117,13 +120,14 @@ int ps_scan_read(struct ps_scan *scan, struct ps_handle *handle, uint64_t offset
 
 /* The index of a shard (base/psx.h), which penstock-loader has made, as a list of the shard's members.
  *
- * An index has samples: the members that belong to one, and suffixes in lower case. It is taken as the list
- * only if it says that the tar has nothing else (PS_PSX_NOTE_ALL), and if nothing in it speaks against that.
- * A tar is padded to 20 blocks or any other number: what follows the last member is not bounded by that, as
- * a scan ends at the first block of zeros.
+ * An index lists the members that belong to samples, with suffixes in lower case. It counts as the list of
+ * all members only if it says that the tar has no others (PS_PSX_NOTE_ALL), and if nothing in it contradicts
+ * that. Any number of blocks may follow the last member, because a tar is padded, to 20 blocks or another
+ * number: a scan, too, ends at the first block of zeros.
  *
- * Threads: any. ps_psx_members() never blocks. Errors: -EBADMSG: damaged; -ESTALE: of another shard, or of
- * another version of the format; -ENODATA: it may not have all members; what fn returned. All with a text. */
+ * Threads: any. ps_psx_members() never blocks. Errors: -EBADMSG: damaged; -ESTALE: the index belongs to
+ * another shard, or to another version of the format; -ENODATA: it may not have all members; what fn
+ * returned. All with a text. */
 
 struct ps_psx_shard {
 	uint64_t stored_nbytes; /* or PS_SIZE_UNKNOWN */
@@ -132,7 +136,7 @@ struct ps_psx_shard {
 	int64_t mtime_s;        /* of all members: an index has no times */
 };
 
-/* What the shard must have at its ends, if the index is of it. */
+/* What the shard must have at its ends if the index belongs to it. */
 struct ps_psx_end {
 	uint64_t first_sum;            /* ps_psx_sum() of its first PS_PSX_FIRST bytes */
 	bool any;                      /* it has members; of the last one: */
@@ -157,9 +161,9 @@ struct table {
 	enum table_state state;
 	struct ps_list link; /* members.queue */
 	struct ps_list waiters;
-	struct ps_member_shard *shard; /* while it is SCANNING */
+	struct ps_member_shard *shard; /* while the table is SCANNING */
 	int errnum;                    /* of FAILED */
-	char *error;                   /* its text, or NULL */
+	char *error;                   /* the error's text, or NULL */
 	uint64_t failed_ns;
 	uint64_t round; /* the last look that found the shard among the names */
 	uint64_t size;  /* of the shard, by that look */
@@ -177,11 +181,11 @@ int ps_table_load(struct ps_members *members, uint64_t shard, struct ps_member_t
 /* True if the table of this shard could not be made. */
 bool ps_members_has_failed(struct ps_members *members, uint64_t shard);
 
-/* The rows that were read last. */
+/* The rows that were read last, in memory. */
 struct ps_member_rows;
 struct ps_member_rows *ps_member_rows_new(void); /* NULL: out of memory */
 void ps_member_rows_free(struct ps_member_rows *rows);
-/* A row of a table, from memory or from the index; put it. */
+/* The row that has this entry, from memory or from the index. The caller puts it. */
 int ps_member_row_get(struct ps_members *members, const struct ps_member_table *table, uint32_t ordinal,
         struct ps_member_row **ret) PS_MUST_USE;
 void ps_member_row_put(struct ps_member_row *row);
@@ -191,11 +195,11 @@ void ps_member_row_put(struct ps_member_row *row);
 int ps_members_each_shard(
         struct ps_members *members, int (*fn)(void *arg, uint64_t node, uint64_t size), void *arg);
 
-/* Adds the members of a shard to a new tree, by the index beside it, if that gives what a scan would. Costs the
- * index and a few blocks of the shard. *ret_size: of the shard, as it is shown. -ENOENT: there is no index, or
- * the shard is complete in the cache; other errors have a text why the index cannot be used, which begins
- * with "it" or "the shard". After an error the tree is of no use. Blocks on the network; ps_members_stop() and
- * ps_scan_cancel() end it. */
+/* Adds the members of a shard to a new tree, from the index beside the shard, if the index gives what a scan
+ * would. Reads the index and a few blocks of the shard. *ret_size: the size of the shard, as it is shown.
+ * -ENOENT: there is no index, or the shard is complete in the cache. Other errors have a text that says why
+ * the index cannot be used; "it" in the text is the index. After an error the tree cannot be used. Blocks on
+ * the network; ps_members_stop() and ps_scan_cancel() end it. */
 int ps_by_index(struct ps_members *members, struct ps_scan *scan, const struct ps_node_row *shard,
         struct ps_member_tree *tree, uint64_t *ret_size, struct ps_load_error *err) PS_MUST_USE;
 
@@ -203,10 +207,10 @@ int ps_by_index(struct ps_members *members, struct ps_scan *scan, const struct p
 
 struct ps_shards_open;
 int ps_shards_open_new(struct ps_dataset *dataset, struct ps_shards_open **ret) PS_MUST_USE;
-/* Closes the shards that no one uses; the others are closed with their last user. */
+/* Closes the shards that have no references; the others are closed with their last reference. */
 void ps_shards_open_close(struct ps_shards_open *open);
-/* Closes shards that no one uses and that were opened long ago: what is evicted keeps its disk space while it
- * is open. */
+/* Closes the shards that have no references and were opened long ago: an evicted object keeps its disk space
+ * while it is open. */
 void ps_shards_open_close_old(struct ps_shards_open *open);
 /* Precondition: closed, and all opens have called back. */
 void ps_shards_open_free(struct ps_shards_open *open);
@@ -219,8 +223,9 @@ void ps_merged_free(struct ps_merged *merged);
 /* Makes the merged tree if it is not current. -EAGAIN: tables are missing. -ECANCELED: the members are
  * stopping. One call at a time. Blocks on the index, for long. */
 int ps_merged_make(struct ps_members *members) PS_MUST_USE;
-/* Where the head of the merged tree is, among the rows of the dataset's root node. Datasets of one catalog
- * share that node; each has a tree, since the shards whose members they may see may differ. */
+/* The number of the row, among those of the dataset's root node, that has the head of the merged tree.
+ * Datasets of one catalog share that node; each has its own tree, because they may see the members of
+ * different shards. */
 uint32_t ps_merged_head_row(const struct ps_members *members);
 
 /* The members of one mount ------------------------------------------------------------------------------- */
@@ -237,25 +242,25 @@ struct ps_members {
 	void (*merged_changed)(void *arg, const char *name);
 	void *merged_arg;
 	_Atomic bool stopping;
-	_Atomic uint64_t nread;         /* bytes of ended scans, and of indexes */
+	_Atomic uint64_t nread;         /* bytes that ended scans have read, and those of indexes */
 	_Atomic uint64_t nby_index;     /* tables that were made by indexes */
 	_Atomic uint64_t shards_nbytes; /* of all shards, by the last look; 0: not known */
 
 	pthread_mutex_t lock;    /* protects what follows */
 	pthread_cond_t wake;     /* work for a thread, or a change that one waits for */
 	struct ps_tree by_shard; /* all tables */
-	struct ps_tree by_last;  /* the known ones, by the last number of their run */
+	struct ps_tree by_last;  /* the known tables, by the last number of their run */
 	struct ps_list queue;    /* tables to be made */
 	pthread_t threads[PS_MEMBERS_WORKERS];
 	struct ps_scan *scans[PS_MEMBERS_WORKERS]; /* under way, or NULL */
 	unsigned nthreads, nopening, nmaking;
 	bool wants_all;   /* ps_members_make_all() was called */
-	bool retries;     /* the next look tries shards again that have failed */
+	bool retries;     /* the next look retries shards that have failed */
 	bool looks;       /* a thread looks at all shards */
-	int trouble;      /* -errno of the last look, or of the merged tree; 0 */
-	uint64_t look_ns; /* not before this time */
-	bool look;        /* one is to do so */
-	uint64_t round;   /* complete looks */
+	int trouble;      /* -errno of the last look or of the merged tree; 0: none */
+	uint64_t look_ns; /* the next look does not begin before this time */
+	bool look;        /* a look is requested */
+	uint64_t round;   /* number of complete looks */
 };
 
 #endif

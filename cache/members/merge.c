@@ -1,11 +1,13 @@
-/* The members of all shards in one tree: children in the index, as of folders of a listing, under numbers
- * of the tree's own. A tree belongs to a dataset; all mounts of the dataset show the same.
+/* The members of all shards in one tree. The tree is stored in the index like a listing: as children of
+ * folders, which have their own numbers. A tree belongs to a dataset; all mounts of the dataset show the
+ * same tree.
  *
- * The head says which tables the tree was made of, which tree was shown before it, and which tree's rows are
- * to be deleted: before a tree is made, its own; once it is complete, those of the tree before the last.
- * So after a kill at any time one tree is whole, and no rows are left behind. The tree before the last one is
- * kept for programs that still walk through it; a folder of an older tree is ESTALE. The folders of a tree
- * have greater numbers than all folders of earlier ones. */
+ * The head says which tables the tree was made of, which tree was shown before it (the previous tree), and
+ * which tree's rows are to be deleted. While a tree is being made, these are its own rows; once it is
+ * complete, they are those of the tree before the previous one. So after a kill at any time one tree is
+ * complete, and no rows are left over. The previous tree is kept for programs that still walk through it; a
+ * folder of an older tree is ESTALE. The folders of a tree have greater numbers than all folders of earlier
+ * trees. */
 #include <endian.h>
 #include <errno.h>
 #include <poll.h>
@@ -29,7 +31,7 @@ struct head {
 };
 
 struct ps_merged {
-	_Atomic uint64_t root; /* that this mount shows; 0: none */
+	_Atomic uint64_t root; /* of the tree that this mount shows; 0: none */
 };
 
 struct ps_merged *ps_merged_new(void)
@@ -129,8 +131,8 @@ static int delete_children(struct ps_members *m, uint64_t folder)
 	return rc;
 }
 
-/* Deletes the tree that the head dooms, from the lowest folders up: after a kill the next start still finds the
- * others from the top. */
+/* Deletes the tree that the head dooms, from the lowest folders up: after a kill the next start still
+ * reaches the remaining folders from the top. */
 static int delete_doomed(struct ps_members *m, struct head *head)
 {
 	struct stack stack = {0};
@@ -194,7 +196,7 @@ static int add_shard(void *arg, uint64_t node, uint64_t size)
 /* A folder of the tree that is being made. */
 struct key {
 	uint64_t parent;
-	char name[PS_MEMBER_NAME_MAX + 1]; /* of an entry: only as long as the name is */
+	char name[PS_MEMBER_NAME_MAX + 1]; /* in a struct folder: only as long as the name */
 };
 
 struct folder {
@@ -330,7 +332,7 @@ static void report(struct ps_members *m, uint64_t root, uint64_t other)
 	ps_index_children_close(it);
 }
 
-/* Shows the tree of the head, and reports what has changed in its top folder. */
+/* Shows the tree of the head, and reports the names that may have changed in its top folder. */
 static void show(struct ps_members *m, const struct head *head)
 {
 	uint64_t shown = atomic_exchange(&m->merged->root, head->root);
@@ -369,7 +371,7 @@ static int make_anew(struct ps_members *m, const struct shards *shards, uint64_t
 	return delete_doomed(m, head);
 }
 
-/* Another mount may be making the tree, which may take minutes. */
+/* Takes merge_lock. Another mount may hold it for minutes, while it makes the tree. */
 static int lock(struct ps_members *m)
 {
 	while (pthread_mutex_trylock(&m->dataset->merge_lock) != 0) {
@@ -421,7 +423,7 @@ int ps_merged_root(struct ps_members *m, uint64_t *ret_folder)
 	return *ret_folder ? 0 : -EAGAIN;
 }
 
-/* -ESTALE: the folder is of a tree whose rows may be gone. */
+/* -ESTALE: the folder belongs to a tree whose rows may be deleted. */
 static int check_folder(const struct ps_members *m, uint64_t folder)
 {
 	return folder < atomic_load(&m->dataset->merged_oldest) ? -ESTALE : 0;

@@ -22,7 +22,7 @@ struct shape_member {
 
 /* The parts of an index that are needed. */
 struct psx {
-	struct ps_psx_bytes shapes_bytes, samples, keys; /* of the last two: what follows the marks */
+	struct ps_psx_bytes shapes_bytes, samples, keys; /* samples, keys: what follows the marks */
 	uint64_t count;
 	struct shape *shapes;
 	uint32_t nshapes;
@@ -31,7 +31,7 @@ struct psx {
 
 static int damaged(struct ps_load_error *err)
 {
-	return ps_load_error_set(err, EBADMSG, "it is damaged, or no index");
+	return ps_load_error_set(err, EBADMSG, "it is damaged, or not an index");
 }
 
 static int not_all(struct ps_load_error *err, const char *why)
@@ -41,7 +41,7 @@ static int not_all(struct ps_load_error *err, const char *why)
 
 /* The head and the table --------------------------------------------------------------------------------- */
 
-/* Takes a section's bytes after `width` words for each mark. */
+/* Takes the bytes of a section that follow its marks. A mark has `width` words. */
 static bool section_take(
         const uint8_t *p, size_t n, uint64_t sum, uint64_t nmarks, size_t width, struct ps_psx_bytes *ret)
 {
@@ -89,14 +89,14 @@ static int head_check(const uint8_t *h, const struct ps_psx_shard *shard, struct
 		return damaged(err);
 	if (shard->stored_nbytes != PS_SIZE_UNKNOWN && stored != shard->stored_nbytes)
 		return ps_load_error_set(err, ESTALE,
-		        "it is of a shard of %" PRIu64 " bytes, and this one has %" PRIu64, stored,
+		        "it belongs to a shard of %" PRIu64 " bytes, but this one has %" PRIu64, stored,
 		        shard->stored_nbytes);
 	if (plain != shard->nbytes || !(flags & PS_PSX_FLAG_COMPRESSED) != !shard->coded)
 		return ps_load_error_set(err, ESTALE,
-		        "it is of a shard of %" PRIu64 " bytes%s, and this one shows %" PRIu64, plain,
+		        "it belongs to a shard of %" PRIu64 " bytes%s, but this one shows %" PRIu64, plain,
 		        flags & PS_PSX_FLAG_COMPRESSED ? ", compressed" : "", shard->nbytes);
 	if (flags & PS_PSX_FLAG_LINES)
-		return not_all(err, "it is of lines");
+		return not_all(err, "it belongs to a file of lines");
 	if (flags & PS_PSX_FLAG_GLOBAL)
 		return not_all(err, "the tar has global headers");
 	if (ps_get_u64(h + PS_PSX_AT_BAD) > 0)
@@ -114,7 +114,7 @@ static int parse(struct psx *x, const uint8_t *bytes, size_t n, const struct ps_
 	size_t nsections;
 
 	if (n >= 8 && memcmp(bytes, PS_PSX_MAGIC, 7) == 0 && bytes[7] != PS_PSX_MAGIC[7])
-		return ps_load_error_set(err, ESTALE, "it is of another version of penstock");
+		return ps_load_error_set(err, ESTALE, "it belongs to another version of penstock");
 	if (n < PS_PSX_HEAD || memcmp(bytes, PS_PSX_MAGIC, 8) != 0)
 		return damaged(err);
 	nsections = ps_get_u16(bytes + PS_PSX_AT_NSECTIONS);
@@ -141,7 +141,7 @@ static bool shape_parse(struct psx *x, struct ps_psx_bytes *b, struct shape *sha
 		struct shape_member *m = &x->members[(*n)++];
 		const uint8_t *suffix;
 
-		/* Each member has a header of its own. */
+		/* `lead` is not 0, because each member has a header. */
 		if (!ps_get_varint(b, &m->lead) || m->lead == 0 || m->lead > OFFSET_MAX / PS_TAR_BLOCK ||
 		        !ps_get_varint(b, &len) || len > PS_TAR_MAX_NAME ||
 		        !ps_get_bytes(b, len + 1, &suffix) || suffix[len] != 0 || memchr(suffix, 0, len))
@@ -222,12 +222,13 @@ static int sample_show(struct walk *w, struct ps_load_error *err)
 	if (!ps_get_varint(&w->x->samples, &what) || !ps_get_varint(&w->x->keys, &len) ||
 	        !ps_get_bytes(&w->x->keys, len, &key))
 		return damaged(err);
-	/* The note speaks of the members of samples; of these, no sample may have other ones. */
+	/* PS_PSX_NOTE_ALL does not hold if there is anything between samples, or if a sample is bad. */
 	if (what & 3)
 		return not_all(err, what & 1 ? "there is something between two samples" : "a sample is bad");
 	what >>= 2;
 	if (what == 0)
-		return not_all(err, "it does not have the members of some sample, as samples have many");
+		return not_all(err,
+		        "it does not have the members of some sample, because its samples differ too much");
 	if (what > w->x->nshapes)
 		return damaged(err);
 	for (uint32_t i = 0; rc == 0 && i < w->x->shapes[what - 1].n; i++)

@@ -31,7 +31,7 @@ struct ps_shards_open {
 	struct ps_tree by_node;
 	struct ps_list used; /* the least recently used first */
 	unsigned n;
-	bool closing; /* a shard is closed as soon as no one uses it */
+	bool closing; /* a shard is closed with its last reference */
 };
 
 int ps_shards_open_new(struct ps_dataset *dataset, struct ps_shards_open **ret)
@@ -47,7 +47,8 @@ int ps_shards_open_new(struct ps_dataset *dataset, struct ps_shards_open **ret)
 	return 0;
 }
 
-/* The lock is held. The shard is not found any more; the caller frees it if no one uses it. */
+/* From now on the shard is not found any more. The caller frees it if it has no references. The lock is
+ * held. */
 static void forget(struct ps_member_shard *shard)
 {
 	ps_tree_remove(&shard->of->by_node, &shard->by_node);
@@ -99,8 +100,8 @@ void ps_shards_open_free(struct ps_shards_open *open)
 	free(open);
 }
 
-/* Opens ask for a grant and confirm the version by rules of their own; a shard that stayed open for longer
- * than a grant would evade them. */
+/* An open checks the grant and confirms the version. A shard that stayed open for longer than a grant lasts
+ * would evade these checks. */
 static bool too_old(const struct ps_member_shard *shard)
 {
 	uint64_t ttl_ns = shard->of->dataset->cache->grant_ttl_ms * PS_NS_PER_MS;
@@ -116,7 +117,8 @@ static struct ps_member_shard *find(struct ps_shards_open *open, uint64_t node)
 	return item && item->key == node ? PS_CONTAINER_OF(item, struct ps_member_shard, by_node) : NULL;
 }
 
-/* The lock is held. An open shard with a new reference; *ret_unused: one to be freed without the lock. */
+/* Returns the shard with a new reference if it is open, else NULL. *ret_unused: a shard that the caller
+ * frees without the lock, or NULL. The lock is held. */
 static struct ps_member_shard *use(
         struct ps_shards_open *open, uint64_t node, struct ps_member_shard **ret_unused)
 {
@@ -148,7 +150,8 @@ struct ps_member_shard *ps_member_opened(struct ps_members *members, uint64_t no
 	return shard;
 }
 
-/* The lock is held. Takes a shard that no one uses out of a full table; NULL: there is room. */
+/* If too many shards are open, forgets and returns the least recently used one without references; else
+ * NULL. The lock is held. */
 static struct ps_member_shard *trim(struct ps_shards_open *open)
 {
 	if (open->n <= OPEN_MAX)

@@ -146,7 +146,7 @@ static bool is_name(const char *name, size_t n)
 	       !(n <= 2 && memcmp(name, "..", n) == 0);
 }
 
-/* Reads the name, which begins like the last one, into the row's text. */
+/* Reads the name into the row's text. The first bytes of the name are those of the previous name. */
 static void get_name(struct reader *r, struct ps_member_row *row, const struct ps_member_entry *last,
         bool top, struct ps_member_entry *e, size_t *text)
 {

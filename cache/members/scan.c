@@ -7,7 +7,7 @@
 
 #include "members/members_private.h"
 
-/* One read: of a stream, after a skip, of a shard whose headers alone are wanted. */
+/* The size of a read: in a stream; after a skip; in a shard of which only the headers are read. */
 #define STREAM_NBYTES PS_READ_MAX_NBYTES
 #define SKIPPED_NBYTES (UINT64_C(64) << 10)
 #define HEADER_NBYTES (UINT64_C(4) << 10)
@@ -117,7 +117,7 @@ int ps_scan_read(struct ps_scan *scan, struct ps_handle *handle, uint64_t offset
 	if (alone || !ps_handle_try_read(handle, offset, n, NULL, hit, &w)) {
 		sem_init(&w.done, 0, 0);
 		ps_handle_read(&w.read);
-		/* From here on it can be cancelled; it stays alive until `waiting` is reset. */
+		/* From here on the read can be cancelled; it stays alive until `waiting` is reset. */
 		pthread_mutex_lock(&scan->lock);
 		scan->waiting = &w.read;
 		if (scan->cancelled)
@@ -148,7 +148,7 @@ static uint64_t end_of(const struct source *s)
 	return s->from + s->n;
 }
 
-/* Reads on after the buffer, of which the bytes from pos on are kept. */
+/* Reads the bytes that follow the buffer. Those of the buffer from pos on are kept. */
 static int fill(struct source *s, struct ps_load_error *err)
 {
 	size_t keep = 0, n = 0;
@@ -312,7 +312,7 @@ int ps_scan_ends(struct ps_scan *scan, struct ps_handle *handle, uint64_t from,
 	bool found = rc == 1;
 	if (found)
 		rc = ps_tar_next(tar, &member, err);
-	/* What cannot be read as a tar there does not end there either. */
+	/* If the bytes there are not a tar, the shard does not end there as expected. */
 	if (rc >= 0 || rc == -EBADMSG) {
 		*ret_ends = found && rc == 0;
 		rc = 0;

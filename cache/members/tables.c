@@ -5,9 +5,9 @@
  *      ▲                                                   │ └─ by its index ─┼──────────▲
  *      └── asked for again, after FAILED_NS ── FAILED ◀────┴──────────────────┘
  *
- * A table that the index has becomes KNOWN at the first question. Waiters are called when a table becomes
- * KNOWN or FAILED, or with ECANCELED when the members stop. On disk a table is complete once it has its
- * head, which is written last. */
+ * A table that the index has becomes KNOWN when it is first asked for. Waiters are called when a table
+ * becomes KNOWN or FAILED, or with ECANCELED when the members stop. On disk a table is complete once it has
+ * its head, which is written last. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 #define FAILED_NS (10 * PS_NS_PER_S)
 #define ROWS_PER_BATCH 64
 #define CLOSE_EVERY_NS (10 * PS_NS_PER_S)
-/* A listing reports its changes name by name; they are looked at together. */
+/* A listing reports its changes name by name; one look after this delay serves many of them. */
 #define LOOK_DELAY_NS (PS_NS_PER_S / 5)
 
 struct waiter {
@@ -33,8 +33,8 @@ struct waiter {
 
 /* Waiting ------------------------------------------------------------------------------------------------ */
 
-/* The lock is held. Queues a table that is not known: first, if a program waits for it. False: it failed a
- * moment ago. */
+/* Queues a table that is not known; `first`: before the others, because a program waits for it. False: it
+ * failed less than FAILED_NS ago. The lock is held. */
 static bool enqueue(struct ps_members *m, struct table *table, bool first)
 {
 	if (table->state == FAILED && ps_clock_mono_ns() - table->failed_ns < FAILED_NS)
@@ -122,7 +122,8 @@ static int finish(struct ps_members *m, struct ps_member_tree *tree, struct ps_m
 		rc = ps_member_tree_finish(tree, t);
 	if (rc < 0)
 		return rc;
-	/* Tables of one shard that two mounts make at once would have other numbers. */
+	/* Two mounts may make the table of one shard at once. Their tables would have different numbers, so
+	 * the second one takes the stored table. */
 	PS_LOCK_SCOPE(&m->dataset->catalog->tables_lock);
 	rc = take_stored(m, t);
 	return rc == -ENOENT ? store(m, tree, t) : rc;
@@ -135,8 +136,8 @@ static int make(struct ps_members *m, struct ps_scan *scan, struct ps_member_sha
 	struct ps_handle *handle = ps_member_handle(shard);
 	bool complete = ps_object_complete(ps_handle_object(handle));
 
-	/* It may be there already: another mount has made it, or these credentials had not shown yet that they
-	 * may read the shard. */
+	/* The index may have the table already: another mount has made it, or it was made before these
+	 * credentials proved that they may read the shard. */
 	int rc = take_stored(m, t);
 	if (rc == 0)
 		return ps_scan_prove(scan, handle);
@@ -149,7 +150,7 @@ static int make(struct ps_members *m, struct ps_scan *scan, struct ps_member_sha
 	return rc;
 }
 
-/* A table that was being made has become KNOWN (t) or FAILED (rc). */
+/* Ends the making of a table, which becomes KNOWN (t) or FAILED (rc < 0), and calls its waiters. */
 static void ended(
         struct ps_members *m, struct table *table, struct ps_member_table *t, int rc, const char *text)
 {
@@ -168,7 +169,7 @@ static void ended(
 	}
 	ps_list_splice(&waiters, &table->waiters);
 	m->nmaking--;
-	/* The last one: perhaps the merged tree can be made. */
+	/* After the last table the merged tree can perhaps be made. */
 	m->look |= m->merges && m->nmaking == 0 && ps_list_empty(&m->queue);
 	pthread_cond_broadcast(&m->wake);
 	pthread_mutex_unlock(&m->lock);
@@ -204,8 +205,8 @@ void ps_members_distrust(struct ps_members *m, const struct ps_member_table *tab
 	struct ps_index_batch *batch = ps_index_batch_new();
 	struct ps_node_row row = {0};
 	static const char text[] =
-	        "the index beside the shard is of another version of it; remove the index or make "
-	        "it again, and mount again";
+	        "the index beside the shard belongs to another version of the shard; remove the index "
+	        "or make it again, and mount again";
 
 	if (is_distrusted(m, table->shard)) {
 		ps_index_batch_free(batch);
@@ -223,7 +224,7 @@ void ps_members_distrust(struct ps_members *m, const struct ps_member_table *tab
 		ps_log_error("members: its table cannot be dropped: %s", strerror(-rc));
 }
 
-/* Makes the table by the index of the shard. False: there is none, or it cannot be used. */
+/* Makes the table from the index beside the shard. False: there is no such index, or it cannot be used. */
 static bool make_by_index(struct ps_members *m, unsigned number, struct table *table)
 {
 	struct ps_member_table t = {.shard = table->t.shard};
@@ -250,7 +251,7 @@ static bool make_by_index(struct ps_members *m, unsigned number, struct table *t
 		atomic_fetch_add(&m->nby_index, 1);
 		ended(m, table, &t, 0, "");
 	} else if (rc != -ENOENT && rc != -ECANCELED) {
-		ps_log_info("members: %s: the shard is read, as its index cannot be used: %s",
+		ps_log_info("members: %s: the shard is read, because its index cannot be used: %s",
 		        row.url ? row.url : "a shard", err.text[0] ? err.text : strerror(-rc));
 	}
 	free(t.hidden);
@@ -290,7 +291,7 @@ static void scan_table(struct ps_members *m, unsigned number, struct table *tabl
 	ps_node_row_fini(&row);
 }
 
-/* May come after the members were stopped; they are freed only after it. */
+/* This call may come after the members were stopped; they are freed only after it. */
 static void opened(void *arg, int errnum, struct ps_member_shard *shard)
 {
 	struct table *table = arg;
@@ -312,7 +313,7 @@ static void opened(void *arg, int errnum, struct ps_member_shard *shard)
 	pthread_cond_broadcast(&m->wake);
 }
 
-/* Makes the first table of the queue. The lock is held, but not meanwhile. */
+/* Makes the first table of the queue. The lock is held, and dropped meanwhile. */
 static void make_next(struct ps_members *m, unsigned number)
 {
 	struct table *table = PS_CONTAINER_OF(m->queue.next, struct table, link);
@@ -365,7 +366,7 @@ static int look_at(void *arg, uint64_t node, uint64_t size)
 	return 0;
 }
 
-/* The lock is held, but not meanwhile. */
+/* Looks at all shards, and makes the merged tree. The lock is held, and dropped meanwhile. */
 static void look(struct ps_members *m)
 {
 	struct look all = {.members = m, .retries = m->retries};

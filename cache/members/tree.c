@@ -8,7 +8,8 @@
 #include "members/members_private.h"
 
 #define PATH_MAX_LEN 4095
-/* Steps from component to component that all links of a shard may take together: then the rest is hidden. */
+/* Limit of the steps from component to component that all links of a shard take together. Links that are not
+ * resolved by then are hidden. */
 #define STEPS_MIN (UINT64_C(1) << 20)
 #define STEPS_PER_ITEM 16
 #define TEXT_MAX ((size_t)256 << 20) /* names and targets of a shard */
@@ -21,7 +22,7 @@ struct item {
 	uint32_t name, name_len; /* in `text` */
 	uint32_t link, link_len; /* of a link: at first as in the tar, then as it is shown */
 	uint32_t ordinal;
-	uint32_t child, nchildren; /* of a folder: place in `order` until the ordinals are given */
+	uint32_t child, nchildren; /* of a folder: child is the first one's ordinal, after finish */
 	uint32_t target;           /* of a link, once `resolved` */
 	enum { UNRESOLVED, RESOLVING, RESOLVED } resolved;
 	enum ps_member_kind kind;
@@ -37,8 +38,8 @@ struct ps_member_tree {
 	size_t ntext, text_cap;
 	uint32_t *slots; /* a hash table of items by (parent, name); NONE: free */
 	uint32_t nslots; /* a power of two, more than twice nitems */
-	uint64_t seed;   /* of the hash: colliding names cannot be prepared */
-	uint64_t nsteps; /* of links, that may still be taken */
+	uint64_t seed;   /* of the hash, so that colliding names cannot be prepared */
+	uint64_t nsteps; /* steps that links may still take */
 	uint32_t *order; /* items by ordinal; after finish */
 	uint32_t nentries;
 	uint32_t nhidden;
@@ -209,7 +210,7 @@ static int hide(struct ps_member_tree *t, const char *name, size_t name_len, con
 	return 0;
 }
 
-/* Takes the next component of a path, but not ".". False: there is none. */
+/* Takes the next component of a path that is not ".". False: there is none. */
 static bool next_part(const char **path, struct part *ret)
 {
 	do {
@@ -347,10 +348,10 @@ int ps_member_tree_add(struct ps_member_tree *t, const struct ps_tar_member *m)
 
 /* Links -------------------------------------------------------------------------------------------------- */
 
-/* A link that is being resolved: how far. */
+/* How far the resolution of a link is. */
 struct frame {
 	uint32_t link, at; /* at: the folder, or at last the target */
-	const char *rest;  /* of its path */
+	const char *rest;  /* what is left of the link's path */
 };
 
 struct frames {
@@ -377,8 +378,8 @@ static int push(struct ps_member_tree *t, struct frames *frames, uint32_t link)
 	return 0;
 }
 
-/* Goes on until the link is resolved (f->at: its target, or NONE), or another link is met that has to be
- * resolved first: *ret_link. */
+/* Continues until the link is resolved (f->at is its target, or NONE), or until another link, *ret_link, has
+ * to be resolved first. */
 static void walk_link(struct ps_member_tree *t, struct frame *f, uint32_t *ret_link)
 {
 	struct part part;
@@ -406,8 +407,8 @@ static void walk_link(struct ps_member_tree *t, struct frame *f, uint32_t *ret_l
 	}
 }
 
-/* Finds the item, no link, that a link leads to, and that each link on the way leads to; NONE: it leads
- * nowhere, out of the shard, or to itself. */
+/* Resolves a link, and each link on its way: `target` becomes the item that it leads to, which is not a
+ * link. NONE: it leads nowhere, out of the shard, or to itself. */
 static int resolve(struct ps_member_tree *t, uint32_t link, struct frames *frames)
 {
 	int rc = push(t, frames, link);
@@ -438,8 +439,8 @@ static unsigned depth_of(const struct ps_member_tree *t, uint32_t at)
 	return depth;
 }
 
-/* The path from one folder to an item, through folders alone: all of them are real ones, so the kernel ends
- * where resolve() did. The path is written from its end; NULL: it is too long. */
+/* Writes the path from a folder to an item, from the end of buf. The path goes through folders only, never
+ * through a link, so the kernel arrives where resolve() did. NULL: the path is too long. */
 static const char *relative(const struct ps_member_tree *t, uint32_t from, uint32_t to,
         char buf[static PATH_MAX_LEN + 1], size_t *ret_len)
 {
@@ -475,7 +476,7 @@ static const char *relative(const struct ps_member_tree *t, uint32_t from, uint3
 	return p + 1;
 }
 
-/* Finds the targets of all links before any is replaced by its shown form. */
+/* Finds the targets of all links, and then replaces their paths by those that are shown. */
 static int resolve_links(struct ps_member_tree *t)
 {
 	char buf[PATH_MAX_LEN + 1];
@@ -519,7 +520,8 @@ static int by_name(const void *a, const void *b, void *arg)
 	return c ? c : (x->name_len > y->name_len) - (x->name_len < y->name_len);
 }
 
-/* Gives the entries their ordinals, folder by folder, so that the entries of each are next to each other. */
+/* Gives the entries their ordinals, folder by folder, so that the entries of a folder are next to each
+ * other. */
 static int give_ordinals(struct ps_member_tree *t)
 {
 	uint32_t *children = malloc((size_t)t->nitems * sizeof(*children)), at = 0;

@@ -125,7 +125,7 @@ extern const struct ps_http_dialect ps_s3_dialect;
 /* Lists the objects of an s3:// or gs:// source: a bucket or a prefix, page by page; one key; expanded
  * braces; or a manifest. struct ps_origin_ops.list has the rules. */
 
-/* A page has 1,000 keys of up to 1,024 bytes, escaped; a longer one is an error. */
+/* A page has 1,000 keys of up to 1,024 bytes, escaped; a longer page is an error. */
 #define PS_S3_PAGE_MAX_NBYTES (UINT64_C(16) << 20)
 
 /* pin: list versions, and name each object by its version. */
@@ -144,7 +144,7 @@ int ps_s3_list(struct ps_origin *o, struct ps_http_client *c, struct ps_credenti
  * for a copy; the file is read without it. Blocking: init and refused block on disk. Errors: -EINVAL,
  * -EACCES with advice; no text holds a secret. */
 
-#define PS_AZ_KEY_MAX_LEN 256 /* decoded; accounts have 64 bytes */
+#define PS_AZ_KEY_MAX_LEN 256 /* of a decoded key; keys of accounts have 64 bytes */
 
 struct ps_az_store {
 	char *account;

@@ -25,7 +25,7 @@
 static int ps_file_list(struct ps_origin *o, const struct ps_origin_source *source, ps_list_fn fn, void *arg,
         const _Atomic bool *stop, struct ps_error *err) PS_MUST_USE;
 
-/* "file:///a%20b" to "/a b". -EINVAL, -ENOMEM. */
+/* Converts a URL to a path: "file:///a%20b" to "/a b". -EINVAL, -ENOMEM. */
 static int ps_file_path(const char *url, char **ret) PS_MUST_USE;
 
 struct stat;

@@ -62,8 +62,8 @@ char *ps_hf_path_of_object(const struct ps_hf_source *s, const char *url);
 /* Limits ------------------------------------------------------------------------------------------------- */
 
 /* The Hub limits the number of requests of a class ("api" for listings, "resolvers" for files) in a window
- * of some minutes. Each answer has the number left and the end of the window. Requests in flight are
- * counted here, so that the limit is never exceeded.
+ * of some minutes. Each answer has the number of requests left and the end of the window. Requests in flight
+ * are counted here, so that the limit is never exceeded.
  *
  * Ownership: an origin's. Threads: any. Locks: one, a leaf. Never blocks. */
 

@@ -118,7 +118,7 @@ static int parse_url_source(const char *text, struct ps_origin_source *s, struct
 		s->kind = PS_SOURCE_MANIFEST;
 	else
 		s->kind = PS_SOURCE_BRACES;
-	/* The first expansion must be a URL; the others then most likely are. */
+	/* The first expansion must be a URL; then the others most likely are, too. */
 	ps_autourl struct ps_url u = {0};
 	rc = ps_url_parse(ps_strbuf_peek(&first), &u, err);
 	if (!rc)
@@ -288,7 +288,7 @@ static int parse_local_manifest(const char *name, struct ps_origin_source *s, st
 		return out_of_memory(err);
 	rc = ps_manifest_parse(&s->text, s->base, take_first, &first, err);
 	if (rc == 0)
-		return ps_error_set(err, EINVAL, "list %s: no entry in it", path);
+		return ps_error_set(err, EINVAL, "list %s: it has no entries", path);
 	if (rc && rc != -ECANCELED)
 		return ps_error_prefix(err, rc, "list %s", path);
 	if (first.rc)
@@ -384,7 +384,7 @@ static int another_origin(struct expansion *x, const char *url)
 	char safe[PS_URL_TEXT_LEN];
 
 	return ps_error_set(x->names->err, EINVAL,
-	        "%s: one list names files, URLs, or objects in buckets, not several of them",
+	        "%s: a list may name only one of files, URLs and objects in buckets",
 	        ps_url_redact(url, safe));
 }
 
@@ -396,8 +396,8 @@ static int take_s3(struct expansion *x, const struct ps_manifest_entry *entry)
 	if (rc)
 		return rc;
 	if (u.endpoint)
-		return ps_error_set(
-		        x->names->err, EINVAL, "%s: endpoint is an option, no part of a source", entry->url);
+		return ps_error_set(x->names->err, EINVAL,
+		        "%s: give the endpoint as an option, not in a source", entry->url);
 	u.endpoint = (char *)x->source->endpoint;
 	ps_strbuf_reset(&x->key);
 	ps_strbuf_addf(&x->key, "%s/%s", u.bucket, u.key);

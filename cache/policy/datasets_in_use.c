@@ -11,7 +11,7 @@
 
 struct known {
 	UT_hash_handle hh;
-	struct ps_list link; /* of the dataset's recency, newest first */
+	struct ps_list link; /* in the dataset's `recency`, newest first */
 	struct ps_id id;
 	int64_t opened_s;
 	uint64_t round;   /* the last round in which it was opened */

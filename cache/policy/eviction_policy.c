@@ -11,7 +11,7 @@
 
 /* Victims ------------------------------------------------------------------------------------------------ */
 
-#define REMADE_AFTER_ITEMS 20000 /* the heap is kept a second longer for each */
+#define REMADE_AFTER_ITEMS 20000 /* for each of these items the heap is kept a second longer */
 #define REMADE_SHARE 16
 
 static bool before(const struct ps_candidate *a, const struct ps_candidate *b)
@@ -209,9 +209,9 @@ static const struct ps_inuse_times *times_of(struct ps_policy *policy, uint32_t 
 
 /* lru ---------------------------------------------------------------------------------------------------- */
 
-/* The least recently used is evicted first. For comparison, and for caches that hold all that they serve.
- * If a dataset twice as large as the cache is read in epochs, 15 % of the reads are hits (with the scan
- * policy 50 %). */
+/* The least recently used object is evicted first. This policy is for comparison, and for caches that hold
+ * all that they serve. If a dataset twice as large as the cache is read in epochs, 15 % of the reads are
+ * hits (with the scan policy 50 %). */
 
 static void lru_opened(
         struct ps_policy *policy, uint32_t dataset, const struct ps_id *id, int64_t previous_s, int64_t now_s)

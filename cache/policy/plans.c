@@ -10,7 +10,7 @@
 #include "base/list.h"
 
 struct ps_plan_use {
-	/* Links of the file's list of uses that are not over; *link is this use. */
+	/* The place in the file's list of uses that are not over; *link points to this use. */
 	struct ps_plan_use *next, **link;
 	struct ps_plan_epoch *epoch;
 	uint32_t file;

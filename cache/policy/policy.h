@@ -1,5 +1,5 @@
-/* Eviction policies, and the plans of loaders that they use. Pure: no disk, no network, and the caller's
- * clock.
+/* Eviction policies, and the plans of loaders that they use. They use neither disk nor network; the caller
+ * gives the time.
  *
  * Files, from the top: eviction_policy.c (the policies, the choice of victims) uses datasets_in_use.c and
  * plans.c (plans of all ranks); plan_text.c (a line of a plan) uses none of them. policy_private.h is
@@ -31,7 +31,7 @@ struct ps_plans;
 struct ps_policy_item {
 	struct ps_id id; /* a part's id differs from its object's */
 	uint32_t dataset;
-	/* 0: the whole object; n: part n - 1 of an object, whose id ps_policy_part_id() gives */
+	/* 0: the whole object; n: part n - 1 of an object; ps_policy_part_id() gives the object's id */
 	uint32_t part;
 	uint64_t nbytes;  /* allocated, or reserved if that is more */
 	int64_t opened_s; /* last open */

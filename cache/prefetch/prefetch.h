@@ -143,8 +143,8 @@ struct ps_plan_source {
 	const char *name; /* borrowed for the life of the feed */
 	struct ps_dataset *dataset;
 };
-/* n > 0, all of one cache. other_user: neither the mount's owner nor root, with lower limits. -EOPNOTSUPP:
- * the eviction policy does not use plans. */
+/* n > 0; all sources belong to one cache. other_user: neither the mount's owner nor root, with lower limits.
+ * -EOPNOTSUPP: the eviction policy does not use plans. */
 int ps_plan_feed_new(const struct ps_plan_source *sources, size_t n, bool other_user,
         struct ps_plan_feed **ret) PS_MUST_USE;
 /* Takes the next bytes of the feed's text, which may end within a line; one call at a time. All complete

@@ -54,7 +54,7 @@ static void tell_of_no_file(struct ps_object *object, int e)
 	ps_log_error(
 	        "store: %s: no data file: %s; it is streamed without caching", object->url, strerror(-e));
 	if (others)
-		ps_log_error("store: %s: %u times the same in the last %d s", object->store->dir, others,
+		ps_log_error("store: %s: %u more such errors in the last %d s", object->store->dir, others,
 		        PS_LOG_RATE_S);
 }
 
@@ -177,7 +177,7 @@ int ps_object_retire(struct ps_object *object)
 
 /* Passing through ---------------------------------------------------------------------------------------- */
 
-/* Turns a file that is cached by extents into a whole one, or -EBUSY. */
+/* Makes a file that is cached by extents count as a whole one. -EBUSY: impossible now. */
 static int make_whole(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
@@ -234,8 +234,8 @@ int ps_object_pass_fd(struct ps_object *object)
 #define WAIT_TICK_NS (20 * PS_NS_PER_MS)
 #define WAIT_MAX_NS (20 * PS_NS_PER_S) /* verify and evict hold each object for a while */
 
-/* Waits until the entry has neither an object in memory nor a leaving extent, and takes it: no thread may
- * load, evict or convert the object until let_go(). */
+/* Waits until the entry has neither an object in memory nor an extent that is being evicted, and takes it:
+ * no thread may load, evict or convert the object until let_go(). */
 static struct ps_entry *seize(struct ps_store *store, const struct ps_id *id, bool *ret_pinned)
 {
 	uint64_t until_ns = ps_clock_mono_ns() + WAIT_MAX_NS;
@@ -245,8 +245,8 @@ static struct ps_entry *seize(struct ps_store *store, const struct ps_id *id, bo
 	while ((entry = ps_quota_find(store, id)) && (entry->object || entry->nleaving > 0)) {
 		uint64_t wake = ps_clock_mono_ns() + WAIT_TICK_NS;
 
-		/* A queued sync would keep the object. It can be dropped, because the next writes queue a
-		 * sync of the whole file. */
+		/* A queued sync would keep the object in memory. The sync can be dropped, because the next
+		 * writes queue a sync of the whole file. */
 		if (entry->object && entry->object->sync_queued && entry->object->users == 0) {
 			struct ps_object *object = entry->object;
 

@@ -50,7 +50,8 @@ static int write_failed(struct ps_object *object, uint64_t offset, int e)
 	return e;
 }
 
-/* Checked for each write, because other programs write to this disk, too. */
+/* True if the disk would have less free space than the minimum after a write of nbytes. Checked for each
+ * write, because other programs write to this disk, too. */
 static bool below_floor(const struct ps_store *store, uint64_t nbytes)
 {
 	struct statvfs st;
@@ -73,7 +74,8 @@ static int put_bytes(struct ps_object *object, uint64_t offset, const void *data
 	return 0;
 }
 
-/* Preconditions: room for the chunks was taken, and the extent is held if it may be evicted. */
+/* Writes n chunks of a block. Preconditions: room for the chunks was taken, and the extent is held if it may
+ * be evicted. */
 static int write_set(struct ps_object *object, struct ps_extent *extent, uint64_t block, unsigned first,
         unsigned n, const void *data)
 {
@@ -186,7 +188,7 @@ static void log_bad(struct ps_object *object, uint64_t block, const char *why)
 
 	ps_log(first ? PS_LOG_WARNING : PS_LOG_DEBUG, "verify: %s: block %llu: %s; it is fetched again%s",
 	        object->url, (unsigned long long)block, why,
-	        first ? " (more of this file are not logged)" : "");
+	        first ? " (further bad blocks of this file are not logged)" : "");
 }
 
 /* The chunks of `set` that do not match their CRCs. */
@@ -207,8 +209,8 @@ static uint16_t find_bad(
 	return bad;
 }
 
-/* Reads the stored chunks of a partial block and checks them: 0, -ENOENT, or -EILSEQ, after dropping the
- * bad ones. */
+/* Reads the stored chunks of a partial block and checks them. -ENOENT: none is stored; -EILSEQ: some were
+ * bad, and were dropped. */
 static int verify_chunks(struct ps_object *object, struct ps_extent *extent, uint64_t block, void *buf)
 {
 	struct ps_extent_chunks *chunks = ps_chunks_of(extent);

@@ -274,15 +274,16 @@ static void tell_of_refusal(struct ps_store *store, int e)
 
 	store->told_of_refusal = ps_log_rate_pass(&store->refusal_rate, &others);
 	if (store->told_of_refusal)
-		ps_log_error("store: %s: the index takes no more (%s): new data is streamed without caching "
-		             "until it does",
+		ps_log_error(
+		        "store: %s: the index cannot be written (%s): new data is streamed without caching "
+		        "until it can",
 		        store->dir, strerror(-e));
 }
 
 static void recovered(struct ps_store *store)
 {
 	if (store->told_of_refusal)
-		ps_log_warning("store: %s: the index takes data again", store->dir);
+		ps_log_warning("store: %s: the index can be written again", store->dir);
 	ps_disk_took(store);
 	ps_store_dir_reserve(store->dir_fd, store->reserve_nbytes);
 }

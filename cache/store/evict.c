@@ -39,7 +39,7 @@ int ps_disk_error(struct ps_store *store, int64_t *ret_since_s)
 {
 	int errnum = atomic_load(&store->disk_errnum);
 
-	/* Perhaps no write has tried the disk since the refusal, and it has room by now. */
+	/* Perhaps no write has tried the disk since the refusal, and the disk has room by now. */
 	if (errnum == ENOSPC && !atomic_load(&store->index_failed) && has_room(store)) {
 		ps_disk_took(store);
 		errnum = 0;
@@ -120,9 +120,9 @@ uint64_t ps_store_reachable(struct ps_store *store)
 
 /* Eviction of extents ------------------------------------------------------------------------------------ */
 
-/* Begins the eviction of an extent that has an item and is not leaving, of an object that is READY or not
- * in memory. store->lock held. NULL: out of memory. The caller passes the result, or a list of them, to
- * ps_extent_out_finish(). */
+/* Begins the eviction of an extent. Preconditions: the extent has an item and is not leaving, and its object
+ * is READY or not in memory. store->lock held. NULL: out of memory. The caller passes the result, or a list
+ * of such results, to ps_extent_out_finish(). */
 static struct ps_extent_out *ps_extent_out_begin(
         struct ps_store *store, struct ps_entry *entry, uint32_t extent)
 {
@@ -150,8 +150,8 @@ static struct ps_extent_out *ps_extent_out_begin(
 	return out;
 }
 
-/* Waits until no thread reads or writes the extent, and no batch under way has its row, which would be
- * written again. */
+/* Waits until no thread reads or writes the extent, and until no batch under way has its row: such a batch
+ * would write the row again. */
 static void wait_for_holders(struct ps_store *store, const struct ps_extent_out *out)
 {
 	struct ps_object *object = out->object;
@@ -272,8 +272,8 @@ static void settle(struct ps_store *store, struct ps_extent_out *out, int e)
 		ps_commit_queue_locked(object, 0);
 }
 
-/* store->lock held. If the entry has no extents left and its object is not open, begins its eviction: row
- * and file are deleted. */
+/* store->lock held. If the entry has no extents left and its object is not open, begins the object's
+ * eviction: its row and its file are deleted. */
 static struct ps_leaving *last_of(struct ps_store *store, struct ps_entry *entry)
 {
 	const struct ps_object *object = entry->object;
@@ -282,8 +282,8 @@ static struct ps_leaving *last_of(struct ps_store *store, struct ps_entry *entry
 	return idle && entry->ncharged == 0 && entry->nleaving == 0 ? ps_leaving_begin(store, entry) : NULL;
 }
 
-/* Waits for holders; deletes rows, punches, gives the room back. An extent whose row cannot be deleted stays.
- * Without store->lock. */
+/* Ends the evictions of these extents: waits for holders, deletes the rows, punches holes into the files,
+ * and gives the room back. An extent whose row cannot be deleted stays. Without store->lock. */
 static void ps_extent_out_finish(struct ps_store *store, struct ps_extent_out *list)
 {
 	while (list) {
@@ -404,7 +404,7 @@ static void leave(struct ps_store *store, struct ps_leaving *leaving)
 		store->held_nbytes += nbytes;
 		ps_commit_unqueue_locked(object);
 		ps_sync_unqueue_locked(object);
-		/* used_nbytes is reduced when the object is freed. That may drop the lock, and a thread
+		/* used_nbytes is reduced when the object is freed. This call may drop the lock, and a thread
 		 * that gets the same id meanwhile must find the deleted entry. */
 		ps_object_unref_locked(object);
 	} else {
@@ -524,9 +524,9 @@ static void begin(struct ps_store *store, struct ps_entry *entry, uint32_t exten
 	going->files = leaving;
 }
 
-/* Under store->lock. Begins the eviction of victims of need_nbytes: if by_policy, those that the policy
- * gives up for `object` (NULL: none), else the least recently opened ones. False: the items that may be
- * evicted do not suffice. */
+/* Under store->lock. Begins the eviction of victims that have need_nbytes together. by_policy: those that
+ * the policy gives up for `object` (NULL: none); else the least recently opened ones. False: the items that
+ * may be evicted do not suffice. */
 static bool choose(struct ps_store *store, bool by_policy, const struct ps_object *object,
         uint64_t need_nbytes, struct going *going)
 {
@@ -613,7 +613,7 @@ int ps_room_try(struct ps_store *store, struct ps_room *room, const struct ps_wi
 	if (need == 0)
 		return 0;
 	if (need <= store->leaving_nbytes) {
-		/* Another thread is about to give back as much. */
+		/* Other threads are about to give that much back. */
 		pthread_cond_wait(&store->changed, &store->lock);
 		return -EAGAIN;
 	}
@@ -727,7 +727,7 @@ static void unpin_all(struct ps_store *store)
 	for (size_t i = 0; i < store->nitems; i++)
 		store->items[i].busy = false;
 	ps_log_warning(
-	        "store: %s: what is pinned does not fit into the cache's limit any more: some of it goes",
+	        "store: %s: the pinned files do not fit into the cache's limit any more: some are evicted",
 	        store->dir);
 }
 

@@ -75,8 +75,8 @@ int ps_extent_add(struct ps_store *store, struct ps_entry *entry, const struct p
 
 /* Use ---------------------------------------------------------------------------------------------------- */
 
-/* store->lock held. Uses are noted once a second: that is enough for epochs of minutes, and repeated reads
- * do not call the policy. */
+/* store->lock held. Notes a use of an extent, once a second at most: that is enough for epochs of minutes,
+ * and repeated reads do not call the policy. */
 static void note_use(struct ps_object *object, uint32_t number, struct ps_extent *extent)
 {
 	struct ps_store *store = object->store;
@@ -91,7 +91,7 @@ static void note_use(struct ps_object *object, uint32_t number, struct ps_extent
 	ps_policy_part_id(&id, number + 1);
 	store->policy_ops->opened(
 	        store->policy, object->dataset, item ? &item->id : &id, item ? item->opened_s : 0, now_s);
-	/* is in the object's row: after a restart, it stands for the last use of all its extents */
+	/* saved in the object's row; after a restart, the last use of the extents that have none saved */
 	object->opened_s = now_s;
 	extent->used_s = now_s;
 	if (!item)
@@ -159,7 +159,8 @@ static void release_extents(struct ps_object *object, const struct ps_hold *hold
 			ps_extent_release(object, hold->extents[i]);
 }
 
-/* False: an extent is not allocated yet, or its use must be noted; both need a lock. */
+/* Holds the extents without a lock. False: an extent is not allocated yet, or its use must be noted, both of
+ * which need a lock; *hold has the holds taken so far. */
 static bool hold_noted(struct ps_object *object, uint32_t first, uint32_t last, struct ps_hold *hold)
 {
 	int64_t now_s = ps_clock_real_s();

@@ -69,8 +69,8 @@ static bool same_file(const struct ps_store *store, const struct ps_object_row *
 	/* A file with another inode is a copy. */
 	if (row->data_ino != st->st_ino || mtime_ns < row->data_mtime_ns)
 		return false;
-	/* A newer time may be from our own write only if this process was killed between a write and its
-	 * commit. */
+	/* Without exact_mtimes a newer time is accepted: the process may have been killed between a write
+	 * and its commit. */
 	return !store->exact_mtimes ||
 	       (mtime_ns == row->data_mtime_ns &&
 	               (!row->data_ctime_ns || ps_datafile_ctime_ns(st) == row->data_ctime_ns));
@@ -148,8 +148,8 @@ static void drop_entry(struct ps_object *object)
 		ps_leaving_finish(store, leaving);
 }
 
-/* Loads a LOADING object, whose id no other thread can use meanwhile, and makes it READY; empty if row or
- * file cannot be used. Without store->lock. Blocks on the index and on the disk. */
+/* Loads a LOADING object, whose id no other thread can use meanwhile, and makes it READY. The object is
+ * empty if its row or file cannot be used. Without store->lock. Blocks on the index and on the disk. */
 static void ps_object_load(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
@@ -263,8 +263,8 @@ static struct ps_object *find_and_use(struct ps_store *store, const struct ps_id
 			return object;
 		}
 		HASH_FIND(hh, store->leaving, id, sizeof(*id), leaving);
-		/* If extents of a file without an object are being evicted, this must end before the file's
-		 * rows are read. */
+		/* If extents of a file without an object are being evicted, their eviction must end before
+		 * the file's rows are read. */
 		const struct ps_entry *entry = ps_quota_find(store, id);
 		if (!object && !leaving && !(entry && entry->nleaving > 0))
 			return NULL;

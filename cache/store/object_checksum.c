@@ -130,7 +130,7 @@ static void refuse(struct ps_object *object, const char *expected, const char *s
 	struct ps_store *store = object->store;
 	uint64_t node = 0;
 
-	/* The kernel may have pages of these bytes for all nodes that exist now. A new number divides these
+	/* The kernel may have pages of these bytes for all nodes that exist now. A new number separates them
 	 * from later nodes. */
 	if (ps_index_new_node(store->index, &node) < 0)
 		node = UINT64_MAX;
@@ -147,10 +147,10 @@ static void refuse(struct ps_object *object, const char *expected, const char *s
 		refused->until_ns = ps_clock_mono_ns() + ns;
 		refused->story.nodes_below = node;
 		snprintf(refused->story.text, sizeof(refused->story.text),
-		        "its data have %s, the origin or its list says %s; dropped", seen, expected);
+		        "its data have %s, but the origin or its list says %s; dropped", seen, expected);
 	}
 	pthread_mutex_unlock(&store->lock);
-	ps_log_error("checksum: %s: its data have %s, the origin or its list says %s; dropped, and not "
+	ps_log_error("checksum: %s: its data have %s, but the origin or its list says %s; dropped, and not "
 	             "fetched for %llu s",
 	        object->url, seen, expected, (unsigned long long)s);
 	if (ps_object_retire(object) < 0)

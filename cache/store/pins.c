@@ -72,8 +72,8 @@ void ps_pin_follow(struct ps_object *object)
 	set_entry(store, &object->id, true);
 	touch(store, pin);
 	if (store->pinned_nbytes > ps_store_data_limit(store))
-		ps_log_warning(
-		        "pin: %s: its new version does not fit beside what else is pinned", object->url);
+		ps_log_warning("pin: %s: its new version and the other pinned files exceed the cache's limit",
+		        object->url);
 }
 
 unsigned ps_pins_count(const struct ps_store *store)

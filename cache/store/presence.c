@@ -5,10 +5,10 @@
  *      ▲                  │ verify bad                   │ verify bad
  *      └──────────────────┴──────────────────────────────┘
  *
- * Two bits: present, unverified. Readers take no lock, and read `present` first, then `unverified`.
- * Dropping a bad block clears `present` and leaves `unverified`. A new write clears `unverified` and then
- * sets `present`, both after its pwrite returned. So if a thread sees `present` and not `unverified`, the
- * file has the right bytes, whatever happened in between. */
+ * A block has two bits: `present` and `unverified`. Readers take no lock, and read `present` first, then
+ * `unverified`. Dropping a bad block clears `present` and leaves `unverified`. A new write clears
+ * `unverified` and then sets `present`, both after its pwrite returned. So if a thread sees `present` and
+ * not `unverified`, the file has the right bytes, whatever happened in between. */
 #include "store/store_private.h"
 
 #include <errno.h>
@@ -94,8 +94,8 @@ struct ps_extent *ps_extent_make(struct ps_object *object, uint64_t block)
  *
  *   block    ABSENT ──a chunk──▶ PARTIAL ──the last missing chunk, or a whole write──▶ PRESENT
  *
- * Each stored chunk has its own CRC32C, in the extent's row, like those of whole blocks. When the last
- * chunk is stored, the block's CRC is joined from theirs, and the block is a whole one.
+ * Each stored chunk has its own CRC32C, in the extent's row, like those of whole blocks. When the last chunk
+ * is stored, the block's CRC is computed from those of its chunks, and the block counts as whole.
  *
  * The `unverified` bit of a partial block is for all of its chunks. Readers look without the lock, here at
  * `unverified` first, then at the chunks. Bad chunks are dropped before the bit is cleared, so a thread

@@ -43,7 +43,7 @@ static struct ps_policy_item *item_add(struct ps_store *store, struct ps_entry *
 		return NULL;
 	struct ps_place place = {.entry = entry, .extent = extent};
 	struct ps_policy_item item = {.id = entry->id, .seq = store->open_seq++};
-	/* An extent's item has an id of its own, made from the object's. Ids are hashes, so it is unique,
+	/* An extent's item has its own id, made from the object's. Ids are hashes, so this id is unique,
 	 * too. */
 	item.part = entry->charges ? extent + 1 : 0;
 	ps_policy_part_id(&item.id, item.part);
@@ -264,7 +264,8 @@ void ps_quota_free(struct ps_store *store)
 /* Bytes that count --------------------------------------------------------------------------------------- */
 
 #define LARGE_SHARE 4 /* an object is large if it takes more than a quarter of the quota */
-/* ext4 and XFS map a file with up to 4 extents in the inode; beyond that, each 4 KiB block maps 340. */
+/* ext4 and XFS map a file with up to 4 extents in the inode; beyond that, each 4 KiB block maps 340, counted
+ * here as 300. */
 #define FS_BLOCK UINT64_C(4096)
 #define FS_INLINE_EXTENTS 4
 #define FS_EXTENTS_A_BLOCK 300

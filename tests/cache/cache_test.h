@@ -60,9 +60,9 @@ static inline void test_write_file(const char *dir, const char *name, const char
 		abort();
 }
 
-/* Runs this program again with the arguments `what`, which main() must handle, and `dir`, and waits for its
- * end: for tests of processes that die midway. The child calls exec because ThreadSanitizer does not support
- * new threads after a mere fork(). Returns the wait status, or -1. */
+/* Runs this program again, as a child with the arguments `what` (which main() must handle) and `dir`, and
+ * waits for the child's end. For tests of processes that die midway. The child calls exec because
+ * ThreadSanitizer does not support new threads after a mere fork(). Returns the wait status, or -1. */
 static inline int test_run_self(const char *what, const char *dir)
 {
 	int status = -1;

@@ -11,8 +11,8 @@
 #include "base/checksum.h"
 #include "base/size.h"
 
-/* Of "123456789". The CRCs are the check values of the CRC catalogue; the others are from md5sum, sha*sum
- * and git hash-object. */
+/* The checksums of "123456789". The CRCs are the check values of the CRC catalogue; the others are from
+ * md5sum, sha*sum and git hash-object. */
 static const char *const known[] = {
         "md5:25f9e794323b453885f5181f1b624d0b",
         "sha1:f7c3bc1d808e04732adf679965ccc34ca7ae3441",

@@ -146,7 +146,7 @@ static void an_eviction_waits_for_the_commit_under_way(void **state)
 }
 
 /* The batch that follows a refused one has all rows of an object again, except those of extents that are
- * being evicted: it may reach the index after the batch that deletes their rows. */
+ * being evicted: the batch may reach the index after the one that deletes their rows. */
 static void a_batch_does_not_restore_the_row_of_an_evicted_extent(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 96 * TEST_MIB, "lru");
@@ -267,8 +267,8 @@ static void release_unlink(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Created earlier, the object would write to the file that is being evicted: readers would find it cached,
- * and the next start would lose it. */
+/* If the object were created earlier, it would write to the file that is being evicted: readers would find
+ * the blocks cached, and the next start would lose them. */
 static void an_object_is_created_again_after_its_file_is_deleted(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, "lru");
@@ -529,7 +529,7 @@ static void an_object_with_undeleted_rows_is_created_again_by_its_next_holder(vo
 	ps_store_close(store);
 }
 
-/* After an eviction the row would name a hole. */
+/* If such an extent were evicted, its row would name a hole. */
 static void an_extent_whose_row_could_not_be_deleted_stays(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 96 * TEST_MIB, "lru");

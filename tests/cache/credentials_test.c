@@ -254,16 +254,15 @@ static void what_a_profile_lacks_is_reported(void **state)
 	static const char *const profiles[][2] = {
 	        {"role_arn = arn:aws:iam::1:role/x",
 	                "role_arn without source_profile, credential_source or web_identity_token_file"},
-	        {"aws_access_key_id = K",
-	                "aws_access_key_id without aws_secret_access_key, or the other way round"},
+	        {"aws_access_key_id = K", "only one of aws_access_key_id and aws_secret_access_key is set"},
 	        {"sso_start_url = https://x/start\nsso_region = eu-west-1",
-	                "sso_start_url, sso_region, sso_account_id and sso_role_name are not all there"},
+	                "sso_start_url, sso_region, sso_account_id and sso_role_name must all be set"},
 	        {"credential_process = kill -9 $$", "killed by signal 9"},
 	        {"credential_process = yes hush", "more than 64 KiB of output"},
 	        {"credential_process = /nowhere/hushed", "no such command"},
 	};
 	static const char *const answers[][2] = {
-	        {"hush, no JSON", "the answer is no JSON object with credentials"},
+	        {"hush, no JSON", "the answer is not a JSON object with credentials"},
 	        {"{\"Version\": 1, \"Code\": \"Expired\", \"Message\": \"log in again\"}",
 	                "the answer says: Expired: log in again"},
 	        {"{\"Version\": 1, \"message\": \"log in again\"}", "the answer says: log in again"},
@@ -271,9 +270,9 @@ static void what_a_profile_lacks_is_reported(void **state)
 	        {"{\"Version\": 1, \"AccessKeyId\": \"K\"}", "the answer has no SecretAccessKey"},
 #define KEY_UNTIL(end) \
 	"{\"Version\": 1, \"AccessKeyId\": \"K\", \"SecretAccessKey\": \"hush\", \"Expiration\": " end "}"
-	        {KEY_UNTIL("true"), "Expiration is no time"},
-	        {KEY_UNTIL("0"), "Expiration is no time"},
-	        {KEY_UNTIL("\"tomorrow\""), "Expiration is no time"},
+	        {KEY_UNTIL("true"), "Expiration is not a time"},
+	        {KEY_UNTIL("0"), "Expiration is not a time"},
+	        {KEY_UNTIL("\"tomorrow\""), "Expiration is not a time"},
 	        {KEY_UNTIL("1000000000000"), "they ended at 2001-09-09T01:46:40Z"},
 	        {KEY_UNTIL("\"2001-09-09T01:46:40Z\""), "they ended at 2001-09-09T01:46:40Z"},
 	};
@@ -319,7 +318,8 @@ static void profiles_are_read_from_both_files(void **state)
 	ps_cloud_put(&cloud, "credentials", "[two words]\naws_access_key_id = KEYS\n");
 	fails(t, "two words", "aws_secret_access_key");
 	ps_cloud_put(&cloud, "credentials", NULL);
-	/* Of equal settings the last one counts, as in other tools; a lone quote is a profile's name. */
+	/* If a setting is given twice, the last one counts, as in other tools. A lone quote is a valid name
+	 * of a profile. */
 	set(t, "AWS_PROFILE", "\"");
 	ps_cloud_put(&cloud, "config",
 	        "[profile \"]\naws_access_key_id = FIRST\naws_secret_access_key = hush\n"
@@ -500,7 +500,7 @@ static void roles_are_assumed_with_the_keys_of_another_profile(void **state)
 	t->options.profile = "round";
 	fails(t, "refers to itself", "round");
 	t->options.profile = "1";
-	fails(t, "profile 9: more than 8 profiles in a row", "");
+	fails(t, "profile 9: more than 8 profiles refer to each other", "");
 	t->options.profile = "code";
 	fails(t, "mfa_serial", "code");
 	t->options.profile = "bare";
@@ -564,11 +564,11 @@ static void a_web_identity_gives_keys(void **state)
 	ps_cloud_put(&cloud, "say.sts", "<AssumeRoleResponse><hush");
 	fails(t, "STS: the answer", "");
 	ps_cloud_put(&cloud, "say.sts", "<AssumeRoleResponse></AssumeRoleResponse>");
-	fails(t, "STS: an answer without credentials", "");
+	fails(t, "STS: the answer has no credentials", "");
 	ps_cloud_put(&cloud, "say.sts",
 	        "<R><Credentials><AccessKeyId>K</AccessKeyId><SecretAccessKey>hush</SecretAccessKey>"
 	        "<SessionToken>hush</SessionToken></Credentials></R>");
-	fails(t, "STS: an answer without credentials", "");
+	fails(t, "STS: the answer has no credentials", "");
 	ps_cloud_put(&cloud, "say.sts",
 	        "<R><PackedCredentials><AccessKeyId>OTHER</AccessKeyId></PackedCredentials><Credentials>"
 	        "<AccessKeyId>MINE</AccessKeyId><SecretAccessKey>hush</SecretAccessKey><SessionToken>hush"
@@ -603,7 +603,7 @@ static void a_container_s_agent_gives_keys(void **state)
 	ps_cloud_put(&cloud, "token.container", "Bearer hush");
 	fails(t, "container credentials", "401");
 	ps_cloud_put(&cloud, "say.container", "hush");
-	fails(t, "container credentials: the answer is no JSON object with credentials", "");
+	fails(t, "container credentials: the answer is not a JSON object with credentials", "");
 	ps_cloud_put(&cloud, "say.container", NULL);
 	ps_cloud_put(&cloud, "fail.container", "500");
 	assert_int_equal(open_and_wait(t), -EAGAIN);
@@ -649,18 +649,18 @@ static void an_instance_s_role_gives_keys(void **state)
 	assert_true(key->expires_s > ps_clock_real_s() + 3000);
 	ps_cloud_put(&cloud, "fail.imds", NULL);
 	ps_cloud_put(&cloud, "say.imds", "{ hush }");
-	fails(t, "instance metadata: the role's name is none", "");
+	fails(t, "instance metadata: the role's name is not valid", "");
 	char longest[200];
 	memset(longest, 'r', sizeof(longest) - 1);
 	longest[sizeof(longest) - 1] = '\0';
 	ps_cloud_put(&cloud, "say.imds", longest);
-	fails(t, "instance metadata: the role's name is none", "");
+	fails(t, "instance metadata: the role's name is not valid", "");
 	ps_cloud_put(&cloud, "say.imds", NULL);
 	ps_cloud_put(&cloud, "norole", "");
 	fails(t, "instance metadata: this instance has no role", "");
 	ps_cloud_put(&cloud, "norole", NULL);
 	ps_cloud_put(&cloud, "say.imds", "other-role");
-	fails(t, "instance metadata: the answer is no JSON object with credentials", "");
+	fails(t, "instance metadata: the answer is not a JSON object with credentials", "");
 	ps_cloud_put(&cloud, "say.imds", NULL);
 	set(t, "AWS_EC2_METADATA_DISABLED", "TRUE");
 	fails(t, "no credentials", "instance");

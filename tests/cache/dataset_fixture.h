@@ -1,5 +1,5 @@
-/* For tests of datasets: a cache, and a dataset of it with a names origin (names_origin.h), by which --wrap
- * replaces real origins; calls that a test can wait for. */
+/* For tests of datasets: a cache; a dataset of that cache, with a names origin (names_origin.h), which
+ * --wrap puts in the place of real origins; calls that a test can wait for. */
 #ifndef PS_TESTS_DATASET_FIXTURE_H
 #define PS_TESTS_DATASET_FIXTURE_H
 

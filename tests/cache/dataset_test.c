@@ -156,7 +156,7 @@ static void a_lookup_does_not_wait_for_a_retry_that_comes_too_late(void **state)
 	atomic_store(&f->origin->list_sizes, false);
 	ps_names_origin_set(f->origin, "a", SIZE, 1);
 	ps_names_origin_set(f->origin, "b", SIZE, 1);
-	f->origin->entries[1].size = PS_SIZE_UNKNOWN; /* no answer has it */
+	f->origin->entries[1].size = PS_SIZE_UNKNOWN; /* no answer has the size */
 	assert_int_equal(attach(f), 0);
 	assert_int_equal(ps_dataset_missing(f->dataset, UINT64_MAX, NULL, text), 1); /* waits for all HEADs */
 	atomic_store(&f->origin->head_errno, EHOSTUNREACH);
@@ -174,7 +174,7 @@ static void lookups_time_out_while_a_listing_stalls(void **state)
 	atomic_store(&f->origin->list_sizes, false);
 	ps_names_origin_set(f->origin, "a", SIZE, 3);
 	ps_names_origin_set(f->origin, "b", SIZE, 3);
-	f->origin->entries[1].size = PS_SIZE_UNKNOWN; /* no answer has it */
+	f->origin->entries[1].size = PS_SIZE_UNKNOWN; /* no answer has the size */
 	assert_int_equal(attach(f), 0);
 	detach(f);
 	atomic_store(&f->origin->list_stalls, true);

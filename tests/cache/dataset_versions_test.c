@@ -40,7 +40,7 @@ static void read_finds_version_2(struct fixture *f, bool close_first)
 	assert_int_equal(attach(f), 0);
 	assert_int_equal(lookup(f, "a", &old), 0);
 	assert_int_equal(open_node(f, old.node, &handle), 0);
-	/* Not the file's head: after that, all of the old version would be read ahead. */
+	/* Not the file's head: after a read of the head, all of the old version would be read ahead. */
 	assert_int_equal(read_at(handle, TEST_MIB, 1000, 1), 0);
 	ps_names_origin_set(f->origin, "a", SIZE, 2);
 	assert_int_equal(read_at(handle, 3 * TEST_MIB, 5, 1), ESTALE);
@@ -97,7 +97,7 @@ static void answers_with_two_etags_are_not_mixed(void **state)
 }
 
 /* The file gets other bytes and another ETag, but keeps size and time: no listing shows the change. New
- * opens read the new bytes, an older handle reads old bytes or none. */
+ * opens read the new bytes, and an older handle reads the old bytes or none. */
 static void rewritten_in_place(struct fixture *f, bool by_extent)
 {
 	struct ps_handle *old, *new;
@@ -146,8 +146,8 @@ static void a_large_file_rewritten_in_place_is_not_mixed(void **state)
 	rewritten_in_place(*state, true);
 }
 
-/* The reader gets EIO from then on. Opens get EIO for a while; then another node may fetch the file
- * again. */
+/* Once the checksum was found wrong, the reader gets EIO. Opens fail with EIO for a while; after that,
+ * another node may fetch the file again. */
 static void data_that_do_not_match_their_checksum_are_dropped(void **state)
 {
 	struct fixture *f = *state;
@@ -340,7 +340,7 @@ static void a_lookup_waits_five_seconds_for_a_known_version(void **state)
 	atomic_store(&f->origin->list_sizes, false);
 	ps_names_origin_set(f->origin, "a", SIZE, 1);
 	ps_names_origin_set(f->origin, "b", SIZE, 1);
-	f->origin->entries[1].size = PS_SIZE_UNKNOWN; /* no answer has it */
+	f->origin->entries[1].size = PS_SIZE_UNKNOWN; /* no answer has the size */
 	assert_int_equal(attach(f), 0);
 	assert_int_equal(ps_dataset_missing(f->dataset, UINT64_MAX, NULL, text), 1); /* waits for all HEADs */
 	uint64_t node = doubt(f, "a");
@@ -362,8 +362,8 @@ static void a_lookup_waits_five_seconds_for_a_known_version(void **state)
 	assert_int_equal(wait_for(&unknown), ETIMEDOUT);
 }
 
-/* If the HEAD of one object fails, others still get theirs, and that object gets another one after a
- * while. */
+/* If the HEAD of one object fails, other objects still get theirs, and the first one gets another HEAD after
+ * a while. */
 static void an_error_of_one_object_does_not_affect_another(void **state)
 {
 	struct fixture *f = *state;
@@ -486,7 +486,7 @@ static void steps(struct fixture *f, int64_t first_s, bool while_attached)
 		close_handle(f, handle);
 	}
 	assert_in_range(atomic_load(&f->origin->nheads) - before, 0, 1);
-	/* The origin is asked: the version is its present one. */
+	/* The origin is asked, and the version is its present one. */
 	ps_names_origin_set(f->origin, "a", SIZE, 2);
 	detach(f);
 	assert_int_equal(attach(f), 0);

@@ -48,9 +48,10 @@ struct shard_origin {
 	unsigned nfailures; /* this many gets of nbytes_hit fail first, with a retryable error */
 	int refuses;        /* errno of every get, not retryable; 0: no get is refused */
 	unsigned ncut;      /* this many gets of nbytes_hit then end halfway, without an error */
-	size_t nbytes_hit;  /* 0: any */
+	size_t nbytes_hit;  /* the length of the gets that fail or are cut; 0: any */
 	const char *etag;   /* of answers; NULL: the expected one */
-	/* NULL, or: `asked` is called when a get is submitted, `serves` before the get is answered. */
+	/* `asked` is called when a get is submitted, `serves` before the get is answered; NULL: nothing is
+	 * called. */
 	void (*asked)(struct shard_origin *o, const struct ps_origin_get *get);
 	void (*serves)(struct shard_origin *o, const struct ps_origin_get *get);
 	void *arg;
@@ -399,7 +400,7 @@ static void a_new_shard_gets_a_turn_soon_while_all_threads_decode(void **state)
 }
 
 /* Each get begins where no idle decompressor can continue, while idle decompressors take all places. If gets
- * waited until these time out, the test would take longer than HANG_S. */
+ * waited until the idle ones time out, the test would take longer than HANG_S. */
 static void idle_decompressors_are_replaced_at_once(void **state)
 {
 	const uint64_t nbytes = 20 * PS_MIB;
@@ -478,8 +479,8 @@ static void an_idle_decompressor_gives_up_its_window_for_another(void **state)
 	a_lookup_finds_room(*state, 1, 22);
 }
 
-/* With the least possible memory: the first frame's bytes are requested far ahead, since the decompressor
- * waits for them, and the second frame needs the largest window that is allowed. */
+/* The stage has the least possible memory. The first frame's bytes are requested far ahead, since the
+ * decompressor waits for them, and the second frame needs the largest window that is allowed. */
 static void the_only_decompressor_never_waits_for_memory(void **state)
 {
 	const size_t nbytes = 12 * PS_MIB;
@@ -924,7 +925,7 @@ static void bytes_of_another_version_are_not_decoded(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* The window has 128 MiB, the stage 8 MiB. */
+/* The window has 128 MiB, the stage's memory 8 MiB. */
 static void a_window_larger_than_the_memory_is_an_error(void **state)
 {
 	ps_autofree uint8_t *plain = calloc(1, PS_MIB);
@@ -1240,7 +1241,7 @@ static void all_is_cached(struct ps_decompressing *decompressing, uint64_t nbyte
 	ps_object_put(object);
 }
 
-/* Also the last block, whose length, a whole block or less, is known only at the end. */
+/* The last block is cached, too. Its length, a whole block or less, is known only at the end. */
 static void bytes_decoded_for_a_size_are_cached_to_the_end(void **state)
 {
 	char dir[PATH_MAX];

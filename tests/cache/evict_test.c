@@ -140,7 +140,7 @@ static void a_file_that_was_passed_through_keeps_its_name_until_it_is_put(void *
 	assert_int_equal(test_on_disk(*state), 3 * MIB);
 	assert_int_equal(ps_object_pass_fd(old), -1);
 
-	/* Until then a new object of the same id has no file. */
+	/* Until the old object is put, a new one of the same id has no file. */
 	struct ps_object *new = test_object(store, 0, 3 * MIB);
 	assert_ptr_not_equal(new, old);
 	assert_int_equal(ps_object_block(new, 0), PS_BLOCK_ABSENT);

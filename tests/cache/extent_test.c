@@ -182,7 +182,7 @@ static void a_restart_remembers_which_extent_was_used_last(void **state)
 	ps_store_close(store);
 	set_used(*state, (const int64_t[]){3000, 1000, 2000}, 3);
 	store = test_store_open(*state, LIMIT, "lru");
-	for (unsigned i = 1; i <= 5; i++) { /* 135 MiB and the 30: one extent must be evicted */
+	for (unsigned i = 1; i <= 5; i++) { /* with the extents' 30 MiB, 165: one extent must be evicted */
 		struct ps_object *small = test_object(store, i, 27 * MIB);
 		assert_int_equal(test_write_all(small), 0);
 		ps_object_put(small);

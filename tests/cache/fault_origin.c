@@ -89,7 +89,7 @@ static void run(struct ps_fault_impl *impl, struct job *job, bool cancelled)
 	impl->inner->ops->get(impl->inner, &job->inner);
 }
 
-/* The next job that is due, marked as running. */
+/* Marks the next job that is due as running, and returns it; NULL: none is due. */
 static struct job *next_due(struct ps_fault_impl *impl, bool *ret_cancelled)
 {
 	bool stalled = atomic_load(&impl->origin->stalled);
@@ -170,7 +170,7 @@ static void fault_cancel(struct ps_origin *origin, struct ps_origin_get *get)
 {
 	struct ps_fault_impl *impl = impl_of(origin);
 
-	/* The lock is held: the job cannot end meanwhile, and the inner cancel makes no callback. */
+	/* While the lock is held, the job cannot end. The inner cancel makes no callback. */
 	PS_LOCK_SCOPE(&impl->lock);
 	for (struct ps_list *l = impl->jobs.next; l != &impl->jobs; l = l->next) {
 		struct job *job = PS_CONTAINER_OF(l, struct job, link);

@@ -13,11 +13,11 @@ struct ps_fault_origin {
 	struct ps_origin origin; /* first: the code under test gets this */
 
 	_Atomic unsigned delay_ms;   /* before each get reaches the inner origin */
-	_Atomic unsigned fail_nth;   /* the nth get from now fails (1: the next); counts down to 0: none */
+	_Atomic unsigned fail_nth;   /* the nth get from now fails (1: the next); 0: none */
 	_Atomic unsigned fail_every; /* each get whose number is a multiple of this fails; 0: none */
 	_Atomic int fail_errno;      /* default EIO */
 	_Atomic bool fail_retryable; /* default true */
-	_Atomic bool stalled;        /* gets wait here until this is false or they are cancelled */
+	_Atomic bool stalled;        /* gets wait while this is true, unless they are cancelled */
 	_Atomic bool other_version;  /* responses have another version; gets fail with ESTALE */
 
 	_Atomic unsigned ngets, nheads; /* calls */

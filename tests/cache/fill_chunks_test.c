@@ -78,8 +78,8 @@ static void the_first_200_random_reads_of_a_gigabyte_fetch_little_more(void **st
 	fixture_free(f);
 }
 
-/* As a mapped file is read: for the page faults of a record the kernel reads 128 KiB at a time, here three
- * times. */
+/* Reads as those of a mapped file: for the page faults of a record the kernel reads 128 KiB at a time, here
+ * three times. */
 static void a_few_sequential_reads_make_no_stream(void **state)
 {
 	struct fixture_options options = {.file_nbytes = 1000000000};
@@ -178,7 +178,7 @@ static void two_readers_of_a_chunk_cost_one_request(void **state)
 	atomic_store(&f->origin->stall_after, 100);
 	begin_of(f, f->file, &a, PS_ACCESS_RANDOM, 3 * CHUNK, 4096);
 	begin_of(f, f->file, &b, PS_ACCESS_RANDOM, 3 * CHUNK + 8192, 4096);
-	begin_of(f, f->file, &c, PS_ACCESS_STREAM, 0, 4096); /* all chunks of the block but that one */
+	begin_of(f, f->file, &c, PS_ACCESS_STREAM, 0, 4096); /* all other chunks of the block */
 	atomic_store(&f->origin->released, true);
 	assert_int_equal(end(&a) | end(&b) | end(&c), 0);
 	assert_true(a.right && b.right && c.right);

@@ -32,7 +32,7 @@ struct fixture {
 	uint64_t nbytes; /* of the file */
 };
 
-/* 0: the default. */
+/* Where a value is 0, the default holds. */
 struct fixture_options {
 	uint64_t cache_bytes, file_nbytes, memory_bytes, max_bytes_per_s, timeout_ms;
 	unsigned max_connections;
@@ -71,7 +71,7 @@ int end(struct waited *w);                                                      
 /* True if the segments are the bytes [from, end) of the file, in order. */
 bool segments_right(
         const struct ps_segment *segs, size_t nsegs, uint64_t from, uint64_t end, bool *ret_in_memory);
-/* Read, wait, and return the read's errno. Wrong bytes fail the test. */
+/* These two read, wait, and return the read's errno. Wrong bytes fail the test. */
 int read_once(struct fixture *f, uint64_t offset, size_t nbytes);
 int read_random(struct fixture *f, uint64_t offset, size_t nbytes);
 

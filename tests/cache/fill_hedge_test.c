@@ -50,7 +50,7 @@ static void a_hedge_answered_with_another_version_is_discarded(void **state)
 	struct fixture *f = new_with_timeout(60000);
 
 	(void)state;
-	/* Two more requests must be within 1 % of the bytes. */
+	/* So many bytes are read first that two hedged requests are within 1 % of them. */
 	struct waited w;
 	struct ps_fill_file *file = another_file(f, "http://h/other");
 	for (unsigned i = 0; i < 500; i++) {

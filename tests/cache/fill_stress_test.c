@@ -1,6 +1,6 @@
-/* The fetch engine with random reads, cancels, faults and evictions, and with too little of everything.
- * Whatever happens, no byte is wrong, no reader waits for ever, and afterwards every byte can be read.
- * PENSTOCK_TEST_SEED repeats a run, PENSTOCK_TEST_ROUNDS makes it longer. */
+/* The fetch engine with random reads, cancels, faults and evictions, and with too little memory, cache and
+ * connections. Whatever happens, no byte is wrong, no reader waits for ever, and afterwards every byte can
+ * be read. PENSTOCK_TEST_SEED repeats a run, PENSTOCK_TEST_ROUNDS makes it longer. */
 #include "config.h"
 
 #include <errno.h>

@@ -169,7 +169,7 @@ static void an_error_after_the_last_byte_has_no_effect(void **state)
 {
 	struct fixture *f = *state;
 
-	/* The transfer of a block, half of the time of the short last one, delivers all bytes and then
+	/* The transfer of a block, every other time that of the short last one, delivers all bytes and then
 	 * fails. */
 	for (int i = 0; i < 4; i++) {
 		atomic_store(&f->origin->fail_next, 1);
@@ -403,7 +403,7 @@ static void waiters_for_a_doubted_version_are_answered(void **state)
 	ps_fill_file_doubt(f->file);
 	assert_int_equal(end(&blocked[NBLOCKED - 1]), ESTALE);
 	release(f);
-	assert_int_equal(end(&blocked[0]), 0); /* under way already */
+	assert_int_equal(end(&blocked[0]), 0); /* its request was under way already */
 	for (unsigned i = 1; i < NBLOCKED; i++)
 		end(&blocked[i]);
 }
@@ -428,14 +428,14 @@ static void blocks_are_retained_until_they_are_read_to_their_end(void **state)
 	for (uint64_t b = 0; b < 6; b++)
 		assert_int_equal(read_once(f, b * PS_MIB, 4096), 0);
 	wait_for_retained(f, 6);
-	for (uint64_t b = 0; b < 6; b += 2) { /* twice, which counts once */
+	for (uint64_t b = 0; b < 6; b += 2) { /* each block twice, which counts once */
 		for (int i = 0; i < 2; i++) {
 			assert_true(ps_fill_find(f->file, b * PS_MIB, PS_MIB, NULL, &bytes));
 			assert_non_null(bytes.segs[0].data);
 			ps_fill_found_put(&bytes);
 		}
 	}
-	/* They are dropped when the next block is written. */
+	/* The blocks that were read to their end are dropped when the next block is written. */
 	assert_int_equal(read_once(f, 10 * PS_MIB, PS_MIB), 0);
 	wait_for_retained(f, 3);
 	assert_true(ps_fill_find(f->file, PS_MIB, PS_MIB, NULL, &bytes));
@@ -536,7 +536,7 @@ static void drain_ends_stalled_transfers_and_their_readers(void **state)
 	ps_fill_drain(f->fill, &f->origin->origin);
 	assert_int_equal(end(&w), ECANCELED);
 	assert_true((ps_clock_mono_ns() - start) / PS_NS_PER_MS < 1000);
-	/* The teardown puts the file again. */
+	/* The teardown puts the file, which is therefore opened again. */
 	atomic_store(&f->origin->released, true);
 	assert_int_equal(ps_fill_file_get(f->fill, f->object, &f->origin->origin, &f->file), 0);
 }

@@ -75,7 +75,7 @@ static void frame_headers_are_parsed(void **state)
 	for (size_t n = 0; n < sizeof(two); n++)
 		assert_int_equal(ps_frame_header_parse(two, n, &h), -EAGAIN);
 	assert_int_equal(ps_frame_header_parse((const uint8_t *)"\x1f\x8b\x08\x00", 4, &h), -EBADMSG);
-	/* The reserved bit may get a meaning. */
+	/* The reserved bit is refused: it may get a meaning. */
 	uint8_t reserved[sizeof(single)];
 	memcpy(reserved, single, sizeof(single));
 	reserved[4] |= 8;
@@ -228,7 +228,7 @@ static void seek_tables_are_parsed(void **state)
 	assert_int_equal(ps_seek_table_parse(file + 90, TABLE, SIZE, &map), -EBADMSG);
 	file[SIZE - 8] = 0xff; /* many frames */
 	assert_int_equal(ps_seek_footer_parse(file + SIZE - 9, SIZE), 0);
-	/* PS_FRAME_MAP_MAX frames are too many, one less is not; the file is large enough for both. */
+	/* PS_FRAME_MAP_MAX frames are too many, one fewer are not; the file is large enough for both. */
 	for (unsigned less = 0; less < 2; less++) {
 		for (int b = 0; b < 4; b++)
 			file[SIZE - 9 + b] = (uint8_t)((PS_FRAME_MAP_MAX - less) >> (8 * b));
@@ -286,7 +286,8 @@ static void frame_maps_are_encoded_and_decoded(void **state)
 	ps_frame_map_fini(&back);
 }
 
-/* Adds the frame that zstd makes of n bytes of text; if not sized, as from a pipe. */
+/* Adds the frame that zstd makes of n bytes. sized: the frame tells how many; else it does not, as when zstd
+ * compresses a pipe. */
 static void add_frame(struct ps_strbuf *file, size_t n, bool sized, bool checksum)
 {
 	ps_autofree char *plain = malloc(n + 1), *packed = malloc(ZSTD_compressBound(n) + 64);
@@ -309,7 +310,8 @@ static void add_frame(struct ps_strbuf *file, size_t n, bool sized, bool checksu
 	ZSTD_freeCCtx(cctx);
 }
 
-/* Walks over the file in windows of `window` bytes from where the walk asks. */
+/* Walks over the file. Each step gets `window` bytes, or fewer at the file's end, from the place that the
+ * walk asks for. */
 static int walk_in(const struct ps_strbuf *file, size_t window, struct ps_frame_walk *walk)
 {
 	int rc;
@@ -373,7 +375,8 @@ static void a_walk_over_frames_gives_size_and_map(void **state)
 	ps_frame_walk_fini(&walk);
 }
 
-/* A frame cannot hold more than its blocks can, nor less than its blocks that are not compressed. */
+/* A frame's content cannot be longer than its blocks allow, nor shorter than those blocks that are not
+ * compressed. */
 static void a_walk_refuses_sizes_that_contradict_the_blocks(void **state)
 {
 	/* A size in 8 bytes, then one block: "abc", not compressed, or 5 times "a". */

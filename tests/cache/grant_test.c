@@ -224,7 +224,7 @@ static void names_are_shown_only_after_a_listing_of_the_same_account(void **stat
 	atomic_store(&o->list_stalls, true);
 	assert_int_equal(pthread_create(&thread, NULL, attach_other_account, f), 0);
 	clock_gettime(CLOCK_REALTIME, &end);
-	end.tv_sec += 1; /* one with a grant waits PS_ATTACH_WAIT_MS */
+	end.tv_sec += 1; /* an account with a grant waits PS_ATTACH_WAIT_MS */
 	bool early = pthread_timedjoin_np(thread, &got, &end) == 0;
 	atomic_store(&o->list_stalls, false);
 	if (!early)
@@ -580,7 +580,7 @@ static void a_grant_is_requested_once_after_a_clock_step(void **state)
 			assert_int_equal(open_as_other(f, &handle), 0);
 			close_handle(f, handle);
 		}
-		/* One for the grant, one for the version. */
+		/* One request for the grant, one for the version. */
 		assert_in_range(
 		        atomic_load(&other_origin->ngets) + atomic_load(&other_origin->nheads) - before, 1,
 		        2);

@@ -117,8 +117,8 @@ static void read_lines(struct ps_http_response *r, const char *const *lines)
 }
 #define READ_LINES(r, ...) read_lines(r, (const char *const[]){__VA_ARGS__, NULL})
 
-/* Such a checksum is of the sent bytes, not of the stored object: compared with the object, it would be
- * wrong. */
+/* The checksum of an answer with a range is that of the sent bytes, not of the stored object: compared with
+ * the object, it would be wrong. */
 static void a_checksum_with_a_range_is_not_the_object_s(void **state)
 {
 	static const char sum[] = "x-amz-checksum-crc32c: yZRlqg==",
@@ -217,10 +217,10 @@ static void refusals_say_why(void **state)
 		const char *text;
 	} rows[] = {
 	        {{"HTTP/1.1 304 x"}, EPROTO, false,
-	                "HTTP 304: not modified, though nothing conditional was asked"},
+	                "HTTP 304: not modified, though the request had no condition"},
 	        {{"HTTP/1.1 302 x"}, EPROTO, false, "HTTP 302: a redirect that leads nowhere"},
 	        {{"HTTP/1.1 400 x"}, EIO, false,
-	                "the server refuses the request (https:// asked for by http://?)"},
+	                "the server refuses the request (is this http:// where it expects https://?)"},
 	        {{"HTTP/1.1 401 x"}, EACCES, false,
 	                "HTTP 401: not authorised: credentials are missing or wrong"},
 	        {{"HTTP/1.1 403 x"}, EACCES, false, "HTTP 403: forbidden: wrong credentials"},
@@ -239,23 +239,23 @@ static void refusals_say_why(void **state)
 	        {{"HTTP/1.1 599 x"}, EIO, true, "HTTP 599: server error"},
 	        {{"HTTP/1.1 204 x"}, EPROTO, false, "HTTP 204: unexpected status"},
 	        {{"HTTP/1.1 600 x"}, EPROTO, false, "HTTP 600: unexpected status"},
-	        {{"HTTP/1.1 416 x", "Content-Range: bytes */100"}, ESTALE, false, "the range lies outside"},
+	        {{"HTTP/1.1 416 x", "Content-Range: bytes */100"}, ESTALE, false, "the range is outside"},
 	        {{"HTTP/1.1 416 x", "Content-Range: bytes */1000"}, EPROTO, false,
-	                "the server refuses a range that lies inside the object"},
+	                "the server refuses a range that is inside the object"},
 	        {{"HTTP/1.1 200 x", "Content-Encoding: gzip", "Content-Length: 1000"}, EPROTO, true,
-	                "a Content-Encoding, though identity was asked for"},
+	                "the answer has a Content-Encoding, though identity was requested"},
 	        {{"HTTP/1.1 206 x", "Content-Type: multipart/byteranges; boundary=x"}, EPROTO, true,
 	                "multipart/byteranges in answer to one range"},
 	        {{"HTTP/1.1 206 x", "Content-Range: bytes 100-149"}, EPROTO, true,
-	                "a partial answer without a sound Content-Range"},
+	                "the partial answer has no valid Content-Range"},
 	        {{"HTTP/1.1 206 x", "Content-Range: bytes 100-149/1000", "Content-Range: bytes 100-149/1000"},
-	                EPROTO, true, "a partial answer without a sound Content-Range"},
+	                EPROTO, true, "the partial answer has no valid Content-Range"},
 	        {{"HTTP/1.1 206 x", "Content-Range: bytes 100-149/999"}, ESTALE, false,
 	                "the object has changed at the origin"},
 	        {{"HTTP/1.1 206 x", "Content-Range: bytes 99-148/1000"}, EPROTO, true,
 	                "Content-Range is not the range that was asked for"},
 	        {{"HTTP/1.1 206 x", "Content-Range: bytes 100-148/1000"}, EPROTO, true,
-	                "a range that is too short to go on from"},
+	                "the range in the answer is too short to continue from"},
 	        {{"HTTP/1.1 206 x", "Content-Range: bytes 100-149/1000", "Content-Length: 49"}, EPROTO, true,
 	                "Content-Length does not fit the range"},
 	        {{"HTTP/1.1 200 x", "Content-Length: 1000"}, EPROTO, true, "the server ignores ranges"},

@@ -465,7 +465,7 @@ static void a_schema_of_zero_counts_as_damage(void **state)
 	assert_int_equal(ps_index_set_schema(index, 0), 0);
 	ps_index_close(index);
 	assert_int_equal(ps_index_open(*state, &index, &err), -EIO);
-	assert_non_null(strstr(err.text, "index: schema 0 is none"));
+	assert_non_null(strstr(err.text, "index: 0 is not a schema number"));
 }
 
 static void rows_without_a_schema_count_as_damage(void **state)
@@ -481,7 +481,7 @@ static void rows_without_a_schema_count_as_damage(void **state)
 	assert_int_equal(ps_kv_write(kv, batch), 0);
 	ps_kv_close(kv);
 	assert_int_equal(ps_index_open(*state, &index, &err), -EIO);
-	assert_non_null(strstr(err.text, "index: rows, but no schema number"));
+	assert_non_null(strstr(err.text, "index: it has rows, but no schema number"));
 }
 
 static void an_index_in_use_is_busy_and_a_damaged_one_is_eio(void **state)

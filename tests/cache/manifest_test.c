@@ -87,8 +87,8 @@ static void lines_are_read(void **state)
 			assert_int_equal(rc, -EINVAL);
 			assert_non_null(strstr(err.text, "line 1"));
 			if (strcmp(rows[i].text, "x-{0..2} 12") == 0)
-				assert_non_null(
-				        strstr(err.text, "braces and a size or checksum on one line"));
+				assert_non_null(strstr(
+				        err.text, "a line with braces cannot have a size or checksum"));
 		}
 	}
 }

@@ -1,4 +1,4 @@
-/* The index of a shard as the list of its members: what it says, and when it is not taken. */
+/* The index of a shard as the list of its members: what it says, and when it is refused. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -231,7 +231,7 @@ static void what_the_receiver_refuses_ends_the_walk(void **state)
 	free(m);
 }
 
-static void samples_that_are_not_told_as_a_whole_are_refused(void **state)
+static void indexes_with_gaps_or_damaged_samples_are_refused(void **state)
 {
 	static const struct {
 		enum odd odd;
@@ -386,7 +386,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(all_members_are_shown_in_their_order),
 	        cmocka_unit_test(what_the_receiver_refuses_ends_the_walk),
-	        cmocka_unit_test(samples_that_are_not_told_as_a_whole_are_refused),
+	        cmocka_unit_test(indexes_with_gaps_or_damaged_samples_are_refused),
 	        cmocka_unit_test(the_shard_must_be_that_of_the_index),
 	        cmocka_unit_test(what_the_head_says_decides),
 	        cmocka_unit_test(nothing_of_a_damaged_index_is_taken),

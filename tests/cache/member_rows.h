@@ -43,7 +43,7 @@ static inline void member_rows_free(struct member_rows *r)
 	*r = (struct member_rows){0};
 }
 
-/* Of a shard of this size. 0, or what ps_member_tree_finish() returned. */
+/* Makes the rows of a tree, for a shard of this size. Returns 0, or the error of ps_member_tree_finish(). */
 static inline int member_rows_make(struct ps_member_tree *tree, uint64_t size, struct member_rows *ret)
 {
 	struct ps_member_row_writer w = {0};
@@ -74,7 +74,7 @@ static inline int member_compare(const char *a, size_t na, const char *b, size_t
 	return c ? c : (na > nb) - (na < nb);
 }
 
-/* The entry of this name in a folder; MEMBER_NONE. */
+/* The entry of this name in a folder; MEMBER_NONE: there is none. */
 static inline uint32_t member_find(const struct member_rows *r, uint32_t folder, const char *name, size_t n)
 {
 	const struct ps_member_entry *e = member_at(r, folder);

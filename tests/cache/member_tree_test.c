@@ -1,9 +1,10 @@
 /* Trees of members: what of a tar is shown, in which order, and where links lead; as readers of the encoded
  * rows see it.
  *
- * A tar is written as words "KIND:NAME" or "KIND:NAME>LINK": F a file, D a folder, H a hard link, L a symbolic
- * link, S a sparse file, O a device, T a file whose name the tar reader has dropped. A tree is its entries by
- * ordinal: "d/" a folder, "f=2" a file with the bytes of member 2 (from 0 on), "l->t" a link. */
+ * A tar is written as words "KIND:NAME" or "KIND:NAME>LINK": F a file, D a folder, H a hard link, L a
+ * symbolic link, S a sparse file, O a device, T a file whose name the tar reader has dropped. A tree is
+ * written as its entries in the order of their ordinals: "d/" a folder, "f=2" a file with the bytes of
+ * member 2 (from 0 on), "l->t" a link. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -97,7 +98,7 @@ static void add_words(struct built *b, const char *words)
 	free(copy);
 }
 
-/* The rows of what was added; the rules of all tables hold. */
+/* Makes the rows of what was added, and checks the rules that hold for all tables. */
 static void finish(struct built *b)
 {
 	assert_int_equal(b->rc, 0);
@@ -156,7 +157,7 @@ static void shows(const struct built *b, const char *tree)
 struct row {
 	const char *tar, *tree;
 	unsigned nhidden;
-	const char *hidden; /* why, of the first; NULL: nothing is */
+	const char *hidden; /* why the first hidden member is hidden; NULL: none is */
 };
 
 static void agree(const struct row *rows, size_t n)
@@ -330,7 +331,8 @@ static void paths_of_4095_bytes_are_shown_and_longer_ones_hidden(void **state)
 	end(&b);
 }
 
-/* Of any kind: a folder, too, though its dropped name looks like that of the top folder. */
+/* Members of any kind are counted: also a folder, although its dropped name looks like that of the top
+ * folder. */
 static void names_that_the_reader_dropped_are_counted(void **state)
 {
 	static const enum ps_tar_kind kinds[] = {
@@ -484,7 +486,7 @@ static void chains_of_links_may_be_of_any_length(void **state)
 	}
 }
 
-/* Each follows the one before it twice. */
+/* Each link follows the one before it twice. */
 static void links_that_double_at_each_step_end_soon(void **state)
 {
 	struct built b;
@@ -506,7 +508,7 @@ static void links_that_double_at_each_step_end_soon(void **state)
 	end(&b);
 }
 
-/* From the bottom of a deep folder to that of another one: 2,000 times "../" and more. */
+/* From the bottom of a deep folder to that of another one: 1,300 times "../", and as many folders down. */
 static void a_link_whose_target_is_longer_than_a_path_is_hidden(void **state)
 {
 	ps_autofree char *from = repeated("a/", 1300, ""), *to = repeated("b/", 1300, "f");
@@ -517,7 +519,7 @@ static void a_link_whose_target_is_longer_than_a_path_is_hidden(void **state)
 	begin(&b);
 	add(&b, PS_TAR_FOLDER, from);
 	add(&b, PS_TAR_FILE, to);
-	/* Short by way of two links. */
+	/* By way of two links the path is short. */
 	add_link(&b, PS_TAR_SYMLINK, "b/bottom", to + 2);
 	add_link(&b, PS_TAR_SYMLINK, l, from);
 	ps_autofree char *up = repeated("../", 1300, "b/bottom");
@@ -598,7 +600,7 @@ static void more_entries_than_the_limit_are_refused(void **state)
 		add(&b, PS_TAR_FILE, name);
 	}
 	assert_int_equal(b.rc, 0);
-	add(&b, PS_TAR_FILE, "0"); /* a name that is there takes no room */
+	add(&b, PS_TAR_FILE, "0"); /* a name that exists takes no room */
 	assert_int_equal(b.rc, 0);
 	add(&b, PS_TAR_FILE, "one more");
 	assert_int_equal(b.rc, -E2BIG);
@@ -610,7 +612,8 @@ static void more_entries_than_the_limit_are_refused(void **state)
 #define MODEL_MAX 512
 #define MODEL_PATH 512
 
-/* The same rules by texts alone: an entry is its whole path, and a link is followed as realpath() does it. */
+/* The same rules, applied to texts alone: an entry is its whole path, and a link is followed as realpath()
+ * does it. */
 struct model {
 	struct model_entry {
 		char path[MODEL_PATH];
@@ -883,7 +886,7 @@ static void random_lists_of_members_give_what_a_model_gives(void **state)
 
 /* Rows and heads ----------------------------------------------------------------------------------------- */
 
-/* Bytes at the end of a piece of memory of exactly their size: a sanitizer sees a read past the end. */
+/* Decodes a row from a copy whose memory ends with the row: a sanitizer sees a read past the end. */
 static int decode_row(const struct ps_strbuf *b, size_t n, const struct ps_member_table *t, uint32_t first)
 {
 	struct ps_member_row *row = NULL;
@@ -911,7 +914,7 @@ static int decode_row(const struct ps_strbuf *b, size_t n, const struct ps_membe
 	return 0;
 }
 
-/* Two rows with all that rows have. */
+/* Two rows with everything that a row can hold. */
 static void sample(struct built *b)
 {
 	char name[32];

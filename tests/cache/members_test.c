@@ -27,12 +27,12 @@ struct fixture {
 	char changed[1024]; /* names that the merged tree reported */
 };
 
-/* What stands between ------------------------------------------------------------------------------------ */
+/* Calls that are replaced -------------------------------------------------------------------------------- */
 
 static struct ps_fault_origin *origin; /* of the dataset; NULL: it is detached */
 static _Atomic unsigned nopens;
 
-/* While it is true opens wait, the first of them here. */
+/* While this is true, opens wait; the first of them is kept in `stalled`. */
 static _Atomic bool opens_stall;
 static struct {
 	_Atomic(struct ps_dataset *) dataset;
@@ -41,7 +41,8 @@ static struct {
 	void *arg;
 } stalled;
 
-/* So many commits of merges succeed, then all fail, as if the machine had stopped: -1: all succeed. */
+/* The number of commits of merges that succeed before all others fail, as if the machine had stopped; -1:
+ * all succeed. */
 static _Atomic int commits_left = -1;
 static _Atomic bool commit_failed;
 static _Thread_local bool merging;
@@ -81,7 +82,7 @@ void __wrap_ps_handle_open(struct ps_dataset *dataset, uint64_t node, ps_open_fn
 	atomic_store(&stalled.dataset, dataset);
 }
 
-/* Lets the open that waits go on. */
+/* Lets the waiting open go on. */
 static void release_open(void)
 {
 	atomic_store(&opens_stall, false);
@@ -177,7 +178,7 @@ static void detach(struct fixture *f)
 	origin = NULL;
 }
 
-/* As a daemon that ends and starts again. */
+/* Does as a daemon that ends and starts again. */
 static void start_again(struct fixture *f, bool merges)
 {
 	detach(f);
@@ -237,7 +238,7 @@ static void write_file(struct fixture *f, const char *name, const void *data, si
 	file_write(path, data, n);
 }
 
-/* A shard whose members, by words, contain SHARD:NAME each; "NAME/" is the file NAME/x. */
+/* Writes a shard. Each word of `names` is the name of a member that contains SHARD:NAME. */
 static void write_shard(struct fixture *f, const char *shard, const char *names)
 {
 	char *copy = strdup(names), *rest = copy, *word, text[512];
@@ -263,7 +264,7 @@ static void remove_file(struct fixture *f, const char *name)
 	assert_int_equal(unlink(path), 0);
 }
 
-/* Calls that one waits for. */
+/* The answer of a call that a test waits for. */
 struct answer {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
@@ -325,7 +326,7 @@ static void has_table(void *arg, int errnum, const struct ps_member_table *table
 	answered(arg, errnum);
 }
 
-/* The errno. */
+/* Asks for the table of a shard, waits, and returns the errno. */
 static int table_of(struct fixture *f, const char *shard, const struct ps_member_table **ret)
 {
 	struct answer a = ANSWER_INIT;
@@ -443,7 +444,7 @@ static uint64_t stat_of(struct fixture *f, const char *name)
 	return n;
 }
 
-/* Keys of the index that begin so; bit: only those of numbers with this bit. */
+/* Counts the keys of this kind in the index; bit: only those whose number has this bit. */
 static unsigned count_keys(struct fixture *f, char kind, uint64_t bit)
 {
 	struct ps_index *index = ps_store_index(ps_cache_store(f->cache));
@@ -561,7 +562,7 @@ static void large_tables_are_found_over_the_borders_of_rows(void **state)
 	reads_as(f, table, &member, text);
 }
 
-/* Of the large ones the scan reads no more than their headers. */
+/* Of large members the scan reads only the headers. */
 static void large_members_are_skipped(void **state)
 {
 	enum { BIG = 64 << 20 };
@@ -597,7 +598,7 @@ static void members_before_the_damage_are_shown(void **state)
 	tar_add_text(&t, "b", "2");
 	tar_add_text(&t, "c", "3");
 	tar_end(&t);
-	write_file(f, "cut.tar", t.data, 1024 + 512);               /* within b's header and data */
+	write_file(f, "cut.tar", t.data, 1024 + 512);               /* between b's header and its data */
 	write_file(f, "unended.tar", t.data, (size_t)2 * 1024);     /* between two members */
 	write_file(f, "padding.tar", t.data, (size_t)2 * 1024 - 7); /* b's bytes are there */
 	t.data[1024] ^= 1;
@@ -637,7 +638,7 @@ static void an_empty_tar_has_no_members(void **state)
 	assert_string_equal(table->damage, "");
 }
 
-/* The reason stays for ten seconds; a scan for each of the questions that come meanwhile would read the
+/* The reason is kept for ten seconds: a scan for each of the questions that come in this time would read the
  * origin for nothing. */
 static void a_file_that_is_no_tar_fails_and_is_tried_again_after_ten_seconds(void **state)
 {
@@ -730,7 +731,7 @@ static void a_damaged_row_is_an_error(void **state)
 	assert_int_equal(ps_member_path(f->members, table, 1, &text), -EIO);
 }
 
-/* The rows of the old one go once no reader can have its numbers. */
+/* The rows of the old table are deleted once no reader can have its numbers. */
 static void a_shard_that_changes_gets_another_table(void **state)
 {
 	struct fixture *f = *state;
@@ -1011,7 +1012,7 @@ static void wait_for_merge(struct fixture *f, uint64_t old)
 		usleep(1000);
 }
 
-/* The rows of the tree before are kept for programs that walk through it, those of older ones are not. */
+/* The rows of the previous tree are kept for programs that walk through it; those of older trees are not. */
 static void the_merged_tree_is_made_anew_when_a_shard_changes(void **state)
 {
 	struct fixture *f = *state;
@@ -1031,7 +1032,7 @@ static void the_merged_tree_is_made_anew_when_a_shard_changes(void **state)
 	merged_shows(f, "b=2.tar d/ d/x=1.tar new=1.tar ");
 	assert_int_equal(ps_merged_find(f->members, first, "a", &node), 0);
 	merged_children_are(f, 4 + 6);
-	assert_non_null(strstr(f->changed, "a ")); /* it has gone */
+	assert_non_null(strstr(f->changed, "a ")); /* the name was removed */
 	assert_non_null(strstr(f->changed, "d ")); /* another folder */
 
 	assert_int_equal(ps_merged_root(f->members, &root), 0);
@@ -1073,7 +1074,7 @@ static void shards_that_fail_are_left_out_of_the_merged_tree(void **state)
 	assert_int_equal(stat_of(f, "unknown_bytes"), 6);
 }
 
-/* The head of the merged tree: what is doomed is the last number. */
+/* The number of the doomed tree: the last number in the row of the merged tree's head. */
 static uint64_t doomed(struct fixture *f)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
@@ -1090,8 +1091,8 @@ static uint64_t doomed(struct fixture *f)
 	return le64toh(v[3]);
 }
 
-/* Tables are there; then commits begin to fail, one later each time, until all of a merge succeed. What a
- * start finds afterwards is a whole tree, and it leaves no other rows. */
+/* The tables exist; then the commits of a merge fail, from one commit later each time, until all of them
+ * succeed. The start that follows finds a whole tree, and leaves no other rows. */
 static void a_merge_that_is_cut_off_anywhere_leaves_a_whole_tree_and_no_rows(void **state)
 {
 	struct fixture *f = *state;
@@ -1128,7 +1129,7 @@ static void a_merge_that_is_cut_off_anywhere_leaves_a_whole_tree_and_no_rows(voi
 		snprintf(tree, sizeof(tree),
 		        "d/ d/e/ d/e/y=0.tar d/x=0.tar d/x%d=1.tar n%d=1.tar same=1.tar ", steps, steps);
 		merged_shows(f, tree);
-		/* Of this tree and the one before it. */
+		/* The rows of this tree and of the one before it. */
 		merged_children_are(f, 7 + (steps ? 7 : 5));
 		assert_int_equal(doomed(f), 0);
 	}

@@ -15,7 +15,7 @@ int __wrap_ps_index_children_open(struct ps_index *index, uint64_t parent, struc
 	return atomic_load(&walks_fail) ? -EIO : __real_ps_index_children_open(index, parent, ret);
 }
 
-/* Waits until the listing has ended; the number of files in the statistics. */
+/* Waits until the listing has ended, and returns the number of files in the statistics. */
 static unsigned listed_files(struct fixture *f)
 {
 	for (;;) {
@@ -165,7 +165,7 @@ static void a_name_stays_taken_however_many_urls_change(void **state)
 	}
 }
 
-/* If it counted as a success, names that are gone would count as confirmed. */
+/* If such a listing counted as a success, names that are gone would count as confirmed. */
 static void a_listing_whose_end_fails_has_failed(void **state)
 {
 	struct fixture *f = *state;
@@ -274,7 +274,7 @@ static void damage(struct fixture *f, uint64_t node)
 	ps_kv_batch_free(batch);
 }
 
-/* The rows of a name that still exists, of one that is gone, and of a folder. */
+/* The damaged rows are those of a name that still exists, of one that is gone, and of a folder. */
 static void a_listing_repairs_damaged_rows(void **state)
 {
 	struct fixture *f = *state;

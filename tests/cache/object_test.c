@@ -14,7 +14,7 @@ static void ids_differ_with_url_version_and_view(void **state)
 	struct ps_id a, b;
 
 	ps_object_id("u", &r, "raw", &a);
-	s.mtime_s = 8; /* a strong ETag decides alone */
+	s.mtime_s = 8; /* with a strong ETag the time does not count */
 	ps_object_id("u", &s, "raw", &b);
 	assert_int_equal(ps_id_cmp(&a, &b), 0);
 	ps_object_id("u", &s, "decoded", &b);

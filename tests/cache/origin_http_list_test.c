@@ -94,7 +94,7 @@ static void manifest_is_fetched_and_read(void **state)
 	assert_non_null(strstr(err.text, "/lists/bad.txt: line 2"));
 }
 
-/* It is refused by its Content-Length. */
+/* Its Content-Length is enough to refuse it. */
 static void a_manifest_that_is_too_long_is_refused(void **state)
 {
 	struct names names = {0};

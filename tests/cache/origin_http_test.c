@@ -240,7 +240,7 @@ static void without_a_version_the_first_bytes_mark_it(void **state)
 		struct ps_origin *o = open_origin(server.http, paths[i], NULL);
 		char path[64];
 
-		/* In the second round the bytes are others, and so must be the mark. */
+		/* In the second round the bytes differ, and so must the mark. */
 		for (int j = 0; j < 2; j++) {
 			snprintf(path, sizeof(path), "%ssmall.bin", paths[i]);
 			ps_web_server_put(&server, "small.bin", small[j], sizeof(small[j]));

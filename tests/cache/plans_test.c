@@ -208,7 +208,8 @@ static void files_that_were_read_stay_over_when_their_epoch_is_announced_again(v
 	assert_int_equal(need(20, NULL), PS_NEED_PLANNED);
 }
 
-/* The test must not be slow: lists as long as a plan would be walked for each of the plan's files. */
+/* If the file counted each time, lists as long as a plan would be walked for each of the plan's files, and
+ * this test would be slow. */
 static void a_file_named_many_times_counts_once_per_epoch(void **state)
 {
 	struct ps_plan_file *files = calloc(PS_PLANS_MAX_FILES, sizeof(*files));

@@ -260,8 +260,8 @@ static void two_datasets_in_turn_keep_their_own_epoch_times(void **state)
 		check_two_datasets_in_turn_keep_their_own_epoch_times(proof[p]);
 }
 
-/* Otherwise the objects read last would be evicted in favour of objects to which no reader seems to come
- * back. */
+/* Otherwise the objects read last would be evicted, and objects to which no reader seems to come back would
+ * stay. */
 static void the_longer_an_object_is_overdue_the_later_it_is_expected(void **state)
 {
 	struct sim *sim = sim_new("plan", 100);
@@ -274,7 +274,7 @@ static void the_longer_an_object_is_overdue_the_later_it_is_expected(void **stat
 	(void)state;
 	for (int i = 0; i < 5; i++)
 		sim_epoch(sim, 1, 100, 10, 1); /* epochs of 1000 s */
-	/* The first object is overdue by 800 s then, and the last one is due in 200 s. */
+	/* Another 800 s later the first object is overdue by 800 s, and the last one is due in 200 s. */
 	sim->now_s += 800;
 	for (size_t i = 0; i < sim->n; i++)
 		oldest_s = oldest_s < sim->items[i].opened_s ? oldest_s : sim->items[i].opened_s;

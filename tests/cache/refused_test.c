@@ -124,7 +124,7 @@ static void check_object(struct ps_store *store, unsigned i, bool whole)
 	ps_object_put(o);
 }
 
-/* False: there are fewer than n steps. */
+/* Lets the disk refuse STEPS operations from the nth step on. False: there are fewer than n steps. */
 static bool refused_at(const char *dir, unsigned n)
 {
 	struct ps_store *store = test_store_open(dir, 0, NULL);

@@ -201,7 +201,7 @@ static void a_damaged_index_is_set_aside_and_the_cache_starts_empty(void **state
 	ps_store_close(store);
 }
 
-/* Damages the index of a new store by this text, and opens the store. */
+/* Overwrites a file of a new store's index with this text, and opens the store. */
 static void damage_index(const char *dir, const char *text)
 {
 	make_store(dir);
@@ -358,7 +358,7 @@ static void after_a_kill_an_untouched_file_keeps_its_blocks(void **state)
 	assert_int_equal(block_after(*state, kill_it), PS_BLOCK_PRESENT);
 }
 
-/* After a kill a newer time may be our own, but another inode is not. */
+/* After a kill, a newer time may come from our own writes; another inode cannot. */
 static void after_a_kill_a_copied_file_is_checked(void **state)
 {
 	assert_int_equal(block_after(*state, kill_it_and_copy), PS_BLOCK_UNVERIFIED);

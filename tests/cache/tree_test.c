@@ -86,7 +86,7 @@ static void a_tree_of_keys_in_order_is_not_deep(void **state)
 	(void)state;
 	for (uint64_t i = 0; i < PS_ARRAY_LEN(many); i++)
 		ps_tree_insert(&tree, &many[i], i);
-	assert_true(depth(tree.root) < 60); /* about 2 x 14 if random; a list has 16384 */
+	assert_true(depth(tree.root) < 60); /* a random tree is about 2 x 14 deep, a list 16384 */
 }
 
 int main(void)

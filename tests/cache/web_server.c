@@ -109,7 +109,7 @@ static void write_conf(const struct ps_web_server *s)
 	free(text);
 }
 
-/* Makes a CA, a certificate by this CA for localhost only, and a htpasswd file. */
+/* Makes a CA, a certificate that the CA signed for localhost only, and an htpasswd file. */
 static bool make_certificates(const struct ps_web_server *s)
 {
 	char command[2048];

@@ -1,5 +1,5 @@
 /* Runs nginx for a test program with tests/cache/faults.conf.in, in a private directory and on free ports.
- * nginx ends with the program. For tests only: any failure here aborts the program. */
+ * nginx ends with the program. Failures other than those of ps_web_server_start() abort the program. */
 #ifndef PS_TEST_WEB_SERVER_H
 #define PS_TEST_WEB_SERVER_H
 
@@ -17,7 +17,7 @@ struct ps_web_server {
 	char ca[96];              /* PEM of the CA that signed the server's certificate */
 };
 
-/* False: nginx, its lua module or openssl are not installed. */
+/* False: nginx, its lua module or openssl is not installed or fails. */
 bool ps_web_server_start(struct ps_web_server *s);
 void ps_web_server_stop(struct ps_web_server *s);
 

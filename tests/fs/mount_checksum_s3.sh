@@ -19,7 +19,7 @@ heads() { cloud_seen '^HEAD '; }
 xattr() { getfattr --absolute-names --only-values -n "user.penstock.$2" "$MNT/$1"; }
 is() { [[ $(xattr "$1" state) == "$2" ]]; }
 reads() { cmp "$MNT/$1" "$T/cloud/bucket/train/$1"; }
-refused() { xattr bad.damaged error | grep -q 'sha256:.*the origin or its list says sha256:'; }
+refused() { xattr bad.damaged error | grep -q 'sha256:.*but the origin or its list says sha256:'; }
 
 echo FULL_OBJECT >"$T/cloud/amz_checksums"
 start

@@ -66,8 +66,8 @@ done
 for reason in "not-gzip.tar.gz: .*not in the gzip format" "short.tar.gz: .*not in the gzip format" \
 	"plain-garbage.tar.gz: .*garbage after its end" "nothing-at-all.tar.gz: .*it is empty" \
 	"nothing.tar.zst: .*it is empty" \
-	"table-lies.tar.zst: .*a frame ends where the table of frames has none" \
-	"says-far-less.tar.zst: .*its header declares 1000000 bytes, it holds"; do
+	"table-lies.tar.zst: .*a frame ends where the table of frames has no end" \
+	"says-far-less.tar.zst: .*its header declares 1000000 bytes, but it holds"; do
 	check "the log says $reason" grep -q "$reason" "$T/penstock.log"
 done
 check "the log says what is wrong with the bomb" grep -q 'bomb.tar.zst: .*more than the cache' \

@@ -72,7 +72,7 @@ works "--proxy" 1 "$ORIGIN/" --proxy "http://$PROXY"
 http_proxy=http://$PROXY no_proxy=localhost,127.0.0.1 works "no_proxy" 0 "$ORIGIN/"
 http_proxy=http://$PROXY NO_PROXY="*" works "NO_PROXY of all" 0 "$ORIGIN/"
 http_proxy=http://$PROXY works "--proxy none" 0 "$ORIGIN/" --proxy none
-refused "a proxy of an unknown kind" 'option proxy.*no proxy of a kind' "$ORIGIN/" --proxy ftp://x
+refused "a proxy of an unknown kind" 'option proxy.*not a known kind of proxy' "$ORIGIN/" --proxy ftp://x
 stop_proxy
 refused "a proxy that does not run" 'connect' "$ORIGIN/" --proxy "http://$PROXY"
 
