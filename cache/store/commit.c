@@ -45,7 +45,7 @@ static struct ps_object *take_first(struct ps_store *store)
 static void sync_round(struct ps_store *store)
 {
 	size_t n = store->nunsynced;
-	int rc = 0;
+	int rc;
 
 	store->unsynced_since_ns = 0;
 	store->syncing = true;
@@ -54,11 +54,12 @@ static void sync_round(struct ps_store *store)
 
 		pthread_mutex_unlock(&store->lock);
 		object->unsynced = false;
-		if (fdatasync(object->fd) < 0 && rc == 0) {
-			rc = -errno;
-			ps_log_warning("sync: %s: %s", object->url, strerror(-rc));
-		}
+		rc = fdatasync(object->fd) < 0 ? -errno : 0;
 		pthread_mutex_lock(&store->lock);
+		if (rc < 0 && !store->sync_failed)
+			ps_log_warning("sync: %s: %s; after a stop its blocks will be checked again",
+			        object->url, strerror(-rc));
+		store->sync_failed |= rc < 0;
 		ps_object_unref_locked(object);
 	}
 	pthread_mutex_unlock(&store->lock);

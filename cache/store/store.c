@@ -270,7 +270,10 @@ void ps_store_close(struct ps_store *store)
 	if (!store)
 		return;
 	int rc = stop_threads(store);
-	/* A stop is clean if all data that the index names is synced. */
+	/* A stop is clean if all data that the index names is synced. After a failed sync the kernel may
+	 * have dropped the data, and a later sync does not report that. */
+	if (rc == 0 && store->sync_failed)
+		rc = -EIO;
 	if (rc == 0 && syncfs(store->data_fd) < 0)
 		rc = -errno;
 	if (rc == 0)

@@ -253,6 +253,7 @@ struct ps_store {
 	struct ps_list unsynced; /* of struct ps_object.sync_link */
 	size_t nunsynced;
 	uint64_t unsynced_since_ns; /* 0: all batches are synced */
+	bool sync_failed; /* a data file's sync failed since the start: what the index names may be lost */
 
 	/* verify.c: checks */
 	struct ps_worker checker;

@@ -270,6 +270,24 @@ static void a_stop_whose_sync_fails_is_not_clean(void **state)
 	free(buf);
 }
 
+static void a_failed_sync_of_a_file_keeps_a_later_stop_from_being_clean(void **state)
+{
+	char *buf = malloc(TEST_MIB);
+	int e;
+	struct ps_store *store = try_open(*state, &e);
+
+	faults_fail_from(FAULTS_SYNC, 1, EIO);
+	use_store(store, buf);
+	for (int i = 0; i < 2000 && faults_count(FAULTS_SYNC) == 0; i++)
+		usleep(10000);
+	assert_true(faults_count(FAULTS_SYNC) > 0);
+	faults_end();
+	ps_store_close(store);
+	assert_false(was_clean(*state));
+	store_works(*state, buf);
+	free(buf);
+}
+
 /* The wall clock steps by hours or more in both directions, as on a machine without a clock battery that
  * reaches a time server. Cached blocks stay right, the quota holds, and no thread waits for a time that does
  * not come. */
@@ -313,6 +331,7 @@ int main(void)
 	        TEST(a_marker_written_in_pieces_is_complete),
 	        TEST(short_and_interrupted_calls_give_whole_blocks),
 	        TEST(a_stop_whose_sync_fails_is_not_clean),
+	        TEST(a_failed_sync_of_a_file_keeps_a_later_stop_from_being_clean),
 	        TEST(a_wall_clock_step_leaves_only_right_bytes_present),
 	};
 
