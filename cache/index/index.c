@@ -161,11 +161,24 @@ static int load_meta(struct ps_index *index, const char *dir, const char *boot_i
 }
 
 /* Damage must be found at start, when the index can still be moved aside, and not by a later lookup. After a
- * possible power cut all rows are read. Otherwise extents, which are most of the index, are left out: an
- * object whose extents cannot be read is only streamed. */
+ * possible power cut all rows are read. Otherwise those are left out that are most of the index and can be
+ * made again: extents (an object whose extents cannot be read is only streamed), tables of members and the
+ * folders of merged trees. Whoever reads a damaged one later gets an error, and the next start moves the
+ * index aside. */
+#define RANGE(from_, to_)                                                                        \
+	{                                                                                        \
+		.from = (from_), .nfrom = sizeof(from_) - 1, .to = (to_), .nto = sizeof(to_) - 1 \
+	}
+#define MERGED_CHILDREN "C\0\0\0\x80" /* the first name in a folder of a merged tree: members/members.h */
+#define CHECKS 2                      /* ranges of each half */
+
+static const struct ps_kv_range all_rows[2][CHECKS] = {{RANGE("", "N")}, {RANGE("N", "")}};
+static const struct ps_kv_range needed_rows[2][CHECKS] = {
+        {RANGE("C", MERGED_CHILDREN), RANGE("D", "N")}, {RANGE("N", "T"), RANGE("U", "")}};
+
 struct check {
 	struct ps_kv *kv;
-	const char *from, *to;
+	const struct ps_kv_range *ranges; /* those after the first may be empty */
 	struct ps_error err;
 	int rc;
 };
@@ -174,7 +187,9 @@ static void *check_some(void *arg)
 {
 	struct check *check = arg;
 
-	check->rc = ps_kv_check(check->kv, check->from, check->to, &check->err);
+	for (size_t i = 0; i < CHECKS && check->rc == 0; i++)
+		if (i == 0 || check->ranges[i].nfrom)
+			check->rc = ps_kv_check(check->kv, &check->ranges[i], &check->err);
 	return NULL;
 }
 
@@ -182,10 +197,9 @@ static void *check_some(void *arg)
  * many names ('C') as nodes. */
 static int check_rows(struct ps_index *index, struct ps_error *err)
 {
-	_Static_assert('B' < 'C' && 'C' < 'N', "extents come first, then names, then nodes");
-
-	struct check low = {.kv = index->kv, .from = index->was_clean || index->kept ? "C" : "", .to = "N"};
-	struct check high = {.kv = index->kv, .from = low.to, .to = ""};
+	const struct ps_kv_range(*ranges)[CHECKS] = index->was_clean || index->kept ? needed_rows : all_rows;
+	struct check low = {.kv = index->kv, .ranges = ranges[0]};
+	struct check high = {.kv = index->kv, .ranges = ranges[1]};
 	pthread_t thread;
 	bool started = pthread_create(&thread, NULL, check_some, &low) == 0;
 

@@ -36,10 +36,15 @@ void ps_kv_close(struct ps_kv *kv);
 /* After a failed write: see ps_index_reopen(). Rows can be read meanwhile. */
 int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err) PS_MUST_USE;
 
-/* Reads every key from `from` on and below `to` ("": to the end) with its value, so that RocksDB verifies
- * their checksums. 0, or -EIO: a part is damaged. A later call that finds damage returns -EIO, and the next
- * ps_kv_open() fails. */
-int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_error *err) PS_MUST_USE;
+/* A range of keys: from `from` on and below `to` (no bytes: to the end). */
+struct ps_kv_range {
+	const char *from, *to;
+	size_t nfrom, nto;
+};
+
+/* Reads every key of the range with its value, so that RocksDB verifies their checksums. 0, or -EIO: a part
+ * is damaged. A later call that finds damage returns -EIO, and the next ps_kv_open() fails. */
+int ps_kv_check(struct ps_kv *kv, const struct ps_kv_range *range, struct ps_error *err) PS_MUST_USE;
 
 /* The size of the database's live sorted files. A compaction writes at most as many bytes again, and at
  * most PS_KV_COMPACTION_NBYTES, before it deletes its inputs. */

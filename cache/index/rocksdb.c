@@ -255,7 +255,7 @@ int ps_kv_get(struct ps_kv *kv, const void *key, size_t nkey, struct ps_strbuf *
 	return rc;
 }
 
-int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_error *err)
+int ps_kv_check(struct ps_kv *kv, const struct ps_kv_range *range, struct ps_error *err)
 {
 	rocksdb_readoptions_t *read = rocksdb_readoptions_create();
 	rocksdb_iterator_t *it;
@@ -264,11 +264,11 @@ int ps_kv_check(struct ps_kv *kv, const char *from, const char *to, struct ps_er
 
 	rocksdb_readoptions_set_fill_cache(read, 0);
 	rocksdb_readoptions_set_readahead_size(read, CHECK_READ_AHEAD_NBYTES);
-	if (to[0])
-		rocksdb_readoptions_set_iterate_upper_bound(read, to, strlen(to));
+	if (range->nto)
+		rocksdb_readoptions_set_iterate_upper_bound(read, range->to, range->nto);
 	pthread_rwlock_rdlock(&kv->open_lock);
 	it = rocksdb_create_iterator(kv->db, read);
-	for (rocksdb_iter_seek(it, from, strlen(from)); rocksdb_iter_valid(it); rocksdb_iter_next(it))
+	for (rocksdb_iter_seek(it, range->from, range->nfrom); rocksdb_iter_valid(it); rocksdb_iter_next(it))
 		;
 	rocksdb_iter_get_error(it, &text);
 	rocksdb_iter_destroy(it);
