@@ -15,13 +15,30 @@ static void set_limit(struct ps_concurrency *c, unsigned limit)
 	c->demand = PS_MAX(c->demand, c->limit);
 }
 
-void ps_concurrency_first_byte(struct ps_concurrency *c, uint64_t ns)
+static void set_far(struct ps_concurrency *c, uint64_t now_ns)
+{
+	c->far = true;
+	c->hold_until_ns = now_ns + PS_CONCURRENCY_FAR_HOLD_MS * PS_NS_PER_MS;
+	set_limit(c, PS_CONCURRENCY_FAR);
+}
+
+void ps_concurrency_expect(struct ps_concurrency *c, uint64_t now_ns, uint64_t ns)
+{
+	if (!c->placed && !c->far && ns >= PS_CONCURRENCY_FAR_NS)
+		set_far(c, now_ns);
+}
+
+void ps_concurrency_first_byte(struct ps_concurrency *c, uint64_t now_ns, uint64_t ns)
 {
 	if (c->placed)
 		return;
+	if (c->far && ns < PS_CONCURRENCY_FAR_NS) /* the server was slow to list, but is not far */
+		ps_concurrency_init(c, c->max);
 	c->placed = true;
-	if (ns >= PS_CONCURRENCY_NEAR_NS)
-		set_limit(c, ns >= PS_CONCURRENCY_FAR_NS ? PS_CONCURRENCY_FAR : PS_CONCURRENCY_START);
+	if (ns >= PS_CONCURRENCY_FAR_NS)
+		set_far(c, now_ns);
+	else if (ns >= PS_CONCURRENCY_NEAR_NS)
+		set_limit(c, PS_CONCURRENCY_START);
 }
 
 static void begin_period(struct ps_concurrency *c, uint64_t now_ns, uint64_t total_bytes)

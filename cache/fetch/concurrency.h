@@ -10,8 +10,11 @@
  *
  * The initial number depends on the latency of the origin's first answer. PS_CONCURRENCY_NEAR connections
  * to a near origin (loopback, a local network) fill the line, and more would only cost CPU time; a far
- * origin needs many from the start. Demand reads may always use PS_CONCURRENCY_START: their requests are
- * few, and must not queue behind stalled ones.
+ * origin needs many from the start. Until a range request is answered, an answer to a listing stands for it:
+ * a file that is read right after the mount would otherwise lose the first round trips. A far origin's number
+ * does not grow for PS_CONCURRENCY_FAR_HOLD_MS: its connections begin slowly, and what a reader needs next
+ * would come over the newest of them. Demand reads may
+ * always use PS_CONCURRENCY_START: their requests are few, and must not queue behind stalled ones.
  *
  *   state    when every connection is in use                              else
  *   steady   after the hold: another half, settling                       stays
@@ -30,12 +33,13 @@
 
 #define PS_CONCURRENCY_START 16
 #define PS_CONCURRENCY_NEAR 4
-#define PS_CONCURRENCY_FAR 24
+#define PS_CONCURRENCY_FAR 64
 #define PS_CONCURRENCY_NEAR_NS (5 * PS_NS_PER_MS) /* a first byte within this time: a near origin */
 #define PS_CONCURRENCY_FAR_NS (20 * PS_NS_PER_MS) /* a first byte after this time: a far origin */
 #define PS_CONCURRENCY_PERIOD_MS 150
 #define PS_CONCURRENCY_GAIN 1.08
 #define PS_CONCURRENCY_HOLD_MS 5000
+#define PS_CONCURRENCY_FAR_HOLD_MS 1000
 #define PS_CONCURRENCY_PUSHBACK_MS 15000
 
 struct ps_concurrency {
@@ -43,6 +47,7 @@ struct ps_concurrency {
 	unsigned demand; /* the same for demand reads; at least limit */
 	unsigned max;
 	bool placed;     /* the initial number has been adapted to the origin */
+	bool far;        /* the first answer took PS_CONCURRENCY_FAR_NS or more */
 	unsigned before; /* limit before the step that is being tried */
 	enum { PS_STEADY, PS_SETTLING, PS_MEASURING } state;
 	uint64_t since_ns, since_bytes; /* start of the period */
@@ -51,8 +56,11 @@ struct ps_concurrency {
 };
 
 void ps_concurrency_init(struct ps_concurrency *c, unsigned max);
-/* Reports the latency of an answer; only the first call has an effect. */
-void ps_concurrency_first_byte(struct ps_concurrency *c, uint64_t ns);
+/* Reports the latency of an answer that is none to a range request, or 0; without effect once there was
+ * one. */
+void ps_concurrency_expect(struct ps_concurrency *c, uint64_t now_ns, uint64_t ns);
+/* Reports the latency of an answer to a range request; only the first call has an effect. */
+void ps_concurrency_first_byte(struct ps_concurrency *c, uint64_t now_ns, uint64_t ns);
 /* Called often (every few ms to 50 ms) while there is traffic. total_bytes: received so far. saturated:
  * since the last call all connections were in use and a demand waited for one. */
 void ps_concurrency_tick(struct ps_concurrency *c, uint64_t now_ns, uint64_t total_bytes, bool saturated);

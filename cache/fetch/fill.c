@@ -93,8 +93,8 @@ static bool learn_distance(struct ps_range_request *request, uint64_t first_byte
 
 	ps_hedge_answered(
 	        fill, request->file->origin, ps_clock_mono_ns() - atomic_load(&request->touched_ns));
-	ps_concurrency_first_byte(&fill->concurrency, first_byte_ns);
-	atomic_store(&fill->connections, fill->concurrency.limit);
+	ps_concurrency_first_byte(&fill->concurrency, ps_clock_mono_ns(), first_byte_ns);
+	ps_fill_publish(fill);
 	return fill->concurrency.limit > before;
 }
 
@@ -133,7 +133,8 @@ static bool take_off(struct ps_range_request *request, int errnum)
 
 	PS_LOCK_SCOPE(&fill->lock);
 	ps_list_remove(&request->link);
-	fill->active--;
+	if (--fill->active == 0)
+		fill->ended_ns = ps_clock_mono_ns();
 	fill->nending++;
 	if (get->first_byte_ns)
 		fill->first_byte_ns = fill->first_byte_ns ? (7 * fill->first_byte_ns + get->first_byte_ns) / 8
@@ -527,6 +528,11 @@ uint64_t ps_fill_timeout_ns(const struct ps_fill *fill)
 unsigned ps_fill_connections(const struct ps_fill *fill)
 {
 	return atomic_load(&fill->connections);
+}
+
+bool ps_fill_is_far(const struct ps_fill *fill)
+{
+	return atomic_load(&fill->far);
 }
 
 unsigned ps_fill_max_connections(const struct ps_fill *fill)

@@ -123,6 +123,11 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret) PS_
 void ps_fill_free(struct ps_fill *fill);
 uint64_t ps_fill_timeout_ns(const struct ps_fill *fill);
 unsigned ps_fill_connections(const struct ps_fill *fill); /* the present limit: concurrency.h */
+bool ps_fill_is_far(const struct ps_fill *fill);          /* the origin: concurrency.h */
+/* The file's origin is far, and its connections are new or were idle: TCP sends the first bytes of each
+ * slowly, so that many short requests bring more than few long ones. False for a decompressing origin, which
+ * makes requests of its own. */
+bool ps_fill_file_is_cold(const struct ps_fill_file *file);
 unsigned ps_fill_max_connections(const struct ps_fill *fill);
 /* The memory for data in flight. give_up: hands nbytes of it to another part of the cache, for good. stats:
  * {"limit_bytes", "used_bytes", "peak_bytes"}. */
@@ -185,9 +190,9 @@ void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read);
 
 /* A range that is to be fetched. A caller may own demands for which no reader waits, and initialises each
  * once; the engine holds a reference of the file while the demand is queued. ps_demand_extend() takes its
- * range in blocks, moves the demand's end forward (never back) and queues the new part. It returns true if
- * ps_fill_pump() has to start the demand. ps_demand_cancel() takes the demand off the queue; after that the
- * demand may be freed. */
+ * range in blocks and the length of a request in chunks, moves the demand's end forward (never back) and
+ * queues the new part. It returns true if ps_fill_pump() has to start the demand. ps_demand_cancel() takes
+ * the demand off the queue; after that the demand may be freed. */
 enum ps_demand_class {
 	PS_DEMAND_READ,  /* a reader waits */
 	PS_DEMAND_AHEAD, /* a reader's window */
@@ -200,7 +205,7 @@ struct ps_demand {
 	struct ps_tree_item place; /* in ps_fill_file.read_demands, by `next` */
 	struct ps_fill_file *file;
 	uint64_t next, end;      /* chunks */
-	unsigned request_blocks; /* maximum length of one request */
+	unsigned request_chunks; /* maximum length of one request */
 	enum ps_demand_class cls;
 	bool queued, on_heap;
 };
@@ -210,7 +215,7 @@ static inline void ps_demand_init(
 	*demand = (struct ps_demand){.file = file, .cls = cls};
 	ps_list_init(&demand->link);
 }
-bool ps_demand_extend(struct ps_demand *demand, uint64_t from, uint64_t end, unsigned request_blocks);
+bool ps_demand_extend(struct ps_demand *demand, uint64_t from, uint64_t end, unsigned request_chunks);
 void ps_demand_cancel(struct ps_demand *demand);
 /* Starts requests for queued demands, as far as connections, memory and bandwidth allow. */
 void ps_fill_pump(struct ps_fill *fill);

@@ -362,6 +362,11 @@ int ps_fill_file_get(
 		file->fill = fill;
 		file->object = ps_object_ref(object);
 		file->origin = origin;
+		if (origin->answer_ns) {
+			ps_concurrency_expect(
+			        &fill->concurrency, ps_clock_mono_ns(), atomic_load(origin->answer_ns));
+			ps_fill_publish(fill);
+		}
 		atomic_init(&file->allowed, !(origin->base ? origin->base : origin)->proved);
 		file->refs = 1;
 		file->buffers = buffers;
@@ -387,6 +392,14 @@ found:
 	free(file);
 	free(buffers);
 	return 0;
+}
+
+bool ps_fill_file_is_cold(const struct ps_fill_file *file)
+{
+	const struct ps_fill *fill = file->fill;
+
+	return !file->origin->base && atomic_load(&fill->far) &&
+	       atomic_load(&fill->arrived_bytes) < atomic_load(&fill->cold_below_bytes);
 }
 
 struct ps_fill_file *ps_fill_file_ref(struct ps_fill_file *file)

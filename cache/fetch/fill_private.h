@@ -175,6 +175,7 @@ struct ps_fill {
 	struct ps_concurrency concurrency;
 	unsigned active;                    /* transfers at the origins */
 	unsigned nbusy_files;               /* with requests */
+	uint64_t ended_ns;                  /* when `active` last became 0 */
 	uint64_t first_byte_ns;             /* latency of a request's first byte, smoothed; 0: not known */
 	uint64_t next_start_ns;             /* the next request may start then, by max_bytes_per_s */
 	bool paced;                         /* a demand waits for next_start_ns */
@@ -196,7 +197,10 @@ struct ps_fill {
 
 	/* Counters for statistics. Relaxed order is enough: no decision depends on them. */
 	_Atomic unsigned connections; /* a copy of concurrency.limit */
+	_Atomic bool far;             /* a copy of concurrency.far */
 	_Atomic uint64_t arrived_bytes;
+	/* the connections of a far origin count as new until so many have arrived */
+	_Atomic uint64_t cold_below_bytes;
 	_Atomic uint64_t origin_bytes, origin_requests, origin_errors, origin_retries;
 	_Atomic uint64_t hedged_requests, hedged_bytes; /* also in origin_requests and origin_bytes */
 	/* of arrived_bytes, those fetched for readers, not only for the cache */
@@ -247,6 +251,7 @@ struct ps_turn {
 	struct ps_fill_file *file; /* a reference */
 	enum ps_demand_class cls;
 	uint64_t from, end; /* chunks */
+	uint64_t most;      /* chunks of one request */
 	size_t nbufs;       /* at most one for each block of the range */
 	size_t nused;       /* buffers, from the first, that requests have taken */
 	bool stuck;         /* no memory for a request, or for a block's buffer */
@@ -292,6 +297,13 @@ static inline uint16_t ps_file_chunks(const struct ps_fill_file *file, uint64_t 
 static inline enum ps_block_state ps_file_block(const struct ps_fill_file *file, uint64_t block)
 {
 	return atomic_load(&file->allowed) ? ps_object_block(file->object, block) : PS_BLOCK_ABSENT;
+}
+
+/* Copies what is read of fill->concurrency without the engine's lock, which is held. */
+static inline void ps_fill_publish(struct ps_fill *fill)
+{
+	atomic_store(&fill->connections, fill->concurrency.limit);
+	atomic_store(&fill->far, fill->concurrency.far);
 }
 
 /* fill_stats.c */

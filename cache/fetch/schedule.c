@@ -1,11 +1,18 @@
 /* The schedule: which demand is served next, with how much memory and over how many connections. */
 #include "fetch/fill_private.h"
 
+#include "base/size.h"
+
 /* a demand waits this long before another file's request is pre-empted */
 #define WAIT_NS (300 * PS_NS_PER_MS)
-#define PATIENCE_NS (400 * PS_NS_PER_MS)  /* minimum time without progress before a request is pre-empted */
-#define PATIENCE_FIRST_BYTES 4            /* the same, as a multiple of the origin's latency */
-#define PATIENCE_DOUBLINGS 5              /* each pre-emption doubles the file's time, up to 2^5 */
+#define PATIENCE_NS (400 * PS_NS_PER_MS) /* minimum time without progress before a request is pre-empted */
+#define PATIENCE_FIRST_BYTES 4           /* the same, as a multiple of the origin's latency */
+#define PATIENCE_DOUBLINGS 5             /* each pre-emption doubles the file's time, up to 2^5 */
+/* After a pause of this length TCP begins each connection slowly again. */
+#define COLD_AFTER_NS PS_NS_PER_S
+#define COLD_NBYTES (512 * PS_KIB) /* a connection of a far origin is new until it has brought so much */
+#define COLD_MIN_CHUNKS 2          /* minimum length of a request over such a connection */
+#define TAIL_MIN_CHUNKS PS_BLOCK_CHUNKS
 #define RETRY_TICK_NS (50 * PS_NS_PER_MS) /* when a due retry without a connection is looked at again */
 
 /* The turn's chunks that may be claimed, block by block. */
@@ -52,7 +59,7 @@ static unsigned claim_requests(struct ps_turn *t, uint64_t now_ns, struct ps_ran
 		if (!is_missing(&claimable, c))
 			continue;
 		uint64_t stop = c + 1;
-		while (stop < t->end && is_missing(&claimable, stop))
+		while (stop < t->end && stop - c < t->most && is_missing(&claimable, stop))
 			stop++;
 		struct ps_range_request *request = ps_range_request_claim(
 		        t->file, c, stop, t->bufs + t->nused, t->nbufs - t->nused, &more);
@@ -143,7 +150,7 @@ void ps_schedule_adapt(struct ps_fill *fill, uint64_t now_ns)
 	/* 5/8, because a single file may take only three quarters of the connections. */
 	ps_concurrency_tick(&fill->concurrency, now_ns, atomic_load(&fill->arrived_bytes),
 	        demanded && fill->active >= fill->concurrency.limit * 5 / 8);
-	atomic_store(&fill->connections, fill->concurrency.limit);
+	ps_fill_publish(fill);
 }
 
 /* The oldest demand of the file with the fewest requests that may have another one. With few connections
@@ -171,17 +178,55 @@ static enum ps_budget_class budget_class(const struct ps_demand *demand)
 	return demand->cls == PS_DEMAND_WARM ? PS_BUDGET_LATER : PS_BUDGET_AHEAD;
 }
 
+/* Begins to count what comes over new connections, if there was no traffic for a while. The engine's lock is
+ * held. */
+static void look_if_cold(struct ps_fill *fill)
+{
+	if (fill->active || ps_clock_mono_ns() - fill->ended_ns < COLD_AFTER_NS)
+		return;
+	fill->ended_ns = ps_clock_mono_ns();
+	atomic_store(&fill->cold_below_bytes,
+	        atomic_load(&fill->arrived_bytes) + fill->concurrency.limit * COLD_NBYTES);
+}
+
+/* The maximum length of the demand's next request, in chunks. The engine's lock is held. */
+static uint64_t request_chunks(const struct ps_fill *fill, const struct ps_demand *demand)
+{
+	const struct ps_fill_file *file = demand->file;
+	uint64_t most = PS_MIN(PS_MAX(demand->request_chunks, 1u), (unsigned)PS_REQUEST_MAX_CHUNKS);
+	uint64_t left = demand->end - demand->next;
+	unsigned max = limit_of(fill, demand->cls), all = max - max / 4;
+	unsigned unused = all - PS_MIN(all, PS_MAX(fill->active, file->nrequests));
+
+	/* A reader waits for the last of its bytes: over new connections they come sooner in many short
+	 * requests. */
+	if (demand->cls == PS_DEMAND_READ && ps_fill_file_is_cold(file))
+		return PS_MIN(most, PS_MAX(left / PS_MAX(unused, 1u), (uint64_t)COLD_MIN_CHUNKS));
+	/* The end of a file is shared out, so that its last requests end together. */
+	if (demand->cls == PS_DEMAND_AHEAD && fill->concurrency.far &&
+	        demand->end >= ps_object_nblocks(file->object) * PS_BLOCK_CHUNKS)
+		return PS_MIN(most, PS_MAX(left / PS_MAX(all, 1u), (uint64_t)TAIL_MIN_CHUNKS));
+	return most;
+}
+
 /* Takes memory for a demand, and the chunks that fit into it for the turn. For a waiting reader it drops
  * retained or held blocks. False: there is no memory. The engine's lock is held. */
 static bool take_turn(
         struct ps_fill *fill, struct ps_demand *demand, struct ps_turn *t, struct ps_fill_file **ret_unref)
 {
-	uint64_t first = demand->next / PS_BLOCK_CHUNKS;
-	uint64_t end = (demand->end + PS_BLOCK_CHUNKS - 1) / PS_BLOCK_CHUNKS;
-	size_t n = PS_MIN(
-	        end - first, PS_MIN(PS_MAX(demand->request_blocks, 1u), (unsigned)PS_REQUEST_MAX_BLOCKS));
+	look_if_cold(fill);
+	uint64_t first = demand->next / PS_BLOCK_CHUNKS, end = demand->end;
 	enum ps_budget_class cls = budget_class(demand);
 
+	t->most = request_chunks(fill, demand);
+	/* A reader's turn takes all of the demand, though it may become several requests: its waiters may
+	 * touch only some of the chunks, and the others are fetched with them. */
+	if (demand->cls != PS_DEMAND_READ && t->most >= PS_BLOCK_CHUNKS)
+		end = PS_MIN(end, (first + t->most / PS_BLOCK_CHUNKS) * PS_BLOCK_CHUNKS);
+	else if (demand->cls != PS_DEMAND_READ)
+		end = PS_MIN(end, demand->next + t->most);
+	size_t n =
+	        PS_MIN((end + PS_BLOCK_CHUNKS - 1) / PS_BLOCK_CHUNKS - first, (size_t)PS_REQUEST_MAX_BLOCKS);
 	t->nbufs = ps_budget_take(fill->budget, cls, n, t->bufs);
 	if (t->nbufs == 0 && demand->cls == PS_DEMAND_READ && ps_retained_reclaim(fill, ret_unref))
 		t->nbufs = ps_budget_take(fill->budget, cls, n, t->bufs);
@@ -193,7 +238,7 @@ static bool take_turn(
 	t->file = demand->file;
 	t->cls = demand->cls;
 	t->from = demand->next;
-	t->end = PS_MIN(demand->end, (first + t->nbufs) * PS_BLOCK_CHUNKS);
+	t->end = PS_MIN(end, (first + t->nbufs) * PS_BLOCK_CHUNKS);
 	ps_demand_take(demand, t->end);
 	return true;
 }

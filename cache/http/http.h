@@ -342,6 +342,7 @@ struct ps_http_client {
 	struct ps_redirects redirects;
 	_Atomic bool versionless; /* the last HEAD gave neither ETag nor Last-Modified */
 	_Atomic bool warned_of_page;
+	_Atomic uint64_t answer_ns; /* the shortest time to the first byte of an answer; 0: none came yet */
 	/* retries of pages wait for the server's whole Retry-After, without the limits for a waiting user */
 	bool patient;
 	/* Gets the header of every response, including redirects, after accept(): to record facts, or to

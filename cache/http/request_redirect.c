@@ -323,14 +323,24 @@ static bool is_redirect(const struct ps_http_request *rq)
 	       (status == 301 || status == 302 || status == 303 || status == 307 || status == 308);
 }
 
+static void note_answer(struct ps_http_client *c, uint64_t ns)
+{
+	uint64_t least = atomic_load(&c->answer_ns);
+
+	while ((!least || ns < least) && !atomic_compare_exchange_weak(&c->answer_ns, &least, ns))
+		;
+}
+
 static size_t on_header(char *line, size_t size, size_t n, void *arg)
 {
 	struct ps_http_request *rq = arg;
 
 	n *= size;
 	ps_transfer_touch(&rq->work->transfer);
-	if (!rq->first_byte_ns)
+	if (!rq->first_byte_ns) {
 		rq->first_byte_ns = PS_MAX(ps_clock_mono_ns() - rq->work->submitted_ns, 1u);
+		note_answer(rq->client, rq->first_byte_ns);
+	}
 	if (rq->header_done)
 		return n; /* trailers, after the body */
 	if (n > 2 || (n && line[0] != '\r' && line[0] != '\n')) {

@@ -402,6 +402,7 @@ int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *
 		return ps_error_set(err, ENOMEM, "out of memory");
 	}
 	az->origin.ops = &az_ops;
+	az->origin.answer_ns = &az->client.answer_ns;
 	az->source = *source;
 	*source = (struct ps_origin_source){0};
 	rc = ps_az_store_init(&az->store, &az->source, options, err);

@@ -367,6 +367,7 @@ int ps_http_open(struct ps_origin_source *source, const struct ps_origin_options
 		return ps_error_set(err, ENOMEM, "out of memory");
 	}
 	http->origin.ops = &http_ops;
+	http->origin.answer_ns = &http->client.answer_ns;
 	http->source = *source;
 	*source = (struct ps_origin_source){0};
 	int rc = init_client(http, options, err);

@@ -124,6 +124,8 @@ struct ps_origin {
 	 * usual route. Borrowed. */
 	const char *route;
 	struct ps_lister lister; /* state of its listings */
+	/* the shortest time in which one of its requests was answered; 0: none was yet. NULL: not measured */
+	const _Atomic uint64_t *answer_ns;
 	bool heads_prove;
 	bool proves_all; /* a proof for one object holds for all objects */
 	/* HEADs in a row without a checksum; counted by the engine, which requests checksums */

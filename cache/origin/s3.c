@@ -471,6 +471,7 @@ int ps_s3_open(struct ps_origin_source *source, const struct ps_origin_options *
 		return ps_error_set(err, ENOMEM, "out of memory");
 	}
 	s3->origin.ops = &s3_ops;
+	s3->origin.answer_ns = &s3->client.answer_ns;
 	s3->source = *source;
 	*source = (struct ps_origin_source){0};
 	s3->signer.request_payer = options->request_payer;

@@ -8,7 +8,7 @@
 #include "catalog/dataset.h"
 
 #define EIGHTHS 8
-#define REQUEST_BLOCKS 4
+#define REQUEST_CHUNKS (4 * PS_BLOCK_CHUNKS)
 #define PAUSE_MIN 16u
 #define PAUSE_MAX 4096u
 
@@ -176,7 +176,7 @@ static uint64_t start_begin(
 		if (place && !*place && (*place = start_new(seq, file, node)))
 			file = NULL;
 		if (place && *place)
-			ps_demand_extend(&(*place)->demand, 0, end, REQUEST_BLOCKS);
+			ps_demand_extend(&(*place)->demand, 0, end, REQUEST_CHUNKS);
 	}
 	ps_fill_file_put(file);
 	return end * PS_BLOCK_SIZE;

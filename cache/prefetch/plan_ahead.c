@@ -15,7 +15,7 @@
 
 #define LOOK_EVERY_MS 100 /* at most */
 #define IDLE_MS 1000
-#define REQUEST_BLOCKS 8
+#define REQUEST_CHUNKS (8 * PS_BLOCK_CHUNKS)
 #define HEAD_BLOCKS 2
 #define NAMES_AT_ONCE 64
 
@@ -172,14 +172,14 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
 		}
 	}
 	a->begun[a->nbegun++] = b;
-	ps_demand_extend(&b->head, 0, nblocks, REQUEST_BLOCKS);
+	ps_demand_extend(&b->head, 0, nblocks, REQUEST_CHUNKS);
 	return true;
 }
 
 static void demand_rest(struct begun *b)
 {
 	b->has_rest = true;
-	ps_demand_extend(&b->rest, HEAD_BLOCKS, UINT64_MAX / PS_BLOCK_CHUNKS, REQUEST_BLOCKS);
+	ps_demand_extend(&b->rest, HEAD_BLOCKS, UINT64_MAX / PS_BLOCK_CHUNKS, REQUEST_CHUNKS);
 }
 
 static void look(struct ps_plan_ahead *a)

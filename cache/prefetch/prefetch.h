@@ -19,8 +19,9 @@
  * All handles of a file share one struct ps_readahead: eight workers that each opened the same tar are
  * eight streams here (or one, if they read the same place), and share the memory fairly.
  *
- * A stream's window starts small and doubles each time its reader had to wait. So the window grows to the
- * origin's bandwidth times its delay, and no more. The memory budget and the number of streams limit it. A
+ * A stream's window starts small and doubles each time its reader had to wait; from a far origin it grows at
+ * once to the most that it may have. So the window grows to the origin's bandwidth times its delay. It is at
+ * most 7 times what the stream has read; the memory budget and the number of streams limit it, too. A
  * forward skip of up to half a window keeps the stream (a tar reader passes over members it does not want).
  *
  *   read                                        effect

@@ -7,6 +7,10 @@
 #include "fetch/fill.h"
 
 #define WINDOW_FIRST (4 * PS_MIB)
+/* The window is at most this many times what the stream has read: a program that reads a part of a file costs
+ * at most 8 times that part. The first MiB at the file's beginning counts as read. */
+#define AHEAD_A_READ 7
+#define READ_FIRST PS_MIB
 /* The first window of a stream that began inside the file: smaller, because two reads in a row may be a
  * single record. */
 #define WINDOW_MIDDLE (1 * PS_MIB)
@@ -17,8 +21,9 @@
 #define AHEAD_MIN (1 * PS_MIB)
 /* how near a read must be to a candidate, in a file that is read at random */
 #define NEAR_RANDOM (128 * PS_KIB)
-/* Blocks of one request; shorter requests cost more than they bring. */
-#define STEP_MIN 2
+/* Minimum length of a request: shorter ones cost more than they bring, except over new connections. */
+#define STEP_MIN_CHUNKS (2 * PS_BLOCK_CHUNKS)
+#define STEP_COLD_CHUNKS 2
 
 /* Limits of `strangers`, which a read near no stream raises, and a read of a proven stream lowers. From
  * RANDOM_FROM on, the file counts as read at random. Even such a file has short sequences: the kernel turns
@@ -37,6 +42,7 @@ struct stream {
 	uint64_t demanded;       /* blocks below it have been demanded */
 	uint64_t used;           /* `clock` at the last read */
 	uint64_t start;          /* offset of its first read */
+	uint64_t nread;          /* bytes by which its reads have gone forward */
 };
 
 struct ps_readahead {
@@ -131,16 +137,18 @@ static struct stream *oldest_stream(struct ps_readahead *ra)
 	return oldest;
 }
 
-/* The streams of a file share half of the budget; demand has its own reserve. Streams without a read among
- * the last 4 * PS_STREAMS do not count. */
+/* The streams of a file share half of the budget, one stream has a quarter; demand has its own reserve. A
+ * single stream gains nothing by more: its first reads then take longer to touch fresh memory than a far
+ * link's round trips take. Streams without a read among the last 4 * PS_STREAMS do not count. */
 static uint64_t window_max(const struct ps_readahead *ra)
 {
-	uint64_t share = ps_fill_memory_bytes(ps_fill_file_engine(ra->file)) / 2;
+	uint64_t memory = ps_fill_memory_bytes(ps_fill_file_engine(ra->file));
 	unsigned live = 0;
 
 	for (int i = 0; i < PS_STREAMS; i++)
 		live += ra->streams[i].window && ra->clock - ra->streams[i].used < 4 * PS_STREAMS;
-	return PS_MAX(PS_MIN(share, WINDOW_MAX) / PS_MAX(live, 1u), WINDOW_FIRST);
+	uint64_t share = PS_MIN(memory / 4, memory / 2 / PS_MAX(live, 1u));
+	return PS_MAX(PS_MIN(share, WINDOW_MAX / PS_MAX(live, 1u)), WINDOW_FIRST);
 }
 
 static struct stream *begin_stream(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes)
@@ -151,15 +159,17 @@ static struct stream *begin_stream(struct ps_readahead *ra, uint64_t offset, uin
 	s->next = offset + nbytes;
 	s->demanded = 0;
 	s->start = offset;
+	s->nread = nbytes;
 	if (offset)
 		ra->strangers = PS_MIN(ra->strangers + 1, STRANGERS_MAX);
 	return s;
 }
 
-static void go_on(struct ps_readahead *ra, struct stream *s, uint64_t end)
+static void go_on(struct ps_readahead *ra, struct stream *s, uint64_t offset, uint64_t end)
 {
 	if (end <= s->next)
 		return;
+	s->nread += end - PS_MAX(s->next, offset);
 	s->next = end;
 	if (!s->window && (!is_random(ra) || end - s->start >= RUN_RANDOM))
 		s->window = WINDOW_MIDDLE;
@@ -173,24 +183,48 @@ static struct stream *saw(struct ps_readahead *ra, uint64_t offset, uint64_t nby
 	struct stream *s = find_stream(ra, offset);
 
 	if (s)
-		go_on(ra, s, offset + nbytes);
+		go_on(ra, s, offset, offset + nbytes);
 	else
 		s = begin_stream(ra, offset, nbytes);
 	s->used = ++ra->clock;
 	return s;
 }
 
+/* The largest window that the stream may have by what it has read. */
+static uint64_t window_earned(const struct stream *s)
+{
+	uint64_t nread = s->start == 0 ? PS_MAX(s->nread, READ_FIRST) : s->nread;
+
+	return PS_MAX(AHEAD_A_READ * nread + (nread - s->nread), WINDOW_MIDDLE);
+}
+
+/* A reader that waits gets a larger window. From a far origin it gets all that it has earned: a window that
+ * doubles would take a round trip for each step. */
+static uint64_t window_next(const struct ps_readahead *ra, const struct stream *s, bool waited)
+{
+	uint64_t earned = window_earned(s), window = s->window;
+
+	if (waited)
+		window = ps_fill_is_far(ps_fill_file_engine(ra->file)) ? earned : 2 * window;
+	return PS_MIN(PS_MIN(window, earned), window_max(ra));
+}
+
 /* Demands the blocks that the stream's window newly covers. True: ps_fill_pump() must start them. */
 static bool go(struct ps_readahead *ra, struct stream *s, bool waited)
 {
+	const struct ps_fill *fill = ps_fill_file_engine(ra->file);
+
 	if (!s->window)
 		return false;
-	s->window = PS_MIN(waited ? 2 * s->window : s->window, window_max(ra));
+	s->window = window_next(ra, s, waited);
 	uint64_t from = (s->next + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
 	uint64_t target = (s->next + s->window) / PS_BLOCK_SIZE;
-	/* The length of a request, in blocks: all connections together cover the window. */
-	uint64_t step = PS_MAX(
-	        s->window / PS_BLOCK_SIZE / ps_fill_connections(ps_fill_file_engine(ra->file)), STEP_MIN);
+	/* The length of a request: all connections together cover the window. */
+	unsigned nconns = ps_fill_connections(fill);
+	nconns = PS_MAX(nconns - nconns / 4, 1u);
+	uint64_t nchunks = PS_MAX((s->window / PS_CHUNK_SIZE + nconns - 1) / nconns,
+	        (uint64_t)(ps_fill_file_is_cold(ra->file) ? STEP_COLD_CHUNKS : STEP_MIN_CHUNKS));
+	uint64_t step = PS_MAX(nchunks / PS_BLOCK_CHUNKS, 1u);
 
 	/* Blocks are demanded in steps, so that requests are long; but at once if the reader has caught up.
 	 * ra->lock is held over ps_demand_extend(): if another thread reused the stream for another offset
@@ -199,7 +233,7 @@ static bool go(struct ps_readahead *ra, struct stream *s, bool waited)
 		return false;
 	from = PS_MAX(s->demanded, from);
 	s->demanded = target;
-	return from < target && ps_demand_extend(&s->demand, from, target, (unsigned)step);
+	return from < target && ps_demand_extend(&s->demand, from, target, (unsigned)nchunks);
 }
 
 /* The functions above need ra->lock held ----------------------------------------------------------------- */

@@ -36,7 +36,7 @@ static struct world begin(unsigned max, uint64_t first_byte_ns)
 	struct world w = {.now_ns = PS_NS_PER_S};
 
 	ps_concurrency_init(&w.c, max);
-	ps_concurrency_first_byte(&w.c, first_byte_ns);
+	ps_concurrency_first_byte(&w.c, w.now_ns, first_byte_ns);
 	return w;
 }
 
@@ -103,9 +103,46 @@ static void a_near_origin_gets_few_connections_and_a_far_one_many(void **state)
 	run(&near, 4000, 50e6, 2e9, true);
 	assert_in_range(near.c.limit, 30, 100);
 	/* Later answers do not reset the limit. */
-	ps_concurrency_first_byte(&near.c, PS_NS_PER_MS / 2);
+	ps_concurrency_first_byte(&near.c, near.now_ns, PS_NS_PER_MS / 2);
 	assert_in_range(near.c.limit, 30, 100);
 	assert_int_equal(begin(3, 40 * PS_NS_PER_MS).c.limit, 3);
+}
+
+static void a_listing_s_answer_stands_for_the_first_range_s(void **state)
+{
+	struct world w = {.now_ns = PS_NS_PER_S};
+
+	(void)state;
+	ps_concurrency_init(&w.c, 128);
+	ps_concurrency_expect(&w.c, w.now_ns, 0);
+	assert_int_equal(w.c.limit, PS_CONCURRENCY_NEAR);
+	ps_concurrency_expect(&w.c, w.now_ns, 80 * PS_NS_PER_MS);
+	assert_int_equal(w.c.limit, PS_CONCURRENCY_FAR);
+	assert_true(w.c.far);
+	/* The server took long to list, and is near. */
+	ps_concurrency_first_byte(&w.c, w.now_ns, PS_NS_PER_MS);
+	assert_int_equal(w.c.limit, PS_CONCURRENCY_NEAR);
+	assert_int_equal(w.c.demand, PS_CONCURRENCY_START);
+	assert_false(w.c.far);
+	/* A later listing has no effect. */
+	ps_concurrency_expect(&w.c, w.now_ns, 80 * PS_NS_PER_MS);
+	assert_int_equal(w.c.limit, PS_CONCURRENCY_NEAR);
+	/* Nor is the number raised after a push-back. */
+	ps_concurrency_init(&w.c, 128);
+	ps_concurrency_pushback(&w.c, 60 * PS_NS_PER_S);
+	ps_concurrency_expect(&w.c, 60 * PS_NS_PER_S, 80 * PS_NS_PER_MS);
+	assert_true(w.c.limit <= PS_CONCURRENCY_START);
+}
+
+static void a_far_origin_gets_no_new_connections_while_they_are_new(void **state)
+{
+	struct world w = begin(128, 40 * PS_NS_PER_MS);
+
+	(void)state;
+	run(&w, PS_CONCURRENCY_FAR_HOLD_MS - 50, 50e6, 1e12, true);
+	assert_int_equal(w.c.limit, PS_CONCURRENCY_FAR);
+	run(&w, 1000, 50e6, 1e12, true);
+	assert_true(w.c.limit > PS_CONCURRENCY_FAR);
 }
 
 static void pushback_lowers_the_limit_for_demand_too(void **state)
@@ -145,6 +182,8 @@ int main(void)
 	        cmocka_unit_test(a_slow_reader_changes_nothing),
 	        cmocka_unit_test(a_burst_of_pushback_halves_the_limit_once_and_for_a_while),
 	        cmocka_unit_test(a_near_origin_gets_few_connections_and_a_far_one_many),
+	        cmocka_unit_test(a_listing_s_answer_stands_for_the_first_range_s),
+	        cmocka_unit_test(a_far_origin_gets_no_new_connections_while_they_are_new),
 	        cmocka_unit_test(pushback_lowers_the_limit_for_demand_too),
 	        cmocka_unit_test(the_limit_stays_within_its_bounds),
 	};

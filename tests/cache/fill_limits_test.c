@@ -270,6 +270,81 @@ static void a_reader_that_stops_midway_costs_at_most_one_more_window(void **stat
 	assert_true(origin_bytes(1, 256 * PS_MIB, 4096, &hedged) <= 12 * PS_MIB);
 }
 
+struct first_read {
+	unsigned ngets;
+	uint64_t nbytes, max_asked;
+};
+
+/* What the first read of a file demands, before any byte came, if a listing was answered after `answer_ns`. */
+static struct first_read first_read(uint64_t answer_ns)
+{
+	struct fixture *f = fixture_new(&(struct fixture_options){
+	        .file_nbytes = 64 * PS_MIB, .memory_bytes = 256 * PS_MIB, .max_connections = 64});
+	_Atomic uint64_t answered_ns = answer_ns;
+	struct ps_readahead *ra;
+	enum ps_access access;
+	struct waited w;
+
+	f->origin->origin.answer_ns = &answered_ns;
+	atomic_store(&f->origin->stall_after, 0);
+	struct ps_fill_file *file = another_file(f, "http://pattern/first.tar");
+	assert_int_equal(ps_readahead_get(file, &ra), 0);
+	unsigned stream = ps_readahead_saw(ra, 0, 512 * 1024, &access);
+	assert_true(begin_of(f, file, &w, access, 0, 512 * 1024));
+	ps_readahead_go(ra, stream, true);
+	struct first_read ret = {.ngets = atomic_load(&f->origin->ngets),
+	        .nbytes = atomic_load(&f->origin->nbytes),
+	        .max_asked = atomic_load(&f->origin->max_asked)};
+	atomic_store(&f->origin->released, true);
+	assert_int_equal(end(&w), 0);
+	assert_true(w.right);
+	ps_readahead_put(ra);
+	ps_fill_file_put(file);
+	fixture_free(f);
+	return ret;
+}
+
+static void the_first_read_opens_many_connections_to_a_far_origin_only(void **state)
+{
+	struct first_read far = first_read(80 * PS_NS_PER_MS), near = first_read(PS_NS_PER_MS);
+
+	(void)state;
+	assert_int_equal(far.nbytes, 8 * PS_MIB);
+	assert_in_range(far.ngets, 32, 48);
+	assert_in_range(far.max_asked, 1, 256 * 1024);
+	assert_true(near.nbytes <= 8 * PS_MIB);
+	assert_in_range(near.ngets, 1, 5);
+	/* Not known before the first answer. */
+	assert_in_range(first_read(0).ngets, 1, 5);
+}
+
+/* A program that reads the beginning of a file and closes it. */
+static void what_is_read_costs_at_most_eight_times_as_much(void **state)
+{
+	const uint64_t parts[] = {PS_MIB, 3 * PS_MIB}, steps[] = {64 * 1024, 512 * 1024, PS_MIB};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(parts) * PS_ARRAY_LEN(steps); i++) {
+		uint64_t part = parts[i / PS_ARRAY_LEN(steps)], step = steps[i % PS_ARRAY_LEN(steps)];
+		struct fixture *f = fixture_new(&(struct fixture_options){
+		        .file_nbytes = 200 * PS_MIB, .memory_bytes = 512 * PS_MIB, .max_connections = 64});
+		struct ps_readahead *ra;
+
+		assert_int_equal(ps_readahead_get(f->file, &ra), 0);
+		for (uint64_t at = 0; at < part; at += step) {
+			enum ps_access access;
+			unsigned stream = ps_readahead_saw(ra, at, step, &access);
+
+			assert_int_equal(read_once(f, at, step), 0);
+			ps_readahead_go(ra, stream, true); /* as if each read had waited */
+		}
+		usleep(100000); /* requests that are still to be made */
+		assert_true(atomic_load(&f->origin->nbytes) <= 8 * part);
+		ps_readahead_put(ra);
+		fixture_free(f);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -279,6 +354,8 @@ int main(void)
 	        cmocka_unit_test(many_stalled_files_do_not_block_readers_of_another_file),
 	        cmocka_unit_test(any_number_of_sequential_readers_fetches_one_copy),
 	        cmocka_unit_test(a_reader_that_stops_midway_costs_at_most_one_more_window),
+	        cmocka_unit_test(the_first_read_opens_many_connections_to_a_far_origin_only),
+	        cmocka_unit_test(what_is_read_costs_at_most_eight_times_as_much),
 	};
 
 	return cmocka_run_group_tests_name("fill_limits", tests, NULL, NULL);
