@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,10 +17,12 @@
 
 struct job {
 	char **paths;
-	int npaths;
+	int npaths, first, step; /* of the files, `first` and each `step`-th after it */
 	size_t block;
 	long random; /* number of reads at random places of each file; 0: the whole file, in order */
 	uint64_t seed;
+	bool map;         /* the file is mapped, and a byte of each page read */
+	long parts, part; /* of as many equal parts of a mapped file, this one is read */
 };
 
 struct outcome {
@@ -84,6 +87,34 @@ static void read_file(
 	close(fd);
 }
 
+/* Reads a byte of each page of a part of the file. */
+static void map_file(const struct job *job, const char *path, double start, struct outcome *out)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	volatile unsigned char sink = 0;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		die(path);
+	size_t nbytes = (size_t)st.st_size;
+	size_t part = (nbytes / (size_t)job->parts + page - 1) / page * page;
+	size_t from = part * (size_t)job->part;
+	size_t end = from + part < nbytes ? from + part : nbytes;
+	const unsigned char *data = mmap(NULL, nbytes, PROT_READ, MAP_SHARED, fd, 0);
+
+	if (data == MAP_FAILED)
+		die(path);
+	for (size_t at = from; at < end; at += page) {
+		sink = (unsigned char)(sink + data[at]);
+		if (out->first_byte_s < 0)
+			out->first_byte_s = seconds() - start;
+	}
+	out->nbytes += from < end ? end - from : 0;
+	munmap((void *)(uintptr_t)data, nbytes);
+	close(fd);
+}
+
 static int child(const struct job *job, int to)
 {
 	struct outcome out = {.first_byte_s = -1};
@@ -92,17 +123,26 @@ static int child(const struct job *job, int to)
 
 	if (!buffer)
 		die("memory");
-	for (int i = 0; i < job->npaths; i++)
-		read_file(job, job->paths[i], buffer, start, &out);
+	for (int i = job->first; i < job->npaths; i += job->step) {
+		if (job->map)
+			map_file(job, job->paths[i], start, &out);
+		else
+			read_file(job, job->paths[i], buffer, start, &out);
+	}
 	return write(to, &out, sizeof(out)) == sizeof(out) ? 0 : 1;
 }
 
 static void usage(FILE *f)
 {
-	fputs("Usage: reader [--block BYTES] [--readers N] [--random COUNT] [--seed N] FILE...\n\n"
+	fputs("Usage: reader [--block BYTES] [--readers N] [--random COUNT] [--seed N] [--map] [--parts N] "
+	      "[--deal] FILE...\n\n"
 	      "N processes read all files from the beginning to the end, or at COUNT random places of each "
 	      "(every\n"
-	      "reader at others). Prints {\"bytes\", \"seconds\", \"cpu_seconds\", "
+	      "reader at others). --map: they map the files and read a byte of each page; --parts: each "
+	      "reads "
+	      "one of\n"
+	      "N equal parts of each mapped file, in turns. --deal: each file is read by one process only. "
+	      "Prints {\"bytes\", \"seconds\", \"cpu_seconds\", "
 	      "\"first_byte_seconds\"}.\n",
 	        f);
 }
@@ -111,10 +151,13 @@ int main(int argc, char **argv)
 {
 	static const struct option options[] = {{"block", required_argument, NULL, 'b'},
 	        {"readers", required_argument, NULL, 'n'}, {"random", required_argument, NULL, 'r'},
-	        {"seed", required_argument, NULL, 's'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-	struct job job = {.block = 1 << 20, .seed = 1};
+	        {"seed", required_argument, NULL, 's'}, {"map", no_argument, NULL, 'm'},
+	        {"parts", required_argument, NULL, 'p'}, {"deal", no_argument, NULL, 'd'},
+	        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	struct job job = {.block = 1 << 20, .seed = 1, .parts = 1, .step = 1};
 	struct outcome out, all = {.first_byte_s = -1};
 	long readers = 1;
+	bool deal = false;
 	int fds[2], opt, failed = 0;
 
 	while ((opt = getopt_long(argc, argv, "h", options, NULL)) != -1) {
@@ -126,6 +169,12 @@ int main(int argc, char **argv)
 			job.random = strtol(optarg, NULL, 10);
 		else if (opt == 's')
 			job.seed = strtoull(optarg, NULL, 10);
+		else if (opt == 'm')
+			job.map = true;
+		else if (opt == 'p')
+			job.parts = strtol(optarg, NULL, 10);
+		else if (opt == 'd')
+			deal = true;
 		else {
 			usage(opt == 'h' ? stdout : stderr);
 			return opt == 'h' ? 0 : 2;
@@ -133,7 +182,7 @@ int main(int argc, char **argv)
 	}
 	job.paths = argv + optind;
 	job.npaths = argc - optind;
-	if (!job.npaths || !job.block || readers < 1) {
+	if (!job.npaths || !job.block || readers < 1 || job.parts < 1) {
 		usage(stderr);
 		return 2;
 	}
@@ -141,6 +190,9 @@ int main(int argc, char **argv)
 		die("pipe");
 	double start = seconds();
 	for (long i = 0; i < readers; i++, job.seed += 0x9e3779b97f4a7c15) {
+		job.part = i % job.parts;
+		job.first = deal ? (int)i : 0;
+		job.step = deal ? (int)readers : 1;
 		pid_t pid = fork();
 
 		if (pid < 0)

@@ -77,7 +77,8 @@ class Reader:
     def __call__(self, paths, daemon=None, settle=None, **options):
         """daemon: pid whose CPU counts, too; settle: called after the clock is stopped, before CPU is
         read."""
-        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        words = [word for name, value in options.items()
+                 for word in ((f"--{name}",) if value is True else (f"--{name}", str(value)))]
         before = cpu_of(daemon) if daemon else 0
         done = subprocess.run([self.program, *words, *paths], stdout=subprocess.PIPE, check=True)
         out = json.loads(done.stdout)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import statistics
 import subprocess
 import time
@@ -14,6 +15,7 @@ from .world import LINK
 RANDOM_READS = 200
 RANDOM_NBYTES = 128 << 10
 NAMES = 100_000
+BUSY_NAMES = 4000
 
 
 def curl_first_byte(url):
@@ -86,6 +88,46 @@ def origin_bytes(bench):
         os.unlink(world.path(large))
     row.check(f"{RANDOM_READS} random reads of 128 KiB of 1 GB", statistics.median(ratios), at_most=2.3)
     row.checks[-1]["all"] = ratios
+    return [row]
+
+
+def quantile(values, share):
+    return sorted(values)[min(int(len(values) * share), len(values) - 1)]
+
+
+def busy_names(bench):
+    """stat and open of listed names that the kernel does not know, while readers keep all connections busy."""
+    world, row = bench.world, Row("busy-names", f"{BUSY_NAMES} listed names while 8 readers read cold shards from far")
+    many = os.path.join(world.www, "many")
+    names = [f"s-{number:06d}.tar" for number in range(BUSY_NAMES)]
+    for name in names:
+        with open(os.path.join(many, name), "wb") as f:
+            f.truncate(1 << 20)
+    cache = os.path.join(world.dir, "busy")
+    with Penstock(world, world.far(), cache, world.names[0]) as mount:
+        reader = subprocess.Popen([bench.reader.program, "--readers", "8", "--deal", *mount.paths(world.names)],
+                                  stdout=subprocess.DEVNULL, start_new_session=True)
+        time.sleep(0.5)
+        times = {"stat": [], "open": []}
+        for number, name in enumerate(names):
+            path = os.path.join(mount.mnt, "many", name)
+            begin = time.monotonic()
+            if number % 2:
+                os.stat(path)
+            else:
+                os.close(os.open(path, os.O_RDONLY))
+            times["open" if number % 2 == 0 else "stat"].append(time.monotonic() - begin)
+            if reader.poll() is not None:
+                break
+        row.check("names asked for before the readers ended", number + 1, at_least=BUSY_NAMES / 10)
+        os.killpg(reader.pid, signal.SIGTERM)
+        reader.wait()
+        for what, seconds in times.items():
+            row.check(f"{what}: median", statistics.median(seconds) * 1000, unit="ms")
+            row.check(f"{what}: 99 %", quantile(seconds, 0.99) * 1000, at_most=5, unit="ms")
+    remove(cache)
+    for name in names:
+        os.unlink(os.path.join(many, name))
     return [row]
 
 

@@ -2,10 +2,12 @@
 
 import os
 
-from .measure import drop_pages, remove, touch_memory
+from .measure import MIB, drop_pages, remove, run_all, touch_memory
 from .row import Row
 from .tools import Penstock, Rclone, curl_shards, have
+from .world import LINK
 
+FAR_TEXT = f"{LINK['rtt_ms']} ms RTT, {LINK['bytes_per_s'] // 10**6} MB/s a connection"
 PASSED_THROUGH = ()
 NOT_PASSED_THROUGH = ("--no-passthrough",)
 
@@ -199,4 +201,97 @@ def far(bench):
     row.check_ratio("penstock", curl, "cpu_s_per_gb")
     row.check_ratio("penstock", "rclone", at_least=10)
     row.check("daemon's peak RSS beyond its budget", row.peak_over_budget / 2**20, at_most=64, unit="MiB")
+    return [row]
+
+
+def read_first_file(bench, readers=1, second=False, **reading):
+    """One file of a fresh mount; the bytes that the origin sent are counted. second: the file after it."""
+    world, cache = bench.world, os.path.join(bench.world.dir, "far-one")
+    names = bench.world.names[:2]
+    remove(cache)
+    with Penstock(world, world.far(), cache, names[0]) as mount:
+        drop_pages()
+        world.warm_origin(names)
+        touch_memory(3 * bench.nbytes(names))
+        if second:
+            bench.reader(mount.paths(names[:1]))
+        name = names[1 if second else 0]
+        sample = bench.reader(mount.paths([name]), daemon=mount.pid, settle=lambda: mount.settle([name]),
+                              readers=readers, **reading)
+        stats = mount.stats()
+    remove(cache)
+    nbytes = os.path.getsize(world.path(name))
+    sample["gb_per_s"] = nbytes / sample["seconds"] / 1e9
+    sample["requests"] = stats["origin"]["requests"]
+    if not second:
+        sample["origin_bytes_a_byte"] = stats["origin"]["bytes"] / nbytes
+    return sample
+
+
+SMALL, SMALL_READERS = 1000, 16
+
+
+def far_small(bench):
+    """Many small shards, dealt out to processes, beside curl with as many connections."""
+    world, row = bench.world, Row("far-small", f"{SMALL} cold shards of 1 MiB, {SMALL_READERS} processes, {FAR_TEXT}")
+    folder, cache, to = (os.path.join(world.dir, name) for name in ("www/small", "far-small", "small-parts"))
+    os.makedirs(folder)
+    names = [f"s-{number:04d}.tar" for number in range(SMALL)]
+    for name in names:
+        with open(os.path.join(folder, name), "wb") as f:
+            f.write(os.urandom(MIB))
+
+    def penstock(*options):
+        remove(cache)
+        with Penstock(world, world.far() + "/small", cache, names[0], options) as mount:
+            drop_pages()
+            world.warm_origin([f"small/{name}" for name in names])
+            touch_memory(3 * SMALL * MIB)
+            sample = bench.reader(mount.paths(names), daemon=mount.pid, readers=SMALL_READERS, deal=True,
+                                  settle=lambda: mount.settle(names))
+            stats = mount.stats()["origin"]
+        remove(cache)
+        return {**sample, "requests": stats["requests"], "origin_bytes_a_byte": stats["bytes"] / SMALL / MIB}
+
+    def curl():
+        drop_pages()
+        world.warm_origin([f"small/{name}" for name in names])
+        touch_memory(3 * SMALL * MIB)
+        os.makedirs(to)
+        try:
+            return run_all([["curl", "-sf", "--no-progress-meter", "--parallel", "--parallel-max", str(SMALL_READERS), "--output-dir", to,
+                             "--remote-name-all", f"{world.far()}/small/s-[0000-{SMALL - 1:04d}].tar"]], SMALL * MIB)
+        finally:
+            remove(to)
+
+    row.take_turns({"penstock": penstock, "curl-16": curl,
+                    "16 connections": lambda: penstock("--max-connections", "16")}, bench.turns)
+    remove(folder)
+    row.check_ratio("16 connections", "curl-16", at_least=0.85)
+    row.check_ratio("penstock", "curl-16", at_least=0.85)
+    row.check_ratio("penstock", "curl-16", "cpu_s_per_gb")
+    most = max(sample["origin_bytes_a_byte"] for sample in row.samples["penstock"])
+    row.check("origin bytes a byte read", most, at_most=1.005)
+    return [row]
+
+
+def far_one(bench):
+    """One cold file right after the mount, beside curl in ranges, which opens all its connections at once."""
+    world = bench.world
+    row = Row("far-one", f"one cold file right after the mount, {FAR_TEXT}")
+    row.take_turns({
+        "penstock": lambda: read_first_file(bench),
+        "curl-32": lambda: copy_by_curl(bench, world.far(), world.names[:1], 32),
+        "mapped": lambda: read_first_file(bench, readers=8, map=True),
+        "mapped-4": lambda: read_first_file(bench, readers=8, map=True, parts=4),
+        "second": lambda: read_first_file(bench, second=True),
+    }, bench.turns)
+    row.check_ratio("penstock", "curl-32", at_least=0.9)
+    row.check_ratio("second", "curl-32", at_least=0.9)
+    row.check_ratio("penstock", "curl-32", "cpu_s_per_gb")
+    for mapped in "mapped", "mapped-4":
+        row.check_ratio(mapped, "curl-32", at_least=0.85)
+    for name in "penstock", "mapped", "mapped-4":
+        most = max(sample["origin_bytes_a_byte"] for sample in row.samples[name])
+        row.check(f"{name}: origin bytes a byte of the file", most, at_most=1.005)
     return [row]
