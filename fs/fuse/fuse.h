@@ -155,4 +155,16 @@ struct ps_ioc_refreshed {
  * mount shows no members. */
 #define PS_IOC_MEMBERS _IO(PS_IOC_TYPE, 8)
 
+/* On a file: where its bytes are, for a reader that opens the data file itself, for root and the mount's owner
+ * (docs/design/open-modes.md). The reader keeps the file open as long as it uses the data file. EPERM: other
+ * users. ENODATA: the file is not complete and verified, or is large and not pinned, or is passed through
+ * already. EACCES: the origin has to show again that the mount's credentials may read the file.
+ * loader/shard/file/data_file.c has a copy of these definitions. */
+#define PS_IOC_PATH_NBYTES 4096
+struct ps_ioc_data_file {
+	uint64_t dev, ino, nbytes;
+	char path[PS_IOC_PATH_NBYTES];
+};
+#define PS_IOC_DATA_FILE _IOR(PS_IOC_TYPE, 9, struct ps_ioc_data_file)
+
 #endif
