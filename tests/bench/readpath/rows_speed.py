@@ -124,6 +124,40 @@ def not_passed_through(bench):
     return [hot_row, cold_row]
 
 
+def loader(bench):
+    """The loader on one mount without passthrough: root reads the data files, another user the mount."""
+    names = bench.world.make_samples()
+    hot_row = Row("loader-hot", "the loader, page cache hot, without passthrough")
+    warm_row = Row("loader-warm", "the loader, page cache dropped, without passthrough")
+
+    def contestants(mount, epochs, before=lambda: None):
+        def run(paths, **options):
+            before()
+            return bench.loader(paths, epochs, **options)
+
+        return {"native": lambda: run(native_paths(bench, names)),
+                "data files": lambda: run(mount.paths(names), daemon=mount.pid),
+                "mount": lambda: run(mount.paths(names), daemon=mount.pid, user=65534)}
+
+    def before():
+        drop_pages()
+        touch_memory(2 * bench.nbytes(names))
+
+    with Warmed(bench, names, (*NOT_PASSED_THROUGH, "--allow-other"), False) as warmed:
+        mount = warmed.mounts["penstock"]
+        drop_pages()
+        for function in contestants(mount, 1).values():
+            function()
+        hot_row.take_turns(contestants(mount, 8), bench.turns)
+        warm_row.take_turns(contestants(mount, 1, before), bench.turns)
+    for row in hot_row, warm_row:
+        row.check_ratio("data files", "native", at_least=0.95)
+        row.check_ratio("data files", "native", "cpu_s_per_gb")
+        row.check_ratio("mount", "native")
+        row.check_ratio("mount", "native", "cpu_s_per_gb")
+    return [hot_row, warm_row]
+
+
 # Cold -------------------------------------------------------------------------------------------------------
 
 
