@@ -35,14 +35,18 @@ void ps_op_reply_open(fuse_req_t req, struct fuse_file_info *fi, const struct ps
 		ps_fs_open_free(fs, open);
 }
 
-/* True if an incomplete file is best opened for direct I/O. */
-static bool wants_direct(struct ps_fs *fs, pid_t tid)
+/* True if a file that is not passed through is best opened for direct I/O. */
+static bool wants_direct(struct ps_fs *fs, pid_t tid, bool complete)
 {
 	if (!atomic_load(&fs->passthrough.handshake.direct_mmap))
 		return false;
+	if (complete)
+		return fs->options->cold_reads == PS_COLD_AUTO && !ps_passthrough_active(&fs->passthrough) &&
+		       ps_access_pattern_reads_whole(&fs->access_pattern, tid);
 	if (fs->options->cold_reads != PS_COLD_AUTO)
 		return fs->options->cold_reads == PS_COLD_DIRECT;
-	return ps_access_pattern_guess(&fs->access_pattern, tid) == PS_READS_LARGE;
+	enum ps_access_pattern_kind kind = ps_access_pattern_guess(&fs->access_pattern, tid);
+	return kind == PS_READS_LARGE || kind == PS_READS_WHOLE;
 }
 
 static void put_object(void *object)
@@ -63,7 +67,7 @@ static void reply_file(struct open_op *op, struct ps_handle *handle)
 	        .complete_fd = fd,
 	        .keep = {.arg = fd >= 0 ? ps_object_ref(ps_handle_object(handle)) : NULL,
 	                .put = fd >= 0 ? put_object : NULL},
-	        .direct = fd < 0 && wants_direct(fs, tid)};
+	        .direct = wants_direct(fs, tid, fd >= 0)};
 
 	int rc = ps_openmode_enter(&fs->openmodes, &fs->passthrough, req, &wish, &like.mode, &backing_id);
 	like.in_mode = rc == 0;
