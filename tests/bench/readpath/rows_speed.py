@@ -1,10 +1,11 @@
 """Rows that compare speed and CPU: warm and hot beside the native file, cold beside curl."""
 
+import glob
 import os
 
 from .measure import drop_pages, remove, touch_memory
 from .row import Row
-from .tools import Penstock, Rclone, curl_shards, have
+from .tools import BareFuse, Penstock, Rclone, curl_shards, have
 
 PASSED_THROUGH = ()
 NOT_PASSED_THROUGH = ("--no-passthrough",)
@@ -137,6 +138,39 @@ def not_passed_through(bench):
     data_row.check_ratio("penstock", "native", "cpu_s_per_gb")
     cold_row.check_ratio("penstock", "native", at_least=0.65)
     return [hot_row, data_row, cold_row]
+
+
+def hit(bench):
+    """Random reads of one large file that the daemon answers from the data file's pages, and the same by a daemon
+    that does nothing else."""
+    rows, names = [], bench.world.names[:1]
+
+    def forget(path):
+        with open(path, "rb") as f:
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def reading(path, pid, **options):
+        def read():
+            forget(path)
+            return bench.reader([path], daemon=pid, **options)
+
+        return read
+
+    with Warmed(bench, names, NOT_PASSED_THROUGH, False) as warmed:
+        mount = warmed.mounts["penstock"]
+        path = mount.paths(names)[0]
+        data = max(glob.glob(os.path.join(mount.cache, "data", "*", "*")), key=os.path.getsize)
+        bench.reader([data])
+        with BareFuse(bench.bare_fuse, data, os.path.join(bench.world.dir, "bare")) as bare:
+            for readers in 1, 8, 64:
+                row = Row(f"hit-{readers}", f"hits that reach the daemon, random reads of 16 KiB, {readers} at once")
+                options = {"readers": readers, "block": 16384, "random": 40000 // readers}
+                row.take_turns({"penstock": reading(path, mount.pid, **options),
+                                "bare FUSE": reading(bare.path, bare.pid, **options)}, bench.turns)
+                row.check_ratio("penstock", "bare FUSE", at_least=0.9)
+                row.check_ratio("penstock", "bare FUSE", "cpu_s_per_gb", at_most=1.1)
+                rows.append(row)
+    return rows
 
 
 def loader(bench):
