@@ -93,8 +93,8 @@ int ps_handle_complete_fd(struct ps_handle *handle);
 /* The data file of an open file, for a process that reads it itself. While the handle is open the data file
  * keeps its bytes, its name and its inode, and counts in the quota, also if the object is evicted.
  *
- * -ENODATA: ps_handle_complete_fd() has none. -EACCES: the grant is over, or was revoked. Others: the index's.
- * Blocks on the index. */
+ * -ENODATA: ps_handle_complete_fd() has none. -EACCES: the grant is over, or was revoked. Others: the
+ * index's. Blocks on the index. */
 struct ps_data_file {
 	uint64_t dev, ino, nbytes;
 	char path[4096];

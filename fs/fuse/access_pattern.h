@@ -7,9 +7,9 @@
  * files, or from the mount's latest reader if the thread is new. The first file of a mount is expected to
  * be read in large pieces: cat, cp and Python's open() read st_blksize at a time.
  *
- * A complete file that is not passed through is opened direct only for a thread that has read an earlier file in
- * whole pieces: such reads are as fast as those of pages that the kernel keeps, and take no second copy in memory
- * (tests/bench/RESULTS.md). All others may need the pages again.
+ * A complete file that is not passed through is opened direct only for a thread that has read an earlier file
+ * in whole pieces: such reads are as fast as those of pages that the kernel keeps, and take no second copy in
+ * memory (tests/bench/RESULTS.md). All others may need the pages again.
  *
  * Ownership: a ps_access_pattern is part of a ps_fs; each handle has its own ps_handle_reads. Threads: any.
  * Locks: none; a lost update only makes the next guess worse. */

@@ -44,8 +44,8 @@ void ps_stats_mount_ends(const struct ps_fs *fs)
 }
 
 /* The share of hits among the bytes read. null before the first read, and as soon as a file was passed
- * through or handed over: the bytes that others read of the data file are not known, and the daemon's own reads
- * are then mostly misses. */
+ * through or handed over: the bytes that others read of the data file are not known, and the daemon's own
+ * reads are then mostly misses. */
 static json_t *hit_ratio(const json_t *doc)
 {
 	const json_t *reads = json_object_get(doc, "reads"), *mount;

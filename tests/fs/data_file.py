@@ -1,11 +1,11 @@
 """The data file of a file on a mount, as a loader asks for it (fs/fuse/fuse.h, PS_IOC_DATA_FILE).
 
-  ask FILE               prints the answer: "ok", or the name of the errno
-  ask-late FILE          opens FILE, reads a byte, waits for a line on standard input, and asks; after an errno it
-                         prints the SHA-256 of FILE as well
-  where FILE             prints the name of the data file
-  hold FILE FIFO         asks, opens the data file, writes its name to standard output, waits for a line from FIFO,
-                         then prints the SHA-256 of the data file's bytes; FILE is open until the end
+  ask FILE         prints the answer: "ok", or the name of the errno
+  ask-late FILE    opens FILE, reads a byte, waits for a line on standard input, and asks; after an errno it
+                   prints the SHA-256 of FILE as well
+  where FILE       prints the name of the data file
+  hold FILE FIFO   asks, opens the data file, prints its name, waits for a line from FIFO, then prints the
+                   SHA-256 of the data file's bytes; FILE is open until the end
 """
 import errno
 import fcntl

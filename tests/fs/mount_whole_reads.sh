@@ -14,20 +14,18 @@ opens() { stats '.mounts[0].modes | "\(.direct.opens) \(.cached.opens)"'; }
 [[ $(cat "/sys/class/bdi/$(stat -c '%Hd:%Ld' "$MNT")/read_ahead_kb" 2>/dev/null) == 4096 ]] ||
 	skip_all "the mount's read-ahead is not raised"
 
-# opened WHAT BYTES COUNTS [HOW]: one thread reads all files in pieces of BYTES, or maps them; COUNTS: opened direct
-# and through the page cache.
+# opened WHAT BYTES COUNTS: one thread reads all files in pieces of BYTES. COUNTS: how many it has opened
+# direct, and through the page cache.
 opened() {
 	drop_page_cache
 	local before after
 	before=$(opens)
-	check "$1: the bytes are right" "$python" - "$2" "$MNT" "$T/www" "${4-read}" <<'PY'
-import mmap, os, sys
-block, mnt, www, how = int(sys.argv[1]), *sys.argv[2:]
+	check "$1: the bytes are right" "$python" - "$2" "$MNT" "$T/www" <<'PY'
+import os, sys
+block, mnt, www = int(sys.argv[1]), *sys.argv[2:]
 for i in range(1, 7):
     want, got = open(f"{www}/{i}.bin", "rb").read(), b""
     fd = os.open(f"{mnt}/{i}.bin", os.O_RDONLY)
-    if how == "map":
-        got = mmap.mmap(fd, 0, prot=mmap.PROT_READ)[:]
     while piece := os.pread(fd, block, len(got)):
         got += piece
     assert got == want, i
@@ -43,9 +41,9 @@ before=$(opens)
 for i in {1..6}; do
 	check "a program of its own for file $i gets the right bytes" cmp "$MNT/$i.bin" "$T/www/$i.bin"
 done
-equal "a thread that was not seen before reads through the page cache" "${before% *}" "$(stats .mounts[0].modes.direct.opens)"
-before=$(stats .mounts[0].modes.direct.opens)
-opened_by_map() { stats .mounts[0].modes.direct.opens; }
+direct() { stats .mounts[0].modes.direct.opens; }
+equal "a thread that was not seen before reads through the page cache" "${before% *}" "$(direct)"
+before=$(direct)
 check "maps after large reads are right" "$python" - "$MNT" "$T/www" <<'PY'
 import mmap, os, sys
 mnt, www = sys.argv[1:]
@@ -59,7 +57,7 @@ for turn in range(3):
             assert mmap.mmap(fd, 0, prot=mmap.PROT_READ)[:] == want
         os.close(fd)
 PY
-at_most "and soon cached: at most 8 files of 18 are direct" $((before + 8)) "$(opened_by_map)"
+at_most "and soon cached: at most 8 files of 18 are direct" $((before + 8)) "$(direct)"
 umount_penstock
 
 for how in direct cached; do

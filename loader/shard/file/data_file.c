@@ -52,8 +52,8 @@ static bool mount_user(dev_t dev, uid_t *ret_uid)
 	return found;
 }
 
-/* A mount of another user could name any file that this process may read, so the data file must be one that the
- * mount's user owns. */
+/* A mount of another user could name any file that this process may read, so the data file must be one that
+ * the mount's user owns. */
 static bool is_that_file(int fd, const struct stat *shard, const struct ioc_data_file *want)
 {
 	struct stat st;
@@ -75,7 +75,8 @@ int ps_data_file_open(int shard_fd)
 	        !(file = calloc(1, sizeof(*file))) || ioctl(shard_fd, IOC_DATA_FILE, file) < 0 ||
 	        file->path[0] != '/' || !memchr(file->path, 0, sizeof(file->path)))
 		return -1;
-	/* Opened for reading only once it is known which file it is: opening a device or a pipe has effects. */
+	/* Opened for reading only once it is known which file it is: opening a device or a pipe has effects.
+	 * */
 	ps_autofd int fd = open(file->path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 || !is_that_file(fd, &shard, file))
 		return -1;

@@ -114,9 +114,9 @@ int ps_stream_open(const char *path, const struct ps_stream_options *options, st
  * ("pipe:..."). NULL: the path may be a file. */
 const char *ps_stream_path_hint(const char *path);
 
-/* A descriptor of the data file that has the bytes of shard_fd, if that is a complete file of a penstock mount
- * that does not pass it through, and this process may read the cache's files; else -1. The caller keeps shard_fd
- * open as long: until then the data file stays as it is, and is counted in the cache's quota
+/* A descriptor of the data file that has the bytes of shard_fd, if that is a complete file of a penstock
+ * mount that does not pass it through, and this process may read the cache's files; else -1. The caller keeps
+ * shard_fd open as long: until then the data file stays as it is, and is counted in the cache's quota
  * (docs/design/open-modes.md). Threads: any. Blocks: on the mount, for an answer from memory and index. */
 int ps_data_file_open(int shard_fd);
 

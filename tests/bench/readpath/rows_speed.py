@@ -124,7 +124,7 @@ def not_passed_through(bench):
         mount = warmed.mounts["penstock"]
 
         def only_data_pages():
-            # Read through the page cache, each file by a process of its own; then the mount's pages are forgotten.
+            # Each file is read by a process of its own, so through the page cache, which then forgets it.
             for path in mount.paths(names):
                 bench.reader([path])
                 with open(path, "rb") as f:
@@ -141,8 +141,8 @@ def not_passed_through(bench):
 
 
 def hit(bench):
-    """Random reads of one large file that the daemon answers from the data file's pages, and the same by a daemon
-    that does nothing else."""
+    """Random reads of one large file that the daemon answers from the data file's pages, beside a daemon that
+    does nothing else."""
     rows, names = [], bench.world.names[:1]
 
     def forget(path):
@@ -163,7 +163,7 @@ def hit(bench):
         bench.reader([data])
         with BareFuse(bench.bare_fuse, data, os.path.join(bench.world.dir, "bare")) as bare:
             for readers in 1, 8, 64:
-                row = Row(f"hit-{readers}", f"hits that reach the daemon, random reads of 16 KiB, {readers} at once")
+                row = Row(f"hit-{readers}", f"hits by the daemon, random reads of 16 KiB, {readers} at once")
                 options = {"readers": readers, "block": 16384, "random": 40000 // readers}
                 row.take_turns({"penstock": reading(path, mount.pid, **options),
                                 "bare FUSE": reading(bare.path, bare.pid, **options)}, bench.turns)
