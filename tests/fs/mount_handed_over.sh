@@ -65,7 +65,9 @@ chown 0 "$path"
 mv "$path" "$path.aside"
 cp "$T/www/shard-000001.tar" "$path"
 through_the_mount "another file has the data file's name"
-mv "$path.aside" "$path"
+rm "$path.aside"
+fresh() { timeout 20 penstock evict "$MNT" "$shard" && timeout 60 penstock warm -q "$MNT" "$shard"; }
+check "the shard is evicted and fetched again" fresh
 
 # Evicted while a reader has it open: the bytes and the room stay until the reader ends.
 used() { stats '.cache.used_bytes'; }
