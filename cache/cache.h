@@ -90,6 +90,17 @@ void ps_read_cancel(struct ps_read *read);
  * is open. */
 int ps_handle_complete_fd(struct ps_handle *handle);
 
+/* The data file of an open file, for a process that reads it itself. While the handle is open the data file
+ * keeps its bytes, its name and its inode, and counts in the quota, also if the object is evicted.
+ *
+ * -ENODATA: ps_handle_complete_fd() has none. -EACCES: the grant is over, or was revoked. Others: the
+ * index's. Blocks on the index. */
+struct ps_data_file {
+	uint64_t dev, ino, nbytes;
+	char path[4096];
+};
+int ps_handle_data_file(struct ps_handle *handle, struct ps_data_file *ret) PS_MUST_USE;
+
 /* The object that this descriptor belongs to; borrowed while the handle is open. */
 struct ps_object *ps_handle_object(struct ps_handle *handle);
 

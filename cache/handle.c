@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -353,6 +354,30 @@ void ps_read_cancel(struct ps_read *read)
 int ps_handle_complete_fd(struct ps_handle *handle)
 {
 	return ps_fill_file_allowed(handle->file) ? ps_object_pass_fd(handle->object) : -1;
+}
+
+int ps_handle_data_file(struct ps_handle *handle, struct ps_data_file *ret)
+{
+	struct ps_node_row row;
+	struct stat st;
+	int fd = ps_handle_complete_fd(handle);
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -ENODATA;
+	int rc = ps_index_get_node(handle->dataset->index, handle->node, &row);
+	if (rc < 0)
+		return rc;
+	/* Reads of an open file go on after its grant. A descriptor of the data file is more: it can be kept.
+	 * */
+	bool granted = ps_grant_of_row(handle->dataset, &row) == PS_GRANT_VALID;
+	ps_node_row_fini(&row);
+	if (!granted)
+		return -EACCES;
+	struct ps_data_file file = {.dev = st.st_dev, .ino = st.st_ino, .nbytes = (uint64_t)st.st_size};
+	rc = ps_object_data_path(handle->object, file.path, sizeof(file.path));
+	if (rc == 0)
+		*ret = file;
+	return rc;
 }
 
 struct ps_object *ps_handle_object(struct ps_handle *handle)

@@ -20,6 +20,15 @@ static void datafile_name(const struct ps_id *id, char ret_name[static NAME_LEN]
 	snprintf(ret_name, NAME_LEN, "%.2s/%s", hex, hex);
 }
 
+int ps_object_data_path(const struct ps_object *object, char *ret_path, size_t nbytes)
+{
+	char name[NAME_LEN];
+
+	datafile_name(&object->id, name);
+	int n = snprintf(ret_path, nbytes, "%s/data/%s", object->store->dir, name);
+	return n < 0 || (size_t)n >= nbytes ? -ENAMETOOLONG : 0;
+}
+
 int ps_datafile_create(int data_fd, const struct ps_id *id, uint64_t size, int *ret_fd)
 {
 	char name[NAME_LEN], dir[3];

@@ -153,6 +153,9 @@ void ps_object_release(struct ps_hold *hold);
  * until the last put, and reads of callers that get the object meanwhile are streamed: unlinking the file
  * would wait for reads of the kernel's, and these may wait for the daemon. */
 int ps_object_pass_fd(struct ps_object *object);
+/* The absolute name of the data file, as this process sees it. After ps_object_pass_fd() it is the file's
+ * name until the last put. -ENAMETOOLONG. Never blocks. */
+int ps_object_data_path(const struct ps_object *object, char *ret_path, size_t nbytes) PS_MUST_USE;
 
 /* Pinned objects are not evicted by policy, in this run and later ones. A pin belongs to a URL and follows
  * the version that was opened last. -ENOSPC: all pinned objects together would exceed the limit. Blocks on

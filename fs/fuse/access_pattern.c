@@ -33,6 +33,11 @@ enum ps_access_pattern_kind ps_access_pattern_guess(const struct ps_access_patte
 	                           &pattern->latest, memory_order_relaxed);
 }
 
+bool ps_access_pattern_reads_whole(const struct ps_access_pattern *pattern, pid_t tid)
+{
+	return known(pattern, tid) == PS_READS_WHOLE;
+}
+
 static void learn(struct ps_access_pattern *pattern, pid_t tid, enum ps_access_pattern_kind kind)
 {
 	if (tid > 0)
@@ -44,19 +49,24 @@ static void learn(struct ps_access_pattern *pattern, pid_t tid, enum ps_access_p
 void ps_access_pattern_direct_read(
         struct ps_access_pattern *pattern, struct ps_handle_reads *seen, size_t nbytes, bool mapped)
 {
-	unsigned n = atomic_fetch_add_explicit(&seen->nreads, 1, memory_order_relaxed) + 1, nsmall, nmapped;
+	unsigned n = atomic_fetch_add_explicit(&seen->nreads, 1, memory_order_relaxed) + 1, nsmall, nmapped,
+	         nwhole;
 
 	if (mapped)
 		atomic_fetch_add_explicit(&seen->nmapped, 1, memory_order_relaxed);
 	else if (nbytes < PS_ACCESS_PATTERN_SMALL_NBYTES)
 		atomic_fetch_add_explicit(&seen->nsmall, 1, memory_order_relaxed);
+	else if (nbytes >= PS_ACCESS_PATTERN_WHOLE_NBYTES)
+		atomic_fetch_add_explicit(&seen->nwhole, 1, memory_order_relaxed);
 	if (n < ENOUGH_READS || (n & (n - 1)) != 0)
 		return;
 	nmapped = atomic_load_explicit(&seen->nmapped, memory_order_relaxed);
 	nsmall = atomic_load_explicit(&seen->nsmall, memory_order_relaxed);
+	nwhole = atomic_load_explicit(&seen->nwhole, memory_order_relaxed);
 	learn(pattern, seen->tid,
 	        nmapped > n / 2  ? PS_READS_MAPPED
 	        : nsmall > n / 2 ? PS_READS_SMALL
+	        : nwhole > n / 2 ? PS_READS_WHOLE
 	                         : PS_READS_LARGE);
 }
 
@@ -65,9 +75,21 @@ void ps_access_pattern_cached_read(struct ps_access_pattern *pattern, struct ps_
 {
 	if (atomic_fetch_add_explicit(&seen->nreads, 1, memory_order_relaxed) != 0)
 		return;
-	bool large = nbytes >= PS_MIN((size_t)FIRST_LARGE_NBYTES, read_ahead_nbytes);
-	/* The first read-ahead of a mapping is large, too. */
-	if (large && known(pattern, seen->tid) == PS_READS_MAPPED)
+	if (nbytes < PS_MIN((size_t)FIRST_LARGE_NBYTES, read_ahead_nbytes)) {
+		learn(pattern, seen->tid, PS_READS_SMALL);
 		return;
-	learn(pattern, seen->tid, large ? PS_READS_LARGE : PS_READS_SMALL);
+	}
+	/* A large read, of unknown size, or a mapping: its first read-ahead is large, too. Direct reads of an
+	 * earlier file have shown which. Without that it is taken for whole reads, and the next file, if that
+	 * is opened direct, shows what it is. */
+	switch (known(pattern, seen->tid)) {
+	case PS_READS_MAPPED:
+		break;
+	case PS_READS_SMALL:
+	case PS_READS_LARGE:
+		learn(pattern, seen->tid, PS_READS_LARGE);
+		break;
+	default:
+		learn(pattern, seen->tid, PS_READS_WHOLE);
+	}
 }

@@ -1,4 +1,4 @@
-/* How threads read the files that they open: in large pieces, in small pieces, or by mapping.
+/* How threads read the files that they open: in whole, large or small pieces, or by mapping.
  *
  * An incomplete file is opened for direct I/O or through the page cache. With direct I/O a reader of 1 MiB
  * pieces takes half the processor time. But each direct read is a round trip, so a reader of 10 KiB pieces
@@ -6,6 +6,10 @@
  * its page cache. The choice is made at OPEN, before the first read. It follows from the thread's earlier
  * files, or from the mount's latest reader if the thread is new. The first file of a mount is expected to
  * be read in large pieces: cat, cp and Python's open() read st_blksize at a time.
+ *
+ * A complete file that is not passed through is opened direct only for a thread that has read an earlier file
+ * in whole pieces: such reads are as fast as those of pages that the kernel keeps, and take no second copy in
+ * memory (tests/bench/RESULTS.md). All others may need the pages again.
  *
  * Ownership: a ps_access_pattern is part of a ps_fs; each handle has its own ps_handle_reads. Threads: any.
  * Locks: none; a lost update only makes the next guess worse. */
@@ -18,10 +22,12 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum ps_access_pattern_kind { PS_READS_LARGE, PS_READS_SMALL, PS_READS_MAPPED };
+enum ps_access_pattern_kind { PS_READS_LARGE, PS_READS_SMALL, PS_READS_MAPPED, PS_READS_WHOLE };
 
 /* A read of fewer bytes is small. */
 #define PS_ACCESS_PATTERN_SMALL_NBYTES (64u * 1024)
+/* A read of as many bytes, or more, is whole. */
+#define PS_ACCESS_PATTERN_WHOLE_NBYTES (512u * 1024)
 
 #define PS_ACCESS_PATTERN_SLOTS 256
 struct ps_access_pattern {
@@ -33,11 +39,13 @@ struct ps_access_pattern {
 /* How many reads one handle has had, by kind. */
 struct ps_handle_reads {
 	pid_t tid; /* the thread that opened it; 0: unknown */
-	_Atomic unsigned nreads, nsmall, nmapped;
+	_Atomic unsigned nreads, nsmall, nmapped, nwhole;
 };
 
 /* How the thread will probably read its next file. */
 enum ps_access_pattern_kind ps_access_pattern_guess(const struct ps_access_pattern *pattern, pid_t tid);
+/* True if this thread itself has read an earlier file in whole pieces, as far as is known. */
+bool ps_access_pattern_reads_whole(const struct ps_access_pattern *pattern, pid_t tid);
 
 /* Records a READ of a handle that is open for direct I/O: a read(2), or with `mapped` the kernel's read of
  * pages for a mapping of the file. */

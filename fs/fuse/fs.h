@@ -74,6 +74,7 @@ struct ps_fs {
 	struct ps_openmode_table openmodes;
 	struct ps_access_pattern access_pattern;
 	_Atomic size_t read_ahead_nbytes; /* the kernel's, for this mount */
+	_Atomic uint64_t nhanded_over;    /* answers to PS_IOC_DATA_FILE */
 	struct ps_inflight_table inflight;
 	struct ps_background background;
 	pthread_mutex_t lock; /* opens, closing, hushed, nnotifying */

@@ -9,8 +9,9 @@
  *   ps_session_free()      after the last answer (ps_fs_drain())
  *   ps_fs_free()
  *
- * Files, from the top: session; member_files, member_names, member_view (--members); ops, ops_file, ops_xattr; virtual_files (.penstock/), status_json; fs;
- * openmode; passthrough; handshake; requests_in_flight; access_pattern; metrics.
+ * Files, from the top: session; member_files, member_names, member_view (--members); ops, ops_file,
+ * ops_xattr; virtual_files (.penstock/), status_json; fs; openmode; passthrough; handshake;
+ * requests_in_flight; access_pattern; metrics.
  *
  * Threads: start, await, finish and free from the mount's own thread; now_answers from any, once; kick from
  * any, but only while finish() has certainly not begun. Blocks: start and kick never; finish for a few
@@ -70,8 +71,8 @@ void ps_session_setup(void);
 /* fd: from ps_mountfd_mount(); taken over, also on failure. */
 int ps_session_start(
         struct ps_session *session, struct ps_fs *fs, int fd, dev_t dev, struct ps_error *err) PS_MUST_USE;
-/* Waits, for a few seconds at most, until a merged tree that is current is shown: a program that reads it right
- * after the mount must find it. Call after the start, without a lock. */
+/* Waits, for a few seconds at most, until a merged tree that is current is shown: a program that reads it
+ * right after the mount must find it. Call after the start, without a lock. */
 void ps_session_settle(struct ps_session *session);
 void ps_session_now_answers(struct ps_session *session);
 /* Asks the loop to end, even if files are open. The call has no effect just before libfuse begins to wait,
@@ -154,5 +155,17 @@ struct ps_ioc_refreshed {
  * and with --members=merge the merged tree. Returns at once; .penstock/stats has the progress. ENOTTY: the
  * mount shows no members. */
 #define PS_IOC_MEMBERS _IO(PS_IOC_TYPE, 8)
+
+/* On a file: where its bytes are, for a reader that opens the data file itself, for root and the mount's
+ * owner (docs/design/open-modes.md). The reader keeps the file open as long as it uses the data file. EPERM:
+ * other users. ENODATA: the file is not complete and verified, or is large and not pinned, or is passed
+ * through already. EACCES: the origin has to show again that the mount's credentials may read the file.
+ * loader/shard/file/data_file.c has a copy of these definitions. */
+#define PS_IOC_PATH_NBYTES 4096
+struct ps_ioc_data_file {
+	uint64_t dev, ino, nbytes;
+	char path[PS_IOC_PATH_NBYTES];
+};
+#define PS_IOC_DATA_FILE _IOR(PS_IOC_TYPE, 9, struct ps_ioc_data_file)
 
 #endif

@@ -95,6 +95,7 @@ static const struct row of_mount[] = {
         {"modes.cached.opens", COUNTER, "Opens that are read through the page cache."},
         {"modes.cached.open", GAUGE, "Of these, files open now."},
         {"modes.upgrades", COUNTER, "Files passed through while older handles stayed as they were."},
+        {"modes.handed_over", COUNTER, "Files whose data file a loader was given, to read it itself."},
         {"passthrough.active", FLAG, "1 if the kernel reads complete files by itself."},
         {"members.shards", GAUGE, "Tar shards; only with --members, as the next."},
         {"members.known", GAUGE, "Shards of which the members are known."},

@@ -11,8 +11,8 @@
  *   handles of this     object complete,           object complete,        object incomplete
  *   node id             passthrough                no passthrough
  *   -----------------------------------------------------------------------------------------------
- *   none                passed                     cached                  direct, or cached (*)
- *   direct or cached    ESTALE: to an alias (**)   cached                  direct, or cached (*)
+ *   none                passed                     cached, or direct (*)   direct, or cached (*)
+ *   direct or cached    ESTALE: to an alias (**)   cached, or direct (*)   direct, or cached (*)
  *   passed              passed, same backing id    passed, same id (***)   passed, same id (***)
  *
  *   (*) Cached if the kernel does not allow a shared mapping of a direct handle, if the thread reads in small

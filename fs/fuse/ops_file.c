@@ -35,14 +35,18 @@ void ps_op_reply_open(fuse_req_t req, struct fuse_file_info *fi, const struct ps
 		ps_fs_open_free(fs, open);
 }
 
-/* True if an incomplete file is best opened for direct I/O. */
-static bool wants_direct(struct ps_fs *fs, pid_t tid)
+/* True if a file that is not passed through is best opened for direct I/O. */
+static bool wants_direct(struct ps_fs *fs, pid_t tid, bool complete)
 {
 	if (!atomic_load(&fs->passthrough.handshake.direct_mmap))
 		return false;
+	if (complete)
+		return fs->options->cold_reads == PS_COLD_AUTO && !ps_passthrough_active(&fs->passthrough) &&
+		       ps_access_pattern_reads_whole(&fs->access_pattern, tid);
 	if (fs->options->cold_reads != PS_COLD_AUTO)
 		return fs->options->cold_reads == PS_COLD_DIRECT;
-	return ps_access_pattern_guess(&fs->access_pattern, tid) == PS_READS_LARGE;
+	enum ps_access_pattern_kind kind = ps_access_pattern_guess(&fs->access_pattern, tid);
+	return kind == PS_READS_LARGE || kind == PS_READS_WHOLE;
 }
 
 static void put_object(void *object)
@@ -63,7 +67,7 @@ static void reply_file(struct open_op *op, struct ps_handle *handle)
 	        .complete_fd = fd,
 	        .keep = {.arg = fd >= 0 ? ps_object_ref(ps_handle_object(handle)) : NULL,
 	                .put = fd >= 0 ? put_object : NULL},
-	        .direct = fd < 0 && wants_direct(fs, tid)};
+	        .direct = wants_direct(fs, tid, fd >= 0)};
 
 	int rc = ps_openmode_enter(&fs->openmodes, &fs->passthrough, req, &wish, &like.mode, &backing_id);
 	like.in_mode = rc == 0;
@@ -332,6 +336,49 @@ static void run_ioctl(struct ps_job *job)
 		op->done(op->arg);
 }
 
+struct data_file_op {
+	struct ps_job job;
+	fuse_req_t req;
+	struct ps_fs *fs;
+	struct ps_handle *handle;
+};
+
+static void run_data_file(struct ps_job *job)
+{
+	ps_autofree struct data_file_op *op = PS_CONTAINER_OF(job, struct data_file_op, job);
+	ps_autofree struct ps_data_file *file = malloc(sizeof(*file));
+	ps_autofree struct ps_ioc_data_file *out = calloc(1, sizeof(*out));
+	int rc = file && out ? ps_handle_data_file(op->handle, file) : -ENOMEM;
+
+	if (rc < 0) { /* ps_fs_errno() has no ENODATA */
+		fuse_reply_err(op->req, rc == -ENODATA ? ENODATA : ps_fs_errno(-rc));
+		return;
+	}
+	out->dev = file->dev;
+	out->ino = file->ino;
+	out->nbytes = file->nbytes;
+	memcpy(out->path, file->path, sizeof(out->path));
+	atomic_fetch_add(&op->fs->nhanded_over, 1);
+	fuse_reply_ioctl(op->req, 0, out, sizeof(*out));
+}
+
+static void ioctl_data_file(fuse_req_t req, const struct ps_open *open, size_t out_nbytes)
+{
+	int errnum = !ps_op_is_owner(req)                           ? EPERM
+	             : open->mode == PS_MODE_PASSED                 ? ENODATA
+	             : out_nbytes < sizeof(struct ps_ioc_data_file) ? EINVAL
+	                                                            : 0;
+	struct data_file_op *op = errnum ? NULL : malloc(sizeof(*op));
+
+	if (!op) {
+		fuse_reply_err(req, errnum ? errnum : ENOMEM);
+		return;
+	}
+	*op = (struct data_file_op){
+	        .job.run = run_data_file, .req = req, .fs = ps_op_fs(req), .handle = open->handle};
+	ps_background_add(&op->fs->background, &op->job);
+}
+
 struct plan_op {
 	struct ps_job job;
 	fuse_req_t req;
@@ -527,6 +574,10 @@ void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct
 	}
 	if (flags & FUSE_IOCTL_DIR || open->kind != PS_OPEN_FILE) {
 		fuse_reply_err(req, ENOTTY);
+		return;
+	}
+	if (cmd == PS_IOC_DATA_FILE) {
+		ioctl_data_file(req, open, out_nbytes);
 		return;
 	}
 	const struct ps_ioctl_request *request = ps_op_ioctl_find(req, cmd, out_nbytes);

@@ -10,8 +10,9 @@
 #include "index/index.h"
 
 /* For each mode: handles ever opened, and open now. */
-static json_t *modes(const struct ps_openmode_table *table)
+static json_t *modes(const struct ps_fs *fs)
 {
+	const struct ps_openmode_table *table = &fs->openmodes;
 	static const char *const names[PS_MODE_COUNT] = {
 	        [PS_MODE_PASSED] = "passed", [PS_MODE_DIRECT] = "direct", [PS_MODE_CACHED] = "cached"};
 	json_t *doc = json_object();
@@ -21,6 +22,7 @@ static json_t *modes(const struct ps_openmode_table *table)
 		        json_pack("{s:I, s:I}", "opens", (json_int_t)atomic_load(&table->nopens[i]), "open",
 		                (json_int_t)atomic_load(&table->nopen[i])));
 	json_object_set_new(doc, "upgrades", json_integer((json_int_t)atomic_load(&table->nupgrades)));
+	json_object_set_new(doc, "handed_over", json_integer((json_int_t)atomic_load(&fs->nhanded_over)));
 	return doc;
 }
 
@@ -31,19 +33,19 @@ static json_t *opens(const struct ps_openmode_table *table)
 	        (json_int_t)atomic_load(&table->nopens[PS_MODE_CACHED]));
 }
 
-/* True if the kernel has read a file by passthrough in a mount that has ended. One variable is enough: a
+/* True if a file of a mount that has ended was passed through or handed over. One variable is enough: a
  * process is one daemon, whose sums include all mounts that it ever had. */
 static _Atomic bool kernel_has_read;
 
 void ps_stats_mount_ends(const struct ps_fs *fs)
 {
-	if (atomic_load(&fs->openmodes.nopens[PS_MODE_PASSED]) > 0)
+	if (atomic_load(&fs->openmodes.nopens[PS_MODE_PASSED]) > 0 || atomic_load(&fs->nhanded_over) > 0)
 		atomic_store(&kernel_has_read, true);
 }
 
 /* The share of hits among the bytes read. null before the first read, and as soon as a file was passed
- * through: the bytes that the kernel reads itself are not known, and the daemon's own reads are then mostly
- * misses. */
+ * through or handed over: the bytes that others read of the data file are not known, and the daemon's own
+ * reads are then mostly misses. */
 static json_t *hit_ratio(const json_t *doc)
 {
 	const json_t *reads = json_object_get(doc, "reads"), *mount;
@@ -53,9 +55,10 @@ static json_t *hit_ratio(const json_t *doc)
 
 	json_array_foreach(json_object_get(doc, "mounts"), i, mount)
 	{
-		const json_t *passed = json_object_get(json_object_get(mount, "modes"), "passed");
+		const json_t *of = json_object_get(mount, "modes");
 
-		if (json_integer_value(json_object_get(passed, "opens")) > 0)
+		if (json_integer_value(json_object_get(json_object_get(of, "passed"), "opens")) > 0 ||
+		        json_integer_value(json_object_get(of, "handed_over")) > 0)
 			return json_null();
 	}
 	return bytes > 0 && !atomic_load(&kernel_has_read) ? json_real((double)hits / (double)bytes)
@@ -91,7 +94,7 @@ void ps_stats_add_mount(struct ps_fs *fs, json_t *mount)
 {
 	json_object_set_new(mount, "mountpoint", ps_json_lossy(fs->mountpoint));
 	json_object_set_new(mount, "mounted_at", json_integer(fs->mounted_at_s));
-	json_object_set_new(mount, "modes", modes(&fs->openmodes));
+	json_object_set_new(mount, "modes", modes(fs));
 	json_object_set_new(mount, "passthrough",
 	        json_pack("{s:b, s:s}", "active", (int)ps_passthrough_active(&fs->passthrough), "reason",
 	                ps_passthrough_reason(&fs->passthrough)));

@@ -16,9 +16,11 @@ device 2>"$T/device.out" || skip_all "no device file can be made here"
 touch "$T/fuse.conf"
 mount --bind "$T/fuse.conf" /etc/fuse.conf 2>"$T/device.out" || skip_all "there is no /etc/fuse.conf"
 
-source="$T/a,b\\c"
+source="$T/a,user_id=0,b\\c" # looks like an option of the mount
 mkdir -p "$source" "$T/home" "$T/m1" "$T/m2" "$T/roots" "$T/mine"
 random_file "$source/f.bin" 3000000
+make_shards "$source" 1 1000000
+cp -r "$source" "$T/copy" # the loader takes a backslash for a part of a pattern
 echo mine >"$T/mine/f.txt"
 chmod -R a+rX "$T"
 chown 65534 "$T/home" "$T/m1" "$T/m2"
@@ -37,6 +39,13 @@ refused() {
 
 check "a user mounts" as_user penstock mount "$source/" "$T/m1"
 check "the user reads a file" as_user cmp "$source/f.bin" "$T/m1/f.bin"
+if [[ -x $top_builddir/penstock-loader ]]; then
+	samples() { as_user "$top_builddir/penstock-loader" cat "$1/shard-000000.tar" | sha256sum; }
+	check "a shard is cached" as_user penstock warm -q "$T/m1" shard-000000.tar
+	equal "the user's loader reads the same samples" "$(samples "$T/copy")" "$(samples "$T/m1")"
+	equal "the user's loader is handed the data file" 1 \
+		"$(as_user penstock status "$T/m1" --json | jq '.mounts[0].modes.handed_over')"
+fi
 equal "the cache is in the user's folder, and only the user may read it" "700 65534" \
 	"$(stat -c '%a %u' "$T/home/.cache/penstock")"
 equal "mountinfo has the source unchanged" "$source" \
@@ -49,7 +58,7 @@ equal "status says that the mount belongs to another user" \
 	"1 1" "$rc $(grep -c 'belongs to another user' "$T/out")"
 check "root sees the mount's status" penstock status "$T/m1"
 check "root sees the mount's metrics" \
-	grep -F "penstock_mount_files{cache_dir=\"$T/home/.cache/penstock\",mount=\"$T/m1\"} 1" <(penstock metrics)
+	grep -F "penstock_mount_files{cache_dir=\"$T/home/.cache/penstock\",mount=\"$T/m1\"} 2" <(penstock metrics)
 equal "other users' metrics do not list the mount" 0 \
 	"$(setpriv --reuid=65533 --regid=65533 --clear-groups -- "$top_builddir/penstock" metrics 2>/dev/null | grep -c "$T/m1")"
 rc=0

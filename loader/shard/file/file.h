@@ -5,9 +5,11 @@
  *   tar_in.c    a walk over a tar's members (base/tar.h), on a stream
  *   tar_out.c   writing a tar
  *   kind.c      the kind of a file by its name: tar, lines or tokens; the key of a sample by a member's name
+ *   data_file.c the cache's data file of a complete file on a penstock mount
  *   foreign.c   files of other formats, given by mistake
  *
- * None of them uses samples or indexes. tar_in.c uses stream.c and foreign.c; the others use none.
+ * None of them uses samples or indexes. tar_in.c uses stream.c and foreign.c, stream.c uses data_file.c; the
+ * others use none.
  * Ownership, threads, errors, blocking: as each section says. */
 #ifndef PS_SHARD_FILE_FILE_H
 #define PS_SHARD_FILE_FILE_H
@@ -111,6 +113,12 @@ int ps_stream_open(const char *path, const struct ps_stream_options *options, st
 /* A hint for the user about a path that is not a file: a URL, or a command as WebDataset writes it
  * ("pipe:..."). NULL: the path may be a file. */
 const char *ps_stream_path_hint(const char *path);
+
+/* A descriptor of the data file that has the bytes of shard_fd, if that is a complete file of a penstock
+ * mount that does not pass it through, and this process may read the cache's files; else -1. The caller keeps
+ * shard_fd open as long: until then the data file stays as it is, and is counted in the cache's quota
+ * (docs/design/open-modes.md). Threads: any. Blocks: on the mount, for an answer from memory and index. */
+int ps_data_file_open(int shard_fd);
 
 /* Whether a path is on a FUSE mount, also if the file does not exist. ENOTCONN (the mount's daemon is dead)
  * counts as a mount. */

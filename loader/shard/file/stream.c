@@ -77,6 +77,7 @@ struct ps_stream {
 	/* this stream is a decompressor's input: the meter counts the decompressed bytes instead */
 	bool is_input;
 	int fd;        /* -1: memory */
+	int data_fd;   /* where the bytes of fd are read from; -1: from fd */
 	bool seekable; /* an ordinary file: pread works, its size is known */
 	bool eof;
 	bool sought;  /* nothing was read since the start, or since SEEK_MIN bytes were skipped */
@@ -146,10 +147,16 @@ static int file_read(struct ps_stream *s, void *dst, size_t n, void *after, size
 			if (rc < 0)
 				return rc;
 		}
-		got = s->seekable ? preadv(s->fd, parts, nafter > 0 ? 2 : 1, (off_t)at) : read(s->fd, dst, n);
+		int fd = s->data_fd >= 0 ? s->data_fd : s->fd;
+		got = s->seekable ? preadv(fd, parts, nafter > 0 ? 2 : 1, (off_t)at) : read(fd, dst, n);
 		if (got >= 0)
 			break;
 		int e = errno;
+		if (s->data_fd >= 0) {
+			/* The mount may get the bytes from the origin. */
+			close(ps_steal_fd(&s->data_fd));
+			continue;
+		}
 		if (e != EINTR && e != EAGAIN && !(e == ESTALE && at == 0 && open_again(s)))
 			return ps_load_error_set(err, e, "cannot read at offset %ju: %s", (uintmax_t)at,
 			        e == ESTALE ? "the file was replaced after it had been opened" : strerror(e));
@@ -254,6 +261,9 @@ int ps_stream_open(const char *path, const struct ps_stream_options *options, st
 	s->sought = s->seekable;
 	s->after = AFTER_MAX;
 	s->fd = ps_steal_fd(&fd);
+	s->data_fd = s->seekable ? ps_data_file_open(s->fd) : -1;
+	if (s->data_fd >= 0)
+		(void)posix_fadvise(s->data_fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 	*ret_stream = s;
 	return 0;
 }
@@ -264,7 +274,7 @@ struct ps_stream *ps_stream_mem(const void *data, size_t nbytes)
 
 	if (!s)
 		return NULL;
-	s->fd = -1;
+	s->fd = s->data_fd = -1;
 	s->size = -1;
 	s->eof = true;
 	s->buf = (uint8_t *)(uintptr_t)data; /* never written to: there is nothing more to read */
@@ -278,6 +288,8 @@ void ps_stream_free(struct ps_stream *s)
 	if (!s)
 		return;
 	ps_inflate_free(s->inflate);
+	if (s->data_fd >= 0)
+		close(s->data_fd);
 	if (s->fd >= 0)
 		close(s->fd);
 	if (s->fd >= 0 || s->inflate)

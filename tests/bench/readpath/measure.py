@@ -89,6 +89,24 @@ class Reader:
         return sample(out["bytes"], out["seconds"], cpu, bytes_read=out["bytes"], first_byte_s=out["first_byte_seconds"], **more)
 
 
+class Loader:
+    """penstock-loader bench: samples to batches of bytes, in order."""
+
+    def __init__(self, program):
+        self.program = program
+
+    def __call__(self, paths, epochs=1, daemon=None, user=None):
+        """user: the id of a user without rights, as whom it runs."""
+        words = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
+        words += [self.program, "bench", "--field", "bin=bytes", "--order", "none", "--epochs", str(epochs),
+                  "--json", *paths]
+        before = cpu_of(daemon) if daemon else 0
+        done = subprocess.run(words, stdout=subprocess.PIPE, check=True)
+        out = json.loads(done.stdout)
+        cpu = out["samples"] / out["samples_per_cpu_second"] + (cpu_of(daemon) - before if daemon else 0)
+        return sample(out["bytes_read"], out["seconds"], cpu)
+
+
 def run_all(commands, nbytes):
     """Runs commands at the same time, as one contestant; their CPU is counted to the end of the last."""
     start, cpu = time.monotonic(), 0.0

@@ -1,10 +1,11 @@
 """Rows that compare speed and CPU: warm and hot beside the native file, cold beside curl."""
 
+import glob
 import os
 
 from .measure import MIB, drop_pages, remove, run_all, touch_memory
 from .row import Row
-from .tools import Penstock, Rclone, curl_shards, have
+from .tools import BareFuse, Penstock, Rclone, curl_shards, have
 from .world import LINK
 
 FAR_TEXT = f"{LINK['rtt_ms']} ms RTT, {LINK['bytes_per_s'] // 10**6} MB/s a connection"
@@ -112,6 +113,7 @@ def warm(bench):
 def not_passed_through(bench):
     names = bench.world.names[:2]
     hot_row = Row("daemon-hot", "warm, page cache hot, without passthrough")
+    data_row = Row("daemon-data", "warm, only the data files' pages hot, without passthrough")
     cold_row = Row("daemon-warm", "warm, page cache dropped, without passthrough")
 
     def before():
@@ -121,9 +123,90 @@ def not_passed_through(bench):
     with Warmed(bench, names, NOT_PASSED_THROUGH, False) as warmed:
         hot_row.take_turns(heated(warmed), bench.turns)
         cold_row.take_turns(warmed.contestants(before), bench.turns)
+        mount = warmed.mounts["penstock"]
+
+        def only_data_pages():
+            # Each file is read by a process of its own, so through the page cache, which then forgets it.
+            for path in mount.paths(names):
+                bench.reader([path])
+                with open(path, "rb") as f:
+                    os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            for path in native_paths(bench, names):
+                bench.reader([path])
+
+        data_row.take_turns(warmed.contestants(only_data_pages), bench.turns)
     hot_row.check_ratio("penstock", "native", at_least=0.85)
+    data_row.check_ratio("penstock", "native", at_least=0.55)
+    data_row.check_ratio("penstock", "native", "cpu_s_per_gb")
     cold_row.check_ratio("penstock", "native", at_least=0.65)
-    return [hot_row, cold_row]
+    return [hot_row, data_row, cold_row]
+
+
+def hit(bench):
+    """Random reads of one large file that the daemon answers from the data file's pages, beside a daemon that
+    does nothing else."""
+    rows, names = [], bench.world.names[:1]
+
+    def forget(path):
+        with open(path, "rb") as f:
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def reading(path, pid, **options):
+        def read():
+            forget(path)
+            return bench.reader([path], daemon=pid, **options)
+
+        return read
+
+    with Warmed(bench, names, NOT_PASSED_THROUGH, False) as warmed:
+        mount = warmed.mounts["penstock"]
+        path = mount.paths(names)[0]
+        data = max(glob.glob(os.path.join(mount.cache, "data", "*", "*")), key=os.path.getsize)
+        bench.reader([data])
+        with BareFuse(bench.bare_fuse, data, os.path.join(bench.world.dir, "bare")) as bare:
+            for readers in 1, 8, 64:
+                row = Row(f"hit-{readers}", f"hits by the daemon, random reads of 16 KiB, {readers} at once")
+                options = {"readers": readers, "block": 16384, "random": 40000 // readers}
+                row.take_turns({"penstock": reading(path, mount.pid, **options),
+                                "bare FUSE": reading(bare.path, bare.pid, **options)}, bench.turns)
+                row.check_ratio("penstock", "bare FUSE", at_least=0.9)
+                row.check_ratio("penstock", "bare FUSE", "cpu_s_per_gb", at_most=1.1)
+                rows.append(row)
+    return rows
+
+
+def loader(bench):
+    """The loader on one mount without passthrough: root reads the data files, another user the mount."""
+    names = bench.world.make_samples()
+    hot_row = Row("loader-hot", "the loader, page cache hot, without passthrough")
+    warm_row = Row("loader-warm", "the loader, page cache dropped, without passthrough")
+
+    def contestants(mount, epochs, before=lambda: None):
+        def run(paths, **options):
+            before()
+            return bench.loader(paths, epochs, **options)
+
+        return {"native": lambda: run(native_paths(bench, names)),
+                "data files": lambda: run(mount.paths(names), daemon=mount.pid),
+                "mount": lambda: run(mount.paths(names), daemon=mount.pid, user=65534)}
+
+    def before():
+        drop_pages()
+        touch_memory(2 * bench.nbytes(names))
+
+    with Warmed(bench, names, (*NOT_PASSED_THROUGH, "--allow-other"), False) as warmed:
+        mount = warmed.mounts["penstock"]
+        drop_pages()
+        for function in contestants(mount, 1).values():
+            function()
+        hot_row.take_turns(contestants(mount, 8), bench.turns)
+        warm_row.take_turns(contestants(mount, 1, before), bench.turns)
+    for row in hot_row, warm_row:
+        row.check_ratio("data files", "native", at_least=0.95)
+        row.check_ratio("data files", "native", "cpu_s_per_gb")
+        row.check_ratio("mount", "native")
+        row.check_ratio("mount", "native", "cpu_s_per_gb")
+    return [hot_row, warm_row]
 
 
 # Cold -------------------------------------------------------------------------------------------------------

@@ -79,6 +79,27 @@ class Penstock(Mount):
         wait_for("penstock has cached what was read", cached)
 
 
+class BareFuse:
+    """tests/bench/bare_fuse: the file `data` as MNT/file."""
+
+    def __init__(self, program, data, mnt, *options):
+        self.command, self.mnt, self.path = [program, data, mnt, *options], mnt, os.path.join(mnt, "file")
+
+    def __enter__(self):
+        os.makedirs(self.mnt, exist_ok=True)
+        self.process = subprocess.Popen(self.command)
+        wait_for("bare_fuse mounts", lambda: os.path.ismount(self.mnt) and os.path.exists(self.path))
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run(["umount", self.mnt], check=False)
+        self.process.wait()
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+
 class Rclone(Mount):
     name = "rclone"
     listing = "/html/"

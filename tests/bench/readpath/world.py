@@ -1,9 +1,11 @@
 """What is read: files, an nginx that serves them, and a far link to it."""
 
+import io
 import os
 import signal
 import socket
 import subprocess
+import tarfile
 
 from .measure import MIB, BenchError, remove
 
@@ -53,6 +55,18 @@ class World:
                     mark = number.to_bytes(8, "little") + at.to_bytes(8, "little")
                     f.write((mark + seed[16:])[: self.shard_nbytes - at])
         self.start_nginx()
+
+    def make_samples(self, nbytes=110_000):
+        """Two shards of samples, of a shard's size each; returns their names."""
+        names, seed = [f"samples-{number}.tar" for number in range(2)], os.urandom(MIB)
+        for name in names:
+            with tarfile.open(os.path.join(self.www, name), "w", format=tarfile.USTAR_FORMAT) as tar:
+                for number in range(self.shard_nbytes // nbytes):
+                    member = tarfile.TarInfo(f"{number:06d}.bin")
+                    member.size = nbytes
+                    at = number % (MIB - nbytes)
+                    tar.addfile(member, io.BytesIO(seed[at : at + nbytes]))
+        return names
 
     def start_nginx(self):
         folder = os.path.join(self.dir, "nginx")
