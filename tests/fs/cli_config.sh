@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# penstock.conf(5): mounts by name, all of them, through mount(8); errors in it are reported with their line.
+# penstock.conf(5): mounts by name, all mounts at once, mounts through mount(8). Errors in the file are reported
+# with their line.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 
@@ -68,7 +69,7 @@ check_not "umount --all unmounts the second" is_mounted "$T/m2"
 check "umount --all leaves a mount at another mountpoint" is_mounted
 umount_penstock
 ln -s "$top_builddir/penstock" "$T/mount.penstock"
-check "mount.penstock, as mount(8) calls it for fstab" \
+check "mount.penstock mounts, called as mount(8) does for fstab" \
 	"$T/mount.penstock" by-hand "$T/m3" -o "rw,_netdev,nofail,x-systemd.automount,uid=7"
 equal "the mount has the options of fstab" "7 440" "$(stat -c '%u %a' "$T/m3/l.bin")"
 penstock umount "$T/m3"
@@ -84,7 +85,7 @@ equal "a mount without a mountpoint is refused with the reason" \
 rc=0
 penstock mount no-such >"$T/out" 2>&1 || rc=$?
 equal "the error of an unknown name has the file" "2 1" "$rc $(grep -cF "no [no-such] in $conf" "$T/out")"
-check "a mountpoint that is not in the configuration" \
+check "a source is mounted at a mountpoint that is not in the configuration" \
 	bash -c "cd '$T' && penstock mount src/ m3 --cache-dir '$T/own' --log '$T/own.log'"
 kill -9 "$(jq .pid "$T/m3/.penstock/stats")"
 check "the mount is dead once its daemon is killed" wait_until 10 bash -c "! ls '$T/m3'"
