@@ -215,9 +215,9 @@ refused() {
 names() { find "$W" -mindepth 1 -maxdepth 1 -name "$1-*" -printf '%f\n' | sort; }
 equal "indexes that lack members, or belong to another shard, are refused" "$(names no)" "$(refused)"
 equal "all other indexes are used" "$(names yes | wc -l)" "$(by_index)"
-check "what is shown by indexes has the bytes of the tar" like_tar yes-plain/yes-plain
-check "that of a shard in folders, too" like_tar yes-deep/yes-deep
-check "and with long names" like_tar yes-pax/yes-pax
+check "members of a table from an index have the bytes of the tar" like_tar yes-plain/yes-plain
+check "members in folders have the bytes of the tar" like_tar yes-deep/yes-deep
+check "members with long names have the bytes of the tar" like_tar yes-pax/yes-pax
 umount_penstock
 
 # The index of an earlier version of the shard that agrees with both ends of the shard: no byte of another member

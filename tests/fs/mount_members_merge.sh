@@ -46,8 +46,8 @@ check_not "warm of single files is refused" penstock warm "$MNT"
 find "$MNT" -printf '%i %p\n' | sort >"$T/inodes"
 umount_penstock
 mount_penstock "$ORIGIN/json/" --members=merge
-equal "after a restart it is there at once" "$all" "$(content)"
-check "with the same inode numbers" cmp "$T/inodes" <(find "$MNT" -printf '%i %p\n' | sort)
+equal "after a restart the tree is shown at once" "$all" "$(content)"
+check "after a restart the inode numbers are the same" cmp "$T/inodes" <(find "$MNT" -printf '%i %p\n' | sort)
 kill_penstock
 mount_penstock "$ORIGIN/json/" --members=merge
 equal "after a kill the tree is shown at once" "$all" "$(content)"
