@@ -21,7 +21,7 @@ static struct faults {
 } own, *faults = &own;
 static _Atomic unsigned ntrickled;
 
-/* Maps the file PENSTOCK_FAULTS, by which another process controls the faults of a daemon. */
+/* Maps the file that PENSTOCK_FAULTS names: through it another process controls the faults of a daemon. */
 __attribute__((constructor)) static void share(void)
 {
 	const char *path = getenv("PENSTOCK_FAULTS");

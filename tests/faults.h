@@ -1,10 +1,9 @@
-/* Faults between a program and the C library, that real machines do not produce on demand: the nth
- * allocation, read, write or sync fails, bytes come and go in small pieces, signals interrupt, the clock
- * steps. The linker puts us there (FAULTS_WRAP), so only calls of Penstock's own code count, not those of its
- * libraries. A running process is controlled by the file that PENSTOCK_FAULTS names
+/* Faults of calls to the C library that real machines do not produce on demand: the nth allocation, read,
+ * write or sync fails, bytes are moved in small pieces, signals interrupt, the clock steps. The linker
+ * redirects the calls (FAULTS_WRAP), so only those of Penstock's own code count, not those of its libraries. A running process is controlled by the file that PENSTOCK_FAULTS names
  * (tests/fs/torture.py).
  *
- * Threads: any, calls of all are counted. Errors: none of its own. */
+ * Threads: any; the calls of all threads are counted. */
 #ifndef PS_TESTS_FAULTS_H
 #define PS_TESTS_FAULTS_H
 
@@ -19,26 +18,27 @@ enum faults_kind {
 	FAULTS_NKINDS,
 };
 
-/* No faults from now on; what was counted stays. */
+/* No faults from now on. The counts stay. */
 void faults_end(void);
 
 /* The nth call of a kind (1: the next) fails with errnum, once; 0: none. Counting restarts. */
 void faults_fail(enum faults_kind kind, long nth, int errnum);
 
-/* All calls of a kind from the nth on. */
+/* All calls of a kind fail from the nth on. */
 void faults_fail_from(enum faults_kind kind, long nth, int errnum);
 
-/* How many there were since; whether one has failed. */
+/* The number of calls since counting restarted; whether one has failed. */
 long faults_count(enum faults_kind kind);
 bool faults_hit(enum faults_kind kind);
 
 /* Reads and writes move some of their bytes only, and every third one is interrupted (EINTR) first. */
 void faults_trickle(bool on);
 
-/* The clock of the day is so far off. */
+/* The wall clock is off by this many seconds from now on. */
 void faults_step_clock(int64_t seconds);
 
-/* Each nth for a loop: all of them with PENSTOCK_TEST_LONG=1, else the first 16 and then ever fewer. */
+/* The nth after this one, for a loop over the calls: with PENSTOCK_TEST_LONG=1 every call, else each of the
+ * first 16 and then ever fewer. */
 long faults_next(long nth);
 
 #endif

@@ -30,7 +30,7 @@ struct pin {
 	struct ps_mount_options options;
 	const char *mountpoint;
 	const char *command;
-	unsigned long request; /* of the walk in progress */
+	unsigned long request; /* the ioctl that the walk in progress sends */
 	uint64_t nfiles, nbytes;
 };
 
@@ -38,11 +38,12 @@ static const struct ps_opts pin_opts = {
         .command = "pin",
         .id = PS_CMD_PIN,
         .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...] [--list [--json]]",
-        .about = "Keeps files in the cache, cached already or not: those that match a GLOB, or all. Fetches "
-                 "nothing.\n"
-                 "Refused if all that is pinned would not fit into the cache. With --cache-dir a GLOB is "
-                 "matched\n"
-                 "against the URL, or its last part.",
+        .about =
+                "Keeps files in the cache, cached already or not: those that match a GLOB, or all. Fetches "
+                "nothing.\n"
+                "Fails if all pinned files together would not fit into the cache. With --cache-dir a GLOB is "
+                "matched\n"
+                "against the URL, or its last part.",
         .words = {{"cache-dir", "pin what is in this cache, which no mount may be using"},
                 {"json", "with --list: print JSON"}},
 };
@@ -162,7 +163,7 @@ static int from_cache(struct pin *p, bool pin, const char *const *globs, size_t 
 	ps_store_close(store);
 	if (rc == -ENOSPC)
 		return ps_cli_fail(p->command, PS_EXIT_FAILED,
-		        "%s: with that %s would be pinned, more than it may hold: nothing was pinned",
+		        "%s: nothing was pinned: %s would be pinned in all, more than the cache may hold",
 		        p->options.cache_dir, ps_size_format(p->nbytes, size));
 	if (rc < 0)
 		return ps_cli_fail(p->command, PS_EXIT_FAILED, "%s: %s", p->options.cache_dir, strerror(-rc));

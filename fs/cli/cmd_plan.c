@@ -22,10 +22,11 @@ static const struct ps_opts opts = {
         .command = "plan",
         .id = PS_CMD_PLAN,
         .usage = "MOUNTPOINT [OPTION...] <LIST",
-        .about = "Announces the files that a program is going to read, a path a line and in that order: they "
-                 "are fetched\n"
-                 "ahead of it, and kept until it has read them. Lasts until the command is ended (kill, "
-                 "Ctrl-C).\n\n"
+        .about = "Announces the files that a program is going to read. LIST has one path a line, in the "
+                 "order of the\n"
+                 "reads. The files are fetched ahead, and kept until the program has read them. The plan "
+                 "lasts until the\n"
+                 "command is ended (kill, Ctrl-C).\n\n"
                  "    penstock plan /mnt/train <epoch-3.txt & plan=$!; python3 train.py epoch-3.txt; kill "
                  "$plan",
 };
@@ -44,7 +45,7 @@ static int refuse(const struct sender *t, int errnum)
 		        "%s: its --policy follows no plans; mount it with --policy plan", t->where);
 	if (errnum == ENOSPC)
 		return ps_cli_fail("plan", PS_EXIT_FAILED,
-		        "%s: its plans take all the memory there is for plans (penstock status lists them)",
+		        "%s: its plans fill the memory for plans; end one (penstock status lists them)",
 		        t->where);
 	return ps_cli_fail("plan", PS_EXIT_FAILED, "%s: %s", t->where, strerror(errnum));
 }
@@ -185,9 +186,8 @@ static int plan(const struct ps_mount_info *info, const struct ps_mount_options 
 		code = refuse(&t, e);
 	if (code == PS_EXIT_OK && names.nbad > 0)
 		code = ps_cli_fail("plan", PS_EXIT_FAILED,
-		        "%zu of %zu names are not files of %s, the first: %s; paths are absolute, or from "
-		        "%s, or from the "
-		        "current folder",
+		        "%zu of %zu names are not files of %s, the first: %s; paths must be "
+		        "absolute, or relative to %s or the current folder",
 		        names.nbad, names.nbad + names.nover + json_array_size(files), info->mountpoint,
 		        names.first_bad ? names.first_bad : "", info->mountpoint);
 	if (names.nover > 0)

@@ -17,11 +17,11 @@ static const struct ps_opts opts = {
         .usage = "MOUNTPOINT",
         .about = "Lists the sources of a mount again: new names appear, and names that a complete listing no "
                  "longer has\n"
-                 "vanish. Open files are read on. New contents of a known file are shown where the listing "
-                 "has versions\n"
-                 "(buckets, the Hub, folders, JSON); elsewhere by --revalidate, or at once after penstock "
-                 "evict.\n"
-                 "Without it a mount shows the names that it was made with.",
+                 "vanish. Open files stay readable. New contents of a known file are shown if the "
+                 "listing has\n"
+                 "versions (buckets, the Hub, folders, JSON); otherwise after a check by --revalidate, or at "
+                 "once after\n"
+                 "penstock evict. Without a refresh, a mount shows the names that it was made with.",
 };
 
 /* The daemon's error text of the failed listing, or NULL. The caller frees it. */
@@ -54,7 +54,7 @@ static int refuse(const struct ps_mount_info *info, int errnum)
 		        "again",
 		        where);
 	ps_autofree char *why = listing_error(info);
-	return ps_cli_fail("refresh", PS_EXIT_FAILED, "%s: the listing failed, no name is taken away: %s",
+	return ps_cli_fail("refresh", PS_EXIT_FAILED, "%s: the listing failed, and no name was removed: %s",
 	        where, why ? why : strerror(errnum));
 }
 

@@ -30,7 +30,7 @@ static const struct ps_opts opts = {
                  "last lines, configuration. Secrets are taken out; look through it before you send it.",
 };
 
-#define LOG_NBYTES (256 << 10) /* the end of each log */
+#define LOG_NBYTES (256 << 10) /* at most this much of each log's end */
 #define LOG_LINES "1000"
 #define TAR_BLOCK 512
 #define CHILD_SECONDS "20"
@@ -80,7 +80,7 @@ static void add_part(struct report *r, const char *name, const char *about, cons
 	add_clean(r, name, about, ps_strbuf_peek(&clean));
 }
 
-/* The caller frees it. NULL: out of memory. */
+/* Returns the archive as gzip; the caller frees it. NULL: out of memory. */
 static uint8_t *compress(const struct ps_strbuf *tar, size_t *ret_n)
 {
 	size_t room = tar->len + tar->len / 8 + 4096;
@@ -348,7 +348,7 @@ static void add_environment(struct report *r)
 	for (size_t i = 0; i < PS_ARRAY_LEN(named); i++)
 		if (getenv(named[i]))
 			ps_strbuf_addf(&b, "%s is set\n", named[i]);
-	add_part(r, "environment.txt", "a few variables of this shell; of most only that they are set",
+	add_part(r, "environment.txt", "a few environment variables, most of them without the value",
 	        ps_strbuf_peek(&b));
 }
 

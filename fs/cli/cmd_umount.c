@@ -16,7 +16,7 @@
 #include "cli/conf_file.h"
 #include "daemon/daemon.h"
 
-/* The whole command takes at most 5 s: asking the daemon for its pid, the unmount itself, and waiting for
+/* Each unmount takes at most 5 s in all: asking the daemon for its pid, the unmount itself, and waiting for
  * the daemon. */
 #define ASK_TIMEOUT_MS 700
 #define CALL_TIMEOUT_MS 1500
@@ -33,10 +33,10 @@ static const struct ps_opts opts = {
         .command = "umount",
         .id = PS_CMD_UMOUNT,
         .usage = "[OPTION...] MOUNTPOINT|NAME",
-        .about = "Unmounts a penstock mount, and waits until its daemon has released it; after the last one, "
-                 "the cache.\n"
+        .about = "Unmounts a penstock mount, and waits until its daemon has released it and, after the last "
+                 "mount, the cache.\n"
                  "NAME: a mount of penstock.conf(5).",
-        .words = {{"all", "what of penstock.conf(5) is mounted"},
+        .words = {{"all", "unmount every mount of penstock.conf(5)"},
                 {"config", "where NAME is looked up: see penstock mount --help"}},
 };
 
@@ -139,7 +139,7 @@ static void read_comm(int proc, char comm[static 32])
 	comm[strcspn(comm, "\n")] = '\0';
 }
 
-/* Fills processes[0..min(result, PROCESSES_MAX)); returns how many there are. */
+/* Fills processes[0..min(result, PROCESSES_MAX)); returns how many processes use the mount. */
 static size_t busy_find(const struct ps_mount_info *mount, struct process processes[static PROCESSES_MAX])
 {
 	DIR *d = opendir("/proc");
@@ -166,8 +166,8 @@ static size_t busy_find(const struct ps_mount_info *mount, struct process proces
 	return n;
 }
 
-/* True if no visible process uses the mount, or only penstock itself: the mount is then busy for a moment,
- * with a df or a penstock status. */
+/* True if no process that we can see uses the mount, or only penstock processes do: a short-lived user, such
+ * as df or penstock status, then keeps it busy. */
 static bool passing_by(const struct ps_mount_info *info)
 {
 	struct process processes[PROCESSES_MAX];
@@ -391,8 +391,8 @@ static int run_all(struct umount *u)
 	return code;
 }
 
-/* The mountpoint of a section named `arg`. NULL: a folder has that name, which has priority; or there is no
- * such section, with a text if `arg` was most likely meant as a section's name. */
+/* The mountpoint of the section named `arg`, or NULL. An existing file or folder `arg` has priority. If there
+ * is neither, and penstock.conf(5) can be read, *err gets a text. */
 static char *named_mountpoint(const struct umount *u, const char *arg, struct ps_error *err)
 {
 	struct ps_conf conf = {0};

@@ -177,7 +177,7 @@ static int list_folder(
 			for (size_t i = 0; i < s->nglobs; i++)
 				if (ps_match(s->globs[i], path))
 					matches = s->used[i] = true;
-			/* An unknown size counts as one byte until the first look after the open. */
+			/* An unknown size counts as one byte until the file is started. */
 			if (matches)
 				rc = ps_warm_add(list, path, attr.complete_attr ? attr.size : 1, attr.node);
 		}

@@ -47,10 +47,10 @@ static int bad_line(const struct ps_conf *conf, unsigned line, struct ps_error *
 static int add_section(struct ps_conf *conf, const char *name, unsigned line, struct ps_error *err)
 {
 	if (!ps_conf_is_name(name))
-		return bad_line(
-		        conf, line, err, "a name in brackets is of letters, digits, '.', '_' and '-'");
+		return bad_line(conf, line, err,
+		        "a name in brackets may have only letters, digits, '.', '_' and '-'");
 	if (ps_conf_find(conf, name))
-		return ps_error_set(err, EINVAL, "%s:%u: a second [%s]", conf->path, line, name);
+		return ps_error_set(err, EINVAL, "%s:%u: [%s] is there already", conf->path, line, name);
 	struct ps_conf_section *v = reallocarray(conf->v, conf->n + 1, sizeof(*v));
 	if (v)
 		conf->v = v;
@@ -65,7 +65,7 @@ static int add_entry(
         struct ps_conf *conf, const char *key, const char *value, unsigned line, struct ps_error *err)
 {
 	if (conf->n == 0)
-		return bad_line(conf, line, err, "a key before the first [NAME]");
+		return bad_line(conf, line, err, "a key must come after a [NAME]");
 	struct ps_conf_section *s = &conf->v[conf->n - 1];
 	struct ps_conf_entry *v = reallocarray(s->v, s->n + 1, sizeof(*v));
 	if (!v)
@@ -101,16 +101,16 @@ static int parse_line(struct ps_conf *conf, char *text, unsigned line, struct ps
 		return 0;
 	for (size_t i = 0; i < n; i++)
 		if ((unsigned char)s[i] < ' ' && s[i] != '\t')
-			return bad_line(conf, line, err, "a control character");
+			return bad_line(conf, line, err, "a control character is not allowed");
 	if (*s == '[') {
 		if (s[n - 1] != ']')
-			return bad_line(conf, line, err, "no ']' at the end");
+			return bad_line(conf, line, err, "the line has no ']' at its end");
 		s[n - 1] = '\0';
 		return add_section(conf, trim(s + 1), line, err);
 	}
 	equals = strchr(s, '=');
 	if (!equals || equals == s)
-		return bad_line(conf, line, err, "neither [NAME] nor KEY = VALUE");
+		return bad_line(conf, line, err, "the line is neither [NAME] nor KEY = VALUE");
 	*equals = '\0';
 	return add_entry(conf, trim(s), trim(equals + 1), line, err);
 }
@@ -304,7 +304,7 @@ static const struct ps_opt *find_option(const char *key, bool *ret_file)
 	return opt;
 }
 
-/* True if the command line has the option, which has priority. */
+/* True if the option was given on the command line, which has priority. */
 static bool was_given(const struct ps_mount_options *o, size_t ngiven, const char *name)
 {
 	for (size_t i = 0; i < ngiven; i++)
@@ -388,8 +388,8 @@ static int set_source_option(const struct context *c, const char *dot, struct ps
 	if (!opt)
 		return unknown_key(c, dot + 1);
 	if (opt->scope != PS_SCOPE_SOURCE)
-		return complain(c, "%s is not of one source; write it without '%.*s.'", opt->name, (int)n,
-		        c->entry->key);
+		return complain(c, "%s cannot be set for one source; write it without '%.*s.'", opt->name,
+		        (int)n, c->entry->key);
 	for (size_t i = 0; i < request->nsources; i++) {
 		struct ps_source_request *s = &request->sources[i];
 
@@ -438,8 +438,7 @@ static int check_repeated(const struct context *c, size_t i)
 		return 0;
 	for (size_t j = 0; j < i; j++)
 		if (strcmp(c->section->v[j].key, c->entry->key) == 0)
-			return complain(
-			        c, "%s stands in line %u already", c->entry->key, c->section->v[j].line);
+			return complain(c, "%s is in line %u already", c->entry->key, c->section->v[j].line);
 	return 0;
 }
 
@@ -487,7 +486,7 @@ int ps_conf_apply(const struct ps_conf *conf, const struct ps_conf_section *sect
 		for (size_t i = 0; rc == 0 && i < both[k]->n; i++) {
 			c.entry = &both[k]->v[i];
 			rc = check_repeated(&c, i);
-			/* The section's value replaces the default, also of options that collect values. */
+			/* The section's value replaces the default, even if the option collects values. */
 			if (rc == 0 && !(k == 0 && has_key(section, c.entry->key)))
 				rc = take_entry(&c, ngiven, o, request, ret);
 		}

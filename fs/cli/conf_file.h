@@ -11,10 +11,10 @@
  *
  * Keys are source, mountpoint, auto and the options of the table (options/options.h). An option that takes
  * no value on the command line is yes or no here. The file may hold a secret only if no other user can read
- * the file; NAME-file names a file with the secret.
+ * the file; the key OPTION-file names another file that holds the secret.
  *
  * Ownership: a struct ps_conf is the caller's until ps_conf_fini(), which wipes it. Threads: one. Errors:
- * -errno and a text that begins with FILE:LINE, without the value, which may be a secret. */
+ * -errno and a text that begins with FILE or FILE:LINE and has no secret value. */
 #ifndef PS_CLI_CONF_FILE_H
 #define PS_CLI_CONF_FILE_H
 
@@ -44,7 +44,7 @@ struct ps_conf {
 	size_t n;
 };
 
-/* True if text matches "[a-zA-Z0-9._-]+", the form of a section's name. */
+/* True if text can be a section's name: 1 to 64 of [a-zA-Z0-9._-], the first neither '.' nor '-'. */
 bool ps_conf_is_name(const char *text);
 
 /* Parses text, which need not end with a NUL. Checks the syntax, not the keys. */

@@ -374,7 +374,7 @@ static bool take_keyboard(struct termios *ret_before)
 	return tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
 }
 
-/* Waits until the time, a key or a signal. True: the user wants to quit. */
+/* Waits until until_ns, a signal or the key q. True: the display is to end. */
 static bool pause_until(uint64_t until_ns, bool keyboard, const sigset_t *unblocked)
 {
 	struct pollfd key = {.fd = keyboard ? STDIN_FILENO : -1, .events = POLLIN};

@@ -15,7 +15,7 @@
 /* True if standard output is a terminal with cursor movement. */
 bool ps_live_possible(void);
 
-/* Calls ask() for each screen. ask() appends to `list`: for each daemon {"doc": its document, "mounts": its
+/* Calls ask() at each interval. ask() appends to `list`: for each daemon {"doc": its document, "mounts": its
  * mounts to show}, and for each mount that did not answer {"mountpoint", "error"}. An error of ask() ends
  * the display and is returned. */
 int ps_live_run(uint64_t every_ms, int (*ask)(void *arg, json_t *list, struct ps_error *err), void *arg,

@@ -110,7 +110,8 @@ static bool looks_like_token(const char *word, size_t n)
 	return upper && lower && digit && longest >= TOKEN_LEN && word[0] != '/';
 }
 
-/* "password=", "Authorization: ", "Bearer x", "--header=": the length of the word and what follows it. */
+/* The length of a word at p after which a secret comes, with its separator ("password=", "Authorization:",
+ * "Bearer ", "--header="); 0: there is none. */
 static size_t introduces_secret(const char *p)
 {
 	static const char *const words[] = {"authorization", "password", "passwd", "passphrase", "secret",

@@ -24,6 +24,7 @@ void ps_redact_know(struct ps_redact *redact, const char *value);
 /* Adds the values of variables whose names suggest a secret. */
 void ps_redact_know_environment(struct ps_redact *redact, char **env);
 
+/* Appends the text to *out, redacted. Out of memory: sets out->failed. */
 void ps_redact_text(const struct ps_redact *redact, const char *text, struct ps_strbuf *out);
 /* A copy of doc with every string redacted; NULL: out of memory. */
 json_t *ps_redact_json(const struct ps_redact *redact, const json_t *doc);

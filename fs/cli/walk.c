@@ -48,7 +48,8 @@ static bool is_shard(const char *path, uint64_t *ret_size)
 	return true;
 }
 
-/* True if the shard is beside the folder of its members (--members=both): it is visited as a file. */
+/* True if the shard is beside the folder of its members (--members=both). Then the shard is visited as a
+ * file. */
 static bool has_shard_beside(const char *path)
 {
 	ps_autofree char *file = NULL;

@@ -1,4 +1,4 @@
-/* Walks the files of a mount, for warm and evict. Threads: one. Blocks: on the mount, and so also on its
+/* Walks the files of a mount, for warm, evict and pin. Threads: one. Blocks: on the mount, and so also on its
  * origin. */
 #ifndef PS_CLI_WALK_H
 #define PS_CLI_WALK_H
@@ -12,8 +12,9 @@
 /* path: below the mount. Returns 0 to continue, -errno to stop with that error. */
 typedef int (*ps_walk_fn)(void *arg, const char *path, uint64_t size);
 
-/* Calls fn for every file, and every folder of a shard's members, that matches (ps_match()), in order of names. Errors: fn's; that of a folder that
- * cannot be read; -ENOENT with a text that names the first glob without a match. */
+/* Calls fn, in order of names, for every file that matches (ps_match()). The folder of a shard's members
+ * counts as one file, unless the shard is shown beside it. Errors: fn's; that of a folder that cannot be read;
+ * -EOPNOTSUPP for a merged tree; -ENOENT with a text that names the first glob without a match. */
 int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglobs, ps_walk_fn fn, void *arg,
         struct ps_error *err) PS_MUST_USE;
 

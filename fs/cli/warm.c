@@ -14,8 +14,8 @@
 /* A request that failed for good shows only as lack of progress, so it is repeated after this time. */
 #define AGAIN_NS (10 * PS_NS_PER_S)
 /* A file with a known error and no progress for FAILED_NS has failed. Without an error the cache may just
- * be slow, so the limit is STUCK_NS. If the mount's --timeout is shorter than FAILED_NS, it is the limit
- * while no other file makes progress either, but at least FAILED_LEAST_NS. */
+ * be slow, so the limit is STUCK_NS. While no file makes progress, the mount's --timeout replaces FAILED_NS
+ * if it is shorter, but at least FAILED_LEAST_NS. */
 #define FAILED_NS (25 * PS_NS_PER_S)
 #define FAILED_LEAST_NS (3 * PS_NS_PER_S)
 #define STUCK_NS (120 * PS_NS_PER_S)
@@ -274,9 +274,8 @@ static int conclude(struct run *r, uint64_t had)
 	}
 	if (untried)
 		ps_cli_fail("warm", PS_EXIT_FAILED,
-		        "nothing comes from the origin: %s not tried; what is there is "
-		        "kept, run it "
-		        "again to go on",
+		        "the origin does not answer: %s not tried; what has arrived is kept, run it again to "
+		        "go on",
 		        PS_COUNTED(untried, "more file"));
 	if (r->failed > FAILURES_TOLD)
 		ps_cli_fail("warm", PS_EXIT_FAILED, "and %s failed",

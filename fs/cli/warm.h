@@ -35,11 +35,10 @@ struct ps_warm_target {
 	void *ctx;
 	/* Appends the requested files with ps_warm_add(). */
 	int (*list)(void *ctx, struct ps_warm_list *list, struct ps_error *err);
-	/* Opens the file if necessary, and requests its missing bytes. Called again if there is no
-	 * progress. -ENOSPC: the cache has no room for the file. */
+	/* Opens the file if necessary, and requests its missing bytes. Sets item->size if it was not known.
+	 * Called again if there is no progress. -ENOSPC: the cache has no room for the file. */
 	int (*start)(void *ctx, struct ps_warm_item *item);
-	/* Sets item->cached and, if not known yet, item->size. *ret_error: the last failure or NULL; the
-	 * caller frees it. */
+	/* Sets item->cached. *ret_error: the text of the last failure, which the caller frees, or NULL. */
 	int (*look)(void *ctx, struct ps_warm_item *item, char **ret_error);
 	/* Closes the file if it is open. */
 	void (*end)(void *ctx, struct ps_warm_item *item);
@@ -58,8 +57,8 @@ struct ps_warm_options {
 int ps_warm_run(const struct ps_warm_target *target, const struct ps_warm_options *options);
 int ps_warm_add(struct ps_warm_list *list, const char *path, uint64_t size, uint64_t node);
 
-/* Waits until the tables of members are made, as stats_of(ctx) tells: the object of ps_members_stats(), which
- * is freed here; NULL: no answer. Returns the command's exit code. */
+/* Waits until the tables of members are made. stats_of(ctx) returns the object of ps_members_stats(), which is
+ * freed here; NULL: no answer. Returns the command's exit code. */
 int ps_warm_members(
         json_t *(*stats_of)(void *ctx), void *ctx, bool merges, const struct ps_warm_options *options);
 

@@ -1,4 +1,4 @@
-/* Makes the tables of members, with progress. */
+/* Waits until the tables of members are made, and shows the progress. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -9,14 +9,14 @@
 #include "cli/warm.h"
 
 #define POLL_MS 100
-#define STATS_TRIES 50 /* in a row that may fail */
+#define STATS_TRIES 50 /* after this many consecutive failures the daemon does not answer */
 
 static json_int_t number(const json_t *stats, const char *key)
 {
 	return json_integer_value(json_object_get(stats, key));
 }
 
-/* Why the shards could not be looked at, or the merged tree not be made; "". */
+/* Why the shards could not be examined or the merged tree could not be made; "" if neither failed. */
 static const char *trouble_of(const json_t *stats)
 {
 	const char *text = json_string_value(json_object_get(stats, "trouble"));
@@ -24,7 +24,7 @@ static const char *trouble_of(const json_t *stats)
 	return text ? text : "";
 }
 
-/* Done, as far as it can be: no shard is left that could be tried, and the merged tree is there. */
+/* True if nothing is left to do: no shard is being read, and the merged tree is made or cannot be made. */
 static bool is_done(const json_t *stats, bool merges)
 {
 	if (json_is_true(json_object_get(stats, "looking")) || number(stats, "making") > 0)

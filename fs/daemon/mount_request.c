@@ -76,9 +76,9 @@ int ps_request_same_place(const struct ps_source_request *source, struct ps_erro
 	if (strcmp(here, source->identity) == 0)
 		return 0;
 	return ps_error_set(err, EXDEV,
-	        "%s is another place to the daemon that serves this cache: it runs in another mount "
-	        "namespace; give "
-	        "this mount a --cache-dir of its own",
+	        "%s is another file or folder for the daemon that serves this cache: it runs in another "
+	        "mount "
+	        "namespace; give this mount a --cache-dir of its own",
 	        local_part(source->source));
 }
 
@@ -205,7 +205,7 @@ int ps_request_check(const struct ps_mount_request *r, struct ps_error *err)
 	}
 	if (secret && !one_host)
 		return ps_error_set(err, EINVAL,
-		        "credentials would be sent to every host of these sources; name them in "
+		        "credentials would be sent to every host of these sources; set them in "
 		        "penstock.conf(5), where "
 		        "each source has its own");
 	return 0;

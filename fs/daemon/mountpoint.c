@@ -111,7 +111,7 @@ int ps_mountpoint_check(const char *arg, bool nonempty, char **ret_path, struct 
 
 /* Mountpoints of owners ---------------------------------------------------------------------------------- */
 
-#define PLACES_MAX 64 /* mounts of one source at a time: each with other credentials, or unusable */
+#define PLACES_MAX 64 /* folders that are tried for a source: mounts with other credentials may use some */
 #define NAME_MAX_NBYTES 40
 
 /* Opens $TMPDIR/penstock-UID. Any user could create that name first, so the folder must belong to us. */
@@ -166,8 +166,8 @@ static void name_place(const char *source, char ret[static NAME_MAX_NBYTES + 16]
 	snprintf(ret + n, 16, "%s%.8s", n == 0 || ret[n - 1] == '-' ? "" : "-", hex);
 }
 
-/* Locks a place if nothing is mounted there and no other process is about to mount: 0, or -EBUSY.
- * *ret_lock_fd is the folder itself; a later mount covers it. */
+/* Locks a folder if nothing is mounted there and no other process is about to mount: 0; -EBUSY without a
+ * text; or another -errno. *ret_lock_fd is the folder itself; a later mount covers it. */
 static int lock_place(int base_fd, const char *path, int *ret_lock_fd, struct ps_error *err)
 {
 	const char *name = strrchr(path, '/') + 1;
@@ -249,7 +249,7 @@ int ps_mountpoint_apart(
 	ps_autofree char *cache = realpath(cache_dir, NULL);
 
 	if (top && within(mountpoint, top))
-		return ps_error_set(err, EINVAL, "%s lies within its own source %s; choose another folder",
+		return ps_error_set(err, EINVAL, "%s is within its own source %s; choose another folder",
 		        mountpoint, top);
 	if (within(cache ? cache : cache_dir, mountpoint))
 		return ps_error_set(err, EINVAL,
@@ -426,8 +426,8 @@ static int mount_by_helper(const struct ps_mountfd_options *o, int *ret_fd, stru
 	ps_autofree char *options = ps_strbuf_take(&b);
 	if (!options)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	/* The sockets come before the other descriptors, so that 3, where the child puts its socket, is not
-	 * one of those. */
+	/* The sockets are opened first, so that descriptor 3, to which the child moves its socket, is no other
+	 * descriptor that the child needs. */
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) < 0)
 		return ps_error_set(err, errno, "socketpair: %s", strerror(errno));
 	ps_autofd int ours = sockets[0];

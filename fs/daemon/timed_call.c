@@ -60,7 +60,7 @@ static int begin(struct ps_timed_call *call)
 	return rc;
 }
 
-/* Collects output; true: at the end. */
+/* Collects output. True: the output has ended, or call->rc has an error. */
 static bool collect(struct ps_timed_call *call)
 {
 	char buf[8192];

@@ -11,7 +11,8 @@
 
 /* Forgetting --------------------------------------------------------------------------------------------- */
 
-/* The kernel's lookups of other nodes are not counted: they stay valid whether it knows them or not. */
+/* Only snapshots are freed. Other nodes stay valid whether the kernel knows them or not, so its lookups are
+ * not counted. */
 static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
 {
 	(void)nlookup;
@@ -53,9 +54,10 @@ struct read_op {
 	struct ps_members *members;
 	struct ps_member_shard *shard; /* NULL: it is being opened */
 	pthread_t issuer;              /* a callback on this thread means that the read did not wait */
-	/* A table that was made by an index: the header is read first, and compared. NULL: not needed. */
+	/* The table, if an index made it: the member's header is then read first, and compared with the
+	 * table. NULL: no check. */
 	const struct ps_member_table *checks;
-	uint64_t header, size; /* where it is; of the member */
+	uint64_t header, size; /* the header's offset in the shard; the member's size */
 	struct ps_read header_read, read;
 };
 
@@ -69,7 +71,7 @@ static void cancel_read_op(struct ps_inflight *inflight)
 	ps_read_cancel(&PS_CONTAINER_OF(inflight, struct read_op, inflight)->read);
 }
 
-/* Drops the data file's pages after they were copied: the kernel has them as the member's, too. */
+/* Drops the data file's pages after they were copied: the kernel also caches the bytes as the member's. */
 static void drop_pages(const struct ps_segment *segs, size_t nsegs)
 {
 	for (size_t i = 0; i < nsegs; i++)
@@ -266,7 +268,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 
 /* Requests by ioctl -------------------------------------------------------------------------------------- */
 
-/* A request on a member is one on its shard. */
+/* A request on a member acts on its shard. */
 struct ioctl_op {
 	struct ps_inflight inflight;
 	struct ps_fs *fs;
@@ -278,7 +280,8 @@ static void free_ioctl_op(struct ps_inflight *inflight)
 	free(PS_CONTAINER_OF(inflight, struct ioctl_op, inflight));
 }
 
-/* The next read opens the shard again: what was evicted keeps its disk space while it is open. */
+/* Closes the shard at once: evicted bytes keep their disk space while it is open. The next read opens it
+ * again. */
 static void ioctl_done(void *shard)
 {
 	ps_member_close(shard, true);
@@ -304,7 +307,7 @@ static void ioctl_opened(void *arg, int errnum, struct ps_member_shard *shard)
 
 static void make_all(fuse_req_t req, struct ps_fs *fs)
 {
-	if (!ps_op_is_owner(req)) { /* it may read all shards */
+	if (!ps_op_is_owner(req)) { /* making the tables may read all shards */
 		fuse_reply_err(req, EPERM);
 		return;
 	}
@@ -367,8 +370,8 @@ static void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, st
 
 /* Extended attributes ------------------------------------------------------------------------------------ */
 
-/* Of a member: user.penstock.shard (the shard's URL), key (the path in the shard), offset, size, state of the
- * shard. The folder of a shard has those of the shard as a file. */
+/* A member has user.penstock.shard (the shard's URL), key (the path in the shard), offset, size and state (the
+ * shard's). The folder of a shard has the attributes that the shard has as a file. */
 
 static const char prefix[] = "user.penstock.";
 static const char error_name[] = "user.penstock.error";
@@ -376,7 +379,7 @@ static const char entry_names[] = "user.penstock.shard\0user.penstock.key\0user.
 static const char member_names[] = "user.penstock.shard\0user.penstock.key\0user.penstock.offset\0"
                                    "user.penstock.size\0user.penstock.state";
 
-/* The text of a member's attribute; the caller frees it. -ENODATA. */
+/* The text of a member's attribute; the caller frees it. -ENODATA: it has no such attribute. */
 static int member_value(const struct ps_place *place, const char *name, char **ret)
 {
 	struct ps_node_info info = {0};
@@ -402,7 +405,7 @@ static int member_value(const struct ps_place *place, const char *name, char **r
 	return rc < 0 ? -ENOMEM : *ret ? 0 : -ENODATA;
 }
 
-/* Why the merged tree is not there. */
+/* The text why the merged tree cannot be shown yet; the caller frees it. */
 static char *merged_error(const struct ps_fs *fs, const struct ps_place *place)
 {
 	json_t *stats = ps_members_stats(place->source->members);
@@ -484,7 +487,7 @@ struct fuse_lowlevel_ops ps_member_ops(void)
 	ops.ioctl = op_ioctl;
 	ops.getxattr = op_getxattr;
 	ops.listxattr = op_listxattr;
-	/* The kernel sends neither without an open. */
+	/* The kernel sends neither: opens are answered with ENOSYS. */
 	ops.release = NULL;
 	ops.releasedir = NULL;
 	return ops;

@@ -171,7 +171,7 @@ struct name_op {
 	struct ps_inflight inflight;
 	struct ps_fs *fs;
 	const struct ps_fs_source *source;
-	struct ps_dataset *dataset; /* the source's may be gone when a late answer comes */
+	struct ps_dataset *dataset; /* a copy: source->dataset may be gone when a late answer comes */
 	uint64_t parent;
 	bool as_shard; /* the name was looked up with ".tar" after it */
 	char name[NAME_MAX + 1 + PS_SHARD_SUFFIX_LEN];
@@ -208,7 +208,8 @@ static void end_op(struct name_op *op, int rc, const struct entry *entry)
 	ps_inflight_put(&op->inflight);
 }
 
-/* True if a file of the dataset is shown as the folder of its members under this name. */
+/* True if the shard `file` is shown as the folder of its members under this name: shortened, without ".tar",
+ * or else the whole name, if the dataset has the short one already. */
 static bool is_folder_of_members(
         const struct ps_fs *fs, struct ps_dataset *dataset, uint64_t parent, const char *file, bool shortened)
 {
@@ -291,7 +292,7 @@ static void lookup_virtual(fuse_req_t req, struct ps_fs *fs, fuse_ino_t file)
 	}
 	ps_snapshot_stat(fs, snapshot, number, &param.attr);
 	param.attr_timeout = PS_FS_TIMEOUT_S;
-	if (fuse_reply_entry(req, &param) == -ENOENT) /* the caller was killed: the kernel forgets nothing */
+	if (fuse_reply_entry(req, &param) == -ENOENT) /* the caller was killed: no FORGET comes */
 		ps_snapshot_forget(fs, number);
 }
 
@@ -491,7 +492,7 @@ static int read_members(struct dir_op *op, const struct ps_member_table *table, 
 	return rc;
 }
 
-/* Takes a folder that was read up to this position or less far, or opens it. */
+/* Takes an open folder from the view, of those read up to pos or less far the farthest; or opens it. */
 static int take_dir(struct dir_op *op, uint64_t pos, struct ps_view_dir *ret)
 {
 	struct ps_member_view *view = op->fs->view;
@@ -519,7 +520,7 @@ static int take_dir(struct dir_op *op, uint64_t pos, struct ps_view_dir *ret)
 	return ps_dir_open(op->place.source->dataset, op->place.number, &ret->dir);
 }
 
-/* Keeps the folder for the next READDIR; the last one finds its end again. */
+/* Keeps the open folder for the next READDIR, also after its last entry: one more READDIR asks for the end. */
 static void put_dir(struct ps_fs *fs, struct ps_view_dir *dir)
 {
 	struct ps_view_dir old;
@@ -592,7 +593,7 @@ static int read_merged(struct dir_op *op, off_t off)
 	if (rc < 0)
 		return rc;
 	while (!full && (found = ps_merged_dir_read(dir.merged, pos, &name, &number)) > 0) {
-		/* Not a member whose shard was replaced a moment ago; and .penstock/ hides its name. */
+		/* Skips a member whose shard was replaced a moment ago, and a name that .penstock/ hides. */
 		bool hidden = ps_virtual_lookup(op->ino, name) != 0;
 		if (!hidden && merged_entry(op->fs, op->place.source, number, &entry) == 0)
 			full = !add_entry(op, name, &entry, true, (off_t)pos + 3);

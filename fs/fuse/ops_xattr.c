@@ -2,7 +2,7 @@
  *
  *   user.penstock.url     the URL of the object, without credentials
  *   user.penstock.etag    the version, that of the origin or "first64k:..." (origin.h)
- *   user.penstock.size    bytes                  user.penstock.cached   of which in the cache
+ *   user.penstock.size    bytes                  user.penstock.cached   how many of them are in the cache
  *   user.penstock.state   remote, partial, cached
  *   user.penstock.pinned  yes, no
  *   user.penstock.encoding  of a compressed shard whose contents are shown: zstd, gzip; else ""
@@ -10,7 +10,7 @@
  *
  * Attributes of a folder:
  *
- *   user.penstock.missing  how many listed files the origin lacks, and the first; absent if none */
+ *   user.penstock.missing  the number of listed files that the origin lacks, and the first of them */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -38,7 +38,7 @@ static char *stats_cache_metrics(struct ps_fs *fs, bool owner)
 }
 
 enum { INO_DIR = 2, INO_STATS, INO_METRICS, INO_CACHE_METRICS, INO_PLAN };
-_Static_assert(INO_PLAN < PS_NODE_FIRST, "virtual nodes lie below the cache's");
+_Static_assert(INO_PLAN < PS_NODE_FIRST, "virtual nodes have lower numbers than the cache's");
 
 static const struct {
 	const char *name;

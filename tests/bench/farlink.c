@@ -300,7 +300,7 @@ static void usage(FILE *f)
 	      "Forwards connections on loopback (the port is printed) to ADDRESS PORT (IPv4), as over a far "
 	      "link:\n"
 	      "  --rtt-ms N     round trip time [40]\n"
-	      "  --rate BYTES   a second, a connection; 0: no limit [50000000]\n",
+	      "  --rate BYTES   bytes a second of each connection; 0: no limit [50000000]\n",
 	        f);
 }
 

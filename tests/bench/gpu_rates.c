@@ -1,9 +1,9 @@
-/* What a GPU's copies and kernels reach beside their raw limits: a part of tests/bench/gpu.
+/* Measures the rates of a GPU's copies and kernels, and their raw limits: a part of tests/bench/gpu.
  *
  *   gpu_rates copy NBYTES TURNS SECONDS [THREADS SHARD]
  *
- * GB/s of a bare pinned cuMemcpyHtoDAsync loop and of the device's ring of batches, in turns; with THREADS,
- * while so many threads decode SHARD.
+ * GB/s of a bare pinned cuMemcpyHtoDAsync loop and of the device's ring of batches, in turns; with SHARD,
+ * while THREADS threads decode it.
  *
  *   gpu_rates finish IMAGES SIDE DTYPE TURNS SECONDS
  *

@@ -27,7 +27,7 @@
 
 struct work {
 	double ms;         /* of a batch that is not slow */
-	double zeroing_ms; /* of these, the loader's for zeroing */
+	double zeroing_ms; /* the part of ms in which the loader zeroes the row */
 	double slow_share;
 };
 

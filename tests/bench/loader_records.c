@@ -283,10 +283,10 @@ static void usage(void)
 	printf("Usage: loader_records [OPTION...]\n\n"
 	       "  --dir DIR       where the shards are written, and stay [%s]\n"
 	       "  --record N      bytes of a record [%u]\n"
-	       "  --samples N     of a shard; there are %d shards [%u]\n"
+	       "  --samples N     samples of a shard; there are %d shards [%u]\n"
 	       "  --threads N     threads that decode [%u]\n"
 	       "  --readers N     0: the loader's default [0]\n"
-	       "  --batch N       [%u]\n"
+	       "  --batch N       samples of a batch [%u]\n"
 	       "  --rounds N      the best round is printed [%u]\n"
 	       "  --only ROW      read, walk, names, samples or batches\n"
 	       "  --kind KIND     ustar or pax; both if not given\n",

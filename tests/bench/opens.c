@@ -1,5 +1,5 @@
-/* Opens, reads and closes many files as programs do, and prints what it cost: one line of JSON. C, so that what
- * is measured is the file system. */
+/* Opens, reads and closes many files as programs do, and prints what it cost: one line of JSON. It is in C, so
+ * that the file system is measured and not an interpreter. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -58,7 +58,7 @@ static void read_list(struct job *job)
 	free(line);
 }
 
-/* Fisher and Yates, by xorshift64*. */
+/* The shuffle of Fisher and Yates, with the random numbers of xorshift64*. */
 static void shuffle(struct job *job, uint64_t state)
 {
 	for (size_t i = job->npaths; i > 1; i--) {
@@ -107,11 +107,11 @@ static int child(const struct job *job, size_t from, int to)
 static void usage(FILE *f)
 {
 	fputs("Usage: opens [--passes N] [--readers N] [--seed N] [--seconds S] <LIST\n\n"
-	      "Opens, reads and closes the files whose paths are the lines of LIST, N times over; N "
-	      "processes share\n"
-	      "them; in an order of its own for each seed (0: as listed); for S seconds at most. Prints "
-	      "{\"opens\",\n"
-	      "\"bytes\", \"seconds\", \"cpu_seconds\"}.\n",
+	      "Opens, reads and closes the files whose paths are the lines of LIST. --readers N processes "
+	      "share the\n"
+	      "files; --passes N times over; for at most S seconds. The seed chooses the order (0: as listed). "
+	      "Prints\n"
+	      "{\"opens\", \"bytes\", \"seconds\", \"cpu_seconds\"}.\n",
 	        f);
 }
 

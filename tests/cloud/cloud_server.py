@@ -17,15 +17,14 @@ DIR/revoke          while the file exists, credentials that are older than the f
 DIR/redirect        the bucket's requests get 307 to the scheme://host:port in the file
 DIR/hang.WHAT       no answer while the file exists
 DIR/fail.WHAT       the status of all answers
-DIR/say.WHAT        the text of all answers but to PUT
+DIR/say.WHAT        the text of all answers except those to PUT
 DIR/norole          the metadata service has no role
 DIR/stray           a key that each listing has, whatever its prefix
 DIR/token.container, DIR/token.web, DIR/token.sso   what clients must send
 DIR/modulus         the modulus of the service account's key, hex
 DIR/keys            lines "ACCESS_KEY SECRET [SESSION_TOKEN]": keys that do not expire
 DIR/deny            lines "ACCESS_KEY list|get PREFIX": 403 to that key for listing the prefix, or for objects
-below it;
-                    "Bearer" stands for requests with a token, "-" for unsigned ones
+                    below it; "Bearer" stands for requests with a token, "-" for unsigned ones
 DIR/payer           the project that requests must name as the payer
 DIR/refuse.REASON   as many answers of the bucket as the file has bytes are 403 with this code
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Checks the stand-in with Microsoft's own client: its signatures are accepted, wrong ones refused. Makes SAS
-tokens, too.
+"""Checks the stand-in with Microsoft's own client: the client's signatures are accepted, wrong ones refused.
+Makes SAS tokens, too.
 
     az_check.py check URL KEY           lists and reads the container "data" by SharedKey and by SAS; a wrong key is refused
     az_check.py sas KEY PERMISSIONS SECONDS   prints a service SAS for the container "data" (without

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# penstock.conf(5): mounts by name, all of them, through mount(8); errors in it are reported with their line.
+# penstock.conf(5): mounts by name, all mounts at once, mounts through mount(8). Errors in the file are reported
+# with their line.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 
@@ -68,7 +69,7 @@ check_not "umount --all unmounts the second" is_mounted "$T/m2"
 check "umount --all leaves a mount at another mountpoint" is_mounted
 umount_penstock
 ln -s "$top_builddir/penstock" "$T/mount.penstock"
-check "mount.penstock, as mount(8) calls it for fstab" \
+check "mount.penstock mounts, called as mount(8) does for fstab" \
 	"$T/mount.penstock" by-hand "$T/m3" -o "rw,_netdev,nofail,x-systemd.automount,uid=7"
 equal "the mount has the options of fstab" "7 440" "$(stat -c '%u %a' "$T/m3/l.bin")"
 penstock umount "$T/m3"
@@ -84,7 +85,7 @@ equal "a mount without a mountpoint is refused with the reason" \
 rc=0
 penstock mount no-such >"$T/out" 2>&1 || rc=$?
 equal "the error of an unknown name has the file" "2 1" "$rc $(grep -cF "no [no-such] in $conf" "$T/out")"
-check "a mountpoint that is not in the configuration" \
+check "a source is mounted at a mountpoint that is not in the configuration" \
 	bash -c "cd '$T' && penstock mount src/ m3 --cache-dir '$T/own' --log '$T/own.log'"
 kill -9 "$(jq .pid "$T/m3/.penstock/stats")"
 check "the mount is dead once its daemon is killed" wait_until 10 bash -c "! ls '$T/m3'"
@@ -127,14 +128,14 @@ wrong ":4: unknown key 'foo'$" "foo = 1"
 wrong ":4: unknown key 'lof'; did you mean 'log'" "lof = x"
 wrong ":4: option cache-size: 'lots'" "cache-size = lots"
 wrong ":4: allow_other is yes or no" "allow_other = perhaps"
-wrong ":4: neither \[NAME\] nor KEY = VALUE" "just words"
-wrong ":5: no '\]'" "" "[y"
-wrong ":4: a second \[x\]" "[x]"
+wrong ":4: the line is neither \[NAME\] nor KEY = VALUE" "just words"
+wrong ":5: the line has no '\]'" "" "[y"
+wrong ":4: \[x\] is there already" "[x]"
 wrong ":4: a name in brackets" "[a/b]"
-wrong ":4: mountpoint stands in line 3" "mountpoint = /elsewhere"
+wrong ":4: mountpoint is in line 3" "mountpoint = /elsewhere"
 wrong ":4: there is no source.val" "val.cacert = /x"
 wrong ":5: unknown key 'cacrt'; did you mean 'cacert'" "source.val = /x/" "val.cacrt = /x"
-wrong ":5: cache-size is not of one source" "source.val = /x/" "val.cache-size = 1G"
+wrong ":5: cache-size cannot be set for one source" "source.val = /x/" "val.cache-size = 1G"
 wrong ":4: a source is a URL" "source.val = relative/"
 wrong ":4: .*not a name for a folder" "source.a/b = /x/"
 wrong ":4: .*/no-such-file" "user-file = /no-such-file"

@@ -1,8 +1,8 @@
 """Tars whose members have names that are hostile or unusual, in GNU's format and in pax.
 
 make_members.py make FOLDER       writes the tars
-make_members.py compare FOLDER    compares what a mount with --members shows of them with what it should
-make_members.py hidden            prints how many members it should hide"""
+make_members.py compare FOLDER    compares what FOLDER, a mount of the tars with --members, shows with what it should
+make_members.py hidden            prints how many members that mount should hide"""
 
 import io
 import os

@@ -20,7 +20,7 @@ def read(path):
         head = re.fullmatch(r"# HELP (penstock_[a-z0-9_]+) (\S.*)", lines[i])
         assert head, f"{path}: HELP of a new name expected: {lines[i]!r}"
         name = head[1]
-        assert name not in seen, f"{path}: {name} stands in two places"
+        assert name not in seen, f"{path}: {name} is in two places"
         seen.add(name)
         kind = re.fullmatch(rf"# TYPE {name} (counter|gauge|histogram)", lines[i + 1])
         assert kind, f"{path}: TYPE of {name} expected: {lines[i + 1]!r}"

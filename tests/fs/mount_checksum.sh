@@ -10,7 +10,7 @@ for name in good bad plain; do
 done
 start_nginx
 sum() { sha256sum "$T/www/$1.bin" | cut -d' ' -f1; }
-list() { # the checksum of bad.bin
+list() { # CHECKSUM: writes the list, with this checksum of bad.bin
 	printf '%s\n' "$ORIGIN/good.bin 3000000 sha256:$(sum good)" "$ORIGIN/bad.bin 3000000 sha256:$1" \
 		"$ORIGIN/plain.bin" >"$T/list.txt"
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # --members shows each shard as a folder of its members: the same names, sizes, times and bytes as tar
-# extracts. Tables are kept over restarts and kills, with the same inode numbers, and opens of what the
-# kernel has make no request.
+# extracts. Tables of members and inode numbers stay the same after restarts and kills. Opens and reads of what
+# the kernel has cached send no request to the daemon.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq getfattr zstd python3
 
@@ -32,48 +32,48 @@ echo x >"$T/www/taken/file"
 start_nginx
 mount_penstock "$ORIGIN/json/" --members
 
-equal "a shard is a folder without .tar, unless that name is taken; other files are as they are" \
+equal "a shard is a folder, named without .tar unless that name is taken; other files are shown as they are" \
 	"notes.txt one packed sub taken taken.tar two" "$(cd "$MNT" && echo *)"
-equal "before a shard is looked into its size is what is not known" \
+equal "at first no shard is known, and the unknown bytes are those of all shards" \
 	"0 5 $(($(cat "$T"/www/*.tar "$T"/www/sub/*.tar | wc -c) + $(attr size "$MNT/packed")))" \
 	"$(members known) $(members shards) $(members unknown_bytes)"
-check "status says what it costs to look" grep -qE \
+check "status says what it costs to read the other shards" grep -qE \
 	'^  members   0 files in 0 of 5 shards; the others are .*, read once' \
 	<(penstock status "$MNT")
-check "stat of a shard's folder does not read it" test "$(stat -c %F "$MNT/one")" = directory
-equal "no table is made for that" 0 "$(members known)"
+check "stat of a shard's folder succeeds" test "$(stat -c %F "$MNT/one")" = directory
+equal "stat of a shard's folder makes no table" 0 "$(members known)"
 for name in one two packed sub/three; do
 	equal "$name has the names, sizes and times of its members" \
 		"$(tree "$T/extracted/$name")" "$(tree "$MNT/$name")"
-	check "$name has their bytes" diff -r "$T/extracted/$name" "$MNT/$name"
+	check "$name has the bytes of its members" diff -r "$T/extracted/$name" "$MNT/$name"
 done
-check "the shard whose short name is taken has its own" diff -r "$T/extracted/one" "$MNT/taken.tar"
-equal "what took the name is there" x "$(cat "$MNT/taken/file")"
-check_not "a shard is no file" test -f "$MNT/one.tar"
+check "the shard whose short name is taken has its members" diff -r "$T/extracted/one" "$MNT/taken.tar"
+equal "the folder that has the short name is shown" x "$(cat "$MNT/taken/file")"
+check_not "a shard is not shown as a file" test -f "$MNT/one.tar"
 equal "a file beside the shards is read" notes "$(cat "$MNT/notes.txt")"
 equal "all tables are known" "5 0 200" "$(members known) $(members unknown_bytes) $(members files)"
 check "a part of a member is read" cmp <(tail -c 1000 "$MNT/one/class-a/20.jpg") \
 	<(tail -c 1000 "$T/extracted/one/class-a/20.jpg")
 check_not "a file of a shard cannot be written" bash -c "echo >'$MNT/one/class-a/1.jpg'"
 check_not "a name that no member has is missing" stat "$MNT/one/class-a/21.jpg"
-check_not "a member is no folder" stat "$MNT/one/class-a/1.jpg/x"
+check_not "a member is not a folder" stat "$MNT/one/class-a/1.jpg/x"
 
 equal "a member's attributes say where it is" \
 	"$ORIGIN/json/one.tar class-a/3.jpg $((3 * 7919)) cached" \
 	"$(for name in shard key size state; do attr $name "$MNT/one/class-a/3.jpg" && echo; done | xargs)"
-check "the offset is that in the shard" cmp \
+check "the attribute offset is the member's offset in the shard" cmp \
 	<(tail -c +$(($(attr offset "$MNT/one/class-a/3.jpg") + 1)) "$T/www/one.tar" | head -c $((3 * 7919))) \
 	"$T/extracted/one/class-a/3.jpg"
 equal "a shard's folder has the attributes of the shard" \
 	"$ORIGIN/json/one.tar $(stat -c %s "$T/www/one.tar") cached" \
 	"$(attr url "$MNT/one") $(attr size "$MNT/one") $(attr state "$MNT/one")"
 
-# What the kernel has it does not ask for.
+# What the kernel has cached it does not request.
 cat "$MNT/one/class-a/5.jpg" >/dev/null
 before=$(stats .mounts[0].reads.bytes)
 opens=$(stats .mounts[0].opens)
 for _ in {1..20}; do cat "$MNT/one/class-a/5.jpg" >/dev/null; done
-equal "files that were read are opened and read again without a request" "$before $opens" \
+equal "files that were read are opened and read again without a request to the daemon" "$before $opens" \
 	"$(stats .mounts[0].reads.bytes) $(stats .mounts[0].opens)"
 
 # .penstock
@@ -88,42 +88,42 @@ teller=$TELL_PID
 plan='{"penstock_plan": 1, "job": "j", "rank": 0, "epoch": 1, "files": ["one.tar", "sub/three.tar"]}'
 printf '%s\n' "$plan" >&"${TELL[1]}"
 read -r -t 30 answer <&"${TELL[0]}"
-equal "a sampler tells the shards that it will read" "ok 1" "$answer $(jq .active "$MNT/.penstock/plan")"
+equal "a plan that names shards is accepted" "ok 1" "$answer $(jq .active "$MNT/.penstock/plan")"
 kill -KILL "$teller"
 wait "$teller" 2>/dev/null || true
-check "its plan ends with its descriptor" wait_until 10 \
+check "the plan ends with its descriptor" wait_until 10 \
 	bash -c "test \$(jq .active '$MNT/.penstock/plan') = 0"
 
 # Commands work on shards.
 check "warm fetches shards" test "$(penstock warm "$MNT" | sed 's/,.*//')" = "7 files"
-check "evict drops one" test "$(penstock evict "$MNT" one | sed 's/,.*//')" = "1 file dropped"
-equal "of which nothing is cached then" 0 "$(attr cached "$MNT/one")"
-check "its names are listed as before, without a request" diff <(tree "$T/extracted/one") <(tree "$MNT/one")
-equal "so nothing was fetched" 0 "$(attr cached "$MNT/one")"
+check "evict drops one shard" test "$(penstock evict "$MNT" one | sed 's/,.*//')" = "1 file dropped"
+equal "nothing of the evicted shard is cached" 0 "$(attr cached "$MNT/one")"
+check "the evicted shard lists the same names" diff <(tree "$T/extracted/one") <(tree "$MNT/one")
+equal "listing the evicted shard fetches nothing" 0 "$(attr cached "$MNT/one")"
 drop_page_cache "$MNT/one"
-check "its bytes are fetched again" diff -r "$T/extracted/one" "$MNT/one"
+check "the evicted shard's bytes are fetched again" diff -r "$T/extracted/one" "$MNT/one"
 check "pin pins a shard" test "$(penstock pin "$MNT" two | sed 's/ pinned.*//')" = "1 file"
-equal "and says so" yes "$(attr pinned "$MNT/two")"
-check "refresh lists again" penstock refresh "$MNT"
+equal "the attribute pinned of the shard is yes" yes "$(attr pinned "$MNT/two")"
+check "refresh succeeds" penstock refresh "$MNT"
 
 # Restarts and kills.
 find "$MNT" -printf '%i %p\n' | sort >"$T/inodes"
 umount_penstock
 mount_penstock "$ORIGIN/json/" --members
 find "$MNT" -printf '%i %p\n' | sort >"$T/inodes2"
-check "after a restart all members have the inode numbers that they had" cmp "$T/inodes" "$T/inodes2"
+check "after a restart all members have the same inode numbers" cmp "$T/inodes" "$T/inodes2"
 at_most "known shards are listed without reading them" 5 "$(stats .origin.requests)"
 kill_penstock
 mount_penstock "$ORIGIN/json/" --members
 find "$MNT" -printf '%i %p\n' | sort >"$T/inodes2"
-check "after a kill, too" cmp "$T/inodes" "$T/inodes2"
-check "and their bytes are right" diff -r "$T/extracted/sub/three" "$MNT/sub/three"
+check "after a kill all members have the same inode numbers" cmp "$T/inodes" "$T/inodes2"
+check "after a kill members have the right bytes" diff -r "$T/extracted/sub/three" "$MNT/sub/three"
 umount_penstock
 
 mount_penstock "$ORIGIN/json/" --members=both
 equal "--members=both shows the shards, too" \
 	"notes.txt one one.tar packed packed.tar sub taken taken.tar two two.tar" \
 	"$(cd "$MNT" && echo *)"
-check "as files" cmp "$MNT/two.tar" "$T/www/two.tar"
-check "with their members beside them" diff -r "$T/extracted/two" "$MNT/two"
-equal "each name is listed once" "" "$(cd "$MNT" && find . | sort | uniq -d)"
+check "--members=both shows shards as files" cmp "$MNT/two.tar" "$T/www/two.tar"
+check "--members=both shows the members beside the shards" diff -r "$T/extracted/two" "$MNT/two"
+equal "--members=both lists each name once" "" "$(cd "$MNT" && find . | sort | uniq -d)"

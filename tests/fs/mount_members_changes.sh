@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# --members while shards change, are damaged, or do not come: never bytes of two versions, an error that says
-# why, and no reader and no unmount that hangs.
+# --members with shards that change, are damaged, or whose origin does not answer: no file has bytes of two
+# versions, errors say why, and neither readers nor unmounts hang.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq getfattr python3
 
-# shard NAME VERSION: a tar of five files that begin with the version, of another size than the last one's.
+# shard NAME VERSION: makes a tar of five files that begin with VERSION. Each tar has another size.
 versions=0
 shard() {
 	rm -rf "$T/make"
@@ -38,21 +38,21 @@ start_nginx
 mount_penstock "$ORIGIN/json/" --members
 
 # Damage.
-equal "of a truncated shard the members before the cut are shown" \
+equal "a truncated shard shows the members before the cut" \
 	"1.bin 2.bin 3.bin" "$(cd "$MNT/cut" && echo *)"
-check "and read" cmp "$MNT/cut/3.bin" "$MNT/stays/3.bin"
-check "its folder says that it is truncated" grep -q "truncated: " <(error_of cut)
-equal "of a damaged shard those before the damage" "1.bin 2.bin" "$(cd "$MNT/bad" && echo *)"
-check "its folder says where" grep -q "damaged tar at offset [0-9]*: bad header checksum" <(error_of bad)
-check "the log does, too" grep -q \
+check "the last member before the cut is read" cmp "$MNT/cut/3.bin" "$MNT/stays/3.bin"
+check "the error of the truncated shard's folder says so" grep -q "truncated: " <(error_of cut)
+equal "a damaged shard shows the members before the damage" "1.bin 2.bin" "$(cd "$MNT/bad" && echo *)"
+check "the error of the damaged shard's folder says where" grep -q "damaged tar at offset [0-9]*: bad header checksum" <(error_of bad)
+check "the log says where the shard is damaged" grep -q \
 	"bad.tar: damaged tar at offset .*; the members before it are shown" "$T/penstock.log"
 rc=0
 timeout 20 ls "$MNT/noise" >"$T/out" 2>&1 || rc=$?
-equal "a file that is no tar is an error" "2 1" "$rc $(grep -c "Input/output error" "$T/out")"
-check "its folder says why" grep -q "no tar header" <(error_of noise)
-check_not "so is an empty file" ls "$MNT/empty"
+equal "listing a file that is not a tar fails" "2 1" "$rc $(grep -c "Input/output error" "$T/out")"
+check "the error of that file's folder says why" grep -q "no tar header" <(error_of noise)
+check_not "listing an empty file fails" ls "$MNT/empty"
 equal "a tar without members is an empty folder" "" "$(ls "$MNT/none")"
-check "status counts both" grep -q "2 shards cannot be read as a tar" <(penstock status "$MNT")
+check "status counts the two shards that are not tars" grep -q "2 shards cannot be read as a tar" <(penstock status "$MNT")
 
 # A new version.
 exec 5<"$MNT/changes/1.bin"
@@ -64,7 +64,7 @@ equal "a new version is shown after a refresh" new! "$(head -c 4 "$MNT/changes/1
 for i in 1 2 3 4 5; do
 	check "$i.bin is of the new version" cmp "$MNT/changes/$i.bin" "$T/make/$i.bin"
 done
-check "what was open is read as it was, or refused" "$python" - "$T/part" "$T/make/1.bin" <<'PY'
+check "an open file of the old version gives its old bytes or an error" "$python" - "$T/part" "$T/make/1.bin" <<'PY'
 import os, random, sys
 rand = random.Random("old-1").randbytes(300000)
 old = b"old" + rand[3:]
@@ -73,7 +73,7 @@ except OSError: sys.exit(0)
 sys.exit(got != old)
 PY
 exec 5<&-
-equal "the folder is listed twice" "$(ls "$MNT")" "$(ls "$MNT")"
+equal "two listings of the folder are equal" "$(ls "$MNT")" "$(ls "$MNT")"
 shard added old
 echo text >"$T/www/new.txt"
 penstock refresh "$MNT" >/dev/null
@@ -82,17 +82,17 @@ equal "new names are listed after a refresh" \
 check "a new shard is a folder at once" cmp "$MNT/added/1.bin" "$MNT/stays/1.bin"
 rm "$T/www/added.tar"
 penstock refresh "$MNT" >/dev/null
-check_not "a vanished one is gone at once" stat "$MNT/added"
-check_not "with its members" stat "$MNT/added/1.bin"
+check_not "a deleted shard is gone at once" stat "$MNT/added"
+check_not "the deleted shard's members are gone" stat "$MNT/added/1.bin"
 
 # The origin changes a shard without a listing.
 shard sudden one
 penstock refresh "$MNT" >/dev/null
-equal "a shard's members" "1.bin 2.bin 3.bin 4.bin 5.bin pad" "$(cd "$MNT/sudden" && echo *)"
+equal "the members of a new shard are listed" "1.bin 2.bin 3.bin 4.bin 5.bin pad" "$(cd "$MNT/sudden" && echo *)"
 penstock evict "$MNT" sudden >/dev/null
 shard sudden two
 drop_page_cache "$MNT"
-check "its bytes are those of one version, or an error" "$python" - "$MNT/sudden" "$T/make" <<'PY'
+check "each member of a shard that changed has bytes of one version, or gives an error" "$python" - "$MNT/sudden" "$T/make" <<'PY'
 import random, sys
 for i in range(1, 6):
     one = b"one" + random.Random(f"one-{i}").randbytes(300000)[3:]
@@ -102,7 +102,7 @@ for i in range(1, 6):
     if got not in (one, two): sys.exit(f"{i}.bin has bytes of neither version")
 PY
 penstock refresh "$MNT" >/dev/null
-equal "after a refresh they are the new ones" two "$(head -c 3 "$MNT/sudden/4.bin")"
+equal "after a refresh the members have the new bytes" two "$(head -c 3 "$MNT/sudden/4.bin")"
 umount_penstock
 
 # A tar that is made to cost time: 39 links in a row, and 60,000 links to the first of them.
@@ -124,15 +124,15 @@ with tarfile.open(sys.argv[1], "w", format=tarfile.GNU_FORMAT) as tar:
         link(f"l{i:05}", "c39")
 PY
 mount_penstock "$ORIGIN/json/" --members
-equal "links that cost time to follow do not hold up a listing" 60041 "$(timeout 60 ls "$MNT/links" | wc -l)"
-check "nor an unmount" timeout 20 penstock umount "$MNT"
+equal "links that take long to follow do not delay a listing" 60041 "$(timeout 60 ls "$MNT/links" | wc -l)"
+check "links that take long to follow do not delay an unmount" timeout 20 penstock umount "$MNT"
 rm "$T/www/links.tar"
 
 # An origin that does not answer.
 shard slow x
 shard slow2 x
 mount_penstock "$ORIGIN/json/" --members --timeout 60s
-check "the names are there" test -d "$MNT/slow"
+check "a shard's name is shown before its table is made" test -d "$MNT/slow"
 mapfile -t nginx < <(cat "$T/nginx/nginx.pid" && pgrep -P "$(cat "$T/nginx/nginx.pid")")
 kill -STOP "${nginx[@]}"
 ls "$MNT/slow" >"$T/out" 2>&1 &
@@ -145,7 +145,7 @@ check "a program that waits for a table can be killed" bash -c "kill -KILL $read
 	kill -0 $reader 2>/dev/null || exit 0; sleep 0.1; done; exit 1"
 check "stat of known names does not wait" timeout 5 stat "$MNT/slow"
 kill -KILL "$other" 2>/dev/null || true
-at_most "an unmount does not wait for tables that do not come (ms)" 15000 \
+at_most "an unmount does not wait for tables whose origin does not answer (ms)" 15000 \
 	"$(milliseconds penstock umount -l "$MNT")"
-check "and the daemon ends" wait_until 20 no_daemon
+check "the daemon ends after that unmount" wait_until 20 no_daemon
 kill -CONT "${nginx[@]}"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The members of shards by the indexes beside them: the same as by a scan, for the price of the index.
+# Tables of members that are made from the indexes beside the shards are the same as those of a scan, and only
+# the indexes and a few chunks are fetched.
 . "$(dirname "$0")/../lib.sh"
 requires mount loader nginx jq zstd
 
@@ -7,23 +8,23 @@ W=$T/www
 SHARDS=6
 NBYTES=12000000
 
-# entries: name, type and size of all that is shown but of indexes, one by one.
+# entries: prints name, type and size of each shown file or folder, except for indexes.
 entries() {
 	(cd "$MNT" && find . -mindepth 1 -path ./.penstock -prune -o -name '*.psx' \
 		-o -type d -printf '%p %y\n' -o -printf '%p %y %s %l\n' | sort)
 }
-# sums DIR: of the names and bytes of all files in it.
+# sums DIR: prints the checksum and the name of each file in DIR.
 sums() {
 	(cd "$1" && find . -type f -print0 | sort -z | xargs -0 -r sha256sum)
 }
-# like_tar SHARD: its folder has what tar extracts from it.
+# like_tar SHARD: succeeds if the shard's folder has the files that tar extracts from the shard.
 like_tar() {
 	rm -rf "$T/x"
 	mkdir "$T/x"
 	tar xf "$W/$1.tar" -C "$T/x"
 	diff <(sums "$T/x") <(sums "$MNT/$1")
 }
-# fresh WHAT [OPTION...]: checks that it mounts, with an empty cache and log.
+# fresh WHAT [OPTION...]: checks that the source can be mounted, with an empty cache and log.
 fresh() {
 	CACHE=$(mktemp -d "$T/cache-XXXXXX")
 	origin_forget
@@ -35,32 +36,34 @@ by_index() { stats .mounts[0].members.by_index; }
 make_shards "$W" "$SHARDS" "$NBYTES"
 start_nginx
 size=$(cat "$W"/*.tar | wc -c)
-fresh "mounts without indexes"
+fresh "a mount without indexes succeeds"
 entries >"$T/scanned"
-at_least "and shows members" 1000 "$(wc -l <"$T/scanned")"
-equal "all is read" 0 "$(by_index)"
+at_least "a mount without indexes shows members" 1000 "$(wc -l <"$T/scanned")"
+equal "without indexes no table is made from an index" 0 "$(by_index)"
 umount_penstock
-at_least "and fetched" "$size" "$(origin_bytes)"
+at_least "without indexes all shards are fetched" "$size" "$(origin_bytes)"
 
 check "indexes are made" penstock-loader index "$W"/*.tar
-fresh "mounts with indexes"
-check "the same is shown" diff "$T/scanned" <(entries)
-equal "all tables are of indexes" "$SHARDS" "$(by_index)"
+fresh "a mount with indexes succeeds"
+check "a mount with indexes shows the same names" diff "$T/scanned" <(entries)
+equal "all tables are made from indexes" "$SHARDS" "$(by_index)"
 equal "no index is refused" "" "$(grep 'cannot be used' "$T/penstock.log")"
-# Of each shard the index and three chunks: the first, and the one or two of its last member and its end.
+# For each shard, its index and three chunks are fetched: the first, and one or two with its last member and its
+# end.
 most=$(($(cat "$W"/*.psx | wc -c) + SHARDS * 3 * 65536 + 10000))
-at_most "for the indexes and a few chunks" "$most" "$(origin_bytes)"
+at_most "only the indexes and a few chunks are fetched" "$most" "$(origin_bytes)"
 check "the members of the first shard have the bytes of the tar" like_tar shard-000000
-check "those of the last one, too" like_tar shard-000005
-equal "they have the time of the shard" "$(stat -c %Y "$W/shard-000000.tar")" \
+check "the members of the last shard have the bytes of the tar" like_tar shard-000005
+equal "members have the time of their shard" "$(stat -c %Y "$W/shard-000000.tar")" \
 	"$(stat -c %Y "$MNT/shard-000000/s000-000000.cls")"
 entries >"$T/entries"
 umount_penstock
-check "mounts again, with that cache" mount_penstock "$ORIGIN/json/" --members
-check "tables are kept" diff "$T/entries" <(entries)
+check "a second mount on that cache succeeds" mount_penstock "$ORIGIN/json/" --members
+check "the second mount shows the same names" diff "$T/entries" <(entries)
 umount_penstock
 
-# Shards that an index has all of, and those that it has not, or is not of: what is shown is that of a scan.
+# Shards whose index lists all members (yes-*), and shards whose index lacks some or belongs to another shard
+# (no-*): the mount shows what a scan shows.
 W=$T/www/cases
 mkdir -p "$W" "$T/www/plain"
 "$python" - "$W" <<-'PYTHON'
@@ -122,7 +125,7 @@ mkdir -p "$W" "$T/www/plain"
 	    open(name + ".tar", "wb").write(other if name == "no-compressed-folder" else data)
 	for name in ("no-damaged", "no-cut", "no-other", "no-nothing", "no-lines", "no-text", "no-older"):
 	    open(name + ".tar", "wb").write(data)
-	# Each is as long as what its index is of, and begins with the same member.
+	# Each is as long as the shard that its index was made from, and begins with the same member.
 	make("no-stale-end.tar", [("a.x", b"1"), ("b.x", bytes(600)), ("c.x", bytes(1200))])
 	make("no-stale-name.tar", [("a.x", b"1"), ("b.x", bytes(600)), ("c.x", bytes(1200))])
 	make("no-stale-more.tar", [("a.x", b"1"), ("b.x", bytes(600))])
@@ -139,7 +142,7 @@ tar cf "$W/no-of-tar.tar" -C "$T" dir
 tar cf "$W/no-of-tar-files.tar" -C "$T/dir/members" . # "./" itself is a folder
 zstd -q --rm "$W/yes-zstd.tar" "$W/no-zstd-damaged.tar" "$W/no-compressed-folder.tar"
 gzip "$W/maybe-gzip.tar"
-# (It fails, as some have bad samples.)
+# The command fails, as some shards have bad samples.
 penstock-loader index "$W"/*.tar "$W"/*.tar.* "$W/lines.jsonl" >"$T/index.out" 2>&1 || true
 "$python" - "$W" <<-'PYTHON'
 	import os, struct, sys
@@ -169,14 +172,14 @@ penstock-loader index "$W"/*.tar "$W"/*.tar.* "$W/lines.jsonl" >"$T/index.out" 2
 	write("no-text.tar.psx", b"<html>not here</html>")
 	for name in ("end", "name", "more", "first"):
 	    os.rename("stale-" + name, "no-stale-" + name + ".tar")
-	data = read("lines.jsonl.psx") # of lines, but else of this shard
+	data = read("lines.jsonl.psx") # an index of text lines; the rest is that of this shard
 	data[8:24] = plain[8:24]
 	n = struct.unpack_from("<H", data, 44)[0]
 	struct.pack_into("<Q", data, 56, sum_of(sum_of(0, data[:56]), data[64 : 96 + 32 * n]))
 	write("no-lines.tar.psx", data)
 	os.remove("lines.jsonl.psx")
 	os.remove("lines.jsonl")
-	data = read("no-older.tar.psx") # as older versions wrote it
+	data = read("no-older.tar.psx") # as older versions wrote an index
 	assert data[46:48] == b"\1\0"
 	data[46] = 0
 	n = struct.unpack_from("<H", data, 44)[0]
@@ -184,7 +187,7 @@ penstock-loader index "$W"/*.tar "$W"/*.tar.* "$W/lines.jsonl" >"$T/index.out" 2
 	write("no-older.tar.psx", data)
 PYTHON
 without=
-# Each in a folder of its own: no shard is fetched ahead because another one was opened.
+# Each shard has a folder of its own, so that none is prefetched because another one was opened.
 for shard in "$W"/*.tar "$W"/*.tar.gz "$W"/*.tar.zst; do
 	name=${shard##*/}
 	[[ -e $shard.psx ]] || without+=" $name"
@@ -194,30 +197,31 @@ for shard in "$W"/*.tar "$W"/*.tar.gz "$W"/*.tar.zst; do
 done
 equal "each shard has an index" "" "$without"
 
-# mount_cases WHAT FOLDER: checks that it mounts, with an empty cache.
+# mount_cases WHAT FOLDER: checks that FOLDER can be mounted, with an empty cache.
 mount_cases() {
 	CACHE=$(mktemp -d "$T/cache-XXXXXX")
 	: >"$T/penstock.log"
 	check "$1" mount_penstock "$ORIGIN/json/$2/" --members
 }
-mount_cases "mounts them without their indexes" plain
+mount_cases "a mount of these shards without their indexes succeeds" plain
 entries >"$T/scanned"
-equal "none is used" 0 "$(by_index)"
+equal "without these indexes no table is made from an index" 0 "$(by_index)"
 umount_penstock
-mount_cases "mounts them with their indexes" cases
-check "the same is shown" diff "$T/scanned" <(entries)
+mount_cases "a mount of these shards with their indexes succeeds" cases
+check "a mount of these shards with their indexes shows the same names" diff "$T/scanned" <(entries)
 refused() {
 	sed -n 's/.*members: .*\/\([^/]*\)\/[^/]*: the shard is read, as its index.*/\1/p' "$T/penstock.log" | sort
 }
 names() { find "$W" -mindepth 1 -maxdepth 1 -name "$1-*" -printf '%f\n' | sort; }
-equal "the indexes that have not all, or are of another shard, are refused" "$(names no)" "$(refused)"
-equal "all others are used" "$(names yes | wc -l)" "$(by_index)"
-check "what is shown by indexes has the bytes of the tar" like_tar yes-plain/yes-plain
-check "that of a shard in folders, too" like_tar yes-deep/yes-deep
-check "and with long names" like_tar yes-pax/yes-pax
+equal "indexes that lack members, or belong to another shard, are refused" "$(names no)" "$(refused)"
+equal "all other indexes are used" "$(names yes | wc -l)" "$(by_index)"
+check "members of a table from an index have the bytes of the tar" like_tar yes-plain/yes-plain
+check "members in folders have the bytes of the tar" like_tar yes-deep/yes-deep
+check "members with long names have the bytes of the tar" like_tar yes-pax/yes-pax
 umount_penstock
 
-# An index of an earlier version that fits both ends of the shard: no byte of another member is served.
+# The index of an earlier version of the shard that agrees with both ends of the shard: no byte of another member
+# is served.
 mkdir -p "$T/www/stale"
 swapped() {
 	"$python" - "$1" "$2" "$3" <<'PY'
@@ -234,7 +238,7 @@ check "the index is made" penstock-loader index "$T/www/stale/x.tar"
 swapped "$T/www/stale/x.tar" 5000 1000
 CACHE=$T/cache-stale
 mount_penstock "$ORIGIN/json/stale/" --members
-equal "a stale index that fits both ends is used" "a.jpg b.jpg c.jpg d.jpg 1" "$(cd "$MNT/x" && echo * "$(by_index)")"
+equal "a stale index that agrees with both ends of the shard is used" "a.jpg b.jpg c.jpg d.jpg 1" "$(cd "$MNT/x" && echo * "$(by_index)")"
 equal "a member that is where the index says is read" 100 "$(wc -c <"$MNT/x/d.jpg")"
 check_not "a member that is not there is an error" cat "$MNT/x/c.jpg"
 check "the log says what to do" grep -q "x.tar: the index beside the shard is of another version" "$T/penstock.log"
@@ -244,7 +248,7 @@ equal "the next mount reads the shard instead" "100 5000 1000 100" \
 	"$(cd "$MNT/x" && for f in *; do tr -cd "${f:0:1}" <"$f" | wc -c; done | xargs)"
 umount_penstock
 
-# An open, or an index, that gets no answer holds up nothing.
+# The daemon ends although an open of a shard, or a read of an index, gets no answer.
 making() { [[ $(stats .mounts[0].members.making) == 1 ]]; }
 # ends_while_making WHAT [OPTION...]: mounts, and ends the daemon while the origin answers nothing.
 ends_while_making() {
@@ -254,7 +258,7 @@ ends_while_making() {
 	ls "$MNT/yes-plain/yes-plain" >/dev/null 2>&1 &
 	check "$1: a table is being made" wait_until 10 making
 	kill -TERM "$(daemon_pid)"
-	check "$1: the daemon ends without waiting for it" wait_until 10 no_daemon
+	check "$1: the daemon ends without waiting for the table" wait_until 10 no_daemon
 	kill -CONT "$worker"
 }
 read -r worker <"/proc/$(cat "$T/nginx/nginx.pid")/task/$(cat "$T/nginx/nginx.pid")/children" || true

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# --members=merge shows the members of all shards in one tree: not before all tables are known, without a gap
-# after a restart or a kill, and as the shards are after a refresh.
+# --members=merge shows the members of all shards in one tree: once all tables are known, at once after a restart
+# or a kill, and with the changes of the shards after a refresh.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq getfattr python3
 
@@ -34,23 +34,23 @@ equal "before the tables are known a listing says to try again" "2 1" \
 	"$rc $(grep -c "Resource temporarily unavailable" "$T/out")"
 equal "the folder says what to do" "the members of 3 shards are not known yet: penstock warm --members $MNT" \
 	"$(getfattr --absolute-names --only-values -n user.penstock.error "$MNT")"
-check "so does status" grep -qx "  merged    not yet: penstock warm --members $MNT" <(penstock status "$MNT")
+check "status says what to do" grep -qx "  merged    not yet: penstock warm --members $MNT" <(penstock status "$MNT")
 check "the folder itself is there" test -d "$MNT"
-equal "warm --members makes them" "9 files in 3 shards" "$(penstock warm --members "$MNT")"
+equal "warm --members makes the tables" "9 files in 3 shards" "$(penstock warm --members "$MNT")"
 all="bird/1=x both/in-folder=c cat/1=a1 cat/2=b2 cat/3=b3 dog/1=d1 dog/2=d2"
 equal "all members are in one tree; the later shard wins, and a folder hides a file" "$all" "$(content)"
-equal "class folders are those of all shards" "bird both cat dog" "$(cd "$MNT" && echo *)"
-equal "a member tells its shard" "$ORIGIN/json/b.tar" \
+equal "the tree has the folders of all shards" "bird both cat dog" "$(cd "$MNT" && echo *)"
+equal "the attribute shard of a member is its shard's URL" "$ORIGIN/json/b.tar" \
 	"$(getfattr --absolute-names --only-values -n user.penstock.shard "$MNT/cat/2")"
 check_not "warm of single files is refused" penstock warm "$MNT"
 find "$MNT" -printf '%i %p\n' | sort >"$T/inodes"
 umount_penstock
 mount_penstock "$ORIGIN/json/" --members=merge
-equal "after a restart it is there at once" "$all" "$(content)"
-check "with the same inode numbers" cmp "$T/inodes" <(find "$MNT" -printf '%i %p\n' | sort)
+equal "after a restart the tree is shown at once" "$all" "$(content)"
+check "after a restart the inode numbers are the same" cmp "$T/inodes" <(find "$MNT" -printf '%i %p\n' | sort)
 kill_penstock
 mount_penstock "$ORIGIN/json/" --members=merge
-equal "after a kill, too" "$all" "$(content)"
+equal "after a kill the tree is shown at once" "$all" "$(content)"
 
 # The shards change.
 exec 5<"$MNT/cat/1"
@@ -60,21 +60,21 @@ shard d horse/1=h
 penstock refresh "$MNT" >/dev/null
 new="both=file-of-a cat/1=a1 cat/2=a2 cat/3=new3 dog/1=d1 fish/1=f horse/1=h"
 check "after a refresh the tree becomes that of the present shards" wait_until 20 has_content "$new"
-equal "a file that was open is read" a1 "$(cat <&5)"
+equal "a file that was open before the refresh is read" a1 "$(cat <&5)"
 exec 5<&-
 equal "folders that no shard has any more are gone" "both cat dog fish horse" "$(cd "$MNT" && echo *)"
 umount_penstock
-# A shard that is no tar is left out.
+# A shard that is not a tar is left out.
 echo "this is no tar" >"$T/www/e.tar"
 mount_penstock "$ORIGIN/json/" --members=merge
 check_not "a new shard has no table yet" ls "$MNT"
 rc=0
 penstock warm --members "$MNT" >"$T/out" 2>&1 || rc=$?
-equal "a shard that is no tar is told of" "1 1" "$rc $(grep -c "1 shard could not be read as a tar" "$T/out")"
-equal "the others are merged" "$new" "$(content)"
+equal "warm reports a shard that is not a tar" "1 1" "$rc $(grep -c "1 shard could not be read as a tar" "$T/out")"
+equal "the other shards are merged" "$new" "$(content)"
 umount_penstock
 
-# Many, and read by several programs at once.
+# Many members, which several programs list at once.
 rm -r "$T/www"
 mkdir "$T/www"
 "$python" - "$T/www" <<'PY'
@@ -98,10 +98,10 @@ done
 wait "${pids[@]}"
 pids=()
 equal "six programs list the same names" 1 "$(sort -u "$T/sums" | wc -l)"
-equal "all of them" 10000 "$(find "$MNT" -type f | wc -l)"
+equal "all members are listed" 10000 "$(find "$MNT" -type f | wc -l)"
 mkdir "$T/m2" "$T/m3"
-check "a second mount of the source" penstock mount "$ORIGIN/json/" "$T/m2" --members=merge --cache-dir "$CACHE"
-check "a third, which shows the shards" penstock mount "$ORIGIN/json/" "$T/m3" --members --cache-dir "$CACHE"
+check "a second mount of the source succeeds" penstock mount "$ORIGIN/json/" "$T/m2" --members=merge --cache-dir "$CACHE"
+check "a third mount, which shows the shards, succeeds" penstock mount "$ORIGIN/json/" "$T/m3" --members --cache-dir "$CACHE"
 rm "$T/www/000.tar"
 cp "$T/www/001.tar" "$T/www/zzz.tar"
 for mount in "$MNT" "$T/m2" "$T/m3"; do
@@ -112,8 +112,8 @@ done
 wait "${pids[@]}"
 count() { find "$1" -type f | wc -l; }
 counts() { [[ "$(count "$MNT") $(count "$T/m2") $(count "$T/m3")" == "9500 9500 10000" ]]; }
-check "all of them follow a change of the shards" wait_until 30 counts
-check "with the bytes of each member" "$python" - "$MNT" "$T/m2" <<'PY'
+check "all three mounts show a change of the shards" wait_until 30 counts
+check "each member has its bytes after the change" "$python" - "$MNT" "$T/m2" <<'PY'
 import os, sys
 for top in sys.argv[1:]:
     for path, _, files in os.walk(top):
@@ -125,12 +125,12 @@ penstock umount "$T/m2"
 penstock umount "$T/m3"
 umount_penstock
 mount_penstock "$ORIGIN/json/" --members=merge
-equal "a mount after them shows the same" 9500 "$(count "$MNT")"
+equal "a later mount shows the same number of files" 9500 "$(count "$MNT")"
 exec 5<"$MNT/class3"
 cp "$T/www/001.tar" "$T/www/zzzz.tar"
 penstock refresh "$MNT" >/dev/null
 sleep 1
-check "a folder that was open is listed as it was, or stale, but not empty" test "$(ls /proc/self/fd/5 2>&1)"
+check "a folder that was open is listed as before, or gives an error; it is not empty" test "$(ls /proc/self/fd/5 2>&1)"
 exec 5<&-
 
 check "seekdir and telldir give the same names" "$python" - "$MNT/class3" <<'PY'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# --members and names as hostile as a tar can hold: each is shown, or hidden and counted, and none leaves its
-# shard.
+# --members with hostile names of members: each is shown, or hidden and counted, and no name or link leads out of
+# its shard.
 . "$(dirname "$0")/../lib.sh"
 requires mount jq python3
 
@@ -15,7 +15,7 @@ equal "the hidden members are counted" "$("$python" "$top_srcdir/tests/fs/make_m
 check "penstock status says why the first is hidden" grep -q \
 	'^  hidden    42 members; the first: .*: ' <(penstock status "$MNT")
 check_not "no link leads to a file outside of its shard" grep -rqs "not for readers" "$MNT"
-check_not "a component of more than 255 bytes is no name" stat "$MNT/names/$(printf 'n%.0s' {1..256})"
+check_not "a name of more than 255 bytes is not found" stat "$MNT/names/$(printf 'n%.0s' {1..256})"
 equal "a symbolic link is shown by a path through folders" data/a "$(readlink "$MNT/links/sym-of-sym")"
 equal "the size of a link is the length of its target" 6 "$(stat -c %s "$MNT/links/sym-of-sym")"
 equal "a hard link is a file of its own with the same bytes" "1 AAA" \

@@ -29,7 +29,7 @@ equal "announced files are fetched in their order" "25 13 19" "$(order)"
 equal "files that are not announced are not fetched" remote "$(state 10)"
 equal "the plan is shown" "mine 3" "$(plans '.ranks[0] | "\(.job) \(.files)"')"
 equal "bad names are reported" \
-	"penstock plan: 3 of 6 names are not files of $MNT, the first: sub/nosuch.tar; paths are absolute, or from $MNT, or from the current folder" "$(cat "$T/plan.err")"
+	"penstock plan: 3 of 6 names are not files of $MNT, the first: sub/nosuch.tar; paths must be absolute, or relative to $MNT or the current folder" "$(cat "$T/plan.err")"
 equal "the number of announced files is reported" "3 files announced to $MNT" "$(cat "$T/plan.out")"
 young() { jq -e '.ranks[0].age_seconds < 1' "$MNT/.penstock/plan"; }
 old() { jq -e '.ranks[0].age_seconds > 1' "$MNT/.penstock/plan"; }
@@ -106,7 +106,7 @@ try:
     penstock.plan(mnt, ["none"])
     assert False
 except FileNotFoundError as e:
-    assert "paths are absolute" in str(e), e
+    assert "paths must be absolute" in str(e), e
 os.chdir(os.path.dirname(mnt))
 with penstock.plan(mnt, ["mnt/sub/10.tar", "link/sub/11.tar", "sub/12.tar"]) as p:
     assert p.missing == [] and p._files == ["sub/10.tar", "sub/11.tar", "sub/12.tar"], p._files

@@ -92,7 +92,7 @@ rm "$T/www/new.tar"
 rc=0
 refresh >"$T/out" 2>&1 || rc=$?
 equal "refresh without the origin fails" 1 "$rc"
-check "the error has the reason" grep -qE "no name is taken away: .*(refused|connect)" "$T/out"
+check "the error has the reason" grep -qE "no name was removed: .*(refused|connect)" "$T/out"
 check "status says that the listing failed" grep -q "listing again failed" <(penstock status "$MNT")
 equal "the names are kept after a failed listing" \
 	"changes.tar new.tar stays.tar sub/new.tar sub/x.tar" "$(names "$MNT")"

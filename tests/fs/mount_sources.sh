@@ -22,7 +22,7 @@ for d, _, _ in os.walk(sys.argv[1]):
     for e in os.scandir(d):
         if e.inode() != os.stat(e.path, follow_symlinks=False).st_ino: print(e.path)' "$MNT")"
 equal "the root is a folder with mode 555" "directory 555" "$(stat -c '%F %a' "$MNT" | xargs)"
-check_not "the name of no source is not found" test -e "$MNT/nothing"
+check_not "a name that no source has is not found" test -e "$MNT/nothing"
 check_not "a name of another source is not found" test -e "$MNT/disk/sub"
 equal "a file's URL is its source's" "$ORIGIN/sub/deep/1.bin" \
 	"$(getfattr --only-values -n user.penstock.url "$MNT/part/deep/1.bin")"

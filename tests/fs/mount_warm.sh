@@ -104,7 +104,7 @@ rc=0
 timeout 60 penstock warm "$MNT" --jobs 2 >"$T/out" 2>&1 || rc=$?
 equal "warm of a refusing origin fails" 1 "$((rc > 0 && rc < 124))"
 check "warm stops when no tried file makes progress" grep \
-	-q "nothing comes from the origin: 4 more files not tried" "$T/out"
+	-q "the origin does not answer: 4 more files not tried" "$T/out"
 umount_penstock
 
 # Files that do not fit are reported at once.

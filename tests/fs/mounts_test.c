@@ -84,7 +84,7 @@ static void test_octal_escapes(void **state)
 	}
 }
 
-static void test_paths_are_resolved_but_for_the_last_part(void **state)
+static void test_paths_are_resolved_except_for_the_last_part(void **state)
 {
 	static const char *const table[][2] = {{"/usr/../tmp/x", "/tmp/x"}, {"/tmp/x///", "/tmp/x"},
 	        {"/", "/"}, {"/x", "/x"}, {"/tmp/..", "/"}};
@@ -282,7 +282,7 @@ int main(void)
 	        cmocka_unit_test(test_only_penstock_mounts_are_listed_unescaped),
 	        cmocka_unit_test(test_the_topmost_mount_is_found),
 	        cmocka_unit_test(test_octal_escapes),
-	        cmocka_unit_test(test_paths_are_resolved_but_for_the_last_part),
+	        cmocka_unit_test(test_paths_are_resolved_except_for_the_last_part),
 	        cmocka_unit_test(test_folders_that_are_not_mounts_are_refused),
 	        cmocka_unit_test(test_a_hanging_call_is_given_up),
 	        cmocka_unit_test(test_several_hanging_calls_take_as_long_as_one),

@@ -1,4 +1,4 @@
-/* The table of options: its rows are true, and the manual pages agree with it. */
+/* The table of options: its ranges and defaults are those that the code uses, and the manual pages agree. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,8 @@ struct page {
 	size_t n;
 };
 
-/* As shown: without fonts, escapes resolved; the arguments of .B with blanks between, those of .BR without. */
+/* Returns a line of a page as man shows it: without fonts and with escapes resolved. The arguments of .B are
+ * joined with blanks, those of .BR without. */
 static char *shown(const char *line)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};

@@ -11,8 +11,7 @@
     s3_bucket.py versioned BUCKET         keeps versions from now on
     s3_bucket.py policy BUCKET JSON
     s3_bucket.py session                  prints export lines of a session's credentials
-    s3_bucket.py compare BUCKET PREFIX DIR    checks that DIR has exactly the objects of pages and nasty, by
-    their
+    s3_bucket.py compare BUCKET PREFIX DIR    checks that DIR has exactly the objects of pages and nasty, by their
                                               documented names; compares the bytes of 200 of them
 """
 import concurrent.futures

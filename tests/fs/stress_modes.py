@@ -1,5 +1,5 @@
 """stress_modes.py MNT REAL SECONDS WORKERS: opens, reads, maps and closes the files of MNT in every way at once, from
-many processes, while others warm and evict them. No call may fail, and every byte is REAL's.
+many processes, while others warm and evict them. No call may fail, and every byte must be that of the same file in REAL.
 """
 
 import errno

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""torture.py FAULTS MOUNT CACHE SOURCE: one allocation after the other fails in the daemon of MOUNT while it is asked for
-each thing that it can be asked for; FAULTS is what its PENSTOCK_FAULTS names. Prints lines "NAME  ANSWER-WITHOUT-FAULTS
-TIMES  ANSWER"; ANSWER begins with "then" where the same request was answered otherwise once the fault was over.
-torture.py --client FAULTS COMMAND...: the same in a program that is begun anew for each: "TIMES  STATUS LAST-LINE".
-torture.py --clock FAULTS SECONDS: the clock of the day is so far off from now on."""
+"""torture.py FAULTS MOUNT CACHE SOURCE: sends each kind of request to the daemon of MOUNT, again and again; each
+time a later allocation fails in the daemon. FAULTS is the file that the daemon's PENSTOCK_FAULTS names. Prints lines
+"NAME  ANSWER-WITHOUT-FAULTS  TIMES  ANSWER". ANSWER begins with "then" if the same request, repeated without the
+fault, had another answer than before.
+torture.py --client FAULTS COMMAND...: the same for a command that is started again for each allocation. Prints
+lines "TIMES  STATUS LAST-LINE".
+torture.py --clock FAULTS SECONDS: from now on the daemon's wall clock is off by SECONDS."""
 
 import collections
 import errno
@@ -36,7 +38,7 @@ class Faults:
             self.put(ALLOCATION * KIND_NBYTES + at, value)
 
     def end(self):
-        """Whether one has failed."""
+        """Ends the faults. Returns whether an allocation has failed."""
         self.put(0, 0)
         return struct.unpack_from("q", self.map, 32)[0] != 0
 
@@ -79,7 +81,7 @@ def read_text(path):
 
 
 def say(cache, *pairs):
-    """What the daemon answers at its control socket."""
+    """Sends a message to the daemon's control socket. Returns the answer."""
     body = b"".join(name.encode() + b"\0" + value.encode() + b"\0" for name, value in pairs)
     sock = socket.socket(socket.AF_UNIX)
     try:

@@ -70,7 +70,7 @@ def dali(args):
     pipes = []
 
     def epoch():
-        if not pipes:  # building it reads the shards: part of the first epoch
+        if not pipes:  # building the pipeline reads the shards: part of the first epoch
             pipes.append(pipeline())
             pipes[0].build()
         left = args.samples

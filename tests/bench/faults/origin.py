@@ -398,7 +398,7 @@ def versions_of(fault, data, other):
 
 
 # Faults with the expected outcome: "right": retries get the right bytes; "error": reads fail; "either": one
-# of both.
+# of the two.
 FAULTS = [
     ("none", "right"),
     ("refused", "error"),

@@ -1,1 +1,1 @@
-"""What tests/bench/members is made of."""
+"""The parts of tests/bench/members."""

@@ -1,6 +1,6 @@
-"""torchvision's ImageFolder over a folder: seconds to list it, and of an epoch. Prints one line of JSON.
+"""Times torchvision's ImageFolder over a folder: listing it, and an epoch. Prints one line of JSON.
 
-The transform is what examples of PyTorch have; with --bytes files are read and not decoded."""
+The transform is that of PyTorch's examples; with --bytes files are read and not decoded."""
 import argparse
 import json
 import os

@@ -1,4 +1,4 @@
-"""Many shards of small members: tables, listings, walks, memory, the index; and the merged tree."""
+"""Measures mounts of many shards of small members: tables, listings, walks, memory, the index, the merged tree."""
 import json
 import os
 import random
@@ -16,22 +16,22 @@ END = bytes(1024)
 
 
 def add_arguments(parser):
-    parser.add_argument("--scale", type=int, default=0, metavar="SHARDS", help="measure that many shards instead")
-    parser.add_argument("--scale-members", type=int, default=1000, metavar="N", help="of a shard there [%(default)s]")
+    parser.add_argument("--scale", type=int, default=0, metavar="SHARDS", help="measure mounts of this many shards instead")
+    parser.add_argument("--scale-members", type=int, default=1000, metavar="N", help="members of each of these shards [%(default)s]")
     parser.add_argument("--scale-size", type=int, default=512, metavar="BYTES",
-                        help="at most, of a member there [%(default)s]")
-    parser.add_argument("--scale-cache", default="4G", metavar="SIZE", help="of the cache there [%(default)s]")
-    parser.add_argument("--scale-modes", default="plain,merge", metavar="MODES", help="[%(default)s]")
+                        help="largest size of their members [%(default)s]")
+    parser.add_argument("--scale-cache", default="4G", metavar="SIZE", help="size of the cache with --scale [%(default)s]")
+    parser.add_argument("--scale-modes", default="plain,merge", metavar="MODES", help="modes of --scale, comma-separated [%(default)s]")
 
 
 def scrambled(number):
-    """Another number for each one below 2^64."""
+    """A one-to-one map of the numbers below 2^64."""
     return number * 0x9E3779B97F4A7C15 & (1 << 64) - 1
 
 
 def member_name(number):
-    """Ten of a class follow one another; a shard of 1,000 has a tenth of the classes. Names without order, as hashes
-    are: counted ones would take a quarter of the space in the index."""
+    """Ten members of a class follow one another; a shard of 1,000 members has a tenth of the classes. The names are
+    in no order, as hashes are: counted names would take a quarter of the space in the index."""
     return f"n{number // 10 * 7919 % CLASSES:04}/{scrambled(number):016x}.jpg"
 
 
@@ -66,7 +66,7 @@ class Shards(worlds.World):
 
 
 class Daemon:
-    """As people mount: `penstock mount` returns once the mount is ready."""
+    """A mount with its daemon in the background: `penstock mount` returns once the mount is ready."""
 
     def __init__(self, args, world, *options):
         self.args, self.mnt, cache = args, os.path.join(world.dir, "mnt"), os.path.join(world.dir, "cache")
@@ -93,7 +93,7 @@ class Scale:
         print(f"{self.prefix + name:36}{value:>12.4g} {unit}", flush=True)
 
     def timed(self, name, work):
-        """Seconds, and CPU seconds of the daemon."""
+        """Calls work(), and notes its seconds and the daemon's CPU seconds. Returns its result."""
         cpu, start = cpu_of(self.mount.pid), time.monotonic()
         result = work()
         self.note(name + "_seconds", time.monotonic() - start, "s")
@@ -111,7 +111,7 @@ class Scale:
         self.note(name + "_index_mib_per_million", nbytes / MIB / (self.nmembers / 1e6), "MiB")
 
     def open_mount(self, mode):
-        """Returns when it began."""
+        """Mounts the shards. Returns the time at which the mount command began."""
         start = time.monotonic()
         self.mount = Daemon(self.args, self.world, "--cache-size", self.args.scale_cache, mode)
         return start
@@ -132,7 +132,7 @@ class Scale:
             raise BenchError(f"tables: {json.dumps(found)}")
 
     def walk(self, folders):
-        """`find` over some folders; every file's attributes are asked for, too."""
+        """Runs `find` over some folders, with the attributes of every file. Returns the number of files."""
         paths = [os.path.join(self.mount.mnt, folder) for folder in folders]
         command = ["find", *paths, "-type", "f", "-size", "+0", "-printf", "."]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
@@ -143,7 +143,7 @@ class Scale:
         self.note(name + "_files_per_s", n / self.results[self.prefix + name + "_seconds"], "files a second")
 
     def stats_of_files(self, path_of):
-        """Times of a stat of random files, of names that the kernel does not have."""
+        """Times stat() of random files whose names the kernel has not cached."""
         chosen, took = random.Random(7).sample(range(self.nmembers), min(SAMPLES, self.nmembers)), []
         for number in chosen:
             path = os.path.join(self.mount.mnt, path_of(number))
@@ -209,7 +209,7 @@ def run(args, folder):
     try:
         start = time.monotonic()
         world.open()
-        print(f"{scale.nmembers} members of {args.scale_size} bytes in {args.scale} shards, written in "
+        print(f"{scale.nmembers} members of at most {args.scale_size} bytes in {args.scale} shards, written in "
               f"{time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
         for mode in args.scale_modes.split(","):
             {"plain": scale.run_plain, "merge": scale.run_merge}[mode]()

@@ -1,1 +1,1 @@
-"""What tests/bench/read-path is made of."""
+"""The parts of tests/bench/read-path."""

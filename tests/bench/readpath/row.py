@@ -1,4 +1,4 @@
-"""A row of the table: contestants take turns, ratios are taken within a turn, their median is what counts."""
+"""A row of the table: contestants take turns, ratios are taken within a turn, and their median counts."""
 
 import statistics
 
