@@ -2,7 +2,7 @@
 # penstock-slurm as slurmd runs it, with the environment that Slurm 22.05 gives: what jobs see, whose rights and
 # credentials are used, what drains a node, and that nothing is left. (tests/packages/slurm.sh runs Slurm.)
 . "$(dirname "$0")/../lib.sh"
-requires mount root nginx unshare setpriv fusermount3 jq mount-namespace
+requires mount root nginx getfattr unshare setpriv fusermount3 jq mount-namespace
 [[ -u $(readlink -f "$(command -v fusermount3)") ]] || skip_all "fusermount3 is not set-uid"
 
 # The test has a mount namespace with two users and a device that they may open.
@@ -50,7 +50,7 @@ as() { setpriv --reuid="$1" --regid="$1" --clear-groups -- "${@:2}"; }
 same() { as "$1" diff -r "$2" "$3" -x .penstock; }
 mounts_of_jobs() { grep -c " $jobs/.* fuse.penstock" /proc/self/mountinfo || true; }
 # daemons UID: prints the numbers of that user's processes of penstock.
-daemons() { pgrep -x -u "$1" penstock || true; }
+daemons() { pgrep -r R,S,D -x -u "$1" penstock || true; } # (Not what only waits for process 1.)
 nothing_left() { [[ ! -e $jobs/$1 && ! $(daemons $alice) && ! $(daemons $bob) ]] && (($(mounts_of_jobs) == 0)); }
 # ends JOB UID: the epilog, after which nothing may be left.
 ends() {
@@ -184,12 +184,15 @@ settings "names = other" "${mine[@]}"
 epilog 41 $alice ''
 ends 42 $bob
 # (That name is now one of /etc/penstock.conf that the site does not mount for jobs.)
-bad "a name that is not for jobs" "penstock:shared" "password"
+bad "a name that is not for jobs" "penstock:shared" "there is no [shared]"
 check "root's daemon has ended" wait_until 10 no_daemon
 
 # Fetching for a limited time
 settings "${mine[@]}"
-cached() { for f in "$1"/*.tar; do as $alice getfattr --only-values -n user.penstock.state "$f" 2>/dev/null; echo; done | xargs; }
+cached() { # DIR: the states of its shards
+	# shellcheck disable=SC2016 # for the inner shell
+	as $alice sh -c 'cd "$0" && getfattr -n user.penstock.state ./*.tar' "$1" | sed -n 's/.*state="\(.*\)"/\1/p' | xargs
+}
 check "a job warms what matches" prolog 51 $alice "penstock:b=$ORIGIN/json/b/ penstock-warm:b=*1.tar"
 equal "what matches is cached when the job begins" "remote cached" "$(cached "$jobs/51/b")"
 check "a second prolog warms the rest" prolog 51 $alice "penstock:b=$ORIGIN/json/b/ penstock-warm:b"
@@ -240,10 +243,10 @@ check "nothing is left of a killed prolog, also when the origin answers" nothing
 check "a job begins" prolog 71 $alice "penstock:a=$ORIGIN/a/"
 # shellcheck disable=SC2016 # for the inner shell
 as $alice sh -c 'cd "$0/71/a" && exec 3<shard-000000.tar && exec sleep 1000' "$jobs" &
-left=$!
-check "a process that outlives its job uses the mount" wait_until 10 test -e "/proc/$left/fd/3"
+has_open() { [[ $(readlink "/proc/$(pgrep -x -u $alice sleep)/fd/3") == "$jobs/71/a/"* ]]; }
+check "a process that outlives its job uses the mount" wait_until 10 has_open
 ends 71 $alice
-kill -KILL "$left"
+kill -KILL "$(pgrep -x -u $alice sleep)"
 check "a job begins" prolog 72 $alice "penstock:a=$ORIGIN/a/"
 kill -KILL "$(daemons $alice)"
 check_not "a killed daemon does not answer" as $alice ls "$jobs/72/a"
@@ -254,7 +257,7 @@ printf '#!/bin/sh\nsetsid -f sleep 7.3e3 >/dev/null 2>&1 </dev/null\nexit 1\n' >
 chmod 755 "$T/alice/stays" && chown -R alice "$T/alice"
 if [[ -w /sys/fs/cgroup/cgroup.procs || -w /sys/fs/cgroup/unified/cgroup.procs ]]; then
 	bad "a user's command that gives no credentials" "penstock:a=s3://bucket/x/" "redential"
-	check_not "the epilog ends what that command left" pgrep -u $alice sleep
+	check_not "the epilog ends what that command left" pgrep -r R,S,D -u $alice -f 7.3e3
 else
 	skip "the epilog ends what a user's command left" "no control groups of version 2 can be made"
 fi
