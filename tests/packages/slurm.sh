@@ -49,6 +49,7 @@ cat >"$work/nginx.conf" <<-END
 END
 nginx -c "$work/nginx.conf"
 origin=http://127.0.0.1:8769
+stop_origin() { kill -"$1" "$(cat "$work/nginx.pid")" "$(pgrep -P "$(cat "$work/nginx.pid")")"; } # SIGNAL
 
 # Slurm -------------------------------------------------------------------------------------------------------
 
@@ -78,7 +79,8 @@ cat >/etc/slurm/slurm.conf <<-END
 	SlurmdParameters=config_overrides
 	ReturnToService=2
 	KillWait=2
-	BatchStartTimeout=60
+	BatchStartTimeout=25
+	SlurmdTimeout=15
 	PrologFlags=Alloc
 	Prolog=/usr/bin/penstock-slurm
 	Epilog=/usr/bin/penstock-slurm
@@ -87,6 +89,8 @@ cat >/etc/slurm/slurm.conf <<-END
 	NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port=27002 CPUs=4
 	PartitionName=all Nodes=n1,n2 Default=YES
 END
+# (Slurm's own use of control groups is not needed, and refuses a mixture of versions.)
+echo "CgroupPlugin=cgroup/v1" >/etc/slurm/cgroup.conf
 cat >/etc/penstock-slurm.conf <<-END
 	names = shared
 	sources = yes
@@ -116,8 +120,10 @@ node() { # NAME
 			mount -t tmpfs tmpfs /run/penstock
 			mount --bind "$2/nvme.$1" /nvme
 			mount -t tmpfs tmpfs /mnt && mknod -m 666 /mnt/fuse c 10 229 && mount --bind /mnt/fuse /dev/fuse
+			reboot=-b
 			while :; do
-				slurmd -D -N "$1"
+				slurmd -D -N "$1" $reboot
+				reboot=
 				sleep 0.5
 			done
 		' bash "$1" "$work"
@@ -138,6 +144,10 @@ state() { sinfo -h -n "$1" -o %t; }
 is_state() { [[ $(state "$1") == "$2" ]]; }
 ready() { is_state n1 idle && is_state n2 idle; }
 check "two nodes are idle" wait_until 60 ready
+ready || {
+	tail -n 5 "$work"/slurm*.log
+	exit 1
+}
 
 as() { runuser -u "$1" -- "${@:2}"; } # USER COMMAND...
 # submit USER COMMENT SCRIPT [OPTION...]: sets job.
@@ -146,7 +156,7 @@ submit() {
 }
 ended() { [[ ! $(squeue -h -j "${1-$job}" 2>/dev/null) ]]; }
 result() { scontrol -o show job "${1-$job}" | grep -oE 'JobState=[A-Z]+|ExitCode=[0-9:]+' | paste -sd ' '; }
-running() { [[ $(squeue -h -j "${1-$job}" -o %t) == R ]]; }
+begun() { grep -x begun "$work/run/$job.out"; } # its script runs, after the prolog
 # completed [JOB]: it ends, and ends well.
 completed() {
 	wait_until 60 ended "$@" || return 1
@@ -223,19 +233,19 @@ said() { grep -F -- "$1" "$work/run/${2-$job}.out"; }
 	check "a user's mistake does not drain the node" clean n1
 
 	# Cancelled, requeued
-	submit alice "penstock:x=$origin/slow/" 'cd $PENSTOCK_MOUNTS/x && cat *.tar >/dev/null'
-	check "a job that reads is running" wait_until 30 running
+	submit alice "penstock:x=$origin/slow/" 'echo begun; cd $PENSTOCK_MOUNTS/x && cat *.tar >/dev/null'
+	check "a job that reads is running" wait_until 30 begun
 	sleep 1
 	scancel "$job"
 	check "it is cancelled" wait_until 30 ended
 	check "nothing is left of the cancelled job" clean n1
-	kill -STOP "$(cat "$work/nginx.pid")" $(pgrep -P "$(cat "$work/nginx.pid")")
+	stop_origin STOP
 	submit alice "penstock:x=$origin/hangs/" 'ls $PENSTOCK_MOUNTS/x'
 	in_prolog() { inside n1 pgrep -f "penstock mount $origin/hangs/"; }
 	check "a prolog waits for an origin that does not answer" wait_until 30 in_prolog
 	scancel "$job"
 	check "its job is cancelled" wait_until 30 ended
-	kill -CONT "$(cat "$work/nginx.pid")" $(pgrep -P "$(cat "$work/nginx.pid")")
+	stop_origin CONT
 	check "nothing is left of a job that was cancelled during its prolog" clean n1
 	submit alice "penstock:x=$origin/" 'cd $PENSTOCK_MOUNTS/x && '"$sums"' && if [ ${SLURM_RESTART_COUNT-0} = 0 ]; then touch '"$work/run"'/again; sleep 100; fi' --requeue
 	first_run() { [[ -e $work/run/again ]]; }
@@ -248,16 +258,23 @@ said() { grep -F -- "$1" "$work/run/${2-$job}.out"; }
 	check "nothing is left of the requeued job" clean n1
 
 	# slurmd ends, power cuts
-	submit alice "penstock:x=$origin/" "$wait_for"' cd $PENSTOCK_MOUNTS/x && '"$sums"
-	check "a job waits" wait_until 30 running
+	submit alice "penstock:x=$origin/" "echo begun; $wait_for"' cd $PENSTOCK_MOUNTS/x && '"$sums"
+	check "a job waits" wait_until 30 begun
 	inside n1 pkill -KILL -x slurmd
 	sleep 2
 	touch "$work/run/go"
 	check "a job reads though slurmd was killed and started again" completed
 	check "nothing is left after it" clean n1
 	rm "$work/run/go"
-	submit alice "penstock:x=$origin/" "$wait_for"' cd $PENSTOCK_MOUNTS/x && '"$sums" --requeue
-	check "another job waits" wait_until 30 running
+	stop_origin STOP
+	submit alice "penstock:x=$origin/hangs/" "true"
+	check "another job's prolog waits" wait_until 30 in_prolog
+	inside n1 pkill -KILL -x slurmd
+	stop_origin CONT
+	check "Slurm gives up the job whose prolog ended with slurmd" wait_until 120 again
+	check "nothing is left of it" clean n1
+	submit alice "penstock:x=$origin/" "echo begun; $wait_for"' cd $PENSTOCK_MOUNTS/x && '"$sums" --requeue
+	check "another job waits" wait_until 30 begun
 	power_cut n1
 	check "with its power the node has lost the job's daemon" wait_until 10 not pgrep -u alice -x penstock
 	node n1
