@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What pods of Kubernetes see of a mount, in mount namespaces with the propagation that a container runtime sets:
-# the daemon's pod has the node's folder "shared" (Bidirectional), readers have it "slave" (HostToContainer).
+# What pods of Kubernetes see of a mount, in mount namespaces with the propagation that a container runtime
+# sets: the daemon's pod has the node's folder "shared" (Bidirectional), readers "slave" (HostToContainer).
 # Secrets are files as kubelet makes them: links to a folder that is replaced at once.
 . "$(dirname "$0")/../lib.sh"
 requires mount root nginx unshare nsenter mount-namespace
@@ -19,8 +19,10 @@ declare -A pods
 pod() {
 	mkdir "$T/$1"
 	# shellcheck disable=SC2016 # for the inner shell
-	unshare -m --propagation "$2" sh -euc 'mount --rbind "$0/node" "$0/$1" && touch "$0/$1.ready" && exec sleep 1000' \
-		"$T" "$1" >"$T/$1.out" 2>&1 &
+	unshare -m --propagation "$2" sh -euc '
+		mount --rbind "$0/node" "$0/$1"
+		touch "$0/$1.ready"
+		exec sleep 1000' "$T" "$1" >"$T/$1.out" 2>&1 &
 	pods[$1]=$!
 	wait_until 10 test -e "$T/$1.ready" || die "the pod $1 starts" "$(cat "$T/$1.out")"
 }
@@ -41,8 +43,10 @@ pod reader slave
 pod daemon unchanged
 check_not "the reader sees no mount yet" in_pod reader test -e "$T/reader/data/.penstock"
 serve() {
-	in_pod daemon sh -c "mkdir -p '$T/daemon/data' 2>/dev/null; exec penstock mount -f '$ORIGIN/token/a/' '$T/daemon/data' \
-		--cache-dir '$T/cache' --header-file '$T/secret/header' --allow_other --log '$T/penstock.log'" &
+	# shellcheck disable=SC2016 # for the inner shell
+	in_pod daemon sh -c 'mkdir -p "$2" 2>/dev/null; exec penstock mount -f "$@"' sh "$ORIGIN/token/a/" \
+		"$T/daemon/data" --cache-dir "$T/cache" --header-file "$T/secret/header" --allow_other \
+		--log "$T/penstock.log" &
 	server=$!
 }
 serve

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# penstock-slurm as slurmd runs it, with the environment that Slurm 22.05 gives: what jobs see, whose rights and
-# credentials are used, what drains a node, and that nothing is left. (tests/packages/slurm.sh runs Slurm.)
+# penstock-slurm as slurmd runs it, with the environment that Slurm 22.05 gives: what jobs see, whose rights
+# and credentials are used, what drains a node, and that nothing is left. (tests/packages/slurm.sh has Slurm.)
 . "$(dirname "$0")/../lib.sh"
 requires mount root nginx getfattr unshare setpriv fusermount3 jq mount-namespace
 [[ -u $(readlink -f "$(command -v fusermount3)") ]] || skip_all "fusermount3 is not set-uid"
@@ -29,6 +29,7 @@ make_shards "$T/www/a" 3 2000000
 make_shards "$T/www/b" 2 300000 7
 start_nginx
 
+program=$top_srcdir/scripts/penstock-slurm
 export PENSTOCK_SLURM_CONF=$T/etc/penstock-slurm.conf
 jobs=$T/run/jobs
 settings() { printf '%s\n' "mounts = $jobs" "$@" >"$PENSTOCK_SLURM_CONF"; }
@@ -41,7 +42,7 @@ settings "${mine[@]}"
 context() {
 	env -i PATH="$PATH" SLURM_SCRIPT_CONTEXT="$1" SLURM_JOB_ID="$2" SLURM_JOB_UID="$3" SLURM_JOB_GID=0 \
 		SLURM_JOB_COMMENT="$4" PENSTOCK_SLURM_CONF="$PENSTOCK_SLURM_CONF" "${@:5}" \
-		timeout 60 "$top_srcdir/scripts/penstock-slurm" 7>&- >>"$T/slurmd.log" 2>&1
+		timeout 60 "$program" 7>&- >>"$T/slurmd.log" 2>&1
 }
 alice=64101 bob=64102
 prolog() { context prolog_slurmd "$@"; }
@@ -51,7 +52,12 @@ same() { as "$1" diff -r "$2" "$3" -x .penstock; }
 mounts_of_jobs() { grep -c " $jobs/.* fuse.penstock" /proc/self/mountinfo || true; }
 # daemons UID: prints the numbers of that user's processes of penstock.
 daemons() { pgrep -r R,S,D -x -u "$1" penstock || true; } # (Not what only waits for process 1.)
-nothing_left() { [[ ! -e $jobs/$1 && ! $(daemons $alice) && ! $(daemons $bob) ]] && (($(mounts_of_jobs) == 0)); }
+nothing_left() { # JOB
+	[[ ! -e $jobs/$1 && ! $(daemons $alice) && ! $(daemons $bob) ]] && (($(mounts_of_jobs) == 0))
+}
+# task JOB: what the task prolog prints.
+task() { as $alice env SLURM_SCRIPT_CONTEXT=prolog_task SLURM_JOB_ID="$1" "$program"; }
+clean() { env PATH="$T/bin:$PATH" "$program" clean n1; }
 # ends JOB UID: the epilog, after which nothing may be left.
 ends() {
 	check "the epilog succeeds (job $1)" epilog "$1" "$2" ''
@@ -81,7 +87,7 @@ pid=$(daemons $alice)
 equal "one daemon serves the user" 1 "$(wc -w <<<"$pid")"
 equal "the daemon has left the prolog's session" "$pid" "$(ps -o sid= -p "$pid" | tr -d ' ')"
 equal "the task prolog names the folder" "export PENSTOCK_MOUNTS=$jobs/11" \
-	"$(as $alice env SLURM_SCRIPT_CONTEXT=prolog_task SLURM_JOB_ID=11 "$top_srcdir/scripts/penstock-slurm")"
+	"$(task 11)"
 ids() { awk -v below="$jobs/$1/" 'index($5, below) == 1 {print $1, $3}' /proc/self/mountinfo; }
 before=$(ids 11)
 check "a second prolog succeeds" prolog 11 $alice "penstock:a=$ORIGIN/a/ penstock:b=$ORIGIN/b/"
@@ -124,8 +130,7 @@ bad "a relative file" "penstock:a@x.conf" "absolute path"
 check "the other words of such a job are mounted" prolog 21 $alice "penstock:a=nonsense penstock:b=$ORIGIN/b/"
 check "what could be mounted is read" same $alice "$T/www/b" "$jobs/21/b"
 check_not "what could not be mounted is not there" test -e "$jobs/21/a"
-check "the job's output has the reason" grep -F "print penstock: penstock:a=nonsense" \
-	<(as $alice env SLURM_SCRIPT_CONTEXT=prolog_task SLURM_JOB_ID=21 "$top_srcdir/scripts/penstock-slurm")
+check "the job's output has the reason" grep -F "print penstock: penstock:a=nonsense" <(task 21)
 ends 21 $alice
 settings
 check "a site that allows nothing lets the job run" prolog 22 $alice "penstock:a=$ORIGIN/a/"
@@ -150,14 +155,16 @@ bad "a local source that the user may not read" "penstock:a=$T/private/" "ermiss
 echo "X-Token: secret" >"$T/alice/good"
 echo "X-Token: wrong" >"$T/alice/bad"
 for token in good bad; do
-	printf '[a]\nsource = %s/token/a/\nheader-file = %s\n' "$ORIGIN" "$T/alice/$token" >"$T/alice/$token.conf"
+	printf '[a]\nsource = %s/token/a/\nheader-file = %s\n' "$ORIGIN" "$T/alice/$token" \
+		>"$T/alice/$token.conf"
 done
 printf '[mine]\nsource = %s/b/\n' "$ORIGIN" >"$T/alice/.config/penstock.conf"
 chown -R alice "$T/alice" && chmod 600 "$T"/alice/{good,bad}*
 check "a job with its own token begins" prolog 31 $alice "penstock:a@$T/alice/good.conf"
 check "a job with its own token reads" same $alice "$T/www/a" "$jobs/31/a"
 check "a job of the same user with another token begins" prolog 32 $alice "penstock:a@$T/alice/bad.conf"
-check_not "it does not read by the first job's token what that has cached" as $alice cat "$jobs/32/a/shard-000000.tar"
+check_not "it does not read by the first job's token what that has cached" \
+	as $alice cat "$jobs/32/a/shard-000000.tar"
 check "the user's own penstock.conf has names" prolog 33 $alice "penstock:mine"
 check "such a name is read" same $alice "$T/www/b" "$jobs/33/mine"
 epilog 31 $alice '' && epilog 32 $alice ''
@@ -191,7 +198,8 @@ check "root's daemon has ended" wait_until 10 no_daemon
 settings "${mine[@]}"
 cached() { # DIR: the states of its shards
 	# shellcheck disable=SC2016 # for the inner shell
-	as $alice sh -c 'cd "$0" && getfattr -n user.penstock.state ./*.tar' "$1" | sed -n 's/.*state="\(.*\)"/\1/p' | xargs
+	as $alice sh -c 'cd "$0" && getfattr -n user.penstock.state ./*.tar' "$1" |
+		sed -n 's/.*state="\(.*\)"/\1/p' | xargs
 }
 check "a job warms what matches" prolog 51 $alice "penstock:b=$ORIGIN/json/b/ penstock-warm:b=*1.tar"
 equal "what matches is cached when the job begins" "remote cached" "$(cached "$jobs/51/b")"
@@ -229,9 +237,10 @@ check "the user reads that it took too long" grep -F "mount-time" <(errors 61)
 check "the epilog succeeds while the origin hangs" epilog 61 $alice ''
 settings "${mine[@]}"
 # shellcheck disable=SC2016 # for the inner shell
-setsid bash -c 'echo $$ >"$0"; exec env "$@"' "$T/prolog.pid" -i PATH="$PATH" SLURM_SCRIPT_CONTEXT=prolog_slurmd \
-	SLURM_JOB_ID=62 SLURM_JOB_UID=$alice SLURM_JOB_COMMENT="penstock:a=$ORIGIN/json/a/" \
-	PENSTOCK_SLURM_CONF="$PENSTOCK_SLURM_CONF" "$top_srcdir/scripts/penstock-slurm" >>"$T/slurmd.log" 2>&1 &
+setsid bash -c 'echo $$ >"$0"; exec env "$@"' "$T/prolog.pid" -i PATH="$PATH" \
+	SLURM_SCRIPT_CONTEXT=prolog_slurmd SLURM_JOB_ID=62 SLURM_JOB_UID=$alice \
+	SLURM_JOB_COMMENT="penstock:a=$ORIGIN/json/a/" \
+	PENSTOCK_SLURM_CONF="$PENSTOCK_SLURM_CONF" "$program" >>"$T/slurmd.log" 2>&1 &
 check "a prolog waits for its origin" wait_until 10 pgrep -u $alice -x penstock
 kill -KILL -- "-$(cat "$T/prolog.pid")"
 check "the epilog after a killed prolog succeeds" epilog 62 $alice ''
@@ -266,11 +275,11 @@ printf '#!/bin/sh\necho 75\n' >"$T/bin/squeue"
 chmod 755 "$T/bin/squeue"
 prolog 74 $alice "penstock:a=$ORIGIN/a/"
 prolog 75 $alice "penstock:b=$ORIGIN/b/"
-check "clean succeeds" env PATH="$T/bin:$PATH" "$top_srcdir/scripts/penstock-slurm" clean n1
+check "clean succeeds" clean
 check_not "clean removes what Slurm does not have any more" test -e "$jobs/74"
 check "clean leaves what Slurm has" same $alice "$T/www/b" "$jobs/75/b"
 printf '#!/bin/sh\nexit 1\n' >"$T/bin/squeue"
-check_not "without an answer of squeue, clean fails" env PATH="$T/bin:$PATH" "$top_srcdir/scripts/penstock-slurm" clean n1
+check_not "without an answer of squeue, clean fails" clean
 check "and removes nothing" same $alice "$T/www/b" "$jobs/75/b"
 ends 75 $alice
 
@@ -281,7 +290,8 @@ exits() { # WHAT STATUS COMMAND...
 	equal "$1" "$2" "$rc"
 }
 mkdir "$T/few" && ln -s /usr/bin/* "$T/few/" && rm -f "$T/few/penstock"
-exits "a node without penstock is drained" 1 context prolog_slurmd 81 $alice "penstock:a=$ORIGIN/a/" PATH="$T/few"
+exits "a node without penstock is drained" 1 \
+	context prolog_slurmd 81 $alice "penstock:a=$ORIGIN/a/" PATH="$T/few"
 exits "a job that asks for nothing runs there" 0 context prolog_slurmd 81 $alice "" PATH="$T/few"
 touch "$T/cache-file"
 settings "sources = yes" "cache-dir = $T/cache-file"
@@ -294,9 +304,9 @@ exits "an epilog without SLURM_JOB_ID says so" 1 context epilog_slurmd '' $alice
 
 # The site's file
 settings "${mine[@]}"
-check "a right file is right" "$top_srcdir/scripts/penstock-slurm" check
+check "a right file is right" "$program" check
 settings "sources = maybe" "nonsense" "warm-time = soon" "colour = red" "sources = yes" "# a comment" ""
-"$top_srcdir/scripts/penstock-slurm" check >"$T/check.out" 2>&1 && fail "a wrong file is reported"
+"$program" check >"$T/check.out" 2>&1 && fail "a wrong file is reported"
 for line in 2 3 4 5; do
 	check "line $line is reported" grep -F "penstock-slurm.conf:$line:" "$T/check.out"
 done

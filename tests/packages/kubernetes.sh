@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/packages/kubernetes.sh DIR: runs the pods of scripts/kubernetes with the image in DIR, by podman: the
-# daemon of a node and a reader, the sidecar, their probes, and what ends of pods do to mounts. Run it only in a
-# disposable root: scripts/container --test makes one.
+# daemon of a node and a reader, the sidecar, their probes, and what the ends of pods do to mounts. Run it only
+# in a disposable root: scripts/container --test makes one.
 . "${0%/*}/lib.sh"
 disposable scripts/container
 in_cgroup2 "$@"
@@ -48,9 +48,9 @@ for folder in mnt empty; do
 	mount --make-rshared "$work/$folder"
 done
 
-# pods.py MANIFEST: prints its pods as podman takes them. A DaemonSet or a Job is its pod; a native sidecar is a
-# container among the others; a claim and an emptyDir are folders of the node. Nothing else is changed but
-# names of places.
+# pods.py WORK VERSION MANIFEST: prints its pods as podman takes them. A DaemonSet or a Job is its pod; a native
+# sidecar is a container among the others; a claim and an emptyDir are folders of the node. Nothing else is
+# changed but names of places.
 cat >"$work/pods.py" <<'PY'
 import sys, yaml
 work, version, manifest = sys.argv[1:]
@@ -73,7 +73,7 @@ def pod(name, template):
         if "persistentVolumeClaim" in v:
             v.pop("persistentVolumeClaim")
             v["hostPath"] = {"path": "/var/lib/penstock/mnt", "type": "Directory"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 out = []
 for d in yaml.safe_load_all(open(manifest)):
     if d["kind"] in ("DaemonSet", "Job"):
@@ -107,7 +107,8 @@ PY
 manifests=/penstock/scripts/kubernetes
 sed -i 's/replace-me/hush/' "$manifests/daemonset.yaml"
 play() { # NAME
-	python3 "$work/pods.py" "$work" "$version" "$manifests/$1.yaml" >"$work/$1.yaml" && podman play kube "$work/$1.yaml"
+	python3 "$work/pods.py" "$work" "$version" "$manifests/$1.yaml" >"$work/$1.yaml" &&
+		podman play kube "$work/$1.yaml"
 }
 probe() { # MANIFEST KIND CONTAINER
 	local words
@@ -116,7 +117,7 @@ probe() { # MANIFEST KIND CONTAINER
 }
 mounted() { findmnt -n -t fuse.penstock "$work/mnt/data"; }
 
-# The daemon of a node, and a reader ---------------------------------------------------------------------------
+# The daemon of a node, and a reader -------------------------------------------------------------------------
 
 check "the DaemonSet's pod starts" play daemonset
 check "its startup probe succeeds" wait_until 60 probe daemonset startupProbe penstock-penstock
@@ -134,10 +135,12 @@ check "its program loads" podman exec reader-train penstock-loader bench --epoch
 
 stop_nginx
 podman exec penstock-penstock penstock refresh /var/lib/penstock/mnt/data >"$work/out" 2>&1 || true
-check "it is not ready while the origin is down" wait_until 30 not probe daemonset readinessProbe penstock-penstock
+unready() { ! probe daemonset readinessProbe penstock-penstock; }
+check "it is not ready while the origin is down" wait_until 30 unready
 check "it is alive while the origin is down" probe daemonset livenessProbe penstock-penstock
 nginx -c "$work/nginx.conf"
-check "the reader reads on when the origin is back" wait_until 60 podman exec reader-train penstock-loader bench --epochs 1 /data/data/train
+check "the reader reads on when the origin is back" \
+	wait_until 60 podman exec reader-train penstock-loader bench --epochs 1 /data/data/train
 
 daemon=$(pgrep -x penstock)
 kill -STOP "$daemon"
@@ -148,17 +151,19 @@ check "the container of a killed daemon ends" wait_until 30 ended penstock-penst
 check "the reader gets errors then" not podman exec reader-train cat /data/data/val/x-000000.tar
 podman start penstock-penstock >"$work/out" 2>&1
 check "a restarted container is alive again" wait_until 60 probe daemonset livenessProbe penstock-penstock
-check "the reader sees the new mount without a restart" wait_until 30 podman exec reader-train cat /data/data/val/x-000000.tar
+check "the reader sees the new mount without a restart" \
+	wait_until 30 podman exec reader-train cat /data/data/val/x-000000.tar
 check "the pod stops" podman pod stop -t 60 penstock
 check "its daemon has unmounted" not mounted
 check "the reader's folder is empty" not podman exec reader-train ls /data/data/val
 podman pod rm -f reader penstock >"$work/out" 2>&1 || true
 
-# The sidecar -------------------------------------------------------------------------------------------------
+# The sidecar ------------------------------------------------------------------------------------------------
 
 check "the sidecar's pod starts" play sidecar
 check "its startup probe succeeds" wait_until 60 probe sidecar startupProbe train-penstock
-check "the other container, without rights, reads" podman exec train-train penstock-loader bench --epochs 1 /mnt/data
+check "the other container, without rights, reads" \
+	podman exec train-train penstock-loader bench --epochs 1 /mnt/data
 check "the sidecar is alive" probe sidecar livenessProbe train-penstock
 check "its cache is in the pod's volume, in a folder of its user" podman exec train-penstock \
 	sh -c 'ls -d /var/cache/penstock/* && find /var/cache/penstock -name data | grep .'

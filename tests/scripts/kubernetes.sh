@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The manifests of scripts/kubernetes fit Kubernetes' schemas, strictly, of the first version that has what they
-# use and of the newest known; and what schemas cannot say: probes are shorter than their timeouts, privileges
-# are where they are needed only.
+# The manifests of scripts/kubernetes fit Kubernetes' schemas, strictly, of the first version that has what
+# they use and of the newest known; and what schemas cannot say: probes are shorter than their timeouts,
+# privileges are where they are needed only.
 . "$(dirname "$0")/../lib.sh"
 requires slow
 pip_python kubernetes-validate kubernetes-validate
@@ -14,7 +14,8 @@ for file in "${manifests[@]}"; do
 			"$python" -m kubernetes_validate --strict --quiet ${version:+-k "$version"} "$file"
 	done
 done
-sed 's/mountPropagation: B/mountPropagatoin: B/' "$top_srcdir/scripts/kubernetes/daemonset.yaml" >"$T/wrong.yaml"
+sed 's/mountPropagation: B/mountPropagatoin: B/' "$top_srcdir/scripts/kubernetes/daemonset.yaml" \
+	>"$T/wrong.yaml"
 check_not "a wrong name would be found" "$python" -m kubernetes_validate --strict --quiet "$T/wrong.yaml"
 
 version=$(sed -nE 's/^AC_INIT\(\[penstock\], \[([^]]*)\].*/\1/p' "$top_srcdir/configure.ac")
@@ -39,4 +40,5 @@ for f in files:
             assert "secret" not in v or v["secret"]["defaultMode"] == 0o400, f
         assert "volumes" not in spec or spec["automountServiceAccountToken"] is False, f
 PY
-check "privileges, probes and secrets are as the guide says" "$python" "$T/look.py" "$version" "${manifests[@]}"
+check "privileges, probes and secrets are as the guide says" \
+	"$python" "$T/look.py" "$version" "${manifests[@]}"
