@@ -6,7 +6,7 @@
 disposable scripts/container
 in_cgroup2 "$@"
 image=$(echo "$1"/penstock-*.oci.tar)
-podman() { command podman --storage-driver vfs --cgroup-manager cgroupfs "$@"; }
+podman() { timeout 90 podman --storage-driver vfs --cgroup-manager cgroupfs "$@"; }
 
 apt update
 apt install podman crun catatonit nginx-light procps python3 python3-yaml
@@ -67,6 +67,8 @@ def pod(name, template):
         if c["name"] == "train":
             c["command"] = ["sleep", "1000"]  # its own command is run by the test
     for v in spec["volumes"]:
+        if "secret" in v:
+            v["secret"]["optional"] = False  # podman 4.3 needs it said
         if "emptyDir" in v:
             v.pop("emptyDir")
             v["hostPath"] = {"path": "%s/empty/%s" % (work, v["name"]), "type": "DirectoryOrCreate"}
@@ -104,6 +106,7 @@ for d in yaml.safe_load_all(open(sys.argv[1])):
             print("\n".join(c[sys.argv[2]]["exec"]["command"]))
             sys.exit()
 PY
+mounted() { findmnt -n -t fuse.penstock "$work/mnt/data"; }
 manifests=/penstock/scripts/kubernetes
 sed -i 's/replace-me/hush/' "$manifests/daemonset.yaml"
 play() { # NAME
@@ -113,14 +116,17 @@ play() { # NAME
 probe() { # MANIFEST KIND CONTAINER
 	local words
 	mapfile -t words < <(python3 "$work/probe.py" "$manifests/$1.yaml" "$2")
-	((${#words[@]} > 0)) && timeout 10 podman exec "$3" "${words[@]}"
+	((${#words[@]} > 0)) && podman exec "$3" "${words[@]}"
 }
-mounted() { findmnt -n -t fuse.penstock "$work/mnt/data"; }
-
 # The daemon of a node, and a reader -------------------------------------------------------------------------
 
 check "the DaemonSet's pod starts" play daemonset
 check "its startup probe succeeds" wait_until 60 probe daemonset startupProbe penstock-penstock
+mounted || {
+	podman ps -a
+	podman logs penstock-penstock
+	exit 1
+}
 check "the node has the mount" mounted
 check "it shows the sources as folders" diff -r "$work/served" "$work/mnt/data" -x .penstock
 check "it is ready" probe daemonset readinessProbe penstock-penstock

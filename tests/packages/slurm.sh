@@ -303,6 +303,8 @@ said() { grep -F -- "$1" "$work/run/${2-$job}.out"; }
 	check "a node that cannot make a cache is drained" wait_until 30 drained
 	requeued() { [[ $(squeue -h -j "$job" -o %t) == PD ]]; }
 	check "its job waits for another" wait_until 30 requeued
+	no_jobs() { inside n1 bash -c '! ls /run/penstock/jobs | grep .'; }
+	check "the epilog leaves nothing of the prolog that failed" wait_until 30 no_jobs
 	mv "$work/site.conf" /etc/penstock-slurm.conf
 	scontrol update nodename=n1 state=resume
 	scontrol release "$job"
