@@ -9,11 +9,8 @@ image=$(echo "$1"/penstock-*.oci.tar)
 podman() { timeout 90 podman --storage-driver vfs --cgroup-manager cgroupfs "$@"; }
 
 apt update
-apt install podman crun catatonit nginx-light procps python3 python3-yaml
+apt install podman crun nginx-light procps python3 python3-yaml
 version=$(sed -nE 's/^AC_INIT\(\[penstock\], \[([^]]*)\].*/\1/p' /penstock/configure.ac)
-# A container makes no control groups, as this root may not be allowed to.
-export CONTAINERS_CONF=$work/containers.conf
-printf '[containers]\ncgroups = "disabled"\n' >"$CONTAINERS_CONF"
 mkdir -p "$work"/served/{train,val}
 python3 - "$work/served" <<'PY'
 import glob, io, sys, tarfile
@@ -48,53 +45,60 @@ for folder in mnt empty; do
 	mount --make-rshared "$work/$folder"
 done
 
-# pods.py WORK VERSION MANIFEST: prints its pods as podman takes them. A DaemonSet or a Job is its pod; a native
-# sidecar is a container among the others; a claim and an emptyDir are folders of the node. Nothing else is
-# changed but names of places.
+# pods.py WORK VERSION MANIFEST: prints a line of arguments of "podman run" for each container of its pods, and
+# makes their volumes: kubelet's links for secrets and configurations, folders of the node for the others. A
+# native sidecar is a container that is started first. (podman's own "play kube" needs control groups.)
 cat >"$work/pods.py" <<'PY'
-import sys, yaml
+import os, shlex, sys, yaml
 work, version, manifest = sys.argv[1:]
-def pod(name, template):
-    spec = template["spec"]
-    spec["hostNetwork"] = True  # loopback leads to the server
-    for c in [c for c in spec.get("initContainers", []) if c.get("restartPolicy") == "Always"]:
-        spec["initContainers"].remove(c)
-        del c["restartPolicy"]
-        spec["containers"].insert(0, c)
-    for c in spec["containers"] + spec.get("initContainers", []):
-        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-            c.pop(probe, None)  # called by the test
-        if c["name"] == "train":
-            c["command"] = ["sleep", "1000"]  # its own command is run by the test
-    for v in spec["volumes"]:
-        if "secret" in v:
-            v["secret"]["optional"] = False  # podman 4.3 needs it said
-        if "emptyDir" in v:
-            v.pop("emptyDir")
-            v["hostPath"] = {"path": "%s/empty/%s" % (work, v["name"]), "type": "DirectoryOrCreate"}
-        if "persistentVolumeClaim" in v:
-            v.pop("persistentVolumeClaim")
-            v["hostPath"] = {"path": "/var/lib/penstock/mnt", "type": "Directory"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-out = []
-for d in yaml.safe_load_all(open(manifest)):
-    if d["kind"] in ("DaemonSet", "Job"):
-        out.append(pod(d["metadata"]["name"], d["spec"]["template"]))
-    elif d["kind"] == "Pod":
-        out.append(pod(d["metadata"]["name"], d))
-    elif d["kind"] in ("ConfigMap", "Secret"):
-        if "stringData" in d:  # podman knows only data
-            import base64
-            d["data"] = {k: base64.b64encode(v.encode()).decode() for k, v in d.pop("stringData").items()}
-        out.insert(0, d)
-text = yaml.safe_dump_all(out)
+text = open(manifest).read()
 for a, b in (("https://data.example.org/imagenet/train-{000000..001023}.tar", "http://127.0.0.1:8770/train/"),
              ("https://data.example.org/imagenet/val/", "http://127.0.0.1:8770/val/"),
-             ("image: penstock:" + version, "image: localhost/penstock:" + version),
              ("path: /nvme/penstock", "path: %s/nvme" % work),
              ("path: /var/lib/penstock/mnt\n", "path: %s/mnt\n" % work)):
     text = text.replace(a, b)
-print(text)
+documents = list(yaml.safe_load_all(text))
+def write(kind, name, mode):
+    folder = "%s/volumes/%s-%s" % (work, kind, name)
+    for d in documents:
+        if d["kind"] == kind and d["metadata"]["name"] == name and not os.path.exists(folder):
+            os.makedirs(folder + "/..1")
+            os.symlink("..1", folder + "/..data")
+            for key, value in {**d.get("data", {}), **d.get("stringData", {})}.items():
+                os.symlink("..data/" + key, folder + "/" + key)
+                with open(folder + "/..1/" + key, "w") as f:
+                    f.write(value)
+                os.chmod(f.name, mode)
+    return folder
+def place(v):
+    if "secret" in v:
+        return write("Secret", v["secret"]["secretName"], v["secret"]["defaultMode"])
+    if "configMap" in v:
+        return write("ConfigMap", v["configMap"]["name"], 0o644)
+    if "emptyDir" in v:
+        path = "%s/empty/%s" % (work, v["name"])
+        os.makedirs(path, exist_ok=True)
+        os.chmod(path, 0o777)
+        return path
+    return v["hostPath"]["path"] if "hostPath" in v else work + "/mnt"
+ways = {"Bidirectional": "rshared", "HostToContainer": "rslave", None: "rprivate"}
+for d in documents:
+    if d["kind"] not in ("DaemonSet", "Job", "Pod"):
+        continue
+    spec = d["spec"] if d["kind"] == "Pod" else d["spec"]["template"]["spec"]
+    volumes = {v["name"]: place(v) for v in spec["volumes"]}
+    for c in spec.get("initContainers", []) + spec["containers"]:
+        rights = {**spec.get("securityContext", {}), **c.get("securityContext", {})}
+        words = ["--name", d["metadata"]["name"] + "-" + c["name"]]
+        words += ["--privileged"] if rights.get("privileged") else ["--cap-drop", "all"]
+        words += ["--user", str(rights["runAsUser"])] if "runAsUser" in rights else []
+        words += ["--security-opt", "no-new-privileges"] if rights.get("allowPrivilegeEscalation") is False else []
+        for m in c["volumeMounts"]:
+            words += ["-v", "%s:%s:%s%s" % (volumes[m["name"]], m["mountPath"], ways[m.get("mountPropagation")],
+                                            ",ro" if m.get("readOnly") else "")]
+        words += ["localhost/" + c["image"]]
+        words += ["sleep", "1000"] if c["name"] == "train" else c["command"]  # the test runs that one's
+        print(" ".join(map(shlex.quote, words)))
 PY
 # probe.py MANIFEST KIND: prints the command of the first probe of that kind, a word a line.
 cat >"$work/probe.py" <<'PY'
@@ -109,9 +113,13 @@ PY
 mounted() { findmnt -n -t fuse.penstock "$work/mnt/data"; }
 manifests=/penstock/scripts/kubernetes
 sed -i 's/replace-me/hush/' "$manifests/daemonset.yaml"
-play() { # NAME
-	python3 "$work/pods.py" "$work" "$version" "$manifests/$1.yaml" >"$work/$1.yaml" &&
-		podman play kube "$work/$1.yaml"
+play() { # NAME: a container makes no control groups, as this root may not be allowed to
+	local line words
+	python3 "$work/pods.py" "$work" "$version" "$manifests/$1.yaml" >"$work/$1.pods" || return 1
+	while read -r line; do
+		eval "words=($line)"
+		podman run -d --cgroups=disabled --network host "${words[@]}" || return 1
+	done <"$work/$1.pods"
 }
 probe() { # MANIFEST KIND CONTAINER
 	local words
@@ -121,7 +129,7 @@ probe() { # MANIFEST KIND CONTAINER
 # The daemon of a node, and a reader -------------------------------------------------------------------------
 
 check "the DaemonSet's pod starts" play daemonset
-check "its startup probe succeeds" wait_until 60 probe daemonset startupProbe penstock-penstock
+check "its startup probe succeeds" wait_until 20 probe daemonset startupProbe penstock-penstock
 mounted || {
 	podman ps -a
 	podman logs penstock-penstock
@@ -159,10 +167,10 @@ podman start penstock-penstock >"$work/out" 2>&1
 check "a restarted container is alive again" wait_until 60 probe daemonset livenessProbe penstock-penstock
 check "the reader sees the new mount without a restart" \
 	wait_until 30 podman exec reader-train cat /data/data/val/x-000000.tar
-check "the pod stops" podman pod stop -t 60 penstock
+check "the pod stops" podman stop -t 60 penstock-penstock
 check "its daemon has unmounted" not mounted
 check "the reader's folder is empty" not podman exec reader-train ls /data/data/val
-podman pod rm -f reader penstock >"$work/out" 2>&1 || true
+podman rm -f reader-train reader-wait penstock-penstock >"$work/out" 2>&1 || true
 
 # The sidecar ------------------------------------------------------------------------------------------------
 
@@ -173,9 +181,9 @@ check "the other container, without rights, reads" \
 check "the sidecar is alive" probe sidecar livenessProbe train-penstock
 check "its cache is in the pod's volume, in a folder of its user" podman exec train-penstock \
 	sh -c 'ls -d /var/cache/penstock/* && find /var/cache/penstock -name data | grep .'
-check "the pod stops" podman pod stop -t 60 train
+check "the pod stops" podman stop -t 60 train-train train-penstock
 check "nothing is mounted any more" same 0 "$(mounts)"
-podman pod rm -f train >"$work/out" 2>&1 || true
+podman rm -f train-train train-penstock >"$work/out" 2>&1 || true
 check "no process is left" not pgrep -x penstock
 
 umount "$work/mnt" "$work/empty"
