@@ -130,7 +130,7 @@ probe() { # MANIFEST KIND CONTAINER
 
 check "the DaemonSet's pod starts" play daemonset
 check "its startup probe succeeds" wait_until 20 probe daemonset startupProbe penstock-penstock
-mounted || {
+mounted >"$work/out" || {
 	podman ps -a
 	podman logs penstock-penstock
 	exit 1
