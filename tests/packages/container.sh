@@ -1,49 +1,10 @@
 #!/usr/bin/env bash
 # tests/packages/container.sh DIR: runs the image in DIR with podman: mounting, loading, logging, stopping.
 # Run it only in a disposable root: scripts/container --test makes one.
-set -euo pipefail
-
-[[ -d /share ]] || {
-	echo "container.sh: run this by scripts/container --test: it installs packages" >&2
-	exit 2
-}
-if [[ ! ${PENSTOCK_CGROUP2-} ]]; then
-	# Control groups of version 2, whatever this machine has: crun refuses a mixture of versions.
-	exec unshare --mount --cgroup bash -euc '
-		umount -R -l /sys/fs/cgroup
-		mount -t cgroup2 cgroup2 /sys/fs/cgroup
-		PENSTOCK_CGROUP2=1 exec "$@"
-	' bash "$0" "$@"
-fi
+. "${0%/*}/lib.sh"
+disposable scripts/container
+in_cgroup2 "$@"
 image=$(echo "$1"/penstock-*.oci.tar)
-export DEBIAN_FRONTEND=noninteractive
-work=$(mktemp -d)
-chmod 755 "$work"
-passed=0 failed=0
-# check WHAT COMMAND...
-check() {
-	local what=$1
-	shift
-	if "$@" >"$work/out" 2>&1; then
-		passed=$((passed + 1)) && echo "ok - $what"
-	else
-		failed=$((failed + 1)) && echo "not ok - $what: $*" && sed 's/^/# /' "$work/out"
-	fi
-}
-not() { ! "$@"; }
-# wait_until SECONDS COMMAND...
-wait_until() {
-	local end=$((SECONDS + $1))
-	shift
-	until "$@" >"$work/last" 2>&1; do
-		((SECONDS < end)) || { cat "$work/last" && return 1; }
-		sleep 0.2
-	done
-}
-apt() {
-	apt-get -q -y --no-install-recommends -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 "$@" \
-		>"$work/apt" 2>&1 || { cat "$work/apt" && exit 1; }
-}
 podman() { command podman --storage-driver vfs --cgroup-manager cgroupfs "$@"; }
 
 apt update
@@ -59,16 +20,7 @@ for i, photo in enumerate(sorted(glob.glob("/penstock/tests/data/photos/*.jpg"))
         info.size = len(str(i))
         tar.addfile(info, io.BytesIO(b"%d" % i))
 PY
-cat >"$work/nginx.conf" <<-END
-	pid $work/nginx.pid;
-	error_log $work/error.log;
-	events {}
-	http {
-		access_log off;
-		server { listen 127.0.0.1:8768; root $work/served; autoindex on; }
-	}
-END
-nginx -c "$work/nginx.conf"
+start_nginx 8768
 
 check "the image loads" podman load -i "$image"
 name=localhost/penstock:$version
@@ -124,8 +76,6 @@ check "it reads what the first container has cached" \
 check "that container is removed" podman rm -f -t 1 load
 check "no process is left" not pgrep -x penstock
 umount "$work/data"
-nginx -c "$work/nginx.conf" -s quit
+stop_nginx
 podman rm -a -f >"$work/out" 2>&1
-rm -rf "$work"
-echo "$passed passed, $failed failed"
-((failed == 0))
+verdict

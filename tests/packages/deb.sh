@@ -1,33 +1,9 @@
 #!/usr/bin/env bash
 # tests/packages/deb.sh DIR: installs the packages in DIR on this system, uses them, upgrades, removes and
 # purges them. Run it only in a disposable root: scripts/deb --test makes one.
-set -euo pipefail
-
-[[ -d /share ]] || {
-	echo "deb.sh: run this by scripts/deb --test: it installs and removes packages" >&2
-	exit 2
-}
+. "${0%/*}/lib.sh"
+disposable scripts/deb
 packages=$1
-export DEBIAN_FRONTEND=noninteractive
-work=$(mktemp -d)
-passed=0 failed=0
-# check WHAT COMMAND...
-check() {
-	local what=$1
-	shift
-	if "$@" >"$work/out" 2>&1; then
-		passed=$((passed + 1)) && echo "ok - $what"
-	else
-		failed=$((failed + 1)) && echo "not ok - $what: $*" && sed 's/^/# /' "$work/out"
-	fi
-}
-apt() {
-	apt-get -q -y --no-install-recommends -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 "$@"
-}
-# mounts: prints the number of mounts.
-mounts() {
-	findmnt -lno TARGET -t fuse.penstock | wc -l
-}
 
 # The same packages as an older version.
 mkdir "$work/old"
@@ -37,8 +13,8 @@ for deb in "$packages"/*.deb; do
 	dpkg-deb -b "$work/tree" "$work/old/" >"$work/out"
 	rm -r "$work/tree"
 done
-apt update >"$work/out" 2>&1
-apt install nginx-light python3-numpy fuse3 >"$work/out" 2>&1
+apt update
+apt install nginx-light python3-numpy fuse3
 
 check "packages install" apt install "$work"/old/*.deb
 check "the packages install no compiler" bash -c '! command -v cc'
@@ -57,17 +33,7 @@ for i in {0..63}; do
 	echo "$i" >"$work/in/$i.cls"
 done
 check "penstock-loader makes shards" penstock-loader pack "$work/in" "$work/served/x-%06d.tar" --max-count 16
-cat >"$work/nginx.conf" <<-END
-	pid $work/nginx.pid;
-	error_log $work/error.log;
-	events {}
-	http {
-		access_log off;
-		server { listen 127.0.0.1:8765; root $work/served; autoindex on; }
-	}
-END
-chmod 755 "$work"
-nginx -c "$work/nginx.conf"
+start_nginx 8765
 
 check "mount -t penstock finds its helper" mount -t penstock http://127.0.0.1:8765/ "$work/mnt"
 check "bytes read through the mount are right" diff -r "$work/served" "$work/mnt" -x .penstock
@@ -85,7 +51,7 @@ exec 7<"$work/mnt/x-000000.tar"
 head -c 1000 <&7 >"$work/head"
 pid=$({ grep -slx 'Name:[[:space:]]penstock' /proc/[0-9]*/status || true; } | head -n 1 | tr -dc 0-9)
 check "an upgrade succeeds" apt install "$packages"/*.deb
-cp "$work/out" "$work/upgrade"
+cp "$work/apt" "$work/upgrade"
 check "the upgrade says that running daemons stay the older version" \
 	grep -q 'stay the older version' "$work/upgrade"
 check "the upgrade leaves the daemon running" test -d "/proc/$pid"
@@ -101,7 +67,5 @@ check "a changed configuration stays" grep -q '# mine' /etc/penstock.conf
 check "the loader still works" /usr/bin/python3 "$work/load.py" "$work/served"
 check "purge succeeds" apt purge penstock penstock-loader libpenstock0 libpenstock-dev python3-penstock
 check "purging leaves nothing" bash -c '! find /etc /var/cache /usr/lib/python3 -name "penstock*" | grep .'
-nginx -c "$work/nginx.conf" -s quit
-rm -rf "$work"
-echo "$passed passed, $failed failed"
-((failed == 0))
+stop_nginx
+verdict

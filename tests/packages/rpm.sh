@@ -1,37 +1,12 @@
 #!/usr/bin/env bash
 # tests/packages/rpm.sh DIR: installs the RPMs in DIR on this Debian, uses them, and removes them. Run it only in a
 # disposable root: scripts/rpm --test makes one.
-set -euo pipefail
-
-[[ -d /share ]] || {
-	echo "rpm.sh: run this by scripts/rpm --test: it installs and removes packages" >&2
-	exit 2
-}
+. "${0%/*}/lib.sh"
+disposable scripts/rpm
 packages=$1
-export DEBIAN_FRONTEND=noninteractive
-work=$(mktemp -d)
-passed=0 failed=0
-# check WHAT COMMAND...
-check() {
-	local what=$1
-	shift
-	if "$@" >"$work/out" 2>&1; then
-		passed=$((passed + 1)) && echo "ok - $what"
-	else
-		failed=$((failed + 1)) && echo "not ok - $what: $*" && sed 's/^/# /' "$work/out"
-	fi
-}
-apt() {
-	apt-get -q -y --no-install-recommends -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 "$@" \
-		>"$work/apt" 2>&1 || { cat "$work/apt" && exit 1; }
-}
 # --nodeps: the libraries are Debian's, which rpm's database does not have. Debian's rpm requires
 # --force-debian.
 rpm() { command rpm --nodeps --force-debian "$@"; }
-# mounts: prints the number of mounts.
-mounts() {
-	findmnt -lno TARGET -t fuse.penstock | wc -l
-}
 
 apt update
 mapfile -t libraries <"$packages/libraries"
@@ -70,17 +45,7 @@ for photo in /penstock/tests/data/photos/*.jpg; do
 	i=$((i + 1))
 done
 check "penstock-loader makes shards" penstock-loader pack "$work/in" "$work/served/x-%06d.tar" --max-count 4
-cat >"$work/nginx.conf" <<-END
-	pid $work/nginx.pid;
-	error_log $work/error.log;
-	events {}
-	http {
-		access_log off;
-		server { listen 127.0.0.1:8766; root $work/served; autoindex on; }
-	}
-END
-chmod 755 "$work"
-nginx -c "$work/nginx.conf"
+start_nginx 8766
 
 check "mount -t penstock finds its helper" mount -t penstock http://127.0.0.1:8766/ "$work/mnt"
 check "bytes read through the mount are right" diff -r "$work/served" "$work/mnt" -x .penstock
@@ -107,7 +72,5 @@ check "the other packages are removed" rpm -e penstock-loader libpenstock-devel 
 left() { find /etc /usr -name '*penstock*' ! -name '*.rpmsave' | grep .; }
 nothing_left() { ! left; }
 check "nothing is left" nothing_left
-nginx -c "$work/nginx.conf" -s quit
-rm -rf "$work"
-echo "$passed passed, $failed failed"
-((failed == 0))
+stop_nginx
+verdict

@@ -1,41 +1,9 @@
 #!/usr/bin/env bash
 # tests/packages/systemd.sh DIR: installs the packages in DIR on this system, boots it by systemd-nspawn, and
 # uses the units there. Run it only in a disposable root: scripts/deb --test makes one.
-set -euo pipefail
-
-[[ -d /share ]] || {
-	echo "systemd.sh: run this by scripts/deb --test: it installs and removes packages" >&2
-	exit 2
-}
+. "${0%/*}/lib.sh"
+disposable scripts/deb /srv # systemd mounts another /tmp
 packages=$1
-export DEBIAN_FRONTEND=noninteractive
-work=$(mktemp -d /srv/penstock-XXXXXX) # systemd mounts another /tmp
-chmod 755 "$work"
-passed=0 failed=0
-# check WHAT COMMAND...
-check() {
-	local what=$1
-	shift
-	if "$@" >"$work/out" 2>&1; then
-		passed=$((passed + 1)) && echo "ok - $what"
-	else
-		failed=$((failed + 1)) && echo "not ok - $what: $*" && sed 's/^/# /' "$work/out"
-	fi
-}
-not() { ! "$@"; }
-# wait_until SECONDS COMMAND...
-wait_until() {
-	local end=$((SECONDS + $1))
-	shift
-	until "$@" >"$work/last" 2>&1; do
-		((SECONDS < end)) || { cat "$work/last" && return 1; }
-		sleep 0.2
-	done
-}
-apt() {
-	apt-get -q -y --no-install-recommends -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 "$@" \
-		>"$work/apt" 2>&1 || { cat "$work/apt" && exit 1; }
-}
 
 # Nothing starts before the system boots.
 printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
@@ -118,7 +86,6 @@ property() { inside systemctl show -P "$1" "${2-penstock@train}"; }
 is() { [[ $(property "$1") == "$2" ]]; } # PROPERTY VALUE
 mounted() { inside findmnt -t fuse.penstock "/data/${1-train}"; }
 served() { inside diff -r "$work/served" "/data/${1-train}" -x .penstock; }
-same() { [[ $1 == "$2" ]]; }
 signal_nginx() { inside systemctl kill --signal "$1" nginx; }
 
 check "the cache's folder is made at boot" same "$(inside stat -c %a:%U /var/cache/penstock)" 700:root
@@ -192,6 +159,4 @@ check "the unit is gone" not inside systemctl cat penstock@train
 check "nothing is mounted after the removal" not inside grep fuse.penstock /proc/mounts
 check "no process is left" not inside pgrep -x penstock
 check "the machine powers off without the package" power_off
-rm -rf "$work"
-echo "$passed passed, $failed failed"
-((failed == 0))
+verdict

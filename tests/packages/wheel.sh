@@ -2,31 +2,10 @@
 # tests/packages/wheel.sh DIR [PROGRAM]: installs the wheel in DIR into new venvs on this system, and uses it.
 # If PROGRAM is a free-threaded Python, tests the wheel for it, too. Run it only in a disposable root:
 # scripts/wheel --test makes one.
-set -euo pipefail
-
-[[ -d /share ]] || {
-	echo "wheel.sh: run this by scripts/wheel --test: it installs packages" >&2
-	exit 2
-}
+. "${0%/*}/lib.sh"
+disposable scripts/wheel
 wheel=$(echo "$1"/penstock-*-abi3-*.whl)
 free_python=${2-}
-export DEBIAN_FRONTEND=noninteractive
-work=$(mktemp -d)
-passed=0 failed=0
-# check WHAT COMMAND...
-check() {
-	local what=$1
-	shift
-	if "$@" >"$work/out" 2>&1; then
-		passed=$((passed + 1)) && echo "ok - $what"
-	else
-		failed=$((failed + 1)) && echo "not ok - $what: $*" && sed 's/^/# /' "$work/out"
-	fi
-}
-apt() {
-	apt-get -q -y --no-install-recommends -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 "$@" >"$work/apt" 2>&1 ||
-		{ cat "$work/apt" && exit 1; }
-}
 apt update
 apt install python3-venv ca-certificates
 
@@ -123,5 +102,5 @@ python3 -m venv --system-site-packages "$work/beside"
 check "the wheel installs beside Debian's torch" "$work/beside/bin/pip" install -q "$wheel"
 check "pixels are the same if imported after torch and torchvision" same beside torch torchvision
 check "pixels are the same if imported before torch and torchvision" same beside penstock torch torchvision
-echo "$passed passed, $failed failed"
-((failed == 0))
+cd /
+verdict

@@ -100,6 +100,8 @@ done
 [[ $programs ]] || skip_all "no program is built"
 
 cd "$T/some"
+equal "the commands of penstock-slurm are offered" "check clean" \
+	"$(offered "$top_srcdir/scripts/penstock-slurm" c)"
 if [[ $programs == *penstock-loader* ]]; then
 	equal "files are offered for shards" "folder shard.tar" "$(offered penstock-loader ls "")"
 	equal "a value is completed after =" "f16 f32" "$(offered penstock-loader bench --dtype = f)"
