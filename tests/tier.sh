@@ -8,6 +8,8 @@
 #   brought TEXT             how many GETs that match TEXT have reached the origin
 #   tier_keeps_ranges, ...   what all of them do; a server that does it otherwise says so in its test
 
+: "${python:?}" "${top_srcdir:?}" # lib.sh has set them
+
 start_tier_origin() {
 	local try certificate=() scheme=http
 	mkdir -p "$T/data" "$T/origin"
@@ -23,7 +25,7 @@ start_tier_origin() {
 		ours_port=$(free_port)
 		"$python" "$top_srcdir/tests/fs/tier_origin.py" "$T/data" "$ours_port" "$OURS_LOG" ${certificate[@]+"${certificate[@]}"} \
 			2>"$T/origin.log" &
-		OURS_PID=$!
+		export OURS_PID=$!
 		OURS_HOST=127.0.0.1:$ours_port
 		[[ $scheme == http ]] || OURS_HOST=localhost:$ours_port
 		OURS=$scheme://$OURS_HOST
@@ -45,7 +47,10 @@ start_tier() {
 	TIER=http://127.0.0.1:$tier_port
 	"$top_srcdir/scripts/tier/$engine" --nodes "127.0.0.1:$tier_port" --dir "$T/tier" --size 256M "$@" >"$T/start.log" 2>&1 ||
 		die "$engine starts" "$(cat "$T/start.log")" "$(tail -n 20 "$T"/tier/*.log "$T"/tier/*/*.log 2>/dev/null)"
+	# (Traffic Server reads /etc/hosts, where "localhost" is, in its first second.)
+	! kill -0 "$OURS_PID" 2>/dev/null || wait_until 10 ps_tier_knows_origin || die "$engine reaches the origin"
 }
+ps_tier_knows_origin() { [[ $(get /none 0-0) == 404 ]]; }
 stop_tier() {
 	"$top_srcdir/scripts/tier/$tier_engine" --dir "$T/tier" --stop >"$T/stop.log" 2>&1 || die "it stops" "$(cat "$T/stop.log")"
 }
@@ -83,10 +88,10 @@ tier_keeps_ranges() {
 }
 
 # Path and query arrive as the mount wrote them, or its signature would be wrong.
-tier_keeps_spelling() {
+tier_keeps_spelling() { # PATH...: further ones
 	local path
 	: >"$OURS_LOG"
-	for path in '/d/a%20b%2520%2B&%23~;.tar' '/d/a%20b%2520+%26%23%7E%3b.tar' '/d/odd.tar?a=%2F&b=c%20d+e&versionId=x~%7E' '//d//odd.tar' '/d/odd.tar?'; do
+	for path in '/d/a%20b%2520%2B&%23~;.tar' '/d/a%20b%2520+%26%23%7E%3b.tar' '/d//odd.tar?a=%2F&b=c%20d+e&versionId=x~%7E' "$@"; do
 		get "$path" 0-4194303 -H "If-Match: $(etag_of odd.tar)" >/dev/null
 		check "$path has the bytes" got_is odd.tar 0 4194303
 		equal "$path arrives as it is" "GET $path 206" "$(tail -n 1 "$OURS_LOG" | cut -d ' ' -f 1-3)"

@@ -250,6 +250,15 @@ default_user() {
 	die "there is no user $1: give --user"
 }
 
+# The system's certificates, where distributions have them.
+system_certificates() {
+	local file
+	for file in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem /etc/ssl/cert.pem; do
+		[[ ! -r $file ]] || { echo "$file" && return; }
+	done
+	die "there are no certificates of the system: give --cacert"
+}
+
 # Start and stop ---------------------------------------------------------------------------------------------
 
 pidfile() { echo "$dir/tier.pid"; }

@@ -13,7 +13,7 @@ tier_keeps_ranges
 equal "a range across slices, not aligned" 206 "$(get /d/shard.tar 4000000-8400000 -H "If-Match: $(etag_of shard.tar)")"
 check "has its bytes" got_is shard.tar 4000000 8400000
 equal "all from the tier" 0 "$(brought /)"
-tier_keeps_spelling
+tier_keeps_spelling //d//odd.tar '/d/odd.tar?'
 tier_keeps_apart
 tier_keeps_versions_only
 equal "a weak version is not kept" "412 412 2" "$(
