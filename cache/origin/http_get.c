@@ -73,6 +73,9 @@ static int get_accept(struct ps_http_request *rq)
 	ps_http_response_remote(&rq->response, &get->seen);
 	get->first_byte_ns = rq->first_byte_ns;
 	int rc = ps_http_get_check_range(rq, &get->expect);
+	/* An origin may leave the ETag out; a tier may not. */
+	if (!rc && rq->turn.tier && strcmp(rq->response.etag, get->expect.etag) != 0)
+		rc = ps_error_set(&rq->error, EPROTO, "HTTP %d: no ETag", rq->response.status);
 	if (!rc && rq->is_asking)
 		learn_version(rq);
 	return rc;

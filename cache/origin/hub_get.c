@@ -553,6 +553,8 @@ static int check_etag(struct ps_http_request *rq)
 	struct ps_hf_place *place = get_of(rq->work)->priv;
 	const char *etag = rq->response.etag;
 
+	if (rq->turn.tier && !ps_etag_is_strong(etag))
+		return ps_error_set(&rq->error, EPROTO, "HTTP %d: no ETag", rq->response.status);
 	rq->direct = rq->direct || !ps_etag_is_strong(etag);
 	if (!ps_etag_is_strong(etag))
 		return 0;

@@ -448,15 +448,19 @@ static json_t *tier_json(const struct ps_tier *tier, uint64_t now_ns)
 json_t *ps_tiers_stats(struct ps_tiers *all)
 {
 	uint64_t now = ps_clock_mono_ns(), nrequests = 0, nbytes = 0;
+	int known = 0, aside = 0;
 	json_t *tiers = json_array();
 
 	PS_LOCK_SCOPE(&all->lock);
 	for (size_t i = 0; i < all->n; i++) {
+		known += all->v[i]->listed;
+		aside += all->v[i]->listed && all->v[i]->state == ASIDE;
 		nrequests += all->v[i]->nrequests;
 		nbytes += all->v[i]->nbytes;
 		json_array_append_new(tiers, tier_json(all->v[i], now));
 	}
-	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "requests", (json_int_t)nrequests, "bytes",
+	return json_pack("{s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "known", known, "aside", aside,
+	        "requests", (json_int_t)nrequests, "bytes",
 	        (json_int_t)nbytes, "fallbacks", (json_int_t)all->nfallbacks, "fallback_bytes",
 	        (json_int_t)all->fallback_nbytes, "withheld", (json_int_t)all->nwithheld, "verified_bytes",
 	        (json_int_t)all->nverified, "mismatches", (json_int_t)all->nmismatches, "tiers", tiers);

@@ -106,7 +106,7 @@ void ps_tiers_compared(struct ps_tiers *all, struct ps_tier *tier, uint64_t nbyt
 
 /* Figures ------------------------------------------------------------------------------------------------ */
 
-/* Adds this set's figures to *sum, {"requests", "bytes", "fallbacks", "fallback_bytes", "withheld",
+/* {"known", "aside": tiers listed, and set aside now, "requests", "bytes", "fallbacks", "fallback_bytes", "withheld",
  * "verified_bytes", "mismatches", "tiers": [{"url", "state": "up", "aside" or "left", "retry_seconds",
  * "requests", "bytes", "down", "wrong", "late", "strikes", "last_error", "latency_seconds"}]}. */
 json_t *ps_tiers_stats(struct ps_tiers *all);
