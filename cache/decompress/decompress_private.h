@@ -75,7 +75,7 @@ struct ps_packed_piece {
 	struct ps_decompressor *decompressor;
 	uint8_t *data;
 	size_t filled;
-	uint64_t counted; /* bytes received that the statistics have */
+	uint64_t counted, counted_of_tiers; /* bytes received that the statistics have; in `counted`, too */
 	bool pending;     /* requested, or about to be */
 	struct ps_packed_piece *next_free;
 };

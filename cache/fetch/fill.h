@@ -232,8 +232,8 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin);
 void ps_fill_count_request(struct ps_fill *fill, bool failed);
 /* Counts the time until an answer's first byte; 0: none came. */
 void ps_fill_count_answer(struct ps_fill *fill, uint64_t first_byte_ns);
-/* Counts bytes that came from an origin. */
-void ps_fill_count_bytes(struct ps_fill *fill, uint64_t nbytes);
+/* Counts bytes that came from an origin, and from tiers. */
+void ps_fill_count_bytes(struct ps_fill *fill, uint64_t of_origin, uint64_t of_tiers);
 
 /* Keeps the text of a failed read or lookup for ps_fill_origin_stats(). */
 void ps_fill_note_error(struct ps_fill *fill, const char *text);

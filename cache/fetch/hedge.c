@@ -138,7 +138,9 @@ static size_t needed_nbytes(
 
 static bool affords(const struct ps_fill *fill, size_t nbytes)
 {
-	return (atomic_load(&fill->hedged_bytes) + nbytes) * HEDGE_SHARE <= atomic_load(&fill->origin_bytes);
+	uint64_t all = atomic_load(&fill->origin_bytes) + atomic_load(&fill->tier_bytes);
+
+	return (atomic_load(&fill->hedged_bytes) + nbytes) * HEDGE_SHARE <= all;
 }
 
 /* Progress has no effect: a hedge is used only when it is complete. */
@@ -173,6 +175,7 @@ static struct ps_hedge *hedge_new(struct ps_fill *fill, struct ps_range_request 
 	        .iov = &hedge->iov,
 	        .niov = 1,
 	        .fresh = true,
+	        .direct = true,
 	        .progress = hedge_progress,
 	        .done = fill->events.hedge_done};
 	hedge->file->refs++;

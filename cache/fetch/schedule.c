@@ -181,7 +181,10 @@ static bool take_turn(
 	size_t n = PS_MIN(
 	        end - first, PS_MIN(PS_MAX(demand->request_blocks, 1u), (unsigned)PS_REQUEST_MAX_BLOCKS));
 	enum ps_budget_class cls = budget_class(demand);
+	uint64_t slice = demand->file->origin->slice_nbytes / PS_BLOCK_SIZE;
 
+	if (slice)
+		n = PS_MIN(n, slice - first % slice);
 	t->nbufs = ps_budget_take(fill->budget, cls, n, t->bufs);
 	if (t->nbufs == 0 && demand->cls == PS_DEMAND_READ && ps_retained_reclaim(fill, ret_unref))
 		t->nbufs = ps_budget_take(fill->budget, cls, n, t->bufs);

@@ -101,6 +101,13 @@ void ps_http_head(struct ps_http_client *c, struct ps_origin_head *head);
 int ps_http_manifest_list(struct ps_http_client *c, const struct ps_origin_source *source, ps_sign_fn sign,
         void *sign_arg, struct ps_names *names) PS_MUST_USE;
 
+/* Tells the origin of its client's tiers. */
+static inline void ps_origin_has_tiers(struct ps_origin *o, const struct ps_http_client *c)
+{
+	o->tiers = c->tiers;
+	o->slice_nbytes = c->tiers ? PS_TIER_SLICE_NBYTES : 0;
+}
+
 /* Kinds of origins --------------------------------------------------------------------------------------- */
 
 /* The kinds of origins, which origin.c opens. Each open takes over the members of source, also on failure.
