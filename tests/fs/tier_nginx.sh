@@ -2,7 +2,7 @@
 # nginx as scripts/tier/nginx starts it: slices of objects, each from the origin once, for nobody who must not
 # have them; by curl.
 . "$(dirname "$0")/../lib.sh"
-. "$(dirname "$0")/../tier.sh"
+. "$(dirname "$0")/tier_servers.sh"
 requires nginx curl
 
 start_tier_origin tls

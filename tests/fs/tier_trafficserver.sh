@@ -2,7 +2,7 @@
 # Apache Traffic Server as scripts/tier/trafficserver starts it: slices of objects, each from the origin once, for
 # nobody who must not have them; by curl.
 . "$(dirname "$0")/../lib.sh"
-. "$(dirname "$0")/../tier.sh"
+. "$(dirname "$0")/tier_servers.sh"
 requires traffic_server curl
 
 start_tier_origin tls

@@ -2,7 +2,7 @@
 # Varnish as scripts/tier/varnish starts it: slices of objects, each from the origin once, for nobody who must not
 # have them; by curl. What it keeps does not survive its end.
 . "$(dirname "$0")/../lib.sh"
-. "$(dirname "$0")/../tier.sh"
+. "$(dirname "$0")/tier_servers.sh"
 requires varnishd curl
 
 start_tier_origin

@@ -91,10 +91,10 @@ tier_keeps_ranges() {
 tier_keeps_spelling() { # PATH...: further ones
 	local path
 	: >"$OURS_LOG"
-	for path in '/d/a%20b%2520%2B&%23~;.tar' '/d/a%20b%2520+%26%23%7E%3b.tar' '/d//odd.tar?a=%2F&b=c%20d+e&versionId=x~%7E' "$@"; do
+	for path in '/e/a%20b%2520%2B&%23~;.tar' '/f/a%20b%2520+%26%23%7E%3b.tar' '/d//odd.tar?a=%2F&b=c%20d+e&versionId=x~%7E' "$@"; do
 		get "$path" 0-4194303 -H "If-Match: $(etag_of odd.tar)" >/dev/null
 		check "$path has the bytes" got_is odd.tar 0 4194303
-		equal "$path arrives as it is" "GET $path 206" "$(tail -n 1 "$OURS_LOG" | cut -d ' ' -f 1-3)"
+		equal "$path arrives as it is" "GET $path" "$(tail -n 1 "$OURS_LOG" | cut -d ' ' -f 1,2)"
 	done
 }
 

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Squid as scripts/tier/squid starts it: whole objects, kept by version, of what needs no credentials; by curl.
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/tier_servers.sh"
+requires squid curl
+
+start_tier_origin
+check_not "an origin that speaks TLS is refused" "$top_srcdir/scripts/tier/squid" --print --origin https://host
+options=(squid --origin "$OURS")
+start_tier "${options[@]}"
+etag=$(etag_of shard.tar)
+equal "a slice" 206 "$(get /d/shard.tar 4194304-8388607 -H "If-Match: $etag")"
+check "has its bytes" got_is shard.tar 4194304 8388607
+equal "the origin is asked for the whole object" 1 "$(brought "/d/shard.tar 200 9437184 - $etag")"
+equal "another slice of it" 206 "$(get /d/shard.tar 8388608-9437183 -H "If-Match: $etag")"
+check "has its bytes, too" got_is shard.tar 8388608 9437183
+equal "and is the tier's" 1 "$(brought /d/shard.tar)"
+tier_keeps_spelling
+tier_keeps_apart
+tier_keeps_versions_only
+tier_is_no_open_proxy
+etag=$(etag_of odd.tar)
+: >"$OURS_LOG"
+for credentials in good good none; do
+	status=$(get /private/odd.tar 0-4194303 -H "If-Match: $etag" -H "Authorization: Bearer $credentials")
+done
+equal "what needs credentials is not kept: wrong ones are refused" 403 "$status"
+equal "and right ones ask the origin each time" 2 "$(brought "/private/odd.tar 20")"
+tier_survives_restart "${options[@]}"
+stop_tier
