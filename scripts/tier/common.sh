@@ -198,7 +198,7 @@ tier_check() {
 	else
 		sockets=()
 		for found in "${listens[@]}"; do
-			split_host "$found" "$default_port"
+			split_host "${found/#\*/0.0.0.0}" "$default_port"
 			if is_everywhere "$address"; then
 				[[ $tls ]] || ((${#allows[@]})) || refuse \
 					"--listen $found: a tier gives what it keeps to whoever reaches its port: listen at this node's address, or say who may connect (--allow 10.1.0.0/16, --tls DIR)"
