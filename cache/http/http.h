@@ -361,6 +361,7 @@ struct ps_http_client {
 	const struct ps_http_dialect *dialect; /* NULL: plain HTTP */
 	void *dialect_arg;
 	struct ps_tiers *tiers; /* NULL: none */
+	void *owner;            /* the origin whose client it is; only where there are tiers */
 	struct ps_http_access tier_access;
 };
 
@@ -450,6 +451,9 @@ struct ps_http_request {
 	struct ps_tier_turn failed;
 	enum ps_tier_failure failure;
 	uint64_t failed_ns; /* when the origin's attempt began */
+	/* the last tier that answered, and what; NULL: none did */
+	struct ps_tier *sample_tier;
+	uint64_t sample_first, sample_nbytes;
 
 	/* Used with a dialect. */
 	struct ps_strbuf refusal; /* the body of this attempt's refusal */

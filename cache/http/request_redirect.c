@@ -829,6 +829,9 @@ static bool tier_end(struct ps_http_request *rq, int rc)
 		        (unsigned long long)lacking_nbytes(rq));
 	if (!rq->error.err) {
 		ps_tiers_answered(tiers, &turn, rq->tier_nbytes, rq->tier_first_ns);
+		rq->sample_tier = turn.tier;
+		rq->sample_first = rq->range_first;
+		rq->sample_nbytes = rq->tier_nbytes;
 		return rq->kind->again(rq);
 	}
 	rq->failure = rc == -ETIMEDOUT                                             ? PS_TIER_LATE

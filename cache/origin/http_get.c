@@ -177,6 +177,7 @@ void ps_http_get_finish(struct ps_http_request *rq)
 		ps_http_get_report(rq);
 	if (get->nbytes_done < marked_nbytes(get))
 		get->nbytes_done = 0; /* their version was not confirmed */
+	ps_tier_compare(rq, get);
 	get->wire_nbytes = rq->wire_nbytes;
 	get->first_byte_ns = rq->first_byte_ns;
 }

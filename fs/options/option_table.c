@@ -359,9 +359,9 @@ static int set_tier_verify(struct ps_mount_options *o, const char *value, struct
 	char *end;
 	double percent = strtod(value, &end);
 
-	if (!isdigit((unsigned char)value[0]) || strcmp(end, "%") != 0 || !(percent >= 0 && percent <= 100))
+	if (!isdigit((unsigned char)value[0]) || strcmp(end, "%") != 0 || !(percent >= 0 && percent <= 1))
 		return ps_error_set(
-		        err, EINVAL, "option tier-verify: '%s' is not a share from 0%% to 100%%, such as 0.1%%", value);
+		        err, EINVAL, "option tier-verify: '%s' is not a share from 0%% to 1%%, such as 0.1%%", value);
 	o->tier_verify_ppm = (unsigned)(percent * 10000 + 0.5);
 	return 0;
 }

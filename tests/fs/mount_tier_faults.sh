@@ -65,6 +65,23 @@ equal "a tier that answers again is asked again" up "$(tier 'tiers[0].state')"
 equal "with right bytes" "$right" "$(cat "$T/sum")"
 umount_penstock
 
+# Wrong bytes under the right header are found by comparing a share.
+echo wrong >"$T/liar/mode"
+mount_tiers "$LIAR" --tier-verify 1%
+read_shard
+wait_until 5 eval '(($(tier mismatches) > 0))' || true
+at_least "wrong bytes under the right header are found by --tier-verify" 1 "$(tier mismatches)"
+equal "the tier that sent them is set aside" aside "$(tier 'tiers[0].state')"
+check "the log says so" grep -q "tier: $LIAR: other bytes than the origin's under the same ETag" "$T/penstock.log"
+umount_penstock
+echo ok >"$T/liar/mode"
+mount_tiers "$LIAR" --tier-verify 1%
+read_shard
+wait_until 5 eval '(($(tier verified_bytes) > 0))' || true
+at_least "a share is compared" 65536 "$(tier verified_bytes)"
+equal "equal bytes are no difference" 0 "$(tier mismatches)"
+umount_penstock
+
 # A real one that is killed while it sends.
 TIER_CONF="limit_rate 3m;" start_tiers 1
 mount_tiers "$TIERS"
