@@ -69,6 +69,7 @@ struct ps_block_buffer {
 	bool retained;            /* the buffer is on fill->retained */
 	struct ps_list read_link; /* fill->read_retained */
 	bool awaited;             /* fetched for a reader, not only for the cache */
+	bool from_afar;           /* of its bytes, some are not kept by a tier on this disk */
 	uint64_t retained_ns;     /* start of RETAINED; under the engine's lock */
 };
 

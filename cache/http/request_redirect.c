@@ -383,6 +383,7 @@ static size_t take_from_tier(struct ps_http_request *rq, const char *bytes, size
 	if (rq->error.err)
 		return END_TRANSFER;
 	rq->work->from_tier = rq->work->from_tier || !rq->wire_nbytes;
+	rq->work->kept_here = ps_tier_is_here(rq->turn.tier);
 	rq->wire_nbytes += n;
 	rq->work->tier_nbytes += n;
 	if (rq->kind->body(rq, bytes, n) < 0) {
@@ -405,6 +406,7 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
 	if (rq->turn.tier)
 		return take_from_tier(rq, bytes, n);
 	ps_transfer_touch(&rq->work->transfer);
+	rq->work->kept_here = false;
 	rq->wire_nbytes += n;
 	if (rq->error.err || rq->wanted_enough || is_redirect(rq)) {
 		if (rq->client->dialect && rq->error.err)
@@ -928,6 +930,7 @@ void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, s
 	work->key_expires_s = 0;
 	work->from_tier = false;
 	work->tier_nbytes = 0;
+	work->kept_here = false;
 	work->submitted_ns = ps_clock_mono_ns();
 	ps_transfer_submit(c->transfers, &work->transfer);
 }

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -122,17 +123,24 @@ static int read_file(const char *path, struct ps_tier_urls *urls, struct ps_erro
 	return rc ? ps_error_prefix(err, rc, "%s", path) : 0;
 }
 
+static bool address_text(const struct sockaddr *sa, char ret[static INET6_ADDRSTRLEN])
+{
+	const void *address = sa->sa_family == AF_INET6
+	                              ? (const void *)&((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr
+	                              : (const void *)&((const struct sockaddr_in *)(const void *)sa)->sin_addr;
+
+	return (sa->sa_family == AF_INET || sa->sa_family == AF_INET6) &&
+	       inet_ntop(sa->sa_family, address, ret, INET6_ADDRSTRLEN);
+}
+
 static int add_address(struct ps_tier_urls *urls, const struct ps_url *u, const struct sockaddr *sa, struct ps_error *err)
 {
 	char text[INET6_ADDRSTRLEN];
 	ps_autostrbuf struct ps_strbuf b = {0};
-	bool v6 = sa->sa_family == AF_INET6;
-	const void *address = v6 ? (const void *)&((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr
-	                         : (const void *)&((const struct sockaddr_in *)(const void *)sa)->sin_addr;
 
-	if (!inet_ntop(sa->sa_family, address, text, sizeof(text)))
+	if (!address_text(sa, text))
 		return 0;
-	ps_strbuf_addf(&b, v6 ? "%s://[%s]" : "%s://%s", u->scheme, text);
+	ps_strbuf_addf(&b, sa->sa_family == AF_INET6 ? "%s://[%s]" : "%s://%s", u->scheme, text);
 	if (u->port)
 		ps_strbuf_addf(&b, ":%s", u->port);
 	return add(urls, ps_strbuf_take(&b), err);
@@ -155,8 +163,7 @@ static int resolve(const char *text, struct ps_tier_urls *urls, struct ps_error 
 	if (gai)
 		return ps_error_set(err, EHOSTUNREACH, "tiers of %s: %s", u.host, gai_strerror(gai));
 	for (const struct addrinfo *ai = found; ai && !rc; ai = ai->ai_next)
-		if (ai->ai_family == AF_INET || ai->ai_family == AF_INET6)
-			rc = add_address(urls, &u, ai->ai_addr, err);
+		rc = add_address(urls, &u, ai->ai_addr, err);
 	freeaddrinfo(found);
 	return rc;
 }
@@ -183,6 +190,29 @@ int ps_members_read(const char *list, struct ps_tier_urls *ret, struct ps_error 
 	qsort(urls.v, urls.n, sizeof(*urls.v), by_text);
 	*ret = urls;
 	return 0;
+}
+
+bool ps_member_is_here(const char *url)
+{
+	ps_autourl struct ps_url u = {0};
+	struct ifaddrs *all = NULL;
+	bool here = false;
+
+	if (ps_url_parse(url, &u, NULL) < 0)
+		return false;
+	if (ps_url_is_loopback(u.host))
+		return true;
+	if (getifaddrs(&all) < 0)
+		return false;
+	size_t skip = u.host[0] == '[', n = strlen(u.host) - 2 * skip;
+	for (const struct ifaddrs *a = all; a && !here; a = a->ifa_next) {
+		char text[INET6_ADDRSTRLEN] = "";
+
+		if (a->ifa_addr && address_text(a->ifa_addr, text))
+			here = strlen(text) == n && strncmp(text, u.host + skip, n) == 0;
+	}
+	freeifaddrs(all);
+	return here;
 }
 
 bool ps_member_is_protected(const char *url, bool has_cert)

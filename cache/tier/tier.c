@@ -37,6 +37,7 @@ struct ps_tier {
 	char *url; /* constant, as the two that follow */
 	uint64_t name;
 	bool protected; /* secrets may be sent to it */
+	bool here;      /* it is on this node, and its disk is shared */
 
 	/* tiers.lock: */
 	bool listed;
@@ -54,7 +55,7 @@ struct ps_tier {
 struct ps_tiers {
 	char *list;
 	enum ps_tier_auth auth;
-	bool has_cert;
+	bool has_cert, here;
 	unsigned verify_ppm;
 
 	pthread_mutex_t lock; /* protects what follows, except atomics */
@@ -83,6 +84,11 @@ const char *ps_tier_url(const struct ps_tier *tier)
 	return tier->url;
 }
 
+bool ps_tier_is_here(const struct ps_tier *tier)
+{
+	return tier->here;
+}
+
 /* The list ----------------------------------------------------------------------------------------------- */
 
 /* The lock is held. */
@@ -106,6 +112,7 @@ static int add(struct ps_tiers *all, const char *url)
 	tier->name = ps_rendezvous_name(url);
 	tier->protected = all->auth == PS_TIER_AUTH_CLEARTEXT ||
 	                  (all->auth == PS_TIER_AUTH_PROTECTED && ps_member_is_protected(url, all->has_cert));
+	tier->here = all->here && ps_member_is_here(url);
 	tier->late_ns = LATE_FIRST_NS;
 	tier->listed = true;
 	all->v[all->n] = tier;
@@ -226,6 +233,7 @@ int ps_tiers_new(const struct ps_tier_options *options, struct ps_tiers **ret, s
 	ps_worker_init(&all->worker);
 	all->auth = options->auth;
 	all->has_cert = options->cert;
+	all->here = options->here;
 	all->verify_ppm = options->verify_ppm;
 	all->credit = CREDIT_FIRST;
 	all->list = strdup(options->list);

@@ -41,6 +41,8 @@ struct ps_tier_options {
 	enum ps_tier_auth auth;
 	/* for https:// tiers: trusted certificates (NULL: the system's), and the certificate that they see */
 	const char *ca_file, *cert, *key;
+	/* there may be a tier on this node, whose disk the store shares: see ps_tier_is_here() */
+	bool here;
 	unsigned verify_ppm; /* the share of bytes that is compared with the origin, in millionths */
 };
 
@@ -53,6 +55,9 @@ void ps_tiers_free(struct ps_tiers *all);
 
 /* The tier's URL, without a path: "http://10.0.0.7:8080". */
 const char *ps_tier_url(const struct ps_tier *tier);
+
+/* True: the tier is on this node, and keeps what it answers on a disk that the store shares. */
+bool ps_tier_is_here(const struct ps_tier *tier);
 
 /* The choice --------------------------------------------------------------------------------------------- */
 

@@ -38,5 +38,7 @@ int ps_members_parse(const char *text, struct ps_tier_urls *urls, struct ps_erro
 
 /* True if secrets may be sent to this tier. */
 bool ps_member_is_protected(const char *url, bool has_cert);
+/* True if the URL has an address of this node. Blocks: never. */
+bool ps_member_is_here(const char *url);
 
 #endif

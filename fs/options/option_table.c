@@ -454,6 +454,8 @@ const struct ps_opt ps_options[] = {
                 .flags = PS_OPT_LOCAL, .help = "folder of the cache, made if missing"},
         {"cache-size", 0, CALL(set_cache_size, "SIZE|SHARE"), DAEMON, .def = "80% of the disk",
                 .help = "most bytes in it: 200G, 80%"},
+        {"tier-cache", 0, PATH(tier_cache, "DIR"), DAEMON,
+                .help = "folder of this node's own tier; its bytes count in --cache-size, too"},
         {"min-free", 0, CALL(set_min_free, "SIZE"), DAEMON, .def = "1G, at most 5%",
                 .help = "keep this much of the disk free"},
         {"policy", 0, CALL(set_policy, "plan|scan|lru"), DAEMON, .def = "plan",

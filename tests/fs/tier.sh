@@ -28,7 +28,8 @@ tier_conf() {
 		access_log $dir/access.log asked;
 		client_body_temp_path $dir/tmp/b; proxy_temp_path $dir/tmp/p; fastcgi_temp_path $dir/tmp/f;
 		uwsgi_temp_path $dir/tmp/u; scgi_temp_path $dir/tmp/s;
-		proxy_cache_path $dir/cache levels=2 keys_zone=slices:10m max_size=10g inactive=1d use_temp_path=off;
+		proxy_cache_path $dir/cache levels=2 keys_zone=slices:10m max_size=${TIER_MAX:-10g} inactive=1d
+			use_temp_path=off manager_files=1000 manager_threshold=500ms;
 		upstream origin { server ${3#*://}; keepalive 64; }
 		server {
 		listen $2;
