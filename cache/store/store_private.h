@@ -176,7 +176,7 @@ struct ps_store {
 	uint64_t min_free_nbytes;
 	char *beside;           /* a folder that shares the budget; NULL: none */
 	uint64_t budget_nbytes; /* of both */
-	bool counts_folder; /* the limit is for all files in the folder; else for data files alone */
+	bool counts_folder;     /* the limit is for all files in the folder; else for data files alone */
 	bool is_small;
 	uint64_t reserve_nbytes;
 	/* the limit of data files when the store was opened; a file is large in proportion to it */

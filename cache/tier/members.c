@@ -37,9 +37,9 @@ void ps_tier_urls_fini(struct ps_tier_urls *urls)
 
 enum ps_members_kind ps_members_kind(const char *list)
 {
-	return list[0] == '@'                                              ? PS_MEMBERS_FILE
+	return list[0] == '@'                                       ? PS_MEMBERS_FILE
 	       : strncmp(list, DNS_PREFIX, strlen(DNS_PREFIX)) == 0 ? PS_MEMBERS_DNS
-	                                                                   : PS_MEMBERS_LISTED;
+	                                                            : PS_MEMBERS_LISTED;
 }
 
 /* Takes over url. A URL that is there already is ignored. */
@@ -66,12 +66,14 @@ static int parse_url(const char *text, struct ps_url *ret, struct ps_error *err)
 	char safe[PS_URL_TEXT_LEN];
 
 	if (!strstr(text, "://"))
-		return ps_error_set(err, EINVAL, "tier '%.100s' is not a URL such as http://10.0.0.7:8080", text);
+		return ps_error_set(
+		        err, EINVAL, "tier '%.100s' is not a URL such as http://10.0.0.7:8080", text);
 	int rc = ps_url_parse(text, ret, err);
 	if (rc)
 		return ps_error_prefix(err, rc, "tier %s", ps_url_redact(text, safe));
 	if (strcmp(ret->scheme, "file") == 0)
-		return ps_error_set(err, EINVAL, "tier %s: neither http:// nor https://", ps_url_redact(text, safe));
+		return ps_error_set(
+		        err, EINVAL, "tier %s: neither http:// nor https://", ps_url_redact(text, safe));
 	if (ret->user || ret->signature || ret->query || strcmp(ret->path, "/") != 0)
 		return ps_error_set(err, EINVAL,
 		        "tier %s: give scheme, host and port alone, without a path, a query or a password",
@@ -125,15 +127,17 @@ static int read_file(const char *path, struct ps_tier_urls *urls, struct ps_erro
 
 static bool address_text(const struct sockaddr *sa, char ret[static INET6_ADDRSTRLEN])
 {
-	const void *address = sa->sa_family == AF_INET6
-	                              ? (const void *)&((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr
-	                              : (const void *)&((const struct sockaddr_in *)(const void *)sa)->sin_addr;
+	const void *address =
+	        sa->sa_family == AF_INET6
+	                ? (const void *)&((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr
+	                : (const void *)&((const struct sockaddr_in *)(const void *)sa)->sin_addr;
 
 	return (sa->sa_family == AF_INET || sa->sa_family == AF_INET6) &&
 	       inet_ntop(sa->sa_family, address, ret, INET6_ADDRSTRLEN);
 }
 
-static int add_address(struct ps_tier_urls *urls, const struct ps_url *u, const struct sockaddr *sa, struct ps_error *err)
+static int add_address(
+        struct ps_tier_urls *urls, const struct ps_url *u, const struct sockaddr *sa, struct ps_error *err)
 {
 	char text[INET6_ADDRSTRLEN];
 	ps_autostrbuf struct ps_strbuf b = {0};
@@ -156,7 +160,8 @@ static int resolve(const char *text, struct ps_tier_urls *urls, struct ps_error 
 		return rc;
 	if (strcmp(u.scheme, "https") == 0)
 		return ps_error_set(err, EINVAL,
-		        "tier dns+%s: certificates are for names, not for addresses; list the tiers' URLs, or "
+		        "tier dns+%s: certificates are for names, not for addresses; list the tiers' URLs, "
+		        "or "
 		        "name a file of them",
 		        text);
 	int gai = getaddrinfo(u.host, NULL, &hints, &found);
@@ -182,7 +187,8 @@ int ps_members_read(const char *list, struct ps_tier_urls *ret, struct ps_error 
 	                                  : ps_members_parse(list, &urls, err);
 
 	if (!rc && urls.n == 0)
-		rc = ps_error_set(err, EINVAL, "%s names no tier", kind == PS_MEMBERS_LISTED ? "option tier" : list);
+		rc = ps_error_set(
+		        err, EINVAL, "%s names no tier", kind == PS_MEMBERS_LISTED ? "option tier" : list);
 	if (rc) {
 		ps_tier_urls_fini(&urls);
 		return rc;

@@ -42,7 +42,7 @@ tier_conf() {
 			proxy_set_header Range \$slice_range;
 			proxy_set_header If-Match \$http_if_match;
 			proxy_cache slices;
-			proxy_cache_key \$http_host\$request_uri\$http_if_match\$slice_range;
+			proxy_cache_key ${TIER_KEY:-\$http_host\$request_uri\$http_if_match\$slice_range};
 			proxy_cache_valid 206 1d;
 			proxy_cache_lock on; proxy_cache_lock_timeout 60s; proxy_cache_lock_age 60s;
 			proxy_ssl_verify off;
