@@ -857,9 +857,9 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 	json_t *tier = ds->origin->tiers ? ps_tiers_stats(ds->origin->tiers) : NULL;
 
 	PS_LOCK_SCOPE(&ds->lock);
-	return json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b,s:o*}", "cached_bytes",
-	        (json_int_t)cached, "include", include, "exclude", exclude, "unmatched", unmatched, "source",
-	        ps_json_lossy(ds->catalog->row.source), "files",
+	return json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b,s:o*}",
+	        "cached_bytes", (json_int_t)cached, "include", include, "exclude", exclude, "unmatched",
+	        unmatched, "source", ps_json_lossy(ds->catalog->row.source), "files",
 	        (json_int_t)(nfiles - PS_MIN(nmissing, nfiles)), "listed_at", (json_int_t)(listed_ms / 1000),
 	        "next_listing_at", next_listing(ds), "refresh_seconds", (json_int_t)(ds->refresh_ms / 1000),
 	        "listing", (int)(ds->ended < ds->asked), "listing_error",

@@ -76,7 +76,7 @@ struct ps_packed_piece {
 	uint8_t *data;
 	size_t filled;
 	uint64_t counted, counted_of_tiers; /* bytes received that the statistics have; in `counted`, too */
-	bool pending;     /* requested, or about to be */
+	bool pending;                       /* requested, or about to be */
 	struct ps_packed_piece *next_free;
 };
 struct ps_input {

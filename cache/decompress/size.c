@@ -136,8 +136,7 @@ static void on_done(struct ps_origin_get *get, const struct ps_error *err)
 	struct ps_decompressing *shard = headers->shard;
 	struct ps_decompress *stage = shard->stage;
 
-	ps_fill_count_bytes(
-	        stage->fill, get->wire_nbytes - get->work.tier_nbytes, get->work.tier_nbytes);
+	ps_fill_count_bytes(stage->fill, get->wire_nbytes - get->work.tier_nbytes, get->work.tier_nbytes);
 	ps_fill_count_request(stage->fill, err->err && err->err != ECANCELED);
 	ps_fill_count_answer(stage->fill, get->first_byte_ns);
 	ps_decompressing_proved(shard, get);

@@ -239,6 +239,7 @@ void ps_range_request_advance(struct ps_range_request *request, size_t filled, s
 		uint64_t stop = PS_MIN(end, (at / PS_BLOCK_SIZE + 1) * PS_BLOCK_SIZE);
 
 		buffer_arrived(buffer, at, stop);
+		buffer->from_afar = buffer->from_afar || !request->get.work.kept_here;
 		if (buffer->awaited)
 			atomic_fetch_add(&file->fill->fetched_bytes, stop - at);
 		at = stop;

@@ -383,6 +383,7 @@ static size_t take_from_tier(struct ps_http_request *rq, const char *bytes, size
 	if (rq->error.err)
 		return END_TRANSFER;
 	rq->work->from_tier = rq->work->from_tier || !rq->wire_nbytes;
+	rq->work->kept_here = ps_tier_is_here(rq->turn.tier);
 	rq->wire_nbytes += n;
 	rq->work->tier_nbytes += n;
 	if (rq->kind->body(rq, bytes, n) < 0) {
@@ -405,6 +406,7 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
 	if (rq->turn.tier)
 		return take_from_tier(rq, bytes, n);
 	ps_transfer_touch(&rq->work->transfer);
+	rq->work->kept_here = false;
 	rq->wire_nbytes += n;
 	if (rq->error.err || rq->wanted_enough || is_redirect(rq)) {
 		if (rq->client->dialect && rq->error.err)
@@ -528,9 +530,10 @@ static int turn_to_tier(struct ps_http_request *rq, const char *url, bool is_own
 	ps_tiers_pick(c->tiers, ps_tier_object(host.s, u.path, u.query), rq->range_first, secret, &rq->turn);
 	if (!rq->turn.tier)
 		return 0;
-	rq->range_last = PS_MIN(rq->range_last,
-	        (rq->range_first / PS_TIER_SLICE_NBYTES + 1) * PS_TIER_SLICE_NBYTES - 1);
-	ps_strbuf_addf(&to, "%s%s%s", ps_tier_url(rq->turn.tier), authority[n] == '/' ? "" : "/", authority + n);
+	rq->range_last = PS_MIN(
+	        rq->range_last, (rq->range_first / PS_TIER_SLICE_NBYTES + 1) * PS_TIER_SLICE_NBYTES - 1);
+	ps_strbuf_addf(
+	        &to, "%s%s%s", ps_tier_url(rq->turn.tier), authority[n] == '/' ? "" : "/", authority + n);
 	ps_strbuf_reset(&host);
 	ps_strbuf_addf(&host, "Host: %.*s", (int)n, authority);
 	char *there = ps_strbuf_take(&to);
@@ -549,6 +552,9 @@ static int take_turn(struct ps_http_request *rq, const char *url, bool is_own, c
 	if (!rq->client->tiers || !rq->kind->tiered)
 		return 0;
 	rq->range_last = rq->range_end;
+	/* A trial: the tier was late, and the origin may be no quicker. */
+	if (rq->failed.tier && rq->failure == PS_TIER_LATE)
+		rq->range_last = PS_MIN(rq->range_end, rq->range_first + PS_TIER_TRIAL_NBYTES - 1);
 	if (rq->direct)
 		return 0;
 	if (rq->asks && rq->range_end - rq->range_first < PS_HTTP_SHORT_NBYTES) {
@@ -567,7 +573,7 @@ static void set_patience(struct ps_http_request *rq)
 {
 	const struct ps_http_client *c = rq->client;
 
-	rq->work->transfer.stall_ns = rq->turn.tier         ? rq->turn.late_ns
+	rq->work->transfer.stall_ns = rq->turn.tier       ? rq->turn.late_ns
 	                              : rq->kind->awaited ? c->attempt_ns
 	                                                  : c->stall_ns;
 }
@@ -667,7 +673,7 @@ static bool stalled(struct ps_transfer *t)
 
 	if (!rq || !rq->turn.tier || ps_clock_mono_ns() - t->touched_ns > rq->client->attempt_ns)
 		return true;
-	return ps_tiers_leave(rq->client->tiers, &rq->turn, lacking_nbytes(rq));
+	return ps_tiers_leave(rq->client->tiers, &rq->turn);
 }
 
 static void flush(struct ps_transfer *t)
@@ -810,6 +816,7 @@ static void judge_tier(struct ps_http_request *rq)
 	ps_tiers_judged(rq->client->tiers, &rq->failed, rq->failure, !rq->error.err,
 	        ps_clock_mono_ns() - rq->failed_ns, rq->range_last + 1 - rq->range_first);
 	rq->failed.tier = NULL;
+	rq->direct = rq->failure != PS_TIER_LATE;
 }
 
 /* Judges a tier's attempt. True: the request goes on, at the origin or with the next slice. */
@@ -834,10 +841,10 @@ static bool tier_end(struct ps_http_request *rq, int rc)
 		rq->sample_nbytes = rq->tier_nbytes;
 		return rq->kind->again(rq);
 	}
-	rq->failure = rc == -ETIMEDOUT                                             ? PS_TIER_LATE
+	rq->failure = rc == -ETIMEDOUT                                                  ? PS_TIER_LATE
 	              : rq->error.err == EHOSTUNREACH || rc == CURLE_OPERATION_TIMEDOUT ? PS_TIER_DOWN
-	              : status >= 300 && status < 400                              ? PS_TIER_REDIRECTED
-	                                                                           : PS_TIER_WRONG;
+	              : status >= 300 && status < 400                                   ? PS_TIER_REDIRECTED
+	                                                                                : PS_TIER_WRONG;
 	rq->failed = turn;
 	ps_tiers_failed(tiers, &turn, rq->failure, rq->tier_nbytes, rq->error.text);
 	/* What came is good: its header was checked. The origin is asked for the rest of the range. */
@@ -928,6 +935,7 @@ void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, s
 	work->key_expires_s = 0;
 	work->from_tier = false;
 	work->tier_nbytes = 0;
+	work->kept_here = false;
 	work->submitted_ns = ps_clock_mono_ns();
 	ps_transfer_submit(c->transfers, &work->transfer);
 }

@@ -27,8 +27,8 @@ static void compared(struct ps_origin_get *get, const struct ps_error *err)
 	if (!err->err) {
 		snprintf(what, sizeof(what), "other bytes than the origin's under the same ETag, of %s",
 		        ps_url_redact(c->url, safe));
-		ps_tiers_compared(c->tiers, c->tier, get->nbytes,
-		        memcmp(c->theirs, c->ours, get->nbytes) == 0, what);
+		ps_tiers_compared(
+		        c->tiers, c->tier, get->nbytes, memcmp(c->theirs, c->ours, get->nbytes) == 0, what);
 	}
 	free(c->url);
 	free(c);
@@ -70,7 +70,8 @@ void ps_tier_compare(const struct ps_http_request *rq, const struct ps_origin_ge
 		at = noise % (nbytes - PS_TIER_SAMPLE_NBYTES);
 	c->tiers = rq->client->tiers;
 	c->tier = rq->sample_tier;
-	c->iov = (struct iovec){.iov_base = c->ours, .iov_len = (size_t)PS_MIN(nbytes, PS_TIER_SAMPLE_NBYTES)};
+	c->iov =
+	        (struct iovec){.iov_base = c->ours, .iov_len = (size_t)PS_MIN(nbytes, PS_TIER_SAMPLE_NBYTES)};
 	gather(get, first + at - get->offset, c->iov.iov_len, c->theirs);
 	c->get = (struct ps_origin_get){.url = c->url,
 	        .expect = get->expect,

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -36,9 +37,9 @@ void ps_tier_urls_fini(struct ps_tier_urls *urls)
 
 enum ps_members_kind ps_members_kind(const char *list)
 {
-	return list[0] == '@'                                              ? PS_MEMBERS_FILE
+	return list[0] == '@'                                       ? PS_MEMBERS_FILE
 	       : strncmp(list, DNS_PREFIX, strlen(DNS_PREFIX)) == 0 ? PS_MEMBERS_DNS
-	                                                                   : PS_MEMBERS_LISTED;
+	                                                            : PS_MEMBERS_LISTED;
 }
 
 /* Takes over url. A URL that is there already is ignored. */
@@ -65,12 +66,14 @@ static int parse_url(const char *text, struct ps_url *ret, struct ps_error *err)
 	char safe[PS_URL_TEXT_LEN];
 
 	if (!strstr(text, "://"))
-		return ps_error_set(err, EINVAL, "tier '%.100s' is not a URL such as http://10.0.0.7:8080", text);
+		return ps_error_set(
+		        err, EINVAL, "tier '%.100s' is not a URL such as http://10.0.0.7:8080", text);
 	int rc = ps_url_parse(text, ret, err);
 	if (rc)
 		return ps_error_prefix(err, rc, "tier %s", ps_url_redact(text, safe));
 	if (strcmp(ret->scheme, "file") == 0)
-		return ps_error_set(err, EINVAL, "tier %s: neither http:// nor https://", ps_url_redact(text, safe));
+		return ps_error_set(
+		        err, EINVAL, "tier %s: neither http:// nor https://", ps_url_redact(text, safe));
 	if (ret->user || ret->signature || ret->query || strcmp(ret->path, "/") != 0)
 		return ps_error_set(err, EINVAL,
 		        "tier %s: give scheme, host and port alone, without a path, a query or a password",
@@ -122,17 +125,26 @@ static int read_file(const char *path, struct ps_tier_urls *urls, struct ps_erro
 	return rc ? ps_error_prefix(err, rc, "%s", path) : 0;
 }
 
-static int add_address(struct ps_tier_urls *urls, const struct ps_url *u, const struct sockaddr *sa, struct ps_error *err)
+static bool address_text(const struct sockaddr *sa, char ret[static INET6_ADDRSTRLEN])
+{
+	const void *address =
+	        sa->sa_family == AF_INET6
+	                ? (const void *)&((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr
+	                : (const void *)&((const struct sockaddr_in *)(const void *)sa)->sin_addr;
+
+	return (sa->sa_family == AF_INET || sa->sa_family == AF_INET6) &&
+	       inet_ntop(sa->sa_family, address, ret, INET6_ADDRSTRLEN);
+}
+
+static int add_address(
+        struct ps_tier_urls *urls, const struct ps_url *u, const struct sockaddr *sa, struct ps_error *err)
 {
 	char text[INET6_ADDRSTRLEN];
 	ps_autostrbuf struct ps_strbuf b = {0};
-	bool v6 = sa->sa_family == AF_INET6;
-	const void *address = v6 ? (const void *)&((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr
-	                         : (const void *)&((const struct sockaddr_in *)(const void *)sa)->sin_addr;
 
-	if (!inet_ntop(sa->sa_family, address, text, sizeof(text)))
+	if (!address_text(sa, text))
 		return 0;
-	ps_strbuf_addf(&b, v6 ? "%s://[%s]" : "%s://%s", u->scheme, text);
+	ps_strbuf_addf(&b, sa->sa_family == AF_INET6 ? "%s://[%s]" : "%s://%s", u->scheme, text);
 	if (u->port)
 		ps_strbuf_addf(&b, ":%s", u->port);
 	return add(urls, ps_strbuf_take(&b), err);
@@ -148,15 +160,15 @@ static int resolve(const char *text, struct ps_tier_urls *urls, struct ps_error 
 		return rc;
 	if (strcmp(u.scheme, "https") == 0)
 		return ps_error_set(err, EINVAL,
-		        "tier dns+%s: certificates are for names, not for addresses; list the tiers' URLs, or "
+		        "tier dns+%s: certificates are for names, not for addresses; list the tiers' URLs, "
+		        "or "
 		        "name a file of them",
 		        text);
 	int gai = getaddrinfo(u.host, NULL, &hints, &found);
 	if (gai)
 		return ps_error_set(err, EHOSTUNREACH, "tiers of %s: %s", u.host, gai_strerror(gai));
 	for (const struct addrinfo *ai = found; ai && !rc; ai = ai->ai_next)
-		if (ai->ai_family == AF_INET || ai->ai_family == AF_INET6)
-			rc = add_address(urls, &u, ai->ai_addr, err);
+		rc = add_address(urls, &u, ai->ai_addr, err);
 	freeaddrinfo(found);
 	return rc;
 }
@@ -175,7 +187,8 @@ int ps_members_read(const char *list, struct ps_tier_urls *ret, struct ps_error 
 	                                  : ps_members_parse(list, &urls, err);
 
 	if (!rc && urls.n == 0)
-		rc = ps_error_set(err, EINVAL, "%s names no tier", kind == PS_MEMBERS_LISTED ? "option tier" : list);
+		rc = ps_error_set(
+		        err, EINVAL, "%s names no tier", kind == PS_MEMBERS_LISTED ? "option tier" : list);
 	if (rc) {
 		ps_tier_urls_fini(&urls);
 		return rc;
@@ -183,6 +196,29 @@ int ps_members_read(const char *list, struct ps_tier_urls *ret, struct ps_error 
 	qsort(urls.v, urls.n, sizeof(*urls.v), by_text);
 	*ret = urls;
 	return 0;
+}
+
+bool ps_member_is_here(const char *url)
+{
+	ps_autourl struct ps_url u = {0};
+	struct ifaddrs *all = NULL;
+	bool here = false;
+
+	if (ps_url_parse(url, &u, NULL) < 0)
+		return false;
+	if (ps_url_is_loopback(u.host))
+		return true;
+	if (getifaddrs(&all) < 0)
+		return false;
+	size_t skip = u.host[0] == '[', n = strlen(u.host) - 2 * skip;
+	for (const struct ifaddrs *a = all; a && !here; a = a->ifa_next) {
+		char text[INET6_ADDRSTRLEN] = "";
+
+		if (a->ifa_addr && address_text(a->ifa_addr, text))
+			here = strlen(text) == n && strncmp(text, u.host + skip, n) == 0;
+	}
+	freeifaddrs(all);
+	return here;
 }
 
 bool ps_member_is_protected(const char *url, bool has_cert)

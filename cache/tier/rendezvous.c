@@ -37,7 +37,8 @@ uint64_t ps_rendezvous_score(uint64_t name, uint64_t object, uint64_t stripe)
 	return mix(name ^ mix(object + stripe * UINT64_C(0x9e3779b97f4a7c15)));
 }
 
-size_t ps_rendezvous_choose(const uint64_t *names, size_t n, const bool *out, uint64_t object, uint64_t stripe)
+size_t ps_rendezvous_choose(
+        const uint64_t *names, size_t n, const bool *out, uint64_t object, uint64_t stripe)
 {
 	size_t best = n;
 	uint64_t most = 0;

@@ -23,8 +23,9 @@
 #define ASIDE_DOUBLINGS 6 /* up to 64 s */
 #define LATE_FIRST_NS (600 * PS_NS_PER_MS)
 #define LATE_MAX_NS (20 * PS_NS_PER_S)
-#define CREDIT_FIRST ((int64_t)PS_TIER_SLICE_NBYTES)
-#define CREDIT_MAX ((int64_t)4 * CREDIT_FIRST)
+#define CREDIT_FIRST ((int64_t)4 * (int64_t)PS_TIER_TRIAL_NBYTES)
+#define CREDIT_MAX ((int64_t)16 * CREDIT_FIRST)
+#define QUICKER 4        /* an origin that takes a fraction of the time that the tier was silent */
 #define CREDIT_SHARE 100 /* 1 / CREDIT_SHARE of what tiers answer is credit for late requests */
 #define NEXT_FROM 2      /* strikes in a row after which the next tier takes over */
 #define FILE_EVERY_NS (5 * PS_NS_PER_S)
@@ -37,6 +38,7 @@ struct ps_tier {
 	char *url; /* constant, as the two that follow */
 	uint64_t name;
 	bool protected; /* secrets may be sent to it */
+	bool here;      /* it is on this node, and its disk is shared */
 
 	/* tiers.lock: */
 	bool listed;
@@ -54,7 +56,7 @@ struct ps_tier {
 struct ps_tiers {
 	char *list;
 	enum ps_tier_auth auth;
-	bool has_cert;
+	bool has_cert, here;
 	unsigned verify_ppm;
 
 	pthread_mutex_t lock; /* protects what follows, except atomics */
@@ -83,6 +85,11 @@ const char *ps_tier_url(const struct ps_tier *tier)
 	return tier->url;
 }
 
+bool ps_tier_is_here(const struct ps_tier *tier)
+{
+	return tier->here;
+}
+
 /* The list ----------------------------------------------------------------------------------------------- */
 
 /* The lock is held. */
@@ -106,6 +113,7 @@ static int add(struct ps_tiers *all, const char *url)
 	tier->name = ps_rendezvous_name(url);
 	tier->protected = all->auth == PS_TIER_AUTH_CLEARTEXT ||
 	                  (all->auth == PS_TIER_AUTH_PROTECTED && ps_member_is_protected(url, all->has_cert));
+	tier->here = all->here && ps_member_is_here(url);
 	tier->late_ns = LATE_FIRST_NS;
 	tier->listed = true;
 	all->v[all->n] = tier;
@@ -139,8 +147,8 @@ static bool has_changed(struct ps_tiers *all)
 
 	if (ps_members_kind(all->list) != PS_MEMBERS_FILE)
 		return true;
-	if (stat(all->list + 1, &st) < 0 || (st.st_mtim.tv_sec == all->mtime.tv_sec &&
-	                                            st.st_mtim.tv_nsec == all->mtime.tv_nsec))
+	if (stat(all->list + 1, &st) < 0 ||
+	        (st.st_mtim.tv_sec == all->mtime.tv_sec && st.st_mtim.tv_nsec == all->mtime.tv_nsec))
 		return false;
 	all->mtime = st.st_mtim;
 	return true;
@@ -187,8 +195,10 @@ static int check_auth(const struct ps_tiers *all, struct ps_error *err)
 	for (size_t i = 0; i < all->n && all->auth != PS_TIER_AUTH_NONE; i++)
 		if (!all->v[i]->protected)
 			return ps_error_set(err, EINVAL,
-			        "option tier-auth: credentials would be sent to %s in clear text, or to whoever "
-			        "answers there; use https:// with --tier-cert, or say --tier-auth=cleartext if "
+			        "option tier-auth: credentials would be sent to %s in clear text, or to "
+			        "whoever "
+			        "answers there; use https:// with --tier-cert, or say --tier-auth=cleartext "
+			        "if "
 			        "nobody else is in that network",
 			        all->v[i]->url);
 	return 0;
@@ -226,6 +236,7 @@ int ps_tiers_new(const struct ps_tier_options *options, struct ps_tiers **ret, s
 	ps_worker_init(&all->worker);
 	all->auth = options->auth;
 	all->has_cert = options->cert;
+	all->here = options->here;
 	all->verify_ppm = options->verify_ppm;
 	all->credit = CREDIT_FIRST;
 	all->list = strdup(options->list);
@@ -382,7 +393,8 @@ void ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 	all->fallback_nbytes += nbytes;
 	if (failure == PS_TIER_DOWN)
 		return;
-	bool quicker = origin_answered && origin_ns < turn->late_ns && tier->timely_ns < turn->began_ns;
+	bool quicker =
+	        origin_answered && origin_ns < turn->late_ns / QUICKER && tier->timely_ns < turn->began_ns;
 	if (failure == PS_TIER_WRONG && origin_answered)
 		strike(tier, turn, 1);
 	else if (failure == PS_TIER_LATE && quicker)
@@ -392,14 +404,14 @@ void ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 	end_turn(turn);
 }
 
-bool ps_tiers_leave(struct ps_tiers *all, const struct ps_tier_turn *turn, uint64_t nbytes)
+bool ps_tiers_leave(struct ps_tiers *all, const struct ps_tier_turn *turn)
 {
 	PS_LOCK_SCOPE(&all->lock);
 	if (turn->tier->state == ASIDE && !turn->probe)
 		return true;
-	if (all->credit < (int64_t)nbytes)
+	if (all->credit < (int64_t)PS_TIER_TRIAL_NBYTES)
 		return false;
-	all->credit -= (int64_t)nbytes;
+	all->credit -= (int64_t)PS_TIER_TRIAL_NBYTES;
 	return true;
 }
 
@@ -437,12 +449,15 @@ static json_t *tier_json(const struct ps_tier *tier, uint64_t now_ns)
 	bool aside = tier->state == ASIDE, waits = aside && tier->until_ns > now_ns;
 
 	return json_pack("{s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "url", tier->url, "state",
-	        !tier->listed ? "left" : aside ? "aside" : "up", "retry_seconds",
-	        waits ? (double)(tier->until_ns - now_ns) / PS_NS_PER_S : 0.0, "requests",
+	        !tier->listed ? "left"
+	        : aside       ? "aside"
+	                      : "up",
+	        "retry_seconds", waits ? (double)(tier->until_ns - now_ns) / PS_NS_PER_S : 0.0, "requests",
 	        (json_int_t)tier->nrequests, "bytes", (json_int_t)tier->nbytes, "down",
 	        (json_int_t)tier->nfailed[PS_TIER_DOWN], "wrong", (json_int_t)tier->nfailed[PS_TIER_WRONG],
 	        "late", (json_int_t)tier->nfailed[PS_TIER_LATE], "strikes", (json_int_t)tier->nstruck,
-	        "last_error", ps_json_lossy(tier->error), "latency_seconds", ps_histogram_json(&tier->latency));
+	        "last_error", ps_json_lossy(tier->error), "latency_seconds",
+	        ps_histogram_json(&tier->latency));
 }
 
 json_t *ps_tiers_stats(struct ps_tiers *all)
@@ -460,8 +475,8 @@ json_t *ps_tiers_stats(struct ps_tiers *all)
 		json_array_append_new(tiers, tier_json(all->v[i], now));
 	}
 	return json_pack("{s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "known", known, "aside", aside,
-	        "requests", (json_int_t)nrequests, "bytes",
-	        (json_int_t)nbytes, "fallbacks", (json_int_t)all->nfallbacks, "fallback_bytes",
-	        (json_int_t)all->fallback_nbytes, "withheld", (json_int_t)all->nwithheld, "verified_bytes",
-	        (json_int_t)all->nverified, "mismatches", (json_int_t)all->nmismatches, "tiers", tiers);
+	        "requests", (json_int_t)nrequests, "bytes", (json_int_t)nbytes, "fallbacks",
+	        (json_int_t)all->nfallbacks, "fallback_bytes", (json_int_t)all->fallback_nbytes, "withheld",
+	        (json_int_t)all->nwithheld, "verified_bytes", (json_int_t)all->nverified, "mismatches",
+	        (json_int_t)all->nmismatches, "tiers", tiers);
 }

@@ -26,6 +26,8 @@
 /* An attempt that has not brought this much within the late limit is late. */
 #define PS_TIER_PACE_NBYTES (UINT64_C(256) << 10)
 #define PS_TIER_CONNECT_MS 500
+/* What the origin is asked for, first, when a tier is late: enough to see whether the origin is quicker. */
+#define PS_TIER_TRIAL_NBYTES (UINT64_C(256) << 10)
 
 /* What of a request's credentials tiers may see. */
 enum ps_tier_auth {
@@ -41,6 +43,8 @@ struct ps_tier_options {
 	enum ps_tier_auth auth;
 	/* for https:// tiers: trusted certificates (NULL: the system's), and the certificate that they see */
 	const char *ca_file, *cert, *key;
+	/* there may be a tier on this node, whose disk the store shares: see ps_tier_is_here() */
+	bool here;
 	unsigned verify_ppm; /* the share of bytes that is compared with the origin, in millionths */
 };
 
@@ -48,11 +52,15 @@ struct ps_tiers;
 struct ps_tier;
 
 /* -EINVAL for a list with an error, or with tiers to which --tier-auth must not send secrets. */
-int ps_tiers_new(const struct ps_tier_options *options, struct ps_tiers **ret, struct ps_error *err) PS_MUST_USE;
+int ps_tiers_new(
+        const struct ps_tier_options *options, struct ps_tiers **ret, struct ps_error *err) PS_MUST_USE;
 void ps_tiers_free(struct ps_tiers *all);
 
 /* The tier's URL, without a path: "http://10.0.0.7:8080". */
 const char *ps_tier_url(const struct ps_tier *tier);
+
+/* True: the tier is on this node, and keeps what it answers on a disk that the store shares. */
+bool ps_tier_is_here(const struct ps_tier *tier);
 
 /* The choice --------------------------------------------------------------------------------------------- */
 
@@ -69,7 +77,8 @@ struct ps_tier_turn {
 
 /* Chooses the tier for the byte at `offset` of an object. secret: the request carries what a tier must not
  * see without --tier-auth. Each turn with a tier ends with one of the three functions below. */
-void ps_tiers_pick(struct ps_tiers *all, uint64_t object, uint64_t offset, bool secret, struct ps_tier_turn *ret);
+void ps_tiers_pick(
+        struct ps_tiers *all, uint64_t object, uint64_t offset, bool secret, struct ps_tier_turn *ret);
 
 /* A tier answered all it was asked for. first_byte_ns: time to the first byte. */
 void ps_tiers_answered(
@@ -92,8 +101,8 @@ void ps_tiers_failed(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 void ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
         bool origin_answered, uint64_t origin_ns, uint64_t nbytes);
 
-/* A request is late. True: leave it, and ask the origin for the `nbytes` that are missing. */
-bool ps_tiers_leave(struct ps_tiers *all, const struct ps_tier_turn *turn, uint64_t nbytes);
+/* A request is late. True: leave it, and ask the origin for the next PS_TIER_TRIAL_NBYTES. */
+bool ps_tiers_leave(struct ps_tiers *all, const struct ps_tier_turn *turn);
 
 /* Comparing ---------------------------------------------------------------------------------------------- */
 
@@ -102,7 +111,8 @@ bool ps_tiers_leave(struct ps_tiers *all, const struct ps_tier_turn *turn, uint6
 /* True: a sample of these nbytes is to be compared with the origin's. */
 bool ps_tiers_samples(struct ps_tiers *all, uint64_t nbytes);
 /* The outcome of a comparison. equal false: the tier is set aside for the longest time. */
-void ps_tiers_compared(struct ps_tiers *all, struct ps_tier *tier, uint64_t nbytes, bool equal, const char *what);
+void ps_tiers_compared(
+        struct ps_tiers *all, struct ps_tier *tier, uint64_t nbytes, bool equal, const char *what);
 
 /* Figures ------------------------------------------------------------------------------------------------ */
 

@@ -14,7 +14,8 @@ uint64_t ps_rendezvous_name(const char *url);
 uint64_t ps_rendezvous_score(uint64_t name, uint64_t object, uint64_t stripe);
 /* The index of the tier with the highest score among those that `out` (may be NULL) does not exclude; of
  * equal scores the higher name counts. n: none is left. */
-size_t ps_rendezvous_choose(const uint64_t *names, size_t n, const bool *out, uint64_t object, uint64_t stripe);
+size_t ps_rendezvous_choose(
+        const uint64_t *names, size_t n, const bool *out, uint64_t object, uint64_t stripe);
 
 /* members.c: the list. ------------------------------------------------------------------------------------ */
 
@@ -38,5 +39,7 @@ int ps_members_parse(const char *text, struct ps_tier_urls *urls, struct ps_erro
 
 /* True if secrets may be sent to this tier. */
 bool ps_member_is_protected(const char *url, bool has_cert);
+/* True if the URL has an address of this node. Blocks: never. */
+bool ps_member_is_here(const char *url);
 
 #endif

@@ -204,7 +204,8 @@ static void print_plans(const json_t *doc)
 static void print_tiers(const json_t *mount)
 {
 	const json_t *all = json_object_get(mount, "tier"), *tier;
-	json_int_t fallbacks = number(mount, "tier", "fallbacks"), withheld = number(mount, "tier", "withheld"),
+	json_int_t fallbacks = number(mount, "tier", "fallbacks"),
+	           withheld = number(mount, "tier", "withheld"),
 	           verified = number(mount, "tier", "verified_bytes");
 	char a[PS_SIZE_TEXT_LEN];
 	size_t i;

@@ -327,11 +327,13 @@ static int set_tier(struct ps_mount_options *o, const char *value, struct ps_err
 		ps_autofree char *path = value[1] ? ps_path_absolute(value + 1) : NULL;
 
 		if (!path)
-			return ps_error_set(err, value[1] ? ENOMEM : EINVAL, "option tier: @FILE names no file");
+			return ps_error_set(
+			        err, value[1] ? ENOMEM : EINVAL, "option tier: @FILE names no file");
 		ps_strbuf_addf(&b, "@%s", path);
 	} else if (!strstr(value, "://")) {
 		return ps_error_set(err, EINVAL,
-		        "option tier: '%s' is neither a list of URLs such as http://10.0.0.7:8080, nor @FILE, nor "
+		        "option tier: '%s' is neither a list of URLs such as http://10.0.0.7:8080, nor "
+		        "@FILE, nor "
 		        "dns+http://NAME:PORT",
 		        value);
 	} else {
@@ -360,8 +362,8 @@ static int set_tier_verify(struct ps_mount_options *o, const char *value, struct
 	double percent = strtod(value, &end);
 
 	if (!isdigit((unsigned char)value[0]) || strcmp(end, "%") != 0 || !(percent >= 0 && percent <= 1))
-		return ps_error_set(
-		        err, EINVAL, "option tier-verify: '%s' is not a share from 0%% to 1%%, such as 0.1%%", value);
+		return ps_error_set(err, EINVAL,
+		        "option tier-verify: '%s' is not a share from 0%% to 1%%, such as 0.1%%", value);
 	o->tier_verify_ppm = (unsigned)(percent * 10000 + 0.5);
 	return 0;
 }
@@ -454,6 +456,8 @@ const struct ps_opt ps_options[] = {
                 .flags = PS_OPT_LOCAL, .help = "folder of the cache, made if missing"},
         {"cache-size", 0, CALL(set_cache_size, "SIZE|SHARE"), DAEMON, .def = "80% of the disk",
                 .help = "most bytes in it: 200G, 80%"},
+        {"tier-cache", 0, PATH(tier_cache, "DIR"), DAEMON,
+                .help = "folder of this node's own tier; its bytes count in --cache-size, too"},
         {"min-free", 0, CALL(set_min_free, "SIZE"), DAEMON, .def = "1G, at most 5%",
                 .help = "keep this much of the disk free"},
         {"policy", 0, CALL(set_policy, "plan|scan|lru"), DAEMON, .def = "plan",
@@ -607,7 +611,8 @@ static const char *kinds_text(unsigned kinds)
 		const char *text;
 	} texts[] = {{PS_KIND_BUCKETS, "buckets (s3://, gs://)"},
 	        {PS_KIND_STORES, "buckets (s3://, gs://, az://)"}, {PS_KIND_AZ, "az:// sources"},
-	        {PS_KIND_TIERED, "remote sources but az://"}, {PS_KIND_S3, "s3:// sources"}, {PS_KIND_GS, "gs:// sources"}, {PS_KIND_HF, "hf:// sources"}};
+	        {PS_KIND_TIERED, "remote sources but az://"}, {PS_KIND_S3, "s3:// sources"},
+	        {PS_KIND_GS, "gs:// sources"}, {PS_KIND_HF, "hf:// sources"}};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++)
 		if (texts[i].kinds == kinds)

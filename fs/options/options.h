@@ -163,6 +163,7 @@ struct ps_mount_options {
 	char *user, *cacert, *hf_token_file;
 	char *client_cert, *client_key, *client_key_password_file, *proxy, *netrc_file;
 	bool insecure, raw;
+	char *tier_cache;
 	char *tier, *tier_cacert, *tier_cert, *tier_key;
 	enum ps_tier_auth tier_auth;
 	unsigned tier_verify_ppm;

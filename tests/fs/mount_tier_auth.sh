@@ -96,17 +96,17 @@ web() { # WHAT SOURCE OPTION...
 	equal "$1: right bytes" "$(sha_manifest "$T/www" | awk '{print $1}')" "$(awk '{print $1}' "$T/read")"
 	umount_penstock
 }
-url=$ORIGIN/basic/shard-{000000..000001}.tar
+url="$ORIGIN/basic/shard-{000000..000001}.tar"
 web "a password" "$url" --user user:pass:word
 equal "a password: no tier was asked" "" "$(cat "$T"/tier[12]/access.log)"
 web "a password with --tier-auth" "$url" --user user:pass:word --tier-auth
 at_least "a password with --tier-auth: it is passed on" 1 "$(seen "Basic $(printf user:pass:word | base64)")"
-url=$ORIGIN/token/shard-{000000..000001}.tar
+url="$ORIGIN/token/shard-{000000..000001}.tar"
 web "a header" "$url" --header 'X-Token: secret'
 equal "a header: no tier was asked" "" "$(cat "$T"/tier[12]/access.log)"
 web "a header with --tier-auth" "$url" --header 'X-Token: secret' --tier-auth
 at_least "a header with --tier-auth: it is passed on" 1 "$(seen '\| .*secret')"
-url=$ORIGIN/signed/shard-{000000..000001}.tar?signature=one
+url="$ORIGIN/signed/shard-{000000..000001}.tar?signature=one"
 web "a presigned URL" "$url"
 equal "a presigned URL: no tier was asked" "" "$(cat "$T"/tier[12]/access.log)"
 web "a presigned URL with --tier-auth" "$url" --tier-auth

@@ -28,7 +28,8 @@ tier_conf() {
 		access_log $dir/access.log asked;
 		client_body_temp_path $dir/tmp/b; proxy_temp_path $dir/tmp/p; fastcgi_temp_path $dir/tmp/f;
 		uwsgi_temp_path $dir/tmp/u; scgi_temp_path $dir/tmp/s;
-		proxy_cache_path $dir/cache levels=2 keys_zone=slices:10m max_size=10g inactive=1d use_temp_path=off;
+		proxy_cache_path $dir/cache levels=2 keys_zone=slices:10m max_size=${TIER_MAX:-10g} inactive=1d
+			use_temp_path=off manager_files=1000 manager_threshold=500ms;
 		upstream origin { server ${3#*://}; keepalive 64; }
 		server {
 		listen $2;
@@ -41,7 +42,7 @@ tier_conf() {
 			proxy_set_header Range \$slice_range;
 			proxy_set_header If-Match \$http_if_match;
 			proxy_cache slices;
-			proxy_cache_key \$http_host\$request_uri\$http_if_match\$slice_range;
+			proxy_cache_key ${TIER_KEY:-\$http_host\$request_uri\$http_if_match\$slice_range};
 			proxy_cache_valid 206 1d;
 			proxy_cache_lock on; proxy_cache_lock_timeout 60s; proxy_cache_lock_age 60s;
 			proxy_ssl_verify off;
