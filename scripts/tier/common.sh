@@ -375,5 +375,5 @@ tier_main() {
 	answers || die "the server does not listen at ${sockets[*]}: $(tail -n 5 "$log")"
 	echo "$engine: listens at ${sockets[*]}, keeps $size in $dir, for ${allows[*]}"
 	echo "$engine: stops with: $0 --dir $dir --stop"
-	echo "penstock mount ... --tier $tiers"
+	echo "penstock mount ... --tier $tiers --tier-cache $dir/cache"
 }

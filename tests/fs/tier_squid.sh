@@ -19,6 +19,14 @@ tier_keeps_spelling
 tier_keeps_apart
 tier_keeps_versions_only
 tier_is_no_open_proxy
+random_file "$T/data/changing.tar" 5000000 1
+old=$(etag_of changing.tar)
+get /d/changing.tar 0-4194303 -H "If-Match: $old" >/dev/null
+random_file "$T/data/changing.tar" 5000000 2
+equal "the new version of an object" 206 "$(get /d/changing.tar 0-4194303 -H "If-Match: $(etag_of changing.tar)")"
+check "is another copy" got_is changing.tar 0 4194303
+equal "a version that is neither kept nor there is refused: 412" 412 "$(get /d/changing.tar 0-4194303 -H 'If-Match: "older"')"
+tier_has_one_flight
 etag=$(etag_of odd.tar)
 : >"$OURS_LOG"
 for credentials in good good none; do
