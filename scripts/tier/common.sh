@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # What the scripts of this folder share: their options, who may connect, starting and stopping. Sourced.
 #
-# A script sets `engine` (its name), `package`, `programs` (what must be installed) and `can` (words of: tls-origin,
-# tls, check-each, strip-query), and defines
+# A script sets `engine` (its name), `package`, `programs` (what must be installed) and `can` (words of:
+# tls-origin, tls, check-each, strip-query), and defines
 #
 #   usage               prints --help
 #   engine_print        prints the configuration
@@ -33,11 +33,12 @@ common_options() {
 	cat <<'USAGE'
   --origin URL      a server whose objects are kept: https://HOST[:PORT], without a path. Again for others. A
                     bucket with a host of its own is one: https://train.s3.eu-central-1.amazonaws.com
-  --nodes A[,B...]  all tiers of the site, as HOST or HOST:PORT, the same list on each node. The script finds which
-                    one is this machine, listens there, and lets the nodes of the list connect
+  --nodes A[,B...]  all tiers of the site, as HOST or HOST:PORT, the same list on each node. The script finds
+                    which one is this machine, listens there, and lets the nodes of the list connect
   --this NODE       which of them this machine is [the one whose address it has]
   --port PORT       of nodes without one [3180]
-  --listen ADDRESS  listen at this address, or ADDRESS:PORT, instead of this node's and 127.0.0.1. Again for others
+  --listen ADDRESS  listen at this address, or ADDRESS:PORT, instead of this node's and 127.0.0.1. Again for
+                    others
   --allow NETWORK   who may connect: an address or network, as 10.1.0.0/16. Again for others
                     [the nodes, and this machine]
   --size SIZE       of the cache on disk: 200G, 1.5T [100G]
@@ -59,7 +60,8 @@ USAGE
 
 bytes_of() { # OPTION SIZE
 	local number unit
-	[[ $2 =~ ^([0-9]{1,6})(\.[0-9]{1,3})?([KMGTP])(i?B)?$ ]] || refuse "$1: '$2' is not a size such as 200G or 1.5T"
+	[[ $2 =~ ^([0-9]{1,6})(\.[0-9]{1,3})?([KMGTP])(i?B)?$ ]] ||
+		refuse "$1: '$2' is not a size such as 200G or 1.5T"
 	number=${BASH_REMATCH[1]}${BASH_REMATCH[2]} unit=${BASH_REMATCH[3]}
 	awk -v n="$number" -v u="$unit" 'BEGIN {printf "%.0f", n * 1024 ^ index("KMGTP", u)}'
 }
@@ -111,7 +113,8 @@ split_origin() {
 
 tier_options() {
 	origins=() nodes=() listens=() allows=() stripped=() only=()
-	this='' default_port=3180 size=100G dir=/var/cache/penstock-tier cacert='' user='' tls='' check_each=no action=start
+	this='' default_port=3180 size=100G dir=/var/cache/penstock-tier cacert='' user='' tls='' \
+		check_each=no action=start
 	while (($#)); do
 		case $1 in
 		--foreground | --stop | --print | --unit) action=${1#--} ;;
@@ -120,7 +123,8 @@ tier_options() {
 			usage
 			exit 0
 			;;
-		--origin | --nodes | --this | --port | --listen | --allow | --size | --dir | --cacert | --user | --tls | --strip-query)
+		--origin | --nodes | --this | --port | --listen | --allow | --size | --dir | \
+			--cacert | --user | --tls | --strip-query)
 			(($# > 1)) || refuse "$1 needs a value"
 			[[ $2 != *[$'\n\t "\'\\;{}$']* ]] || refuse "$1: '$2' has characters that no such value has"
 			case $1 in
@@ -140,7 +144,8 @@ tier_options() {
 			shift
 			;;
 		*)
-			if [[ $(type -t engine_option) == function ]] && (($# > 1)) && engine_option "$1" "$2"; then
+			if [[ $(type -t engine_option) == function ]] && (($# > 1)) &&
+				engine_option "$1" "$2"; then
 				shift
 			else
 				refuse "unknown option $1"
@@ -160,7 +165,8 @@ tier_check() {
 	for origin in "${origins[@]}"; do
 		split_origin "$origin"
 		# A server is chosen by the name in Host, whatever the port.
-		[[ $seen != *" $name "* ]] || refuse "--origin: $name twice: origins with one name and several ports need a tier each"
+		[[ $seen != *" $name "* ]] ||
+			refuse "--origin: $name twice: origins with one name and several ports need a tier each"
 		seen+="$name "
 		[[ $scheme == http || $can == *tls-origin* ]] ||
 			refuse "--origin $origin: $engine does not speak TLS to origins: take nginx or trafficserver"
@@ -170,7 +176,8 @@ tier_check() {
 		[[ $seen == *" $origin "* ]] || refuse "--strip-query: $origin is the host of no --origin"
 	done
 	[[ $check_each == no || $can == *check-each* ]] || refuse "--check-each: not with $engine"
-	[[ -z $tls || " $can " == *" tls "* ]] || refuse "--tls: not with $engine: take nginx or trafficserver"
+	[[ -z $tls || " $can " == *" tls "* ]] ||
+		refuse "--tls: not with $engine: take nginx or trafficserver"
 	[[ -z $cacert || -r $cacert ]] || refuse "--cacert: '$cacert' cannot be read"
 	[[ -z $cacert ]] || cacert=$(realpath "$cacert")
 	size_bytes=$(bytes_of --size "$size")
@@ -182,7 +189,8 @@ tier_check() {
 	for node in "${nodes[@]}"; do
 		split_host "$node" "$default_port"
 		found=$(addresses_of "$address") || true
-		[[ $found ]] || refuse "--nodes: the name $address has no address here (getent ahosts $address)"
+		[[ $found ]] || refuse \
+			"--nodes: the name $address has no address here (getent ahosts $address)"
 		! is_everywhere "$address" || refuse "--nodes: $address is no address of a node"
 		mapfile -t -O "${#all_nodes[@]}" all_nodes <<<"$found"
 		tiers+=${tiers:+,}http${tls:+s}://$(bracketed "$address"):$port
@@ -192,7 +200,8 @@ tier_check() {
 		fi
 	done
 	if ((${#listens[@]} == 0)); then
-		((${#only[@]})) || refuse "none of --nodes is this machine (addresses: ${local_addresses[*]-none}): give --this or --listen"
+		((${#only[@]})) ||
+			refuse "none of --nodes is this machine (addresses: ${local_addresses[*]-none}): give --this or --listen"
 		sockets=("$(bracketed "${only[2]}"):${only[1]}")
 		is_loopback "${only[2]}" || sockets+=("127.0.0.1:${only[1]}")
 	else
@@ -201,7 +210,7 @@ tier_check() {
 			split_host "${found/#\*/0.0.0.0}" "$default_port"
 			if is_everywhere "$address"; then
 				[[ $tls ]] || ((${#allows[@]})) || refuse \
-					"--listen $found: a tier gives what it keeps to whoever reaches its port: listen at this node's address, or say who may connect (--allow 10.1.0.0/16, --tls DIR)"
+					"--listen $found: a tier gives what it keeps to all that reach its port: listen at this node's address, or say who may connect (--allow 10.1.0.0/16, --tls DIR)"
 				[[ $address == *:* ]] || address=0.0.0.0
 			fi
 			sockets+=("$(bracketed "$address"):$port")
@@ -209,14 +218,18 @@ tier_check() {
 	fi
 	certificate=${this:-${only[0]-localhost}}
 	for network in ${allows[@]+"${allows[@]}"}; do
-		[[ $network =~ ^[0-9a-fA-F.:]+(/[0-9]+)?$ ]] || refuse "--allow: '$network' is no address or network such as 10.1.0.0/16"
-		[[ $tls || ! $network =~ /0+$ ]] || refuse "--allow $network lets everybody connect: only with --tls DIR"
+		[[ $network =~ ^[0-9a-fA-F.:]+(/[0-9]+)?$ ]] ||
+			refuse "--allow: '$network' is no address or network such as 10.1.0.0/16"
+		[[ $tls || ! $network =~ /0+$ ]] ||
+			refuse "--allow $network lets everybody connect: only with --tls DIR"
 	done
-	((${#allows[@]})) || mapfile -t allows < <(printf '%s\n' 127.0.0.0/8 ::1 "${all_nodes[@]}" | awk '!seen[$0]++')
+	((${#allows[@]})) ||
+		mapfile -t allows < <(printf '%s\n' 127.0.0.0/8 ::1 "${all_nodes[@]}" | awk '!seen[$0]++')
 	if [[ $tls ]]; then
 		tls=$(realpath "$tls")
 		for found in ca.crt "$certificate.crt" "$certificate.key"; do
-			[[ -r $tls/$found ]] || refuse "--tls: there is no $tls/$found (made by: certificates --nodes ... $tls)"
+			[[ -r $tls/$found ]] ||
+				refuse "--tls: there is no $tls/$found (made by: certificates --nodes ... $tls)"
 		done
 	fi
 }
@@ -253,7 +266,8 @@ default_user() {
 # The system's certificates, where distributions have them.
 system_certificates() {
 	local file
-	for file in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem /etc/ssl/cert.pem; do
+	for file in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt \
+		/etc/ssl/ca-bundle.pem /etc/ssl/cert.pem; do
 		[[ ! -r $file ]] || { echo "$file" && return; }
 	done
 	die "there are no certificates of the system: give --cacert"
@@ -368,7 +382,8 @@ tier_main() {
 	setsid "$0" "${given[@]}" --foreground >"$log" 2>&1 </dev/null &
 	pid=$!
 	for _ in {1..300}; do
-		kill -0 "$pid" 2>/dev/null || die "the server does not start: $(tail -n 5 "$log" "$dir"/error.log 2>/dev/null)"
+		kill -0 "$pid" 2>/dev/null ||
+			die "the server does not start: $(tail -n 5 "$log" "$dir"/error.log 2>/dev/null)"
 		! answers || break
 		sleep 0.1
 	done

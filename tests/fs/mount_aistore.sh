@@ -22,7 +22,8 @@ for target in target0 target1; do
 done
 equal "no target was asked for what another has" 0 "$(grep -c '^target. .* 404 ' "$T/ais.requests" || true)"
 equal "no target was shown a credential" 0 "$(grep -c '^target.* secret' "$T/ais.requests" || true)"
-check "a redirect's own query is kept" grep -q '^target. GET .*pid=p\[standin\]&ptm=[0-9]* 206' "$T/ais.requests"
+check "a redirect's own query is kept" grep -q '^target. GET .*pid=p\[standin\]&ptm=[0-9]* 206' \
+	"$T/ais.requests"
 
 rm -rf "$CACHE"
 mount_penstock s3://bucket/train/ --endpoint "$gateway/s3"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# penstock mount --tier through what scripts/tier/ starts: nginx, Traffic Server, Varnish, Squid, each where it is
-# installed. Two mounts with caches of their own stand for two nodes.
+# penstock mount --tier through what scripts/tier/ starts: nginx, Traffic Server, Varnish, Squid, each where
+# it is installed. Two mounts with caches of their own stand for two nodes.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-240}
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/tier_servers.sh"
@@ -13,7 +13,8 @@ good=$(sha_manifest "$T/www")
 size=$(du -cb "$T"/www/*.tar | awk 'END {print $1}')
 tier() { stats ".mounts[0].tier.$1"; }
 
-# A mount with an empty cache reads everything. NAME SOURCE LIMIT OPTION...: at most LIMIT bytes from the origin.
+# A mount with an empty cache reads everything. NAME SOURCE LIMIT OPTION...: at most LIMIT bytes from the
+# origin.
 node_reads() {
 	local what=$1 source=$2 limit=$3
 	shift 3
@@ -44,14 +45,15 @@ serve() { # ENGINE SOURCE-OF-ORIGIN PROGRAM OPTION...
 	stop_tier
 	rm -rf "$CACHE"
 	check "$engine has ended: mounts" mount_penstock "$origin/" --tier "$TIER" "${mount_options[@]}"
-	equal "$engine has ended: the bytes come from the origin" "$good" "$(sha_manifest "$MNT" | grep -v penstock)"
+	equal "$engine has ended: the bytes come from the origin" "$good" \
+		"$(sha_manifest "$MNT" | grep -v penstock)"
 	umount_penstock
 }
 ps_tier_answers() { [[ $(get /none 0-0) != 500 ]]; }
 OURS_PID=$$
 
-# Bytes that the second node has from the origin: hardly any. Traffic Server and Varnish have no slices: what the
-# second node does not ask for as the first one did is another copy there.
+# Bytes that the second node has from the origin: hardly any. Traffic Server and Varnish have no slices:
+# what the second node does not ask for as the first one did is another copy there.
 again=$((size / 20))
 mount_options=(--cacert "$T/nginx/ca.pem")
 serve nginx "$ORIGIN_TLS" nginx --cacert "$T/nginx/ca.pem"
@@ -74,13 +76,16 @@ for engine in nginx trafficserver; do
 	fi
 	rm -rf "$T/tier"
 	tier_port=$(free_port) OURS_HOST=${ORIGIN#*://}
-	"$top_srcdir/scripts/tier/$engine" --nodes "127.0.0.1:$tier_port" --origin "$ORIGIN" --tls "$T/pki" --dir "$T/tier" \
+	"$top_srcdir/scripts/tier/$engine" --nodes "127.0.0.1:$tier_port" --origin "$ORIGIN" --tls \
+		"$T/pki" --dir "$T/tier" \
 		--size 256M >"$T/start.log" || die "$engine starts with --tls"
 	TIER=https://127.0.0.1:$tier_port
 	check "$engine prints its https:// URL" grep -q -- "--tier $TIER" "$T/start.log"
 	for path in /shard-000000.tar /none; do
 		equal "$engine, without a certificate: $path" no \
-			"$(curl -sf -m 10 --cacert "$T/pki/ca.crt" -H "Host: $OURS_HOST" -o "$T/got" "$TIER$path" && echo yes || echo no)"
+			"$(curl -sf -m 10 --cacert "$T/pki/ca.crt" -H "Host: $OURS_HOST" -o "$T/got" \
+				"$TIER$path" &&
+				echo yes || echo no)"
 	done
 	node_reads "$engine by mTLS" "$ORIGIN/" $((size * 105 / 100)) --tier-cacert "$T/pki/ca.crt" \
 		--tier-cert "$T/pki/client.crt" --tier-key "$T/pki/client.key"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/tier/copy: a dataset once in a directory that nodes share, or in a bucket of Ceph's gateway; both mounted.
-# And a private bucket through a tier, with signatures that the gateway verifies.
+# scripts/tier/copy: a dataset once in a directory that nodes share, or in a bucket of Ceph's gateway; both
+# mounted. And a private bucket through a tier, with signatures that the gateway verifies.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-240}
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../rgw.sh"
@@ -31,7 +31,8 @@ random_file "$T/www/shard-000001.tar" 6000001
 good=$(sha_manifest "$T/www")
 equal "a second run copies what has changed" "$T/shared/shard-000001.tar" "$("$copy" "$ORIGIN/" "$T/shared")"
 equal "and all is as at the origin" "$good" "$(sha_manifest "$T/shared")"
-check_not "an origin that is not there is an error" "$copy" http://127.0.0.1:9/ "$T/shared" --option --timeout=1s
+check_not "an origin that is not there is an error" "$copy" http://127.0.0.1:9/ "$T/shared" --option \
+	--timeout=1s
 equal "nothing stays behind" "" "$(compgen -G "$T/penstock-copy-*" || true)"
 
 for program in radosgw radosgw-admin ceph-mon ceph-osd monmaptool rclone; do
@@ -41,7 +42,8 @@ for program in radosgw radosgw-admin ceph-mon ceph-osd monmaptool rclone; do
 	}
 done
 start_rgw
-check "a bucket is made" env RCLONE_S3_PROVIDER=Other RCLONE_S3_ENV_AUTH=true RCLONE_S3_ENDPOINT="$S3" rclone mkdir :s3:near
+check "a bucket is made" env RCLONE_S3_PROVIDER=Other RCLONE_S3_ENV_AUTH=true RCLONE_S3_ENDPOINT="$S3" \
+	rclone mkdir :s3:near
 origin_forget
 check "it is copied to the bucket" "$copy" --endpoint "$S3" "$ORIGIN/" s3://near/train/
 at_most "each byte left the origin once" $((size * 105 / 100)) "$(origin_bytes)"
@@ -71,7 +73,8 @@ umount_penstock
 sleep 1.2 # (its log is written each second)
 at_least "from what the tier keeps" 4 "$(grep -c ' 206 HIT ' "$T/tier-access")"
 etag="\"$(md5sum <"$T/www/shard-000000.tar" | cut -c 1-32)\"" # of an upload in one part
-equal "that is the version of what it keeps" 1 "$(grep -rlaF "/near/train/shard-000000.tar $etag" "$T/tier/cache" | head -n 1 | wc -l)"
+equal "that is the version of what it keeps" 1 \
+	"$(grep -rlaF "/near/train/shard-000000.tar $etag" "$T/tier/cache" | head -n 1 | wc -l)"
 equal "without a signature the gateway refuses, and the tier, too" 403 \
 	"$(get /near/train/shard-000000.tar 0-4194303 -H "If-Match: $etag")"
 stop_tier

@@ -10,7 +10,8 @@ options=(nginx --origin "$OURS" --cacert "$T/origin/ca.pem" --access-log "$T/tie
 start_tier "${options[@]}"
 tier_keeps_ranges
 : >"$OURS_LOG"
-equal "a range across slices, not aligned" 206 "$(get /d/shard.tar 4000000-8400000 -H "If-Match: $(etag_of shard.tar)")"
+equal "a range across slices, not aligned" 206 \
+	"$(get /d/shard.tar 4000000-8400000 -H "If-Match: $(etag_of shard.tar)")"
 check "has its bytes" got_is shard.tar 4000000 8400000
 equal "all from the tier" 0 "$(brought /)"
 tier_keeps_spelling //d//odd.tar '/d/odd.tar?'
@@ -18,7 +19,8 @@ tier_keeps_apart
 tier_keeps_versions_only
 equal "a weak version is not kept" "412 412 2" "$(
 	: >"$OURS_LOG"
-	echo "$(get /d/weak/odd.tar 0-9 -H 'If-Match: W/"x"')" "$(get /d/weak/odd.tar 0-9 -H 'If-Match: W/"x"')" "$(brought /d/weak/)"
+	echo "$(get /d/weak/odd.tar 0-9 -H 'If-Match: W/"x"')" \
+		"$(get /d/weak/odd.tar 0-9 -H 'If-Match: W/"x"')" "$(brought /d/weak/)"
 )"
 tier_has_one_flight
 tier_sees_changes
@@ -28,7 +30,8 @@ tier_survives_restart "${options[@]}"
 
 # An origin that ignores If-Match.
 : >"$OURS_LOG"
-equal "an answer of another version is refused" 412 "$(get /ignoring/odd.tar 0-4194303 -H 'If-Match: "other"')"
+equal "an answer of another version is refused" 412 \
+	"$(get /ignoring/odd.tar 0-4194303 -H 'If-Match: "other"')"
 get /ignoring/odd.tar 0-4194303 -H 'If-Match: "other"' >/dev/null
 equal "and not kept" 2 "$(brought /ignoring/)"
 
@@ -37,13 +40,15 @@ signed='X-Amz-Algorithm=a&X-Amz-Date=1&response-content-type=x&X-Amz-Signature=g
 again='X-Amz-Algorithm=a&X-Amz-Date=2&response-content-type=x&X-Amz-Signature=good2&x-id=1'
 version=$(etag_of odd.tar)
 : >"$OURS_LOG"
-for query in "$signed" "$again"; do get "/private/odd.tar?$query" 0-4194303 -H "If-Match: $version" >/dev/null; done
+for query in "$signed" "$again"; do get "/private/odd.tar?$query" 0-4194303 -H "If-Match: $version" \
+	>/dev/null; done
 equal "by default two signatures are two copies" 2 "$(brought "X-Amz-Signature=good")"
 stop_tier
 start_tier "${options[@]}" --strip-query localhost --secret-header X-Token
 : >"$OURS_LOG"
 for query in "$signed" "$again"; do
-	equal "a presigned URL of a listed host" 206 "$(get "/private/odd.tar?$query" 0-4194303 -H "If-Match: $version")"
+	equal "a presigned URL of a listed host" 206 \
+		"$(get "/private/odd.tar?$query" 0-4194303 -H "If-Match: $version")"
 done
 equal "is one copy" 1 "$(brought "X-Amz-Signature=good")"
 equal "with the query as it was signed" 1 "$(brought "odd.tar?$signed 206")"
@@ -51,19 +56,21 @@ equal "which no one gets without a signature" 403 \
 	"$(get '/private/odd.tar?response-content-type=x&x-id=1' 0-4194303 -H "If-Match: $version")"
 get "/private/odd.tar?${signed/type=x/type=y}" 0-4194303 -H "If-Match: $version" >/dev/null
 equal "another response-content-type is another copy" 1 "$(brought "response-content-type=y")"
-equal "a header of --secret-header" 206 "$(get /private/shard.tar 0-4194303 -H "If-Match: $(etag_of shard.tar)" -H 'X-Token: secret')"
+equal "a header of --secret-header" 206 \
+	"$(get /private/shard.tar 0-4194303 -H "If-Match: $(etag_of shard.tar)" -H 'X-Token: secret')"
 equal "counts as credentials" 403 "$(get /private/shard.tar 0-4194303 -H "If-Match: $(etag_of shard.tar)")"
 
 # With --check-each the origin is asked who may read, each time.
 equal "without --check-each any credentials will do" 206 \
-	"$(get /private/shard.tar 0-4194303 -H "If-Match: $(etag_of shard.tar)" -H 'Authorization: Bearer wrong')"
+	"$(get /private/odd.tar "0-4194303" -H "If-Match: $version" -H 'Authorization: Bearer wrong')"
 stop_tier
 start_tier "${options[@]}" --check-each
 : >"$OURS_LOG"
 get /private/each/odd.tar 0-4194303 -H "If-Match: $version" -H 'Authorization: Bearer good' >/dev/null
 equal "with it wrong ones are refused" 403 \
 	"$(get /private/each/odd.tar 0-4194303 -H "If-Match: $version" -H 'Authorization: Bearer wrong')"
-equal "right ones are not" 206 "$(get /private/each/odd.tar 0-4194303 -H "If-Match: $version" -H 'Authorization: Bearer good')"
+equal "right ones are not" 206 \
+	"$(get /private/each/odd.tar 0-4194303 -H "If-Match: $version" -H 'Authorization: Bearer good')"
 equal "each was asked for one byte" 3 "$(brought " bytes=0-0 $version")"
 equal "and one slice was fetched" 1 "$(brought "206 4194304 bytes=0-4194303")"
 cp "$T/data/odd.tar" "$T/data/new.tar"

@@ -71,7 +71,7 @@ class Origin(http.server.BaseHTTPRequestHandler):
         headers.append(("Content-Range", "bytes %d-%d/%d" % (first, last, len(data))))
         return self.answer(206, data[first : last + 1], headers)
 
-    do_HEAD = do_GET
+    do_HEAD = do_PUT = do_GET
 
     def log_message(self, *_):
         pass

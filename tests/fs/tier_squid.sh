@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Squid as scripts/tier/squid starts it: whole objects, kept by version, of what needs no credentials; by curl.
+# Squid as scripts/tier/squid starts it: whole objects, kept by version, of what needs no credentials; by
+# curl.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/tier_servers.sh"
 requires squid curl
 
 start_tier_origin
-check_not "an origin that speaks TLS is refused" "$top_srcdir/scripts/tier/squid" --print --origin https://host
+check_not "an origin that speaks TLS is refused" "$top_srcdir/scripts/tier/squid" --print --origin \
+	https://host
 options=(squid --origin "$OURS")
 start_tier "${options[@]}"
 etag=$(etag_of shard.tar)
@@ -23,9 +25,11 @@ random_file "$T/data/changing.tar" 5000000 1
 old=$(etag_of changing.tar)
 get /d/changing.tar 0-4194303 -H "If-Match: $old" >/dev/null
 random_file "$T/data/changing.tar" 5000000 2
-equal "the new version of an object" 206 "$(get /d/changing.tar 0-4194303 -H "If-Match: $(etag_of changing.tar)")"
+equal "the new version of an object" 206 \
+	"$(get /d/changing.tar 0-4194303 -H "If-Match: $(etag_of changing.tar)")"
 check "is another copy" got_is changing.tar 0 4194303
-equal "a version that is neither kept nor there is refused: 412" 412 "$(get /d/changing.tar 0-4194303 -H 'If-Match: "older"')"
+equal "a version that is neither kept nor there is refused: 412" 412 \
+	"$(get /d/changing.tar 0-4194303 -H 'If-Match: "older"')"
 tier_has_one_flight
 etag=$(etag_of odd.tar)
 : >"$OURS_LOG"

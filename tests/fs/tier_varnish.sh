@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Varnish as scripts/tier/varnish starts it: slices of objects, each from the origin once, for nobody who must not
-# have them; by curl. What it keeps does not survive its end.
+# Varnish as scripts/tier/varnish starts it: slices of objects, each from the origin once, for nobody who
+# must not have them; by curl. What it keeps does not survive its end.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/tier_servers.sh"
 requires varnishd curl
 
 start_tier_origin
-check_not "an origin that speaks TLS is refused" "$top_srcdir/scripts/tier/varnish" --print --origin https://host
+check_not "an origin that speaks TLS is refused" "$top_srcdir/scripts/tier/varnish" --print --origin \
+	https://host
 options=(varnish --origin "$OURS")
 start_tier "${options[@]}"
 tier_keeps_ranges

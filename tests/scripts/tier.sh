@@ -17,7 +17,7 @@ refuses() {
 	check "$what: it says why" grep -qF -- "$words" <<<"$text"
 }
 for everywhere in 0.0.0.0 :: '[::]:3180' 0 0.0 '*' '' ::0 0.0.0.0:80 ::ffff:0.0.0.0; do
-	refuses "--listen '$everywhere' alone" "a tier gives what it keeps to whoever reaches its port" \
+	refuses "--listen '$everywhere' alone" "a tier gives what it keeps to all that reach its port" \
 		"${origin[@]}" --listen "$everywhere"
 done
 refuses "everybody allowed" "lets everybody connect" "${origin[@]}" --listen 0.0.0.0 --allow 0.0.0.0/0
@@ -33,7 +33,8 @@ refuses "a folder that would, too" "has characters" "${origin[@]}" --dir '/tmp/a
 refuses "one name with two ports" "twice" --origin https://host.example --origin https://host.example:8443
 refuses "no size" "is not a size" "${origin[@]}" --size lots
 refuses "a size too small" "less than 64M" "${origin[@]}" --size 1M
-refuses "nodes of which none is here" "none of --nodes is this machine" "${origin[@]}" --nodes 203.0.113.1,203.0.113.2
+refuses "nodes of which none is here" "none of --nodes is this machine" "${origin[@]}" --nodes \
+	203.0.113.1,203.0.113.2
 refuses "a node without an address" "has no address here" "${origin[@]}" --nodes no-such-host.invalid
 refuses "a port that is none" "is not a port" "${origin[@]}" --nodes 127.0.0.1:70000
 refuses "a query of an unknown host" "is the host of no --origin" "${origin[@]}" --strip-query other.example
@@ -43,7 +44,8 @@ refuses "an option without its value" "needs a value" --origin
 check "0.0.0.0 with those who may connect" print "${origin[@]}" --listen 0.0.0.0 --allow 10.1.0.0/16
 
 # One list on all nodes: who listens where, and who may connect.
-print "${origin[@]}" --nodes 192.0.2.1,192.0.2.2:99,192.0.2.3 --this 192.0.2.2 --origin http://second.example:8080 >"$T/conf"
+print "${origin[@]}" --nodes 192.0.2.1,192.0.2.2:99,192.0.2.3 --this 192.0.2.2 --origin \
+	http://second.example:8080 >"$T/conf"
 equal "a node listens at its own address and for itself" "127.0.0.1:99 192.0.2.2:99" \
 	"$(grep -o 'listen [0-9.:]*' "$T/conf" | cut -c 8- | sort -u | xargs)"
 equal "its peers may connect, no one else" "127.0.0.0/8 192.0.2.1 192.0.2.2 192.0.2.3 ::1" \
@@ -56,35 +58,43 @@ check "for their names" grep -q 'proxy_ssl_name host.example;' "$T/conf"
 check_not "nothing is written" [ -e /var/cache/penstock-tier/nginx.conf ]
 for engine in trafficserver varnish squid; do
 	for everywhere in 0.0.0.0 '[::]'; do
-		check_not "$engine refuses $everywhere" "$tier/$engine" --print --origin http://host.example --listen "$everywhere" --cacert /dev/null
+		check_not "$engine refuses $everywhere" "$tier/$engine" --print --origin \
+			http://host.example --listen "$everywhere" --cacert /dev/null
 	done
 	check_not "$engine refuses --check-each, which it cannot do" \
 		"$tier/$engine" --print --origin http://host.example --check-each --cacert /dev/null
 done
 
 "$tier/nginx" "${origin[@]}" --size 1.5T --unit --dir '/srv/tier' >"$T/unit"
-check "a unit runs the same command" grep -qF "tier/nginx --origin https://host.example --size 1.5T --dir /srv/tier --foreground" "$T/unit"
+check "a unit runs the same command" grep -qF \
+	"tier/nginx --origin https://host.example --size 1.5T --dir /srv/tier --foreground" "$T/unit"
 if command -v systemd-analyze >/dev/null; then
 	cp "$T/unit" "$T/penstock-tier.service"
-	equal "systemd accepts the unit" "" "$(systemd-analyze verify "$T/penstock-tier.service" 2>&1 | grep penstock-tier || true)"
+	equal "systemd accepts the unit" "" \
+		"$(systemd-analyze verify "$T/penstock-tier.service" 2>&1 | grep penstock-tier || true)"
 else
 	skip "systemd accepts the unit" "systemd-analyze is not installed"
 fi
-equal "--stop of what does not run" "nginx: nothing runs with $T/none" "$("$tier/nginx" --dir "$T/none" --stop)"
+equal "--stop of what does not run" "nginx: nothing runs with $T/none" \
+	"$("$tier/nginx" --dir "$T/none" --stop)"
 
 if command -v openssl >/dev/null; then
-	check "certificates are made" "$tier/certificates" --nodes "node1,192.0.2.7:99,[2001:db8::1]:3180" "$T/pki"
+	check "certificates are made" "$tier/certificates" --nodes \
+		"node1,192.0.2.7:99,[2001:db8::1]:3180" "$T/pki"
 	for file in node1 192.0.2.7 2001:db8::1 client; do
-		check "$file.crt is of the authority" openssl verify -CAfile "$T/pki/ca.crt" "$T/pki/$file.crt"
+		check "$file.crt is of the authority" openssl verify -CAfile "$T/pki/ca.crt" \
+			"$T/pki/$file.crt"
 	done
-	check "an address is one in it" bash -c "openssl x509 -in '$T/pki/192.0.2.7.crt' -noout -ext subjectAltName | grep -q 'IP Address:192.0.2.7'"
+	check "an address is one in it" bash -c \
+		"openssl x509 -in '$T/pki/192.0.2.7.crt' -noout -text | grep -q 'IP Address:192.0.2.7'"
 	equal "a client's is no server's" "TLS Web Client Authentication" \
 		"$(openssl x509 -in "$T/pki/client.crt" -noout -ext extendedKeyUsage | tail -n 1 | xargs)"
 	equal "keys are their owner's" "600" "$(stat -c %a "$T"/pki/*.key | sort -u)"
 	before=$(sha256sum <"$T/pki/node1.crt")
 	check "another node is added" "$tier/certificates" --nodes node1,node2 "$T/pki"
 	equal "and the others stay" "$before" "$(sha256sum <"$T/pki/node1.crt")"
-	check "with them everybody may reach the port" print "${origin[@]}" --this node1 --listen 0.0.0.0 --tls "$T/pki" --allow 0.0.0.0/0
+	check "with them everybody may reach the port" print "${origin[@]}" --this node1 --listen 0.0.0.0 \
+		--tls "$T/pki" --allow 0.0.0.0/0
 	check "a client without one is refused" grep -q 'ssl_verify_client on;' \
 		<(print "${origin[@]}" --this node1 --listen 0.0.0.0 --tls "$T/pki")
 else
