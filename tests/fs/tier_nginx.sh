@@ -25,6 +25,7 @@ equal "a weak version is not kept" "412 412 2" "$(
 tier_has_one_flight
 tier_sees_changes
 tier_keeps_private
+tier_takes_no_other_version
 tier_is_no_open_proxy
 tier_survives_restart "${options[@]}"
 
@@ -81,6 +82,22 @@ equal "one that is gone, too: 404" 404 "$(
 	rm "$T/data/new.tar"
 	get /d/new.tar 0-4194303 -H "If-Match: $version"
 )"
+
+# The cache stays within its size.
+stop_tier
+start_tier "${options[@]}" --size 64M
+for i in {1..10}; do
+	for range in 0-4194303 4194304-8388607 8388608-9437183; do
+		get "/many/shard.tar?$i" "$range" -H "If-Match: $(etag_of shard.tar)" >/dev/null
+	done
+done
+kept() { du -sm "$T/tier/cache" | cut -f 1; }
+within() { (($(kept) <= 66)); }
+check "94 MB are kept in 64 MiB" wait_until 30 within
+at_least "what fits stays" 40 "$(kept)"
+: >"$OURS_LOG"
+get "/many/shard.tar?10" 8388608-9437183 -H "If-Match: $(etag_of shard.tar)" >/dev/null
+equal "the newest slice is still there" 0 "$(brought /many/)"
 
 # An origin that answers no more.
 get /down/odd.tar 0-4194303 -H "If-Match: $version" -H 'Authorization: Bearer good' >/dev/null

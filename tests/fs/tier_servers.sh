@@ -165,6 +165,17 @@ tier_sees_changes() {
 	equal "as the origin was asked twice" 2 "$(brought "/d/changing.tar 412")"
 }
 
+# An origin that ignores If-Match sends another version than was asked for: it is never given out as that one.
+tier_takes_no_other_version() {
+	local turn status etag
+	for turn in first second; do
+		status=$(get /ignoring/odd.tar 0-4194303 -H 'If-Match: "other"' -D "$T/head")
+		etag=$(tr -d '\r' <"$T/head" | awk 'tolower($1) == "etag:" {print $2}')
+		check "another version is refused or named, the $turn time ($status, $etag)" \
+			test "$status:$etag" != '206:"other"' -a '(' "$status" != 206 -o "$etag" = "$(etag_of odd.tar)" ')'
+	done
+}
+
 # What came with credentials is given to requests with credentials alone.
 tier_keeps_private() {
 	local etag

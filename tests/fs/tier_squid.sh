@@ -20,6 +20,7 @@ equal "and is the tier's" 1 "$(brought /d/shard.tar)"
 tier_keeps_spelling
 tier_keeps_apart
 tier_keeps_versions_only
+tier_takes_no_other_version
 tier_is_no_open_proxy
 random_file "$T/data/changing.tar" 5000000 1
 old=$(etag_of changing.tar)

@@ -17,5 +17,6 @@ tier_keeps_versions_only
 tier_has_one_flight
 tier_sees_changes
 tier_keeps_private
+tier_takes_no_other_version
 tier_is_no_open_proxy
 stop_tier
