@@ -198,11 +198,9 @@ static int check_auth(const struct ps_tiers *all, struct ps_error *err)
 	for (size_t i = 0; i < all->n && all->auth != PS_TIER_AUTH_NONE; i++)
 		if (!all->v[i]->protected)
 			return ps_error_set(err, EINVAL,
-			        "option tier-auth: credentials would be sent to %s in clear text, or to "
-			        "whoever "
-			        "answers there; use https:// with --tier-cert, or say --tier-auth=cleartext "
-			        "if "
-			        "nobody else is in that network",
+			        "option tier-auth: credentials would be sent to %s in clear text, or to any "
+			        "server that answers there; use https:// with --tier-cert, or say "
+			        "--tier-auth=cleartext if that network has no other users",
 			        all->v[i]->url);
 	return 0;
 }

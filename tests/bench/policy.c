@@ -277,7 +277,7 @@ static void run(
 	free(ids);
 }
 
-/* Tiers: one on each node, that evicts what was used least recently, as nginx does. ----------------------- */
+/* Tiers: one on each node, that evicts what was used least recently, as nginx does. --------------------- */
 
 /* Each stripe has one tier, so the lists of all tiers share one array. */
 struct pool {
@@ -357,7 +357,7 @@ static void pool_fini(struct pool *p)
 	free(p->tiers);
 }
 
-/* All nodes at once: what misses in a node's own cache is asked at the tiers. Prints the origin's share of the
+/* All nodes at once: what misses in a node's own cache is asked at the tiers. Gives the origin's share of the
  * bytes that are read, in the first epoch and in later ones. */
 static void run_tiers(uint32_t nodes, uint32_t shards, uint32_t stripes, uint32_t epochs,
         uint32_t plan_epochs, uint64_t seed, double tier_share, double own_share, double *ret_first,

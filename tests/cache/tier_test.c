@@ -1,4 +1,4 @@
-/* Tiers: which one is asked, how a list is read, when one is set aside, how many late requests may be left. */
+/* Tiers: which one is asked, how a list is read, when one is set aside, how many late requests are left. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
