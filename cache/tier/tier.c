@@ -32,6 +32,7 @@
 /* A slice as a multiple of a trial. A request for a slice that the tier is fetching for another one may get
  * no byte before the last has come. */
 #define SLICE_TRIALS (PS_TIER_SLICE_NBYTES / PS_TIER_TRIAL_NBYTES)
+#define ALONE_LATE 4 /* a tier that alone is late is slow, also if the origin is this much slower */
 #define FILE_EVERY_NS (5 * PS_NS_PER_S)
 #define DNS_EVERY_NS (30 * PS_NS_PER_S)
 #define PPM UINT64_C(1000000)
@@ -401,9 +402,10 @@ static bool is_slow(
 		others_timely = others_timely || all->v[i]->timely_ns >= since;
 		others_late = others_late || all->v[i]->tardy_ns >= since;
 	}
+	uint64_t slice_ns = origin_ns * SLICE_TRIALS;
 	if (others_timely && !others_late)
-		return origin_ns < turn->late_ns;
-	return origin_ns * SLICE_TRIALS < turn->late_ns || turn->late_ns >= LATE_MAX_NS;
+		return slice_ns < ALONE_LATE * turn->late_ns;
+	return slice_ns < turn->late_ns || turn->late_ns >= LATE_MAX_NS;
 }
 
 void ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
