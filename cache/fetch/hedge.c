@@ -138,9 +138,7 @@ static size_t needed_nbytes(
 
 static bool affords(const struct ps_fill *fill, size_t nbytes)
 {
-	uint64_t all = atomic_load(&fill->origin_bytes) + atomic_load(&fill->tier_bytes);
-
-	return (atomic_load(&fill->hedged_bytes) + nbytes) * HEDGE_SHARE <= all;
+	return (atomic_load(&fill->hedged_bytes) + nbytes) * HEDGE_SHARE <= atomic_load(&fill->origin_bytes);
 }
 
 /* Progress has no effect: a hedge is used only when it is complete. */

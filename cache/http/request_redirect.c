@@ -507,10 +507,10 @@ static int set_access(const struct ps_http_request *rq, CURL *curl, const char *
 	                     : ps_http_access_set(&c->access, curl, url, is_own);
 }
 
-/* Tiers ---------------------------------------------------------------------------------------------------- */
+/* Tiers ------------------------------------------------------------------------------------------------ */
 
-/* Has the attempt at `url` (in *whole, to free()) ask a tier, if one is to be asked: for the part of the range
- * within one slice, at the same path and query, with the origin's name in Host. */
+/* Has the attempt at `url` (in *whole, to free()) ask a tier, if one is to be asked: for the part of the
+ * range within one slice, at the same path and query, with the origin's name in Host. */
 static int turn_to_tier(struct ps_http_request *rq, const char *url, bool is_own, char **whole)
 {
 	struct ps_http_client *c = rq->client;

@@ -1,5 +1,5 @@
-/* Samples of what tiers answered, compared with the origin's bytes (--tier-verify). A comparison is a get of its
- * own, past all tiers; no reader waits for it. */
+/* Samples of what tiers answered, compared with the origin's bytes (--tier-verify). A comparison is a get of
+ * its own, past all tiers; no reader waits for it. */
 #include "origin/origin_private.h"
 
 #include <stdlib.h>

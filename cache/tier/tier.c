@@ -23,11 +23,16 @@
 #define ASIDE_DOUBLINGS 6 /* up to 64 s */
 #define LATE_FIRST_NS (600 * PS_NS_PER_MS)
 #define LATE_MAX_NS (20 * PS_NS_PER_S)
-#define CREDIT_FIRST ((int64_t)4 * (int64_t)PS_TIER_TRIAL_NBYTES)
+#define CREDIT_FIRST ((int64_t)2 * (int64_t)PS_TIER_TRIAL_NBYTES)
 #define CREDIT_MAX ((int64_t)16 * CREDIT_FIRST)
-#define QUICKER 4        /* an origin that takes a fraction of the time that the tier was silent */
-#define CREDIT_SHARE 100 /* 1 / CREDIT_SHARE of what tiers answer is credit for late requests */
-#define NEXT_FROM 2      /* strikes in a row after which the next tier takes over */
+#define CREDIT_SHARE 400 /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
+#define LATE_DECAY 64    /* an answer in time takes 1 / LATE_DECAY off the late limit */
+/* a tier is compared with what the others did in this time */
+#define LATELY_NS (5 * PS_NS_PER_S)
+/* A slice as a multiple of a trial. A request for a slice that the tier is fetching for another one may get
+ * no byte before the last has come. */
+#define SLICE_TRIALS (PS_TIER_SLICE_NBYTES / PS_TIER_TRIAL_NBYTES)
+#define ALONE_LATE 4 /* a tier that alone is late is slow, also if the origin is this much slower */
 #define FILE_EVERY_NS (5 * PS_NS_PER_S)
 #define DNS_EVERY_NS (30 * PS_NS_PER_S)
 #define PPM UINT64_C(1000000)
@@ -46,8 +51,7 @@ struct ps_tier {
 	bool probing;
 	unsigned strikes;
 	uint64_t until_ns;
-	uint64_t late_ns;   /* the late limit */
-	uint64_t timely_ns; /* when it last answered within that */
+	uint64_t timely_ns, tardy_ns; /* when it last answered within the late limit, and was late */
 	uint64_t nrequests, nbytes, nstruck, nfailed[PS_TIER_FAILURES];
 	char error[160];
 	struct ps_histogram latency;
@@ -65,6 +69,7 @@ struct ps_tiers {
 	uint64_t *names;
 	bool *out; /* of a choice: not asked */
 	size_t n;
+	uint64_t late_ns; /* the late limit, of all tiers: the origin's speed decides it */
 	int64_t credit;
 	uint64_t verify_debt; /* bytes still to be compared, times PPM */
 	uint64_t nfallbacks, fallback_nbytes, nwithheld, nverified, nmismatches;
@@ -114,7 +119,6 @@ static int add(struct ps_tiers *all, const char *url)
 	tier->protected = all->auth == PS_TIER_AUTH_CLEARTEXT ||
 	                  (all->auth == PS_TIER_AUTH_PROTECTED && ps_member_is_protected(url, all->has_cert));
 	tier->here = all->here && ps_member_is_here(url);
-	tier->late_ns = LATE_FIRST_NS;
 	tier->listed = true;
 	all->v[all->n] = tier;
 	all->names[all->n++] = tier->name;
@@ -195,11 +199,9 @@ static int check_auth(const struct ps_tiers *all, struct ps_error *err)
 	for (size_t i = 0; i < all->n && all->auth != PS_TIER_AUTH_NONE; i++)
 		if (!all->v[i]->protected)
 			return ps_error_set(err, EINVAL,
-			        "option tier-auth: credentials would be sent to %s in clear text, or to "
-			        "whoever "
-			        "answers there; use https:// with --tier-cert, or say --tier-auth=cleartext "
-			        "if "
-			        "nobody else is in that network",
+			        "option tier-auth: credentials would be sent to %s in clear text, or to any "
+			        "server that answers there; use https:// with --tier-cert, or say "
+			        "--tier-auth=cleartext if that network has no other users",
 			        all->v[i]->url);
 	return 0;
 }
@@ -239,6 +241,7 @@ int ps_tiers_new(const struct ps_tier_options *options, struct ps_tiers **ret, s
 	all->here = options->here;
 	all->verify_ppm = options->verify_ppm;
 	all->credit = CREDIT_FIRST;
+	all->late_ns = LATE_FIRST_NS;
 	all->list = strdup(options->list);
 	int rc = all->list ? start(all, &mine) : out_of_memory(&mine);
 	if (rc) {
@@ -300,12 +303,10 @@ void ps_tiers_pick(
 			tier->probing = tier->probing || due;
 			tier->nrequests++;
 			ret->tier = tier;
-			ret->late_ns = tier->late_ns;
+			ret->late_ns = all->late_ns;
 			ret->probe = due;
 			return;
 		}
-		if (tier->strikes < NEXT_FROM)
-			return;
 		all->out[i] = true;
 	}
 }
@@ -351,7 +352,7 @@ void ps_tiers_answered(
 	all->credit = PS_MIN(all->credit + (int64_t)(nbytes / CREDIT_SHARE), CREDIT_MAX);
 	if (first_byte_ns <= turn->late_ns) {
 		tier->timely_ns = ps_clock_mono_ns();
-		tier->late_ns = PS_MAX(LATE_FIRST_NS, tier->late_ns - tier->late_ns / 8);
+		all->late_ns = PS_MAX(LATE_FIRST_NS, all->late_ns - all->late_ns / LATE_DECAY);
 	}
 	if (tier->state == ASIDE && turn->probe) {
 		ps_log_info("tier: %s: it answers again", tier->url);
@@ -375,6 +376,8 @@ void ps_tiers_failed(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 	PS_LOCK_SCOPE(&all->lock);
 	tier->nbytes += nbytes;
 	tier->nfailed[failure]++;
+	if (failure == PS_TIER_LATE)
+		tier->tardy_ns = ps_clock_mono_ns();
 	if (failure != PS_TIER_REDIRECTED)
 		snprintf(tier->error, sizeof(tier->error), "%s", text);
 	all->nfallbacks++;
@@ -382,6 +385,27 @@ void ps_tiers_failed(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 		strike(tier, turn, 1);
 		end_turn(turn);
 	}
+}
+
+/* Whether a late tier is slow, or waits for a slow origin, as all others do. The lock is held. */
+static bool is_slow(
+        const struct ps_tiers *all, const struct ps_tier_turn *turn, bool origin_answered, uint64_t origin_ns)
+{
+	uint64_t now = ps_clock_mono_ns(), since = now - PS_MIN(now, LATELY_NS);
+	bool others_timely = false, others_late = false;
+
+	if (!origin_answered || turn->tier->timely_ns >= turn->began_ns)
+		return false;
+	for (size_t i = 0; i < all->n; i++) {
+		if (all->v[i] == turn->tier)
+			continue;
+		others_timely = others_timely || all->v[i]->timely_ns >= since;
+		others_late = others_late || all->v[i]->tardy_ns >= since;
+	}
+	uint64_t slice_ns = origin_ns * SLICE_TRIALS;
+	if (others_timely && !others_late)
+		return slice_ns < ALONE_LATE * turn->late_ns;
+	return slice_ns < turn->late_ns || turn->late_ns >= LATE_MAX_NS;
 }
 
 void ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
@@ -393,14 +417,12 @@ void ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 	all->fallback_nbytes += nbytes;
 	if (failure == PS_TIER_DOWN)
 		return;
-	bool quicker =
-	        origin_answered && origin_ns < turn->late_ns / QUICKER && tier->timely_ns < turn->began_ns;
 	if (failure == PS_TIER_WRONG && origin_answered)
 		strike(tier, turn, 1);
-	else if (failure == PS_TIER_LATE && quicker)
+	else if (failure == PS_TIER_LATE && is_slow(all, turn, origin_answered, origin_ns))
 		strike(tier, turn, 1);
 	else if (failure == PS_TIER_LATE)
-		tier->late_ns = PS_MIN(2 * tier->late_ns, LATE_MAX_NS);
+		all->late_ns = PS_MIN(PS_MAX(all->late_ns, 2 * turn->late_ns), LATE_MAX_NS);
 	end_turn(turn);
 }
 

@@ -116,9 +116,10 @@ void ps_tiers_compared(
 
 /* Figures ------------------------------------------------------------------------------------------------ */
 
-/* {"known", "aside": tiers listed, and set aside now, "requests", "bytes", "fallbacks", "fallback_bytes", "withheld",
- * "verified_bytes", "mismatches", "tiers": [{"url", "state": "up", "aside" or "left", "retry_seconds",
- * "requests", "bytes", "down", "wrong", "late", "strikes", "last_error", "latency_seconds"}]}. */
+/* {"known", "aside": tiers listed, and set aside now, "requests", "bytes", "fallbacks", "fallback_bytes",
+ * "withheld", "verified_bytes", "mismatches", "tiers": [{"url", "state": "up", "aside" or "left",
+ * "retry_seconds", "requests", "bytes", "down", "wrong", "late", "strikes", "last_error",
+ * "latency_seconds"}]}. */
 json_t *ps_tiers_stats(struct ps_tiers *all);
 
 #endif

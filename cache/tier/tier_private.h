@@ -7,7 +7,7 @@
 
 #include "tier/tier.h"
 
-/* rendezvous.c: the choice. Pure; the values are part of what nodes agree on, and never change. ----------- */
+/* rendezvous.c: the choice. Pure; the values are part of what nodes agree on, and never change. --------- */
 
 /* Hash of a tier's URL. */
 uint64_t ps_rendezvous_name(const char *url);
@@ -17,7 +17,7 @@ uint64_t ps_rendezvous_score(uint64_t name, uint64_t object, uint64_t stripe);
 size_t ps_rendezvous_choose(
         const uint64_t *names, size_t n, const bool *out, uint64_t object, uint64_t stripe);
 
-/* members.c: the list. ------------------------------------------------------------------------------------ */
+/* members.c: the list. ---------------------------------------------------------------------------------- */
 
 #define PS_TIERS_MAX 4096 /* tiers that one list may name */
 

@@ -1,4 +1,4 @@
-/* Tiers: which one is asked, how a list is read, when one is set aside, how many late requests may be left. */
+/* Tiers: which one is asked, how a list is read, when one is set aside, how many late requests are left. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -178,19 +178,16 @@ static void a_tier_that_is_down_is_set_aside_and_tried_again(void **state)
 	assert_non_null(first.tier);
 	ps_tiers_failed(all, &first, PS_TIER_DOWN, 0, "refused");
 	assert_int_equal(figure(all, "aside"), 1);
-	/* For its first strike, the origin is asked for its stripes; the other tier for its own. */
-	assert_null(pick(all, 0).tier);
-	uint64_t other = PS_TIER_STRIPE_NBYTES;
-	while (!pick(all, other).tier)
-		other += PS_TIER_STRIPE_NBYTES;
-	assert_ptr_not_equal(pick(all, other).tier, first.tier);
+	/* The next tier takes over its stripes, for all nodes. */
+	assert_non_null(pick(all, 0).tier);
+	assert_ptr_not_equal(pick(all, 0).tier, first.tier);
 	usleep(1300000);
-	/* One request is the probe, while the others still go to the origin. */
+	/* One request is the probe, while the others still go elsewhere. */
 	second = pick(all, 0);
 	assert_ptr_equal(second.tier, first.tier);
 	assert_true(second.probe);
-	assert_null(pick(all, 0).tier);
-	/* It fails, too: the next tier takes over. */
+	assert_ptr_not_equal(pick(all, 0).tier, first.tier);
+	/* It fails, too: set aside for twice the time. */
 	ps_tiers_failed(all, &second, PS_TIER_DOWN, 0, "refused");
 	assert_non_null(pick(all, 0).tier);
 	assert_ptr_not_equal(pick(all, 0).tier, first.tier);
@@ -230,8 +227,8 @@ static void a_slow_origin_is_not_asked_twice(void **state)
 	struct ps_tier_turn turn = pick(all, 0), other = pick(all, PS_TIER_STRIPE_NBYTES);
 
 	(void)state;
-	/* Credit for four trials; no more. */
-	for (int i = 0; i < 4; i++)
+	/* Credit for two trials; no more. */
+	for (int i = 0; i < 2; i++)
 		assert_true(ps_tiers_leave(all, &turn));
 	assert_false(ps_tiers_leave(all, &other));
 	/* The origin took longer than the tier was silent: not the tier's fault, and it gets more time. */
@@ -239,12 +236,12 @@ static void a_slow_origin_is_not_asked_twice(void **state)
 	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, turn.late_ns + 1, 0);
 	assert_int_equal(figure(all, "aside"), 0);
 	assert_int_equal(pick(all, 0).late_ns, 2 * turn.late_ns);
-	/* 1 % of what tiers answer is credit. */
-	for (int i = 0; i < 7; i++)
+	/* A part of what tiers answer is credit. */
+	for (int i = 0; i < 26; i++)
 		ps_tiers_answered(all, &turn, PS_TIER_SLICE_NBYTES, 1);
 	assert_true(ps_tiers_leave(all, &other));
 	assert_false(ps_tiers_leave(all, &other));
-	for (int i = 0; i < 10; i++)
+	for (int i = 0; i < 100; i++)
 		ps_tiers_answered(all, &turn, PS_TIER_SLICE_NBYTES, 1);
 	assert_int_equal(pick(all, 0).late_ns, turn.late_ns);
 	/* The tier answered other requests in time meanwhile: it is not struck for one that is late. */
