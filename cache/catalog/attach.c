@@ -854,14 +854,17 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 
 	uint64_t cached = ps_store_dataset_nbytes(ds->cache->store, ds->catalog->row.number);
 
+	json_t *tier = ds->origin->tiers ? ps_tiers_stats(ds->origin->tiers) : NULL;
+
 	PS_LOCK_SCOPE(&ds->lock);
-	return json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b}", "cached_bytes",
-	        (json_int_t)cached, "include", include, "exclude", exclude, "unmatched", unmatched, "source",
-	        ps_json_lossy(ds->catalog->row.source), "files",
+	return json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b,s:o*}",
+	        "cached_bytes", (json_int_t)cached, "include", include, "exclude", exclude, "unmatched",
+	        unmatched, "source", ps_json_lossy(ds->catalog->row.source), "files",
 	        (json_int_t)(nfiles - PS_MIN(nmissing, nfiles)), "listed_at", (json_int_t)(listed_ms / 1000),
 	        "next_listing_at", next_listing(ds), "refresh_seconds", (json_int_t)(ds->refresh_ms / 1000),
 	        "listing", (int)(ds->ended < ds->asked), "listing_error",
 	        ps_json_lossy(ds->ended > 0 && !ds->listing_ok ? ds->listing_error.text : ""), "offline",
 	        (int)atomic_load(&ds->offline), "opens", (json_int_t)atomic_load(&ds->nopens), "missing",
-	        (json_int_t)nmissing, "missing_names", names, "versionless", (int)ps_dataset_versionless(ds));
+	        (json_int_t)nmissing, "missing_names", names, "versionless", (int)ps_dataset_versionless(ds),
+	        "tier", tier);
 }

@@ -75,8 +75,8 @@ struct ps_packed_piece {
 	struct ps_decompressor *decompressor;
 	uint8_t *data;
 	size_t filled;
-	uint64_t counted; /* bytes received that the statistics have */
-	bool pending;     /* requested, or about to be */
+	uint64_t counted, counted_of_tiers; /* bytes received that the statistics have; in `counted`, too */
+	bool pending;                       /* requested, or about to be */
 	struct ps_packed_piece *next_free;
 };
 struct ps_input {

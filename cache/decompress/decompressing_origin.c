@@ -141,7 +141,7 @@ void ps_decompressing_proved(struct ps_decompressing *shard, const struct ps_ori
 {
 	struct ps_origin *base = shard->base;
 
-	if (base->proved && get->nbytes_done > 0)
+	if (base->proved && get->nbytes_done > 0 && !get->work.from_tier)
 		base->proved(base->proved_arg, shard->url, &shard->source, get->work.key_expires_s);
 }
 

@@ -93,10 +93,13 @@ static void arrived(struct ps_packed_piece *piece, size_t nbytes)
 static void count(struct ps_packed_piece *piece, uint64_t nbytes)
 {
 	struct ps_decompress *stage = piece->decompressor->shard->stage;
+	uint64_t of_tiers = piece->get.work.tier_nbytes - piece->counted_of_tiers;
 
 	if (nbytes <= piece->counted)
 		return;
-	ps_fill_count_bytes(stage->fill, nbytes - piece->counted);
+	of_tiers = PS_MIN(of_tiers, nbytes - piece->counted);
+	piece->counted_of_tiers += of_tiers;
+	ps_fill_count_bytes(stage->fill, nbytes - piece->counted - of_tiers, of_tiers);
 	atomic_fetch_add(&stage->packed_bytes, nbytes - piece->counted);
 	piece->counted = nbytes;
 }
@@ -152,7 +155,7 @@ static void request(struct ps_decompressor *decompressor, struct ps_packed_piece
 	uint64_t nbytes = PS_MIN(PS_PIECE_NBYTES, in->end - in->next);
 
 	piece->decompressor = decompressor;
-	piece->filled = piece->counted = 0;
+	piece->filled = piece->counted = piece->counted_of_tiers = 0;
 	piece->pending = true;
 	piece->iov = (struct iovec){.iov_base = piece->data, .iov_len = nbytes};
 	piece->get = (struct ps_origin_get){.url = shard->url,

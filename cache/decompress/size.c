@@ -136,7 +136,7 @@ static void on_done(struct ps_origin_get *get, const struct ps_error *err)
 	struct ps_decompressing *shard = headers->shard;
 	struct ps_decompress *stage = shard->stage;
 
-	ps_fill_count_bytes(stage->fill, get->wire_nbytes);
+	ps_fill_count_bytes(stage->fill, get->wire_nbytes - get->work.tier_nbytes, get->work.tier_nbytes);
 	ps_fill_count_request(stage->fill, err->err && err->err != ECANCELED);
 	ps_fill_count_answer(stage->fill, get->first_byte_ns);
 	ps_decompressing_proved(shard, get);
@@ -172,6 +172,7 @@ static bool request(struct ps_headers *headers, enum step step, uint64_t offset,
 	headers->iov = (struct iovec){.iov_base = headers->data, .iov_len = nbytes};
 	headers->get = (struct ps_origin_get){.url = shard->url,
 	        .expect = shard->expect,
+	        .asks = true,
 	        .offset = offset,
 	        .nbytes = nbytes,
 	        .iov = &headers->iov,

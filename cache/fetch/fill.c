@@ -230,6 +230,11 @@ void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read)
 
 void ps_fill_warm(struct ps_fill_file *file)
 {
+	/* Blocks of a tier on this node are in memory alone, and are to be written now. */
+	if (file->origin->tiers) {
+		PS_LOCK_SCOPE(&file->fill->lock);
+		ps_retained_drop(file->fill, file);
+	}
 	if (ps_demand_warm(file))
 		ps_fill_pump(file->fill);
 }

@@ -126,7 +126,7 @@ unsigned ps_fill_connections(const struct ps_fill *fill); /* the present limit: 
 bool ps_fill_is_far(const struct ps_fill *fill);          /* the origin: concurrency.h */
 /* The file's origin is far, and its connections are new or were idle: TCP sends the first bytes of each
  * slowly, so that many short requests bring more than few long ones. False for a decompressing origin, which
- * makes requests of its own. */
+ * makes requests of its own, and for one with slices, whose tiers are near. */
 bool ps_fill_file_is_cold(const struct ps_fill_file *file);
 unsigned ps_fill_max_connections(const struct ps_fill *fill);
 /* The memory for data in flight. give_up: hands nbytes of it to another part of the cache, for good. stats:
@@ -237,8 +237,8 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin);
 void ps_fill_count_request(struct ps_fill *fill, bool failed);
 /* Counts the time until an answer's first byte; 0: none came. */
 void ps_fill_count_answer(struct ps_fill *fill, uint64_t first_byte_ns);
-/* Counts bytes that came from an origin. */
-void ps_fill_count_bytes(struct ps_fill *fill, uint64_t nbytes);
+/* Counts bytes that came from an origin, and from tiers. */
+void ps_fill_count_bytes(struct ps_fill *fill, uint64_t of_origin, uint64_t of_tiers);
 
 /* Keeps the text of a failed read or lookup for ps_fill_origin_stats(). */
 void ps_fill_note_error(struct ps_fill *fill, const char *text);

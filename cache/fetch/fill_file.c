@@ -362,7 +362,7 @@ int ps_fill_file_get(
 		file->fill = fill;
 		file->object = ps_object_ref(object);
 		file->origin = origin;
-		if (origin->answer_ns) {
+		if (origin->answer_ns && !origin->slice_nbytes) {
 			ps_concurrency_expect(
 			        &fill->concurrency, ps_clock_mono_ns(), atomic_load(origin->answer_ns));
 			ps_fill_publish(fill);
@@ -398,7 +398,7 @@ bool ps_fill_file_is_cold(const struct ps_fill_file *file)
 {
 	const struct ps_fill *fill = file->fill;
 
-	return !file->origin->base && atomic_load(&fill->far) &&
+	return !file->origin->base && !file->origin->slice_nbytes && atomic_load(&fill->far) &&
 	       atomic_load(&fill->arrived_bytes) < atomic_load(&fill->cold_below_bytes);
 }
 

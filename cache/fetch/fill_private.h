@@ -69,6 +69,7 @@ struct ps_block_buffer {
 	bool retained;            /* the buffer is on fill->retained */
 	struct ps_list read_link; /* fill->read_retained */
 	bool awaited;             /* fetched for a reader, not only for the cache */
+	bool from_afar;           /* of its bytes, some are not kept by a tier on this disk */
 	uint64_t retained_ns;     /* start of RETAINED; under the engine's lock */
 };
 
@@ -78,10 +79,11 @@ struct ps_range_request {
 	struct ps_fill_file *file; /* a reference */
 	uint64_t first;            /* chunk */
 	unsigned nchunks;
-	size_t nbytes;             /* of the whole request */
-	size_t base;               /* bytes that earlier attempts have brought */
-	size_t filled;             /* bytes in place, base included */
-	uint64_t counted;          /* bytes of this attempt that were added to fill->origin_bytes */
+	size_t nbytes; /* of the whole request */
+	size_t base;   /* bytes that earlier attempts have brought */
+	size_t filled; /* bytes in place, base included */
+	/* bytes of this attempt that were added to fill->origin_bytes and to fill->tier_bytes */
+	uint64_t counted, counted_of_tiers;
 	struct ps_tree_item retry; /* fill->retries */
 	unsigned attempts;         /* since the last progress */
 	uint64_t started_ns, retry_ns;
@@ -202,6 +204,7 @@ struct ps_fill {
 	/* the connections of a far origin count as new until so many have arrived */
 	_Atomic uint64_t cold_below_bytes;
 	_Atomic uint64_t origin_bytes, origin_requests, origin_errors, origin_retries;
+	_Atomic uint64_t tier_bytes;                    /* of range requests; not in origin_bytes */
 	_Atomic uint64_t hedged_requests, hedged_bytes; /* also in origin_requests and origin_bytes */
 	/* of arrived_bytes, those fetched for readers, not only for the cache */
 	_Atomic uint64_t fetched_bytes;

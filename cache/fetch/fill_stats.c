@@ -122,7 +122,8 @@ void ps_fill_count_wait(struct ps_fill *fill, const struct ps_read *read)
 		ps_waits_begin(&read->stats->waits, read->priv.issued_ns);
 }
 
-void ps_fill_count_bytes(struct ps_fill *fill, uint64_t nbytes)
+void ps_fill_count_bytes(struct ps_fill *fill, uint64_t of_origin, uint64_t of_tiers)
 {
-	atomic_fetch_add(&fill->origin_bytes, nbytes);
+	atomic_fetch_add(&fill->origin_bytes, of_origin);
+	atomic_fetch_add(&fill->tier_bytes, of_tiers);
 }

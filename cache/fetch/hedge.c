@@ -173,6 +173,7 @@ static struct ps_hedge *hedge_new(struct ps_fill *fill, struct ps_range_request 
 	        .iov = &hedge->iov,
 	        .niov = 1,
 	        .fresh = true,
+	        .direct = true,
 	        .progress = hedge_progress,
 	        .done = fill->events.hedge_done};
 	hedge->file->refs++;

@@ -103,8 +103,9 @@ void ps_range_request_submit(struct ps_range_request *request)
 	request->get.nbytes = request->nbytes - request->base;
 	request->get.progress = file->fill->events.progress;
 	request->get.done = file->fill->events.done;
+	request->get.asks = !atomic_load(&file->allowed);
 	request->checked = request->other_version = false;
-	request->counted = 0;
+	request->counted = request->counted_of_tiers = 0;
 	request->get.iov = request->iov;
 	set_iovecs(request);
 	{
@@ -238,6 +239,7 @@ void ps_range_request_advance(struct ps_range_request *request, size_t filled, s
 		uint64_t stop = PS_MIN(end, (at / PS_BLOCK_SIZE + 1) * PS_BLOCK_SIZE);
 
 		buffer_arrived(buffer, at, stop);
+		buffer->from_afar = buffer->from_afar || !request->get.work.kept_here;
 		if (buffer->awaited)
 			atomic_fetch_add(&file->fill->fetched_bytes, stop - at);
 		at = stop;
@@ -278,7 +280,7 @@ void ps_range_request_check_version(struct ps_range_request *request)
 	request->other_version = !ps_range_request_same_version(request->file, &request->get.seen);
 	/* A decompressing origin may answer from the cache: only answers of its base are a proof. */
 	struct ps_origin *origin = request->file->origin;
-	if (request->other_version || !origin->proved)
+	if (request->other_version || !origin->proved || request->get.work.from_tier)
 		return;
 	origin->proved(origin->proved_arg, request->get.url, ps_object_remote(request->file->object),
 	        request->get.work.key_expires_s);
@@ -287,10 +289,14 @@ void ps_range_request_check_version(struct ps_range_request *request)
 
 void ps_range_request_count_bytes(struct ps_range_request *request, uint64_t nbytes)
 {
-	if (nbytes <= request->counted)
-		return;
-	ps_fill_count_bytes(request->file->fill, nbytes - request->counted);
-	request->counted = nbytes;
+	uint64_t of_tiers = request->get.work.tier_nbytes, of_origin = nbytes - PS_MIN(nbytes, of_tiers);
+
+	of_origin = PS_MAX(of_origin, request->counted);
+	of_tiers = PS_MAX(of_tiers, request->counted_of_tiers);
+	ps_fill_count_bytes(
+	        request->file->fill, of_origin - request->counted, of_tiers - request->counted_of_tiers);
+	request->counted = of_origin;
+	request->counted_of_tiers = of_tiers;
 }
 
 /* Ending ------------------------------------------------------------------------------------------------- */

@@ -203,7 +203,7 @@ static uint64_t request_chunks(const struct ps_fill *fill, const struct ps_deman
 	if (demand->cls == PS_DEMAND_READ && ps_fill_file_is_cold(file))
 		return PS_MIN(most, PS_MAX(left / PS_MAX(unused, 1u), (uint64_t)COLD_MIN_CHUNKS));
 	/* The end of a file is shared out, so that its last requests end together. */
-	if (demand->cls == PS_DEMAND_AHEAD && fill->concurrency.far &&
+	if (demand->cls == PS_DEMAND_AHEAD && fill->concurrency.far && !file->origin->slice_nbytes &&
 	        demand->end >= ps_object_nblocks(file->object) * PS_BLOCK_CHUNKS)
 		return PS_MIN(most, PS_MAX(left / PS_MAX(all, 1u), (uint64_t)TAIL_MIN_CHUNKS));
 	return most;
@@ -217,6 +217,7 @@ static bool take_turn(
 	look_if_cold(fill);
 	uint64_t first = demand->next / PS_BLOCK_CHUNKS, end = demand->end;
 	enum ps_budget_class cls = budget_class(demand);
+	uint64_t slice = demand->file->origin->slice_nbytes / PS_BLOCK_SIZE;
 
 	t->most = request_chunks(fill, demand);
 	/* A reader's turn takes all of the demand, though it may become several requests: its waiters may
@@ -227,6 +228,8 @@ static bool take_turn(
 		end = PS_MIN(end, demand->next + t->most);
 	size_t n =
 	        PS_MIN((end + PS_BLOCK_CHUNKS - 1) / PS_BLOCK_CHUNKS - first, (size_t)PS_REQUEST_MAX_BLOCKS);
+	if (slice)
+		n = PS_MIN(n, slice - first % slice);
 	t->nbufs = ps_budget_take(fill->budget, cls, n, t->bufs);
 	if (t->nbufs == 0 && demand->cls == PS_DEMAND_READ && ps_retained_reclaim(fill, ret_unref))
 		t->nbufs = ps_budget_take(fill->budget, cls, n, t->bufs);

@@ -31,13 +31,23 @@ static bool write_buffer(struct ps_fill *fill, struct ps_block_buffer *buffer)
 	struct ps_fill_file *file = buffer->file;
 	struct ps_block_memory *buf = buffer->memory; /* not freed while the buffer's place is DISK */
 	struct ps_list again;
-	bool whole = false;
+	bool whole = false, twice;
 	uint16_t set;
 
 	ps_list_init(&again);
 	{
 		PS_LOCK_SCOPE(&file->lock);
 		set = buffer->whole & (uint16_t)~buffer->stored;
+		/* A tier on this node has the block on the same disk already: the next reader gets it from
+		 * there. */
+		twice = !buffer->from_afar && buffer->awaited &&
+		        set == ps_chunks_of_block(file, buffer->block);
+		if (twice)
+			buffer->place = PS_PLACE_RETAINED;
+	}
+	if (twice) {
+		ps_retain_written(fill, buffer);
+		return true;
 	}
 	int rc = write_chunks(buffer, buf, set);
 	{

@@ -20,6 +20,7 @@
 #include "base/packed.h"
 #include "base/remote.h"
 #include "base/strbuf.h"
+#include "tier/tier.h"
 
 /* How requests get to their host ------------------------------------------------------------------------- */
 
@@ -55,6 +56,7 @@ struct ps_http_options {
 	/* timeout of readers: for gets and heads, a third of it (but at least a second) replaces a longer
 	 * stall_timeout_ms, so that there is time for another attempt; 0: ignored */
 	uint64_t reader_timeout_ms;
+	struct ps_tier_options tiers;
 };
 
 struct ps_http_access {
@@ -119,6 +121,8 @@ struct ps_transfer_ops {
 	int (*begin)(struct ps_transfer *t, void *curl);
 	/* Called after ps_transfer_later(); NULL if that is never called. */
 	void (*flush)(struct ps_transfer *t);
+	/* The attempt has stalled. False: it goes on, and is looked at again soon. NULL: it ends. */
+	bool (*stalled)(struct ps_transfer *t);
 	/* Curl has finished this attempt. rc: a CURLcode (>= 0), the -errno of begin, -ECANCELED after
 	 * cancel, -ETIMEDOUT after a stall, -ENOMEM (curl is NULL, begin was not called). True: call begin
 	 * again (a redirect); not allowed after -ECANCELED. False: done() follows. Data of the response
@@ -155,6 +159,10 @@ struct ps_transfer_work {
 	int64_t key_expires_s;
 	unsigned turn; /* a counter of the origin's own, kept from one submission to the next */
 	bool refused;
+	/* the first answer came from a tier: it proves no right to read the object */
+	bool from_tier;
+	uint64_t tier_nbytes; /* body bytes that came from tiers */
+	bool kept_here;       /* the bytes that come now are kept by a tier on this node's disk */
 };
 
 /* Starts the first thread. name is at most 11 characters, shown by ps and top. max: concurrent transfers,
@@ -354,6 +362,9 @@ struct ps_http_client {
 	const char *accept_encoding;           /* for objects; NULL: "identity" */
 	const struct ps_http_dialect *dialect; /* NULL: plain HTTP */
 	void *dialect_arg;
+	struct ps_tiers *tiers; /* NULL: none */
+	void *owner;            /* the origin whose client it is; only where there are tiers */
+	struct ps_http_access tier_access;
 };
 
 /* How requests to one kind of store differ from plain HTTP. With a dialect, rq->url is a name of the
@@ -374,6 +385,10 @@ struct ps_http_dialect {
 struct ps_http_kind {
 	const char *method; /* "GET", "HEAD": for curl and for errors */
 	bool awaited;       /* a reader with a timeout waits for it */
+	/* Tiers may answer it (docs/design/tiers.md): it is for a range of one version, and again() requests
+	 * what of the range has not come. */
+	bool tiered;
+	bool tiered_away; /* also where a redirect led to another host */
 	/* Sets rq->url (to free()) and the range; once. 0 or -errno with rq->error. */
 	int (*prepare)(struct ps_http_request *rq);
 	/* Gets each line of header, of every response. May be NULL. */
@@ -422,6 +437,25 @@ struct ps_http_request {
 	uint64_t wire_nbytes, thrown_nbytes, first_byte_ns;
 	struct curl_slist *slist;
 	char curl_text[CURL_ERROR_SIZE];
+
+	/* Of a tiered kind. The caller sets the first two before the first attempt. */
+	bool direct; /* no tier is asked, or none any more */
+	/* the first byte is requested from the origin, to prove a right or to learn the version; reset once
+	 * that was done */
+	bool asks;
+	bool is_asking;           /* this attempt does so */
+	bool secret;              /* the dialect's: the attempt's headers hold a secret besides a signature */
+	uint64_t range_end;       /* the last byte of the whole range */
+	struct ps_tier_turn turn; /* of this attempt; without a tier, it is the origin's */
+	uint64_t tier_nbytes;     /* from this attempt's tier */
+	uint64_t tier_first_ns;   /* its time to the first byte; 0: none came */
+	/* the tier that failed, and how; its request is now the origin's */
+	struct ps_tier_turn failed;
+	enum ps_tier_failure failure;
+	uint64_t failed_ns; /* when the origin's attempt began */
+	/* the last tier that answered, and what; NULL: none did */
+	struct ps_tier *sample_tier;
+	uint64_t sample_first, sample_nbytes;
 
 	/* Used with a dialect. */
 	struct ps_strbuf refusal; /* the body of this attempt's refusal */

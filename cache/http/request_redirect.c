@@ -184,6 +184,23 @@ static int take_credentials(
 	return c->user && c->password ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 }
 
+/* Tiers are on the site's own network: they are asked without a proxy. */
+static int init_tiers(struct ps_http_client *c, const struct ps_http_options *options, struct ps_error *err)
+{
+	const struct ps_tier_options *tiers = &options->tiers;
+	const struct ps_http_options access = {.proxy = "none",
+	        .ca_file = tiers->ca_file,
+	        .client_cert = tiers->cert,
+	        .client_key = tiers->key,
+	        .insecure = options->insecure,
+	        .env = options->env};
+
+	if (!tiers->list)
+		return 0;
+	int rc = ps_http_access_init(&c->tier_access, &access, err);
+	return rc ? rc : ps_tiers_new(tiers, &c->tiers, err);
+}
+
 static int init_parts(struct ps_http_client *c, const char *source_url, const struct ps_http_options *options,
         struct ps_error *err)
 {
@@ -200,7 +217,8 @@ static int init_parts(struct ps_http_client *c, const char *source_url, const st
 	c->signature = ps_steal_ptr(&u.signature);
 	if (!c->own)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	return ps_http_access_init(&c->access, options, err);
+	rc = ps_http_access_init(&c->access, options, err);
+	return rc ? rc : init_tiers(c, options, err);
 }
 
 int ps_http_client_init(struct ps_http_client *c, const char *source_url,
@@ -246,6 +264,8 @@ void ps_http_client_fini(struct ps_http_client *c)
 	free(c->user);
 	free(c->password);
 	ps_http_access_fini(&c->access);
+	ps_http_access_fini(&c->tier_access);
+	ps_tiers_free(c->tiers);
 }
 
 /* Makes the URL to send from a canonical URL: adds the signature parameters of that URL or, if it has none
@@ -319,7 +339,7 @@ static bool is_redirect(const struct ps_http_request *rq)
 {
 	int status = rq->response.status;
 
-	return !rq->client->dialect &&
+	return !rq->client->dialect && !rq->turn.tier &&
 	       (status == 301 || status == 302 || status == 303 || status == 307 || status == 308);
 }
 
@@ -337,6 +357,8 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 
 	n *= size;
 	ps_transfer_touch(&rq->work->transfer);
+	if (rq->turn.tier && !rq->tier_first_ns)
+		rq->tier_first_ns = ps_clock_mono_ns() - rq->turn.began_ns;
 	if (!rq->first_byte_ns) {
 		rq->first_byte_ns = PS_MAX(ps_clock_mono_ns() - rq->work->submitted_ns, 1u);
 		note_answer(rq->client, rq->first_byte_ns);
@@ -352,15 +374,37 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 	if (rq->response.status < 200)
 		return n; /* 100 Continue and the like: the real header follows */
 	rq->header_done = true;
-	rq->work->key_expires_s = rq->key_expires_s;
+	if (!rq->turn.tier)
+		rq->work->key_expires_s = rq->key_expires_s;
 	if (rq->client->as_stored && !rq->want_listing)
 		rq->response.encoded = false;
 	/* Curl goes on whatever accept() decides: a short body is read to its end, and the connection can be
 	 * kept. */
 	if (!is_redirect(rq))
 		rq->kind->accept(rq);
-	if (rq->client->look)
+	if (rq->client->look && !rq->turn.tier)
 		rq->client->look(rq->client->look_arg, rq);
+	return n;
+}
+
+static size_t take_from_tier(struct ps_http_request *rq, const char *bytes, size_t n)
+{
+	/* If it failed, the origin is asked instead, and the connection is not worth more bytes. */
+	if (rq->error.err)
+		return END_TRANSFER;
+	rq->work->from_tier = rq->work->from_tier || !rq->wire_nbytes;
+	rq->work->kept_here = ps_tier_is_here(rq->turn.tier);
+	rq->wire_nbytes += n;
+	rq->work->tier_nbytes += n;
+	if (rq->kind->body(rq, bytes, n) < 0) {
+		rq->wire_nbytes -= n;
+		rq->work->tier_nbytes -= n;
+		return END_TRANSFER;
+	}
+	/* A tier that drips is late, too. */
+	if ((rq->tier_nbytes + n) / PS_TIER_PACE_NBYTES != rq->tier_nbytes / PS_TIER_PACE_NBYTES)
+		ps_transfer_touch(&rq->work->transfer);
+	rq->tier_nbytes += n;
 	return n;
 }
 
@@ -369,7 +413,10 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
 	struct ps_http_request *rq = arg;
 
 	n *= size;
+	if (rq->turn.tier)
+		return take_from_tier(rq, bytes, n);
 	ps_transfer_touch(&rq->work->transfer);
+	rq->work->kept_here = false;
 	rq->wire_nbytes += n;
 	if (rq->error.err || rq->wanted_enough || is_redirect(rq)) {
 		if (rq->client->dialect && rq->error.err)
@@ -457,14 +504,88 @@ static int add_headers(struct ps_http_request *rq, bool is_own)
 	return rc;
 }
 
-static int set_access(const struct ps_http_client *c, CURL *curl, const char *url, bool is_own)
+static int set_access(const struct ps_http_request *rq, CURL *curl, const char *url, bool is_own)
 {
+	const struct ps_http_client *c = rq->client;
+
 	if (is_own && c->user) {
 		curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
 		curl_easy_setopt(curl, CURLOPT_USERNAME, c->user);
 		curl_easy_setopt(curl, CURLOPT_PASSWORD, c->password ? c->password : "");
 	}
-	return ps_http_access_set(&c->access, curl, url, is_own);
+	return rq->turn.tier ? ps_http_access_set(&c->tier_access, curl, url, true)
+	                     : ps_http_access_set(&c->access, curl, url, is_own);
+}
+
+/* Tiers ------------------------------------------------------------------------------------------------ */
+
+/* Has the attempt at `url` (in *whole, to free()) ask a tier, if one is to be asked: for the part of the
+ * range within one slice, at the same path and query, with the origin's name in Host. */
+static int turn_to_tier(struct ps_http_request *rq, const char *url, bool is_own, char **whole)
+{
+	struct ps_http_client *c = rq->client;
+	const char *authority = strstr(url, "://");
+	ps_autostrbuf struct ps_strbuf to = {0}, host = {0};
+	ps_autourl struct ps_url u = {0};
+
+	if ((!is_own && !rq->kind->tiered_away) || (is_own && c->access.cert) || rq->away || !authority ||
+	        ps_url_parse(url, &u, NULL) < 0)
+		return 0;
+	authority += 3;
+	size_t n = strcspn(authority, "/?#");
+	ps_strbuf_addn(&host, authority, n);
+	if (host.failed)
+		return -ENOMEM;
+	bool secret = rq->secret || u.signature || u.user || (is_own && (c->headers || c->user));
+	ps_tiers_pick(c->tiers, ps_tier_object(host.s, u.path, u.query), rq->range_first, secret, &rq->turn);
+	if (!rq->turn.tier)
+		return 0;
+	rq->range_last = PS_MIN(
+	        rq->range_last, (rq->range_first / PS_TIER_SLICE_NBYTES + 1) * PS_TIER_SLICE_NBYTES - 1);
+	ps_strbuf_addf(
+	        &to, "%s%s%s", ps_tier_url(rq->turn.tier), authority[n] == '/' ? "" : "/", authority + n);
+	ps_strbuf_reset(&host);
+	ps_strbuf_addf(&host, "Host: %.*s", (int)n, authority);
+	char *there = ps_strbuf_take(&to);
+	if (!there || host.failed || ps_http_request_header(rq, host.s) < 0) {
+		free(there);
+		return -ENOMEM;
+	}
+	free(*whole);
+	*whole = there;
+	return 0;
+}
+
+/* Decides whom this attempt asks, and for how much of the range: the origin for the first byte, or a tier. */
+static int take_turn(struct ps_http_request *rq, const char *url, bool is_own, char **whole)
+{
+	if (!rq->client->tiers || !rq->kind->tiered)
+		return 0;
+	rq->range_last = rq->range_end;
+	/* A trial: the tier was late, and the origin may be no quicker. */
+	if (rq->failed.tier && rq->failure == PS_TIER_LATE)
+		rq->range_last = PS_MIN(rq->range_end, rq->range_first + PS_TIER_TRIAL_NBYTES - 1);
+	if (rq->direct)
+		return 0;
+	if (rq->asks && rq->range_end - rq->range_first < PS_HTTP_SHORT_NBYTES) {
+		rq->direct = true; /* not worth two requests */
+		return 0;
+	}
+	if (!rq->asks)
+		return turn_to_tier(rq, url, is_own, whole);
+	rq->is_asking = true;
+	rq->range_last = rq->range_first;
+	return 0;
+}
+
+/* A tier's attempt has its own patience: see stalled(). */
+static void set_patience(struct ps_http_request *rq)
+{
+	const struct ps_http_client *c = rq->client;
+
+	rq->work->transfer.stall_ns = rq->turn.tier       ? rq->turn.late_ns
+	                              : rq->kind->awaited ? c->attempt_ns
+	                                                  : c->stall_ns;
 }
 
 static int set_up(struct ps_http_request *rq, CURL *curl)
@@ -482,25 +603,29 @@ static int set_up(struct ps_http_request *rq, CURL *curl)
 	else if (!rq->redirects)
 		rc = ps_http_client_url(c, rq->url, is_own, &whole);
 	if (!rc)
+		rc = take_turn(rq, whole ? whole : rq->url, is_own, &whole);
+	if (!rc)
 		rc = add_headers(rq, is_own);
 	if (rc)
 		return rc;
+	set_patience(rq);
 	if (curl_easy_setopt(curl, CURLOPT_URL, whole ? whole : rq->url) != CURLE_OK)
 		return -ENOMEM;
 	if (c->dialect)
 		curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
 	curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
 	curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, RECEIVE_NBYTES);
-	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)PS_MIN(c->connect_timeout_ms, 3600u * 1000));
+	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS,
+	        (long)(rq->turn.tier ? PS_TIER_CONNECT_MS : PS_MIN(c->connect_timeout_ms, 3600u * 1000)));
 	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, rq->slist);
 	curl_easy_setopt(curl, CURLOPT_NOBODY, rq->head ? 1L : 0L);
-	curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, rq->fresh ? 1L : 0L);
+	curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, rq->fresh && !rq->turn.tier ? 1L : 0L);
 	curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
 	curl_easy_setopt(curl, CURLOPT_HEADERDATA, rq);
 	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
 	curl_easy_setopt(curl, CURLOPT_WRITEDATA, rq);
 	curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, rq->curl_text);
-	return set_access(c, curl, whole ? whole : rq->url, is_own);
+	return set_access(rq, curl, whole ? whole : rq->url, is_own);
 }
 
 static void attempt_reset(struct ps_http_request *rq)
@@ -512,6 +637,10 @@ static void attempt_reset(struct ps_http_request *rq)
 	rq->header_done = rq->wanted_enough = false;
 	rq->thrown_nbytes = 0;
 	rq->untold_nbytes = 0;
+	rq->turn = (struct ps_tier_turn){0};
+	rq->tier_nbytes = rq->tier_first_ns = 0;
+	rq->is_asking = false;
+	rq->secret = false;
 	rq->curl_text[0] = '\0';
 	ps_strbuf_reset(&rq->refusal);
 }
@@ -531,11 +660,30 @@ static int begin(struct ps_transfer *t, void *curl)
 		work->request = rq;
 		rq->head = strcmp(rq->kind->method, "HEAD") == 0;
 		int rc = rq->kind->prepare(rq);
+		rq->range_end = rq->range_last;
 		if (rc)
 			return rc;
 	}
 	attempt_reset(rq);
 	return set_up(rq, curl);
+}
+
+/* What the attempt lacks. */
+static uint64_t lacking_nbytes(const struct ps_http_request *rq)
+{
+	return rq->range_last + 1 - rq->range_first - rq->tier_nbytes;
+}
+
+/* No byte, or hardly any, came within the attempt's patience. True: it ends. A tier's attempt is looked at
+ * again and again: as long as it cannot be left for the origin, it has the time of an attempt there. */
+static bool stalled(struct ps_transfer *t)
+{
+	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
+	const struct ps_http_request *rq = work->request;
+
+	if (!rq || !rq->turn.tier || ps_clock_mono_ns() - t->touched_ns > rq->client->attempt_ns)
+		return true;
+	return ps_tiers_leave(rq->client->tiers, &rq->turn);
 }
 
 static void flush(struct ps_transfer *t)
@@ -672,6 +820,64 @@ static void note_location(struct ps_http_request *rq, CURL *curl)
 		rq->location = strdup(location);
 }
 
+/* The origin's answer, after a tier's failure. */
+static void judge_tier(struct ps_http_request *rq)
+{
+	ps_tiers_judged(rq->client->tiers, &rq->failed, rq->failure, !rq->error.err,
+	        ps_clock_mono_ns() - rq->failed_ns, rq->range_last + 1 - rq->range_first);
+	rq->failed.tier = NULL;
+	rq->direct = rq->failure != PS_TIER_LATE;
+}
+
+/* Judges a tier's attempt. True: the request goes on, at the origin or with the next slice. */
+static bool tier_end(struct ps_http_request *rq, int rc)
+{
+	struct ps_tiers *tiers = rq->client->tiers;
+	struct ps_tier_turn turn = rq->turn;
+	int status = rq->header_done ? rq->response.status : 0;
+
+	rq->turn.tier = NULL;
+	if (rc == -ECANCELED) {
+		ps_tiers_left(tiers, &turn);
+		return false;
+	}
+	if (!rq->error.err && lacking_nbytes(rq) > 0)
+		ps_error_set(&rq->error, EIO, "the body was cut %llu bytes early",
+		        (unsigned long long)lacking_nbytes(rq));
+	if (!rq->error.err) {
+		ps_tiers_answered(tiers, &turn, rq->tier_nbytes, rq->tier_first_ns);
+		rq->sample_tier = turn.tier;
+		rq->sample_first = rq->range_first;
+		rq->sample_nbytes = rq->tier_nbytes;
+		return rq->kind->again(rq);
+	}
+	rq->failure = rc == -ETIMEDOUT                                                  ? PS_TIER_LATE
+	              : rq->error.err == EHOSTUNREACH || rc == CURLE_OPERATION_TIMEDOUT ? PS_TIER_DOWN
+	              : status >= 300 && status < 400                                   ? PS_TIER_REDIRECTED
+	                                                                                : PS_TIER_WRONG;
+	rq->failed = turn;
+	ps_tiers_failed(tiers, &turn, rq->failure, rq->tier_nbytes, rq->error.text);
+	/* What came is good: its header was checked. The origin is asked for the rest of the range. */
+	rq->kind->report(rq);
+	rq->range_first += rq->tier_nbytes;
+	rq->range_last = rq->range_end;
+	rq->direct = true;
+	rq->failed_ns = ps_clock_mono_ns();
+	rq->error = (struct ps_error){0};
+	if (rq->range_first <= rq->range_end)
+		return true;
+	judge_tier(rq); /* more bytes came than were requested */
+	return false;
+}
+
+/* The origin was asked for the first byte only. True: it takes no such range; perhaps it takes the whole. */
+static bool asked(struct ps_http_request *rq)
+{
+	rq->asks = rq->error.err;
+	rq->direct = rq->direct || (rq->error.err == EPROTO && rq->header_done && rq->response.status == 200);
+	return rq->error.err && rq->direct;
+}
+
 static bool end(struct ps_transfer *t, void *curl, int rc)
 {
 	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
@@ -685,6 +891,12 @@ static bool end(struct ps_transfer *t, void *curl, int rc)
 	if (redirected && rc >= 0 && follow(rq, curl) == 0)
 		return true;
 	judge(rq, curl, rc);
+	if (rq->turn.tier)
+		return tier_end(rq, rc);
+	if (rq->failed.tier)
+		judge_tier(rq);
+	if (rq->is_asking && asked(rq))
+		return true;
 	if (rq->client->dialect)
 		note_location(rq, curl);
 	if (rc >= 0 && rq->client->dialect && rq->header_done && rq->error.err &&
@@ -720,7 +932,8 @@ static void done(struct ps_transfer *t)
 	kind->done(work, &err);
 }
 
-static const struct ps_transfer_ops transfer_ops = {.begin = begin, .flush = flush, .end = end, .done = done};
+static const struct ps_transfer_ops transfer_ops = {
+        .begin = begin, .flush = flush, .stalled = stalled, .end = end, .done = done};
 
 void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, struct ps_transfer_work *work)
 {
@@ -730,6 +943,9 @@ void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, s
 	work->kind = kind;
 	work->request = NULL;
 	work->key_expires_s = 0;
+	work->from_tier = false;
+	work->tier_nbytes = 0;
+	work->kept_here = false;
 	work->submitted_ns = ps_clock_mono_ns();
 	ps_transfer_submit(c->transfers, &work->transfer);
 }

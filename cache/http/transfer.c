@@ -236,7 +236,8 @@ static void end_stalled(struct ps_transfer_thread *th)
 		struct ps_transfer *t = PS_CONTAINER_OF(l, struct ps_transfer, link);
 
 		next = l->next;
-		if (t->stall_ns && now - t->touched_ns > t->stall_ns)
+		if (t->stall_ns && now - t->touched_ns > t->stall_ns &&
+		        (!t->ops->stalled || t->ops->stalled(t)))
 			finish(th, t, -ETIMEDOUT);
 	}
 }

@@ -395,8 +395,10 @@ int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *
         struct ps_origin **ret, struct ps_error *err)
 {
 	struct ps_az *az = calloc(1, sizeof(*az));
+	struct ps_http_options http = options->http;
 	int rc;
 
+	http.tiers.list = NULL; /* given for another source of the mount */
 	if (!az) {
 		ps_source_fini(source);
 		return ps_error_set(err, ENOMEM, "out of memory");
@@ -409,7 +411,7 @@ int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *
 	if (rc == 0)
 		rc = check_headers(options, err);
 	if (rc == 0)
-		rc = ps_http_client_init(&az->client, az->store.root, &options->http, err);
+		rc = ps_http_client_init(&az->client, az->store.root, &http, err);
 	if (rc) {
 		az_free(az);
 		return rc;

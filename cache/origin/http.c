@@ -376,6 +376,7 @@ int ps_http_open(struct ps_origin_source *source, const struct ps_origin_options
 		free(http);
 		return rc;
 	}
+	ps_origin_has_tiers(&http->origin, &http->client);
 	rc = learn_signatures(http, err);
 	if (rc) {
 		http_close(&http->origin);

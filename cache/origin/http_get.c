@@ -38,6 +38,8 @@ static int get_prepare(struct ps_http_request *rq)
 	rq->range_last = get->offset + get->nbytes - 1;
 	rq->expect = &get->expect;
 	rq->fresh = get->fresh;
+	rq->direct = get->direct || ps_remote_is_marked(&get->expect);
+	rq->asks = get->asks || !ps_etag_is_strong(get->expect.etag);
 	rq->url = ps_redirects_find(&rq->client->redirects, get->url, ps_clock_mono_ns());
 	rq->remembered = rq->url;
 	rq->redirects = rq->remembered;
@@ -54,13 +56,29 @@ int ps_http_get_check_range(struct ps_http_request *rq, const struct ps_remote *
 	return rc;
 }
 
+/* The origin's answer to the first byte names the version that tiers are asked for. */
+static void learn_version(struct ps_http_request *rq)
+{
+	struct ps_origin_get *get = get_of(rq->work);
+
+	if (!get->expect.etag[0] && ps_etag_is_strong(get->seen.etag))
+		memcpy(get->expect.etag, get->seen.etag, sizeof(get->expect.etag));
+	rq->direct = rq->direct || !ps_etag_is_strong(get->expect.etag);
+}
+
 static int get_accept(struct ps_http_request *rq)
 {
 	struct ps_origin_get *get = get_of(rq->work);
 
 	ps_http_response_remote(&rq->response, &get->seen);
 	get->first_byte_ns = rq->first_byte_ns;
-	return ps_http_get_check_range(rq, &get->expect);
+	int rc = ps_http_get_check_range(rq, &get->expect);
+	/* An origin may leave the ETag out; a tier may not. */
+	if (!rc && rq->turn.tier && strcmp(rq->response.etag, get->expect.etag) != 0)
+		rc = ps_error_set(&rq->error, EPROTO, "HTTP %d: no ETag", rq->response.status);
+	if (!rc && rq->is_asking)
+		learn_version(rq);
+	return rc;
 }
 
 /* Where the origin reports no versions, a mark (base/remote.h) stands for the version: a checksum of the
@@ -159,6 +177,7 @@ void ps_http_get_finish(struct ps_http_request *rq)
 		ps_http_get_report(rq);
 	if (get->nbytes_done < marked_nbytes(get))
 		get->nbytes_done = 0; /* their version was not confirmed */
+	ps_tier_compare(rq, get);
 	get->wire_nbytes = rq->wire_nbytes;
 	get->first_byte_ns = rq->first_byte_ns;
 }
@@ -223,6 +242,7 @@ static void get_done(struct ps_transfer_work *work, const struct ps_error *err)
 static const struct ps_http_kind get_kind = {
         .method = "GET",
         .awaited = true,
+        .tiered = true,
         .prepare = get_prepare,
         .accept = get_accept,
         .body = ps_http_get_body,

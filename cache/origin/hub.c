@@ -426,6 +426,7 @@ int ps_hf_open(const char *source, const struct ps_origin_options *options, stru
 	/* a HEAD needs the same right as a GET: the Hub answers it with the place of the file's bytes */
 	hf->origin.heads_prove = true;
 	hf->origin.proves_all = true; /* access is granted by repository */
+	ps_origin_has_tiers(&hf->origin, &hf->client);
 	hf->client.patient = true;
 	hf->client.look = answer_note;
 	hf->client.look_arg = hf;

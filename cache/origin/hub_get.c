@@ -527,6 +527,8 @@ static int get_prepare(struct ps_http_request *rq)
 		return ps_error_set(&rq->error, ENOMEM, "out of memory");
 	{
 		PS_LOCK_SCOPE(&hf->lock);
+		rq->direct = get->direct;
+		rq->asks = get->asks || !place->cdn_etag[0];
 		if (place->target)
 			rq->url = strdup(place->target);
 		else
@@ -551,6 +553,9 @@ static int check_etag(struct ps_http_request *rq)
 	struct ps_hf_place *place = get_of(rq->work)->priv;
 	const char *etag = rq->response.etag;
 
+	if (rq->turn.tier && !ps_etag_is_strong(etag))
+		return ps_error_set(&rq->error, EPROTO, "HTTP %d: no ETag", rq->response.status);
+	rq->direct = rq->direct || !ps_etag_is_strong(etag);
 	if (!ps_etag_is_strong(etag))
 		return 0;
 	PS_LOCK_SCOPE(&hf->lock);
@@ -610,6 +615,8 @@ static void get_done(struct ps_transfer_work *work, const struct ps_error *err)
 static const struct ps_http_kind get_kind = {
         .method = "GET",
         .awaited = true,
+        .tiered = true,
+        .tiered_away = true,
         .prepare = get_prepare,
         .accept = get_accept,
         .body = ps_http_get_body,

@@ -271,6 +271,8 @@ static void add_route(struct digest *d, const struct ps_origin_options *options,
 	if (!options->http.ca_file && is_store)
 		add_env(d, options, of_store, PS_ARRAY_LEN(of_store));
 	add(d, "TLS", options->http.insecure ? "not verified" : NULL);
+	add(d, "tier", options->http.tiers.list);
+	add(d, "tier CA", options->http.tiers.ca_file);
 }
 
 static int add_access(

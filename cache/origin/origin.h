@@ -52,6 +52,10 @@ struct ps_origin_get {
 	/* use a new connection: the last attempt got no answer, and other open connections may be dead,
 	 * too */
 	bool fresh;
+	bool direct; /* ask the origin itself, no tier */
+	/* The caller's right to read the object is not proved yet: the origin itself answers the first
+	 * byte. */
+	bool asks;
 	/* Bytes [0, nbytes_so_far) of the range have arrived. Called as they arrive, in order, from one
 	 * thread, only after status, Content-Range and version of the response were checked. */
 	void (*progress)(struct ps_origin_get *get, size_t nbytes_so_far);
@@ -126,6 +130,10 @@ struct ps_origin {
 	struct ps_lister lister; /* state of its listings */
 	/* the shortest time in which one of its requests was answered; 0: none was yet. NULL: not measured */
 	const _Atomic uint64_t *answer_ns;
+	/* between this node and the origin; NULL: none. Borrowed */
+	struct ps_tiers *tiers;
+	/* gets that cross no multiple of this are answered soonest; a multiple of 1 MiB; 0: any may */
+	uint64_t slice_nbytes;
 	bool heads_prove;
 	bool proves_all; /* a proof for one object holds for all objects */
 	/* HEADs in a row without a checksum; counted by the engine, which requests checksums */

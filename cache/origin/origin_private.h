@@ -101,6 +101,18 @@ void ps_http_head(struct ps_http_client *c, struct ps_origin_head *head);
 int ps_http_manifest_list(struct ps_http_client *c, const struct ps_origin_source *source, ps_sign_fn sign,
         void *sign_arg, struct ps_names *names) PS_MUST_USE;
 
+/* Has a sample of a get that a tier has answered compared with the origin, if it is time for one. The get's
+ * buffers still have its bytes. */
+void ps_tier_compare(const struct ps_http_request *rq, const struct ps_origin_get *get);
+
+/* Tells the origin of its client's tiers. */
+static inline void ps_origin_has_tiers(struct ps_origin *o, struct ps_http_client *c)
+{
+	c->owner = o;
+	o->tiers = c->tiers;
+	o->slice_nbytes = c->tiers ? PS_TIER_SLICE_NBYTES : 0;
+}
+
 /* Kinds of origins --------------------------------------------------------------------------------------- */
 
 /* The kinds of origins, which origin.c opens. Each open takes over the members of source, also on failure.

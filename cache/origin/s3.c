@@ -450,6 +450,7 @@ static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options,
 		rc = open_client(s3, options, err);
 	if (rc)
 		return rc;
+	ps_origin_has_tiers(&s3->origin, &s3->client);
 	s3->client.as_stored = true;
 	s3->client.accept_encoding = scheme->accept_encoding;
 	s3->client.dialect = &ps_s3_dialect;

@@ -224,6 +224,8 @@ static int add_headers(struct ps_http_request *rq, struct ps_s3_signer *signer,
 	bool sign = key && !key->bearer;
 	int rc = 0;
 
+	rq->secret = key && (key->bearer || key->session_token);
+
 	ps_sigv4_time(ps_clock_real_s() + atomic_load(&signer->clock_off_s), time);
 	s3_request_put(&h, "host", ps_strbuf_peek(&place->host));
 	s3_request_put(&h, "x-amz-checksum-mode", rq->head ? "ENABLED" : NULL);

@@ -147,6 +147,7 @@ static struct ps_store *store_new(void)
 	ps_worker_init(&store->committer);
 	ps_worker_init(&store->syncer);
 	ps_worker_init(&store->checker);
+	ps_worker_init(&store->besider);
 	return store;
 }
 
@@ -175,6 +176,7 @@ static void store_free(struct ps_store *store)
 	ps_worker_fini(&store->committer);
 	ps_worker_fini(&store->syncer);
 	ps_worker_fini(&store->checker);
+	ps_worker_fini(&store->besider);
 	pthread_cond_destroy(&store->changed);
 	pthread_cond_destroy(&store->sums_wake);
 	pthread_mutex_destroy(&store->lock);
@@ -210,6 +212,7 @@ static int start_threads(struct ps_store *store, struct ps_error *err)
 /* Stops the store's threads. 0: the index has everything. */
 static int stop_threads(struct ps_store *store)
 {
+	ps_beside_stop(store);
 	ps_check_stop(store);
 	ps_object_checksum_stop(store);
 	int rc = ps_commit_stop(store);
@@ -261,6 +264,12 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 	ps_index_on_growth(store->index, ps_folder_room, store);
 	ps_room_trim(store);
 	ps_store_dir_reserve(store->dir_fd, store->reserve_nbytes);
+	rc = ps_beside_start(store, options->beside);
+	if (rc < 0) {
+		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
+		ps_store_close(store);
+		return rc;
+	}
 	*ret = store;
 	return 0;
 }

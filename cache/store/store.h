@@ -52,6 +52,9 @@ struct ps_store_options {
 	const char *policy; /* "plan" (default, NULL), "scan", "lru" */
 	/* pause before an object that failed its checksum is fetched again; 0: 60 s */
 	uint64_t checksum_retry_ms;
+	/* a folder of another program whose bytes count, too: what it takes is taken off the limit; NULL:
+	 * none */
+	const char *beside;
 	bool must_exist; /* for verify and evict: -ENOENT instead of creating dir */
 };
 

@@ -167,13 +167,16 @@ struct ps_object {
 };
 
 struct ps_store {
+	_Atomic uint64_t limit_nbytes; /* changes only if a folder shares the budget */
 	/* Constant while open. */
 	char *dir;
 	int dir_fd, data_fd, index_fd, lock_fd;
 	uint8_t salt[PS_SALT_LEN];
 	struct ps_index *index;
-	uint64_t limit_nbytes, min_free_nbytes;
-	bool counts_folder; /* the limit is for all files in the folder; else for data files alone */
+	uint64_t min_free_nbytes;
+	char *beside;           /* a folder that shares the budget; NULL: none */
+	uint64_t budget_nbytes; /* of both */
+	bool counts_folder;     /* the limit is for all files in the folder; else for data files alone */
 	bool is_small;
 	uint64_t reserve_nbytes;
 	/* the limit of data files when the store was opened; a file is large in proportion to it */
@@ -240,7 +243,7 @@ struct ps_store {
 	_Atomic bool sums_stop;
 
 	/* commit.c */
-	struct ps_worker committer;
+	struct ps_worker committer, besider;
 	bool commit_running;
 	bool told_of_refusal; /* the index's refusal was logged; used by the commit thread only */
 	struct ps_list dirty; /* of struct ps_object.dirty_link */
@@ -680,6 +683,10 @@ void ps_commit_retry_locked(struct ps_store *store);
  * Threads: any. Locks: takes store->lock, not over the disk. */
 
 #define PS_STORE_SYNC_MS 2000
+
+/* Takes off the limit, from now on, what `dir` takes; NULL: nothing. Blocks on disk. */
+int ps_beside_start(struct ps_store *store, const char *dir) PS_MUST_USE;
+void ps_beside_stop(struct ps_store *store);
 
 int ps_sync_start(struct ps_store *store) PS_MUST_USE;
 /* Ends the thread; the caller syncs the rest. */

@@ -200,6 +200,39 @@ static void print_plans(const json_t *doc)
 		        PS_COUNTED(opens, "open"), (long long)hits);
 }
 
+/* Prints nothing without --tier. */
+static void print_tiers(const json_t *mount)
+{
+	const json_t *all = json_object_get(mount, "tier"), *tier;
+	json_int_t fallbacks = number(mount, "tier", "fallbacks"),
+	           withheld = number(mount, "tier", "withheld"),
+	           verified = number(mount, "tier", "verified_bytes");
+	char a[PS_SIZE_TEXT_LEN];
+	size_t i;
+
+	if (!all)
+		return;
+	printf("  tiers     %lld, %lld set aside: %s in %s", (long long)number(mount, "tier", "known"),
+	        (long long)number(mount, "tier", "aside"), size(number(mount, "tier", "bytes"), a),
+	        PS_COUNTED(number(mount, "tier", "requests"), "request"));
+	if (fallbacks > 0)
+		printf("; %lld of them left to the origin, %s", (long long)fallbacks,
+		        size(number(mount, "tier", "fallback_bytes"), a));
+	if (withheld > 0)
+		printf("; %lld not sent, for the secrets in them (--tier-auth)", (long long)withheld);
+	if (verified > 0)
+		printf("; %s compared, %s", size(verified, a),
+		        PS_COUNTED(number(mount, "tier", "mismatches"), "difference"));
+	putchar('\n');
+	json_array_foreach(json_object_get(all, "tiers"), i, tier)
+	{
+		if (strcmp(text(tier, "state"), "aside") == 0)
+			printf("  aside     %s, for %.0f s: %s\n", text(tier, "url"),
+			        json_number_value(json_object_get(tier, "retry_seconds")),
+			        text(tier, "last_error"));
+	}
+}
+
 static void print_trouble(const json_t *mount, const json_t *doc)
 {
 	char when[32];
@@ -341,6 +374,7 @@ static void print_mount(const json_t *doc, const json_t *mount, struct seen *las
 	        PS_COUNTED(number(doc, "origin", "requests"), "request"),
 	        PS_COUNTED(number(doc, "origin", "errors"), "error"),
 	        PS_COUNTED(number(doc, "origin", "retries"), "retry"));
+	print_tiers(mount);
 	print_trouble(mount, doc);
 	print_siblings(doc, mount);
 	if (last)

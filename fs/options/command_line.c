@@ -134,8 +134,8 @@ static int set_option(
 
 	if (rc < 0)
 		return rc;
-	return ps_given_add(
-	        &o->given, opt->name, opt->kind == PS_OPT_PATH ? *(char **)field(o, opt) : value, err);
+	bool made = opt->kind == PS_OPT_PATH || opt->flags & PS_OPT_MADE;
+	return ps_given_add(&o->given, opt->name, made ? *(char **)field(o, opt) : value, err);
 }
 
 int ps_options_set(struct ps_mount_options *o, const char *name, const char *value, struct ps_error *err)

@@ -71,6 +71,7 @@ void ps_mount_options_fini(struct ps_mount_options *o)
 	ps_given_fini(&o->given);
 	free(o->cache_size);
 	free(o->policy);
+	free(o->tier);
 	free(o->log);
 	*o = (struct ps_mount_options){0};
 }
@@ -317,6 +318,56 @@ static int set_gid(struct ps_mount_options *o, const char *value, struct ps_erro
 	return 0;
 }
 
+/* A list that names a file is made absolute: the daemon has another working directory. */
+static int set_tier(struct ps_mount_options *o, const char *value, struct ps_error *err)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	if (value[0] == '@') {
+		ps_autofree char *path = value[1] ? ps_path_absolute(value + 1) : NULL;
+
+		if (!path)
+			return ps_error_set(
+			        err, value[1] ? ENOMEM : EINVAL, "option tier: @FILE names no file");
+		ps_strbuf_addf(&b, "@%s", path);
+	} else if (!strstr(value, "://")) {
+		return ps_error_set(err, EINVAL,
+		        "option tier: '%s' is neither a list of URLs such as http://10.0.0.7:8080, nor "
+		        "@FILE, nor "
+		        "dns+http://NAME:PORT",
+		        value);
+	} else {
+		ps_strbuf_add(&b, value);
+	}
+	char *copy = ps_strbuf_take(&b);
+	if (!copy)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	free(o->tier);
+	o->tier = copy;
+	return 0;
+}
+
+static int set_tier_auth(struct ps_mount_options *o, const char *value, struct ps_error *err)
+{
+	if (value && strcmp(value, "cleartext") != 0)
+		return ps_error_set(err, EINVAL, "option tier-auth: '%s' is not cleartext", value);
+	o->tier_auth = value ? PS_TIER_AUTH_CLEARTEXT : PS_TIER_AUTH_PROTECTED;
+	return 0;
+}
+
+/* "0.1%" */
+static int set_tier_verify(struct ps_mount_options *o, const char *value, struct ps_error *err)
+{
+	char *end;
+	double percent = strtod(value, &end);
+
+	if (!isdigit((unsigned char)value[0]) || strcmp(end, "%") != 0 || !(percent >= 0 && percent <= 1))
+		return ps_error_set(err, EINVAL,
+		        "option tier-verify: '%s' is not a share from 0%% to 1%%, such as 0.1%%", value);
+	o->tier_verify_ppm = (unsigned)(percent * 10000 + 0.5);
+	return 0;
+}
+
 /* The words of --members; alone it means "yes". */
 static int set_members(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
@@ -405,6 +456,8 @@ const struct ps_opt ps_options[] = {
                 .flags = PS_OPT_LOCAL, .help = "folder of the cache, made if missing"},
         {"cache-size", 0, CALL(set_cache_size, "SIZE|SHARE"), DAEMON, .def = "80% of the disk",
                 .help = "most bytes in it: 200G, 80%"},
+        {"tier-cache", 0, PATH(tier_cache, "DIR"), DAEMON,
+                .help = "folder of this node's own tier; its bytes count in --cache-size, too"},
         {"min-free", 0, CALL(set_min_free, "SIZE"), DAEMON, .def = "1G, at most 5%",
                 .help = "keep this much of the disk free"},
         {"policy", 0, CALL(set_policy, "plan|scan|lru"), DAEMON, .def = "plan",
@@ -442,6 +495,19 @@ const struct ps_opt ps_options[] = {
                 .def = "http_proxy, https_proxy", .help = "ask through this proxy"},
         {"netrc-file", 0, PATH(netrc_file, "FILE"), SOURCE_OF(REMOTE), .def = "$NETRC or ~/.netrc",
                 .help = "user and password by host"},
+        {"tier", 0, CALL(set_tier, "URL,...|@FILE|dns+URL"), FIELD(tier), SOURCE_OF(TIERED),
+                .flags = PS_OPT_MADE,
+                .help = "ask these HTTP caches for the bytes, and the origin where they fail"},
+        {"tier-auth", 0, CALL(set_tier_auth, "cleartext"), SOURCE_OF(TIERED), .flags = PS_OPT_OPTIONAL,
+                .help = "send tiers what holds a secret: to this host or by mTLS; or in clear text"},
+        {"tier-cacert", 0, PATH(tier_cacert, "FILE"), SOURCE_OF(TIERED), .def = "the system's",
+                .help = "trust these certificates of https:// tiers"},
+        {"tier-cert", 0, PATH(tier_cert, "FILE"), SOURCE_OF(TIERED),
+                .help = "certificate to show to https:// tiers"},
+        {"tier-key", 0, PATH(tier_key, "FILE"), SOURCE_OF(TIERED), .def = "in the same file",
+                .help = "its key"},
+        {"tier-verify", 0, CALL(set_tier_verify, "SHARE"), SOURCE_OF(TIERED), .def = "0%",
+                .help = "compare this share of what tiers answer with the origin: 0.1%"},
         {"hf-token-file", 0, PATH(hf_token_file, "FILE"), SOURCE_OF(HF),
                 .def = "HF_TOKEN, or where hf auth login puts it", .help = "token of the Hugging Face Hub"},
         {"insecure", 0, FLAG(insecure), SOURCE_OF(REMOTE), .help = "do not verify TLS certificates"},
@@ -545,7 +611,8 @@ static const char *kinds_text(unsigned kinds)
 		const char *text;
 	} texts[] = {{PS_KIND_BUCKETS, "buckets (s3://, gs://)"},
 	        {PS_KIND_STORES, "buckets (s3://, gs://, az://)"}, {PS_KIND_AZ, "az:// sources"},
-	        {PS_KIND_S3, "s3:// sources"}, {PS_KIND_GS, "gs:// sources"}, {PS_KIND_HF, "hf:// sources"}};
+	        {PS_KIND_TIERED, "remote sources but az://"}, {PS_KIND_S3, "s3:// sources"},
+	        {PS_KIND_GS, "gs:// sources"}, {PS_KIND_HF, "hf:// sources"}};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++)
 		if (texts[i].kinds == kinds)

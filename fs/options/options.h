@@ -60,6 +60,7 @@ enum {
 	PS_OPT_CLI_ONLY = 8, /* not through -o */
 	PS_OPT_LOCAL = 16,   /* meaningful in this process only (a name, a file): not passed on */
 	PS_OPT_ZERO = 32,    /* 0 is allowed below the least value: no limit */
+	PS_OPT_MADE = 64,    /* passed on as call() has put it into the field, not as it was given */
 };
 
 /* Commands, as bits of ps_opt.commands. */
@@ -88,6 +89,7 @@ enum {
 	PS_KIND_AZ = 32,
 	PS_KIND_BUCKETS = PS_KIND_S3 | PS_KIND_GS,
 	PS_KIND_STORES = PS_KIND_BUCKETS | PS_KIND_AZ,
+	PS_KIND_TIERED = PS_KIND_HTTP | PS_KIND_BUCKETS | PS_KIND_HF,
 	PS_KIND_REMOTE = PS_KIND_HTTP | PS_KIND_STORES | PS_KIND_HF,
 };
 
@@ -161,6 +163,10 @@ struct ps_mount_options {
 	char *user, *cacert, *hf_token_file;
 	char *client_cert, *client_key, *client_key_password_file, *proxy, *netrc_file;
 	bool insecure, raw;
+	char *tier_cache;
+	char *tier, *tier_cacert, *tier_cert, *tier_key;
+	enum ps_tier_auth tier_auth;
+	unsigned tier_verify_ppm;
 	char *endpoint, *region, *profile, *gs_credentials, *az_sas_file; /* for stores with buckets */
 	bool no_sign_request, request_payer, pin_versions, follow_redirects;
 	enum ps_s3_addressing addressing;

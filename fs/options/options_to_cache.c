@@ -280,6 +280,7 @@ int ps_mount_options_cache(struct ps_mount_options *o, struct ps_cache_options *
 	}
 	*ret = (struct ps_cache_options){
 	        .store = {.dir = o->cache_dir,
+	                .beside = o->tier_cache,
 	                .folder_bytes = limit,
 	                .min_free_bytes = o->min_free,
 	                .policy = o->policy},
@@ -305,6 +306,13 @@ void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_datase
 	                .http.netrc_file = o->netrc_file,
 	                .hf_token_file = o->hf_token_file,
 	                .http.insecure = o->insecure,
+	                .http.tiers = {.list = o->tier,
+	                        .auth = o->tier_auth,
+	                        .here = o->tier_cache,
+	                        .ca_file = o->tier_cacert,
+	                        .cert = o->tier_cert,
+	                        .key = o->tier_key,
+	                        .verify_ppm = o->tier_verify_ppm},
 	                .endpoint = o->endpoint,
 	                .region = o->region,
 	                .profile = o->profile,

@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/hash.h"
 #include "policy/policy.h"
+#include "tier/tier_private.h"
 
 #define DATASET 1
 #define START_S 1000000000
@@ -187,48 +188,217 @@ static void tell_position(struct ps_plans *plans, uint32_t epoch, uint64_t done,
 		fputs("policy: a position was refused\n", stderr);
 }
 
+/* A node that goes through its trace. */
+struct node {
+	const struct trace *t;
+	const struct ps_policy_ops *ops;
+	struct ps_plans *plans;
+	struct ps_policy *policy;
+	struct cache c;
+	const struct ps_id *ids;
+	uint32_t plan_epochs, told, epoch;
+	size_t at, epoch_begin;
+};
+
+static void node_init(struct node *node, const char *name, const struct trace *t, const struct ps_id *ids,
+        size_t capacity, uint32_t plan_epochs)
+{
+	*node = (struct node){.t = t,
+	        .ids = ids,
+	        .ops = ps_policy_find(name),
+	        .plans = need(ps_plans_new()),
+	        .plan_epochs = plan_epochs,
+	        .epoch = UINT32_MAX,
+	        .c = {.capacity = capacity,
+	                .items = need(calloc(capacity, sizeof(*node->c.items))),
+	                .victims = need(calloc(capacity, sizeof(*node->c.victims))),
+	                .slot_of = need(calloc(t->nobjects, sizeof(*node->c.slot_of))),
+	                .object_at = need(calloc(capacity, sizeof(*node->c.object_at)))}};
+	node->policy = need(node->ops->new (node->plans));
+}
+
+static void node_fini(struct node *node)
+{
+	node->ops->free(node->policy);
+	ps_plans_free(node->plans);
+	free(node->c.items);
+	free(node->c.victims);
+	free(node->c.slot_of);
+	free(node->c.object_at);
+}
+
+/* The next open: whether it was a hit. */
+static bool node_step(struct node *node)
+{
+	const struct trace *t = node->t;
+	const struct open *open = &t->v[node->at];
+
+	if (open->epoch != node->epoch) {
+		node->epoch = open->epoch;
+		node->epoch_begin = node->at;
+		for (; node->plan_epochs && node->told < PS_MIN(node->epoch + node->plan_epochs, t->nepochs);
+		        node->told++)
+			tell_epoch(node->plans, t, node->ids, node->told);
+	}
+	if (node->plan_epochs && (node->at - node->epoch_begin) % POSITION_EVERY == 0)
+		tell_position(node->plans, node->epoch, node->at - node->epoch_begin, open->now_s);
+	node->at++;
+	return cache_open(&node->c, node->ops, node->policy, open, &node->ids[open->object]);
+}
+
+static struct ps_id *make_ids(uint32_t n)
+{
+	struct ps_id *ids = need(calloc(n, sizeof(*ids)));
+
+	for (uint32_t i = 0; i < n; i++)
+		ids[i] = id_of(i);
+	return ids;
+}
+
 static void run(
         const char *name, const struct trace *t, size_t capacity, uint32_t plan_epochs, struct tally *tally)
 {
-	const struct ps_policy_ops *ops = ps_policy_find(name);
-	struct ps_plans *plans = need(ps_plans_new());
-	struct ps_policy *policy = need(ops->new (plans));
-	struct cache c = {.capacity = capacity,
-	        .items = need(calloc(capacity, sizeof(*c.items))),
-	        .victims = need(calloc(capacity, sizeof(*c.victims))),
-	        .slot_of = need(calloc(t->nobjects, sizeof(*c.slot_of))),
-	        .object_at = need(calloc(capacity, sizeof(*c.object_at)))};
-	struct ps_id *ids = need(calloc(t->nobjects, sizeof(*ids)));
-	uint32_t told = 0, epoch = UINT32_MAX;
-	size_t epoch_begin = 0;
+	struct ps_id *ids = make_ids(t->nobjects);
+	struct node node;
 
-	for (uint32_t i = 0; i < t->nobjects; i++)
-		ids[i] = id_of(i);
+	node_init(&node, name, t, ids, capacity, plan_epochs);
 	for (size_t i = 0; i < t->n; i++) {
-		const struct open *open = &t->v[i];
+		bool hit = node_step(&node);
 
-		if (open->epoch != epoch) {
-			epoch = open->epoch;
-			epoch_begin = i;
-			for (; plan_epochs && told < PS_MIN(epoch + plan_epochs, t->nepochs); told++)
-				tell_epoch(plans, t, ids, told);
-		}
-		if (plan_epochs && (i - epoch_begin) % POSITION_EVERY == 0)
-			tell_position(plans, epoch, i - epoch_begin, open->now_s);
-		bool hit = cache_open(&c, ops, policy, open, &ids[open->object]);
-		if (open->epoch == 0)
+		if (t->v[i].epoch == 0)
 			continue;
 		tally->opens++;
 		tally->hits += hit;
 		if (!hit && t->nepochs > 1)
-			tally->misses_in_tenth[(i - epoch_begin) * TENTHS * t->nepochs / t->n % TENTHS]++;
+			tally->misses_in_tenth[(i - node.epoch_begin) * TENTHS * t->nepochs / t->n %
+			                       TENTHS]++;
 	}
-	ops->free(policy);
-	ps_plans_free(plans);
-	free(c.items);
-	free(c.victims);
-	free(c.slot_of);
-	free(c.object_at);
+	node_fini(&node);
+	free(ids);
+}
+
+/* Tiers: one on each node, that evicts what was used least recently, as nginx does. --------------------- */
+
+/* Each stripe has one tier, so the lists of all tiers share one array. */
+struct pool {
+	uint32_t *prev, *next; /* by stripe + 1; 0: the end */
+	uint32_t *home;        /* its tier */
+	bool *in;
+	struct {
+		uint32_t first, last; /* first: used last */
+		size_t n, capacity;
+	} * tiers;
+};
+
+static void pool_unlink(struct pool *p, uint32_t k)
+{
+	uint32_t prev = p->prev[k], next = p->next[k];
+
+	*(prev ? &p->next[prev] : &p->tiers[p->home[k]].first) = next;
+	*(next ? &p->prev[next] : &p->tiers[p->home[k]].last) = prev;
+}
+
+/* Whether the stripe's tier had it. */
+static bool pool_ask(struct pool *p, uint32_t k)
+{
+	uint32_t tier = p->home[k];
+	bool had = p->in[k];
+
+	if (had)
+		pool_unlink(p, k);
+	else if (p->tiers[tier].n == p->tiers[tier].capacity) {
+		p->in[p->tiers[tier].last] = false;
+		pool_unlink(p, p->tiers[tier].last);
+	} else
+		p->tiers[tier].n++;
+	p->in[k] = true;
+	p->prev[k] = 0;
+	p->next[k] = p->tiers[tier].first;
+	*(p->next[k] ? &p->prev[p->next[k]] : &p->tiers[tier].last) = k;
+	p->tiers[tier].first = k;
+	return had;
+}
+
+static void pool_init(struct pool *p, uint32_t nodes, uint32_t shards, uint32_t stripes, size_t capacity)
+{
+	size_t n = (size_t)shards * stripes + 1;
+	uint64_t *names = need(calloc(nodes, sizeof(*names)));
+
+	*p = (struct pool){.prev = need(calloc(n, sizeof(*p->prev))),
+	        .next = need(calloc(n, sizeof(*p->next))),
+	        .home = need(calloc(n, sizeof(*p->home))),
+	        .in = need(calloc(n, sizeof(*p->in))),
+	        .tiers = need(calloc(nodes, sizeof(*p->tiers)))};
+	for (uint32_t i = 0; i < nodes; i++) {
+		char url[64];
+
+		snprintf(url, sizeof(url), "http://10.0.%u.%u:8080", i / 250, i % 250);
+		names[i] = ps_rendezvous_name(url);
+		p->tiers[i].capacity = capacity;
+	}
+	for (uint32_t shard = 0; shard < shards; shard++) {
+		char path[32];
+
+		snprintf(path, sizeof(path), "/shard-%06u.tar", shard);
+		uint64_t object = ps_tier_object("data.example.org", path, NULL);
+		for (uint32_t s = 0; s < stripes; s++)
+			p->home[shard * stripes + s + 1] =
+			        (uint32_t)ps_rendezvous_choose(names, nodes, NULL, object, s);
+	}
+	free(names);
+}
+
+static void pool_fini(struct pool *p)
+{
+	free(p->prev);
+	free(p->next);
+	free(p->home);
+	free(p->in);
+	free(p->tiers);
+}
+
+/* All nodes at once: what misses in a node's own cache is asked at the tiers. Gives the origin's share of the
+ * bytes that are read, in the first epoch and in later ones. */
+static void run_tiers(uint32_t nodes, uint32_t shards, uint32_t stripes, uint32_t epochs,
+        uint32_t plan_epochs, uint64_t seed, double tier_share, double own_share, double *ret_first,
+        double *ret_later)
+{
+	struct trace *traces = need(calloc(nodes, sizeof(*traces)));
+	struct node *all = need(calloc(nodes, sizeof(*all)));
+	struct ps_id *ids = make_ids(shards);
+	uint64_t asked[2] = {0}, left[2] = {0};
+	struct pool pool;
+
+	pool_init(&pool, nodes, shards, stripes, (size_t)(tier_share * shards * stripes));
+	for (uint32_t i = 0; i < nodes; i++) {
+		deal(&traces[i], i, nodes, shards, epochs, seed);
+		node_init(&all[i], "plan", &traces[i], ids, PS_MAX((size_t)(own_share * shards), 1u),
+		        plan_epochs);
+	}
+	for (uint32_t more = nodes; more > 0;) {
+		more = 0;
+		for (uint32_t i = 0; i < nodes; i++) {
+			if (all[i].at == traces[i].n)
+				continue;
+			const struct open *open = &traces[i].v[all[i].at];
+			bool later = open->epoch > 0, hit = node_step(&all[i]);
+
+			more++;
+			asked[later] += stripes;
+			for (uint32_t s = 0; !hit && s < stripes; s++)
+				left[later] += pool.tiers[0].capacity == 0 ||
+				               !pool_ask(&pool, open->object * stripes + s + 1);
+		}
+	}
+	*ret_first = (double)left[0] / (double)asked[0];
+	*ret_later = (double)left[1] / (double)asked[1];
+	for (uint32_t i = 0; i < nodes; i++) {
+		node_fini(&all[i]);
+		free(traces[i].v);
+	}
+	pool_fini(&pool);
+	free(traces);
+	free(all);
 	free(ids);
 }
 
@@ -285,7 +455,7 @@ static void run_optimum(const struct trace *t, size_t capacity, struct tally *ta
 struct options {
 	uint32_t nodes, shards, epochs, plan_epochs;
 	uint64_t seed;
-	double share;
+	double share, tier;
 	bool json;
 };
 
@@ -333,6 +503,31 @@ static void simulate(const struct options *o)
 			free(t.v);
 		}
 		print_row(o, rows[r].label, &tally);
+	}
+}
+
+#define STRIPES 16 /* of a shard: 256 MiB */
+#define SPARE 1.05 /* of a tier, for hashing is not quite even */
+
+/* Splits a node's share between its tier and its own cache: T / L, from none to all for the tier, and as the
+ * rule has it. */
+static void simulate_tiers(const struct options *o)
+{
+	double rule = SPARE / o->nodes, first, later;
+	double splits[] = {0, 0.5 * o->share, rule, 1.1 * rule, 1.2 * rule, o->tier};
+
+	if (rule >= o->share)
+		rule = 0;
+	printf("\n%u nodes, %u shards of %d stripes, %u epochs, %g of the dataset on a node's disk; the "
+	       "rule: T = %.3f\n"
+	       "tier    own     origin, first epoch   later epochs\n",
+	        o->nodes, o->shards, STRIPES, o->epochs, o->share, rule);
+	for (size_t i = 0; i < PS_ARRAY_LEN(splits); i++) {
+		if (splits[i] > o->share || (i == PS_ARRAY_LEN(splits) - 1 && o->tier <= 0))
+			continue;
+		run_tiers(o->nodes, o->shards, STRIPES, o->epochs, o->plan_epochs, o->seed, splits[i],
+		        o->share - splits[i], &first, &later);
+		printf("%.4f  %.4f  %19.3f   %12.3f\n", splits[i], o->share - splits[i], first, later);
 	}
 }
 
@@ -476,6 +671,8 @@ static const char usage[] =
         "  --trace FILE       opens to replay, a line each: SECONDS DATASET NAME; needs --objects\n"
         "  --objects N        objects of the trace that the cache holds\n"
         "  --cost N           measure instead what choices cost in a cache of N objects\n"
+        "  --tiers            instead: a tier on each node, and the node's share split between both\n"
+        "  --tier SHARE       with this share for the tier, too\n"
         "  --json             a line of JSON a row\n"
         "  --help\n";
 
@@ -484,13 +681,14 @@ int main(int argc, char **argv)
 	static const struct option known[] = {{"nodes", 1, NULL, 'n'}, {"shards", 1, NULL, 's'},
 	        {"cache", 1, NULL, 'c'}, {"epochs", 1, NULL, 'e'}, {"plan-epochs", 1, NULL, 'p'},
 	        {"seed", 1, NULL, 'r'}, {"trace", 1, NULL, 't'}, {"objects", 1, NULL, 'o'},
-	        {"cost", 1, NULL, 'k'}, {"json", 0, NULL, 'j'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	        {"cost", 1, NULL, 'k'}, {"tiers", 0, NULL, 'T'}, {"tier", 1, NULL, 'i'},
+	        {"json", 0, NULL, 'j'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	struct options o = {
 	        .nodes = 1, .shards = 200, .epochs = 5, .plan_epochs = 8, .seed = 1, .share = 0.5};
 	const char *trace = NULL;
 	size_t objects = 0;
 	uint32_t cost = 0;
-	bool own_case = false;
+	bool own_case = false, tiers = false;
 
 	for (int c; (c = getopt_long(argc, argv, "", known, NULL)) >= 0;) {
 		uint32_t number = optarg ? (uint32_t)strtoul(optarg, NULL, 10) : 0;
@@ -523,6 +721,12 @@ int main(int argc, char **argv)
 		case 'k':
 			cost = number;
 			break;
+		case 'i':
+			o.tier = strtod(optarg, NULL);
+			/* fall through */
+		case 'T':
+			tiers = true;
+			break;
 		case 'j':
 			o.json = true;
 			break;
@@ -545,6 +749,10 @@ int main(int argc, char **argv)
 	}
 	if (trace)
 		return simulate_trace(trace, objects, &o);
+	if (tiers) {
+		simulate_tiers(&o);
+		return 0;
+	}
 	simulate(&o);
 	if (own_case)
 		return 0;

@@ -6,7 +6,7 @@ cd "$top_srcdir"
 # From the top down.
 cat >"$T/floors" <<'END'
 fs/cli fs/daemon fs/fuse fs/options cache/members cache cache/prefetch cache/catalog cache/decompress cache/fetch cache/store cache/index cache/origin
-cache/credentials cache/listing cache/http cache/policy base
+cache/credentials cache/listing cache/http cache/tier cache/policy base
 END
 cat >"$T/loader" <<'END'
 loader/tools loader loader/pipeline loader/batch loader/option loader/device loader/device/kernels loader/image

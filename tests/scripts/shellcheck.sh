@@ -6,7 +6,7 @@ requires shellcheck
 
 cd "$top_srcdir"
 scripts=()
-candidates=(scripts/* .ci/run bootstrap)
+candidates=(scripts/* scripts/tier/* .ci/run bootstrap)
 # Checking the tests' scripts takes half a minute of CPU time.
 ! long || candidates+=(tests/*.sh tests/*/*.sh)
 for script in "${candidates[@]}"; do
@@ -18,7 +18,7 @@ printf '%s\0' "${scripts[@]}" | xargs -0 -P "$(nproc)" -I{} sh -c \
 for script in "${scripts[@]}"; do
 	equal "shellcheck accepts $script" "" "$(cat "$T/${script//\//+}")"
 done
-for script in scripts/*; do
+for script in scripts/* scripts/tier/*; do
 	[[ -f $script && -x $script ]] || continue
 	check "$script --help prints its usage" bash -c "'$script' --help </dev/null | grep -q Usage"
 done

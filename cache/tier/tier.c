@@ -1,0 +1,504 @@
+/* The states of tiers: who is asked, who is set aside and for how long, how many late requests may be left;
+ * and their figures. */
+#include "tier/tier.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/size.h"
+#include "base/stats.h"
+#include "base/thread.h"
+#include "tier/tier_private.h"
+
+#define ASIDE_FIRST_MS UINT64_C(1000)
+#define ASIDE_DOUBLINGS 6 /* up to 64 s */
+#define LATE_FIRST_NS (600 * PS_NS_PER_MS)
+#define LATE_MAX_NS (20 * PS_NS_PER_S)
+#define CREDIT_FIRST ((int64_t)2 * (int64_t)PS_TIER_TRIAL_NBYTES)
+#define CREDIT_MAX ((int64_t)16 * CREDIT_FIRST)
+#define CREDIT_SHARE 400 /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
+#define LATE_DECAY 64    /* an answer in time takes 1 / LATE_DECAY off the late limit */
+/* a tier is compared with what the others did in this time */
+#define LATELY_NS (5 * PS_NS_PER_S)
+/* A slice as a multiple of a trial. A request for a slice that the tier is fetching for another one may get
+ * no byte before the last has come. */
+#define SLICE_TRIALS (PS_TIER_SLICE_NBYTES / PS_TIER_TRIAL_NBYTES)
+#define ALONE_LATE 4 /* a tier that alone is late is slow, also if the origin is this much slower */
+#define FILE_EVERY_NS (5 * PS_NS_PER_S)
+#define DNS_EVERY_NS (30 * PS_NS_PER_S)
+#define PPM UINT64_C(1000000)
+
+enum state { UP, ASIDE };
+
+struct ps_tier {
+	char *url; /* constant, as the two that follow */
+	uint64_t name;
+	bool protected; /* secrets may be sent to it */
+	bool here;      /* it is on this node, and its disk is shared */
+
+	/* tiers.lock: */
+	bool listed;
+	enum state state;
+	bool probing;
+	unsigned strikes;
+	uint64_t until_ns;
+	uint64_t timely_ns, tardy_ns; /* when it last answered within the late limit, and was late */
+	uint64_t nrequests, nbytes, nstruck, nfailed[PS_TIER_FAILURES];
+	char error[160];
+	struct ps_histogram latency;
+};
+
+struct ps_tiers {
+	char *list;
+	enum ps_tier_auth auth;
+	bool has_cert, here;
+	unsigned verify_ppm;
+
+	pthread_mutex_t lock; /* protects what follows, except atomics */
+	/* all tiers that were ever listed; only appended to, and full when it is made */
+	struct ps_tier **v;
+	uint64_t *names;
+	bool *out; /* of a choice: not asked */
+	size_t n;
+	uint64_t late_ns; /* the late limit, of all tiers: the origin's speed decides it */
+	int64_t credit;
+	uint64_t verify_debt; /* bytes still to be compared, times PPM */
+	uint64_t nfallbacks, fallback_nbytes, nwithheld, nverified, nmismatches;
+
+	/* The thread tier-names, for lists that change. */
+	struct ps_worker worker;
+	struct timespec mtime;
+	bool warned;
+};
+
+static int out_of_memory(struct ps_error *err)
+{
+	return ps_error_set(err, ENOMEM, "out of memory");
+}
+
+const char *ps_tier_url(const struct ps_tier *tier)
+{
+	return tier->url;
+}
+
+bool ps_tier_is_here(const struct ps_tier *tier)
+{
+	return tier->here;
+}
+
+/* The list ----------------------------------------------------------------------------------------------- */
+
+/* The lock is held. */
+static int add(struct ps_tiers *all, const char *url)
+{
+	struct ps_tier **v = reallocarray(all->v, all->n + 1, sizeof(*v));
+	if (v)
+		all->v = v;
+	uint64_t *names = v ? reallocarray(all->names, all->n + 1, sizeof(*names)) : NULL;
+	if (names)
+		all->names = names;
+	bool *out = names ? reallocarray(all->out, all->n + 1, sizeof(*out)) : NULL;
+	if (out)
+		all->out = out;
+	struct ps_tier *tier = out ? calloc(1, sizeof(*tier)) : NULL;
+
+	if (!tier || !(tier->url = strdup(url))) {
+		free(tier);
+		return -ENOMEM;
+	}
+	tier->name = ps_rendezvous_name(url);
+	tier->protected = all->auth == PS_TIER_AUTH_CLEARTEXT ||
+	                  (all->auth == PS_TIER_AUTH_PROTECTED && ps_member_is_protected(url, all->has_cert));
+	tier->here = all->here && ps_member_is_here(url);
+	tier->listed = true;
+	all->v[all->n] = tier;
+	all->names[all->n++] = tier->name;
+	return 0;
+}
+
+/* Makes these URLs the list. Tiers that are not in it any more stay, but are not asked. */
+static int take(struct ps_tiers *all, const struct ps_tier_urls *urls)
+{
+	PS_LOCK_SCOPE(&all->lock);
+	for (size_t i = 0; i < all->n; i++)
+		all->v[i]->listed = false;
+	for (size_t u = 0; u < urls->n; u++) {
+		size_t i = 0;
+
+		while (i < all->n && strcmp(all->v[i]->url, urls->v[u]) != 0)
+			i++;
+		if (i < all->n)
+			all->v[i]->listed = true;
+		else if (all->n >= 4 * (size_t)PS_TIERS_MAX || add(all, urls->v[u]) < 0)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+/* True if the file was written since it was last read. */
+static bool has_changed(struct ps_tiers *all)
+{
+	struct stat st;
+
+	if (ps_members_kind(all->list) != PS_MEMBERS_FILE)
+		return true;
+	if (stat(all->list + 1, &st) < 0 ||
+	        (st.st_mtim.tv_sec == all->mtime.tv_sec && st.st_mtim.tv_nsec == all->mtime.tv_nsec))
+		return false;
+	all->mtime = st.st_mtim;
+	return true;
+}
+
+static int update(struct ps_tiers *all, struct ps_error *err)
+{
+	struct ps_tier_urls urls = {0};
+
+	if (!has_changed(all))
+		return 0;
+	int rc = ps_members_read(all->list, &urls, err);
+	if (!rc && (rc = take(all, &urls)) < 0)
+		ps_error_set(err, -rc, "out of memory");
+	ps_tier_urls_fini(&urls);
+	return rc;
+}
+
+static void *watch(void *arg)
+{
+	struct ps_tiers *all = arg;
+	uint64_t every = ps_members_kind(all->list) == PS_MEMBERS_FILE ? FILE_EVERY_NS : DNS_EVERY_NS;
+
+	for (;;) {
+		struct ps_error err = {0};
+		{
+			uint64_t next = ps_clock_mono_ns() + every;
+
+			PS_LOCK_SCOPE(&all->lock);
+			while (!all->worker.stopping && ps_clock_mono_ns() < next)
+				ps_cond_wait_until(&all->worker.wake, &all->lock, next);
+			if (all->worker.stopping)
+				return NULL;
+		}
+		int rc = update(all, &err);
+		if (rc && !all->warned)
+			ps_log_warning("tiers: %s; the list stays as it was", err.text);
+		all->warned = rc;
+	}
+}
+
+static int check_auth(const struct ps_tiers *all, struct ps_error *err)
+{
+	for (size_t i = 0; i < all->n && all->auth != PS_TIER_AUTH_NONE; i++)
+		if (!all->v[i]->protected)
+			return ps_error_set(err, EINVAL,
+			        "option tier-auth: credentials would be sent to %s in clear text, or to any "
+			        "server that answers there; use https:// with --tier-cert, or say "
+			        "--tier-auth=cleartext if that network has no other users",
+			        all->v[i]->url);
+	return 0;
+}
+
+static int start(struct ps_tiers *all, struct ps_error *err)
+{
+	int rc = update(all, err);
+
+	if (rc == -EHOSTUNREACH && ps_members_kind(all->list) == PS_MEMBERS_DNS) {
+		ps_log_warning("%s; the origin is asked until the name is known", err->text);
+		rc = 0;
+	}
+	if (!rc)
+		rc = check_auth(all, err);
+	if (rc || ps_members_kind(all->list) == PS_MEMBERS_LISTED)
+		return rc;
+	rc = ps_thread_start(&all->worker.thread, "tier-names", watch, all);
+	all->worker.started = rc == 0;
+	return rc ? ps_error_set(err, -rc, "cannot start a thread: %s", strerror(-rc)) : 0;
+}
+
+int ps_tiers_new(const struct ps_tier_options *options, struct ps_tiers **ret, struct ps_error *err)
+{
+	struct ps_error mine = {0};
+
+	if (!options->list) {
+		*ret = NULL;
+		return 0;
+	}
+	struct ps_tiers *all = calloc(1, sizeof(*all));
+	if (!all)
+		return out_of_memory(err);
+	pthread_mutex_init(&all->lock, NULL);
+	ps_worker_init(&all->worker);
+	all->auth = options->auth;
+	all->has_cert = options->cert;
+	all->here = options->here;
+	all->verify_ppm = options->verify_ppm;
+	all->credit = CREDIT_FIRST;
+	all->late_ns = LATE_FIRST_NS;
+	all->list = strdup(options->list);
+	int rc = all->list ? start(all, &mine) : out_of_memory(&mine);
+	if (rc) {
+		ps_tiers_free(all);
+		if (err)
+			*err = mine;
+		return rc;
+	}
+	*ret = all;
+	return 0;
+}
+
+void ps_tiers_free(struct ps_tiers *all)
+{
+	if (!all)
+		return;
+	pthread_mutex_lock(&all->lock);
+	all->worker.stopping = true;
+	pthread_cond_signal(&all->worker.wake);
+	pthread_mutex_unlock(&all->lock);
+	if (all->worker.started)
+		pthread_join(all->worker.thread, NULL);
+	pthread_cond_destroy(&all->worker.wake);
+	for (size_t i = 0; i < all->n; i++) {
+		free(all->v[i]->url);
+		free(all->v[i]);
+	}
+	free(all->v);
+	free(all->names);
+	free(all->out);
+	free(all->list);
+	pthread_mutex_destroy(&all->lock);
+	free(all);
+}
+
+/* The choice --------------------------------------------------------------------------------------------- */
+
+void ps_tiers_pick(
+        struct ps_tiers *all, uint64_t object, uint64_t offset, bool secret, struct ps_tier_turn *ret)
+{
+	uint64_t stripe = offset / PS_TIER_STRIPE_NBYTES, now = ps_clock_mono_ns();
+
+	*ret = (struct ps_tier_turn){.began_ns = now};
+	PS_LOCK_SCOPE(&all->lock);
+	for (size_t i = 0; i < all->n; i++)
+		all->out[i] = !all->v[i]->listed;
+	for (;;) {
+		size_t i = ps_rendezvous_choose(all->names, all->n, all->out, object, stripe);
+
+		if (i == all->n)
+			return;
+		struct ps_tier *tier = all->v[i];
+		if (secret && !tier->protected) {
+			all->nwithheld++;
+			return;
+		}
+		bool due = tier->state == ASIDE && !tier->probing && now >= tier->until_ns;
+		if (tier->state == UP || due) {
+			tier->probing = tier->probing || due;
+			tier->nrequests++;
+			ret->tier = tier;
+			ret->late_ns = all->late_ns;
+			ret->probe = due;
+			return;
+		}
+		all->out[i] = true;
+	}
+}
+
+/* Outcomes ----------------------------------------------------------------------------------------------- */
+
+/* The lock is held. */
+static void strike(struct ps_tier *tier, const struct ps_tier_turn *turn, unsigned strikes)
+{
+	uint64_t ms;
+	uint32_t noise = 0;
+
+	/* Requests that were under way when the tier was set aside say nothing new. */
+	if (tier->state == ASIDE && !turn->probe)
+		return;
+	if (tier->state == UP)
+		ps_log_warning("tier: %s: %s; set aside", tier->url, tier->error);
+	if (getrandom(&noise, sizeof(noise), GRND_NONBLOCK) != sizeof(noise))
+		noise = (uint32_t)ps_clock_mono_ns();
+	tier->state = ASIDE;
+	tier->nstruck++;
+	tier->strikes = PS_MAX(tier->strikes + 1, strikes);
+	ms = ASIDE_FIRST_MS << PS_MIN(tier->strikes - 1, (unsigned)ASIDE_DOUBLINGS);
+	tier->until_ns = ps_clock_mono_ns() + (ms + ms * (noise % 1000) / 4000) * PS_NS_PER_MS;
+}
+
+/* The lock is held. */
+static void end_turn(const struct ps_tier_turn *turn)
+{
+	if (turn->probe)
+		turn->tier->probing = false;
+}
+
+void ps_tiers_answered(
+        struct ps_tiers *all, const struct ps_tier_turn *turn, uint64_t nbytes, uint64_t first_byte_ns)
+{
+	struct ps_tier *tier = turn->tier;
+
+	ps_histogram_add(&tier->latency, first_byte_ns);
+	PS_LOCK_SCOPE(&all->lock);
+	end_turn(turn);
+	tier->nbytes += nbytes;
+	all->credit = PS_MIN(all->credit + (int64_t)(nbytes / CREDIT_SHARE), CREDIT_MAX);
+	if (first_byte_ns <= turn->late_ns) {
+		tier->timely_ns = ps_clock_mono_ns();
+		all->late_ns = PS_MAX(LATE_FIRST_NS, all->late_ns - all->late_ns / LATE_DECAY);
+	}
+	if (tier->state == ASIDE && turn->probe) {
+		ps_log_info("tier: %s: it answers again", tier->url);
+		tier->state = UP;
+	}
+	if (tier->state == UP)
+		tier->strikes = 0;
+}
+
+void ps_tiers_left(struct ps_tiers *all, const struct ps_tier_turn *turn)
+{
+	PS_LOCK_SCOPE(&all->lock);
+	end_turn(turn);
+}
+
+void ps_tiers_failed(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
+        uint64_t nbytes, const char *text)
+{
+	struct ps_tier *tier = turn->tier;
+
+	PS_LOCK_SCOPE(&all->lock);
+	tier->nbytes += nbytes;
+	tier->nfailed[failure]++;
+	if (failure == PS_TIER_LATE)
+		tier->tardy_ns = ps_clock_mono_ns();
+	if (failure != PS_TIER_REDIRECTED)
+		snprintf(tier->error, sizeof(tier->error), "%s", text);
+	all->nfallbacks++;
+	if (failure == PS_TIER_DOWN) {
+		strike(tier, turn, 1);
+		end_turn(turn);
+	}
+}
+
+/* Whether a late tier is slow, or waits for a slow origin, as all others do. The lock is held. */
+static bool is_slow(
+        const struct ps_tiers *all, const struct ps_tier_turn *turn, bool origin_answered, uint64_t origin_ns)
+{
+	uint64_t now = ps_clock_mono_ns(), since = now - PS_MIN(now, LATELY_NS);
+	bool others_timely = false, others_late = false;
+
+	if (!origin_answered || turn->tier->timely_ns >= turn->began_ns)
+		return false;
+	for (size_t i = 0; i < all->n; i++) {
+		if (all->v[i] == turn->tier)
+			continue;
+		others_timely = others_timely || all->v[i]->timely_ns >= since;
+		others_late = others_late || all->v[i]->tardy_ns >= since;
+	}
+	uint64_t slice_ns = origin_ns * SLICE_TRIALS;
+	if (others_timely && !others_late)
+		return slice_ns < ALONE_LATE * turn->late_ns;
+	return slice_ns < turn->late_ns || turn->late_ns >= LATE_MAX_NS;
+}
+
+void ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
+        bool origin_answered, uint64_t origin_ns, uint64_t nbytes)
+{
+	struct ps_tier *tier = turn->tier;
+
+	PS_LOCK_SCOPE(&all->lock);
+	all->fallback_nbytes += nbytes;
+	if (failure == PS_TIER_DOWN)
+		return;
+	if (failure == PS_TIER_WRONG && origin_answered)
+		strike(tier, turn, 1);
+	else if (failure == PS_TIER_LATE && is_slow(all, turn, origin_answered, origin_ns))
+		strike(tier, turn, 1);
+	else if (failure == PS_TIER_LATE)
+		all->late_ns = PS_MIN(PS_MAX(all->late_ns, 2 * turn->late_ns), LATE_MAX_NS);
+	end_turn(turn);
+}
+
+bool ps_tiers_leave(struct ps_tiers *all, const struct ps_tier_turn *turn)
+{
+	PS_LOCK_SCOPE(&all->lock);
+	if (turn->tier->state == ASIDE && !turn->probe)
+		return true;
+	if (all->credit < (int64_t)PS_TIER_TRIAL_NBYTES)
+		return false;
+	all->credit -= (int64_t)PS_TIER_TRIAL_NBYTES;
+	return true;
+}
+
+/* Comparing ---------------------------------------------------------------------------------------------- */
+
+bool ps_tiers_samples(struct ps_tiers *all, uint64_t nbytes)
+{
+	if (!all->verify_ppm)
+		return false;
+	PS_LOCK_SCOPE(&all->lock);
+	all->verify_debt += nbytes * all->verify_ppm;
+	if (all->verify_debt < PS_TIER_SAMPLE_NBYTES * PPM)
+		return false;
+	all->verify_debt -= PS_TIER_SAMPLE_NBYTES * PPM;
+	return true;
+}
+
+void ps_tiers_compared(
+        struct ps_tiers *all, struct ps_tier *tier, uint64_t nbytes, bool equal, const char *what)
+{
+	PS_LOCK_SCOPE(&all->lock);
+	all->nverified += nbytes;
+	if (equal)
+		return;
+	all->nmismatches++;
+	snprintf(tier->error, sizeof(tier->error), "%s", what);
+	strike(tier, &(struct ps_tier_turn){.tier = tier, .probe = true}, ASIDE_DOUBLINGS + 1);
+}
+
+/* Figures ------------------------------------------------------------------------------------------------ */
+
+/* The lock is held. */
+static json_t *tier_json(const struct ps_tier *tier, uint64_t now_ns)
+{
+	bool aside = tier->state == ASIDE, waits = aside && tier->until_ns > now_ns;
+
+	return json_pack("{s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "url", tier->url, "state",
+	        !tier->listed ? "left"
+	        : aside       ? "aside"
+	                      : "up",
+	        "retry_seconds", waits ? (double)(tier->until_ns - now_ns) / PS_NS_PER_S : 0.0, "requests",
+	        (json_int_t)tier->nrequests, "bytes", (json_int_t)tier->nbytes, "down",
+	        (json_int_t)tier->nfailed[PS_TIER_DOWN], "wrong", (json_int_t)tier->nfailed[PS_TIER_WRONG],
+	        "late", (json_int_t)tier->nfailed[PS_TIER_LATE], "strikes", (json_int_t)tier->nstruck,
+	        "last_error", ps_json_lossy(tier->error), "latency_seconds",
+	        ps_histogram_json(&tier->latency));
+}
+
+json_t *ps_tiers_stats(struct ps_tiers *all)
+{
+	uint64_t now = ps_clock_mono_ns(), nrequests = 0, nbytes = 0;
+	int known = 0, aside = 0;
+	json_t *tiers = json_array();
+
+	PS_LOCK_SCOPE(&all->lock);
+	for (size_t i = 0; i < all->n; i++) {
+		known += all->v[i]->listed;
+		aside += all->v[i]->listed && all->v[i]->state == ASIDE;
+		nrequests += all->v[i]->nrequests;
+		nbytes += all->v[i]->nbytes;
+		json_array_append_new(tiers, tier_json(all->v[i], now));
+	}
+	return json_pack("{s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "known", known, "aside", aside,
+	        "requests", (json_int_t)nrequests, "bytes", (json_int_t)nbytes, "fallbacks",
+	        (json_int_t)all->nfallbacks, "fallback_bytes", (json_int_t)all->fallback_nbytes, "withheld",
+	        (json_int_t)all->nwithheld, "verified_bytes", (json_int_t)all->nverified, "mismatches",
+	        (json_int_t)all->nmismatches, "tiers", tiers);
+}

@@ -1,0 +1,125 @@
+/* Tiers: HTTP caches between this node and the origin. Which one is asked for which bytes, whether it may
+ * see what a request carries, and for how long one that fails is set aside. docs/design/tiers.md has the
+ * states. No code here sends a request: cache/http/ does.
+ *
+ * Files, from the top: tier.c (states, figures) uses members.c (the list: from text, a file or DNS) and
+ * rendezvous.c (the choice, pure). tier_private.h is private to this folder.
+ *
+ * Ownership: a set of tiers belongs to its HTTP client; a struct ps_tier lives as long as its set. Threads:
+ * any. Locks: one, a leaf. Blocking: new blocks on a local file and on DNS; no other function does. Errors:
+ * -errno and a text without secrets. */
+#ifndef PS_TIER_TIER_H
+#define PS_TIER_TIER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "base/error.h"
+
+/* A request to a tier never crosses the end of a slice, which is what a tier fetches and keeps as one. */
+#define PS_TIER_SLICE_NBYTES (UINT64_C(4) << 20)
+/* What is asked of one tier in a row, so that a file is spread over all. A multiple of the slice. */
+#define PS_TIER_STRIPE_NBYTES (UINT64_C(16) << 20)
+/* An attempt that has not brought this much within the late limit is late. */
+#define PS_TIER_PACE_NBYTES (UINT64_C(256) << 10)
+#define PS_TIER_CONNECT_MS 500
+/* What the origin is asked for, first, when a tier is late: enough to see whether the origin is quicker. */
+#define PS_TIER_TRIAL_NBYTES (UINT64_C(256) << 10)
+
+/* What of a request's credentials tiers may see. */
+enum ps_tier_auth {
+	PS_TIER_AUTH_NONE,      /* none: requests with a secret are the origin's */
+	PS_TIER_AUTH_PROTECTED, /* on this host, or by https with a client certificate */
+	PS_TIER_AUTH_CLEARTEXT, /* any tier */
+};
+
+/* Options; all are borrowed only during ps_tiers_new(). */
+struct ps_tier_options {
+	/* "URL,URL,...", "@FILE", "dns+http://NAME:PORT"; NULL: there are no tiers */
+	const char *list;
+	enum ps_tier_auth auth;
+	/* for https:// tiers: trusted certificates (NULL: the system's), and the certificate that they see */
+	const char *ca_file, *cert, *key;
+	/* there may be a tier on this node, whose disk the store shares: see ps_tier_is_here() */
+	bool here;
+	unsigned verify_ppm; /* the share of bytes that is compared with the origin, in millionths */
+};
+
+struct ps_tiers;
+struct ps_tier;
+
+/* -EINVAL for a list with an error, or with tiers to which --tier-auth must not send secrets. */
+int ps_tiers_new(
+        const struct ps_tier_options *options, struct ps_tiers **ret, struct ps_error *err) PS_MUST_USE;
+void ps_tiers_free(struct ps_tiers *all);
+
+/* The tier's URL, without a path: "http://10.0.0.7:8080". */
+const char *ps_tier_url(const struct ps_tier *tier);
+
+/* True: the tier is on this node, and keeps what it answers on a disk that the store shares. */
+bool ps_tier_is_here(const struct ps_tier *tier);
+
+/* The choice --------------------------------------------------------------------------------------------- */
+
+/* What an object is to the choice: host, path and query of its requests, without signatures. */
+uint64_t ps_tier_object(const char *authority, const char *path, const char *query);
+
+/* One request to a tier. Filled in by ps_tiers_pick(). */
+struct ps_tier_turn {
+	struct ps_tier *tier; /* NULL: the origin is to be asked */
+	uint64_t began_ns;
+	uint64_t late_ns; /* the tier's late limit */
+	bool probe;       /* the tier was set aside, and this request shows whether it still has to be */
+};
+
+/* Chooses the tier for the byte at `offset` of an object. secret: the request carries what a tier must not
+ * see without --tier-auth. Each turn with a tier ends with one of the three functions below. */
+void ps_tiers_pick(
+        struct ps_tiers *all, uint64_t object, uint64_t offset, bool secret, struct ps_tier_turn *ret);
+
+/* A tier answered all it was asked for. first_byte_ns: time to the first byte. */
+void ps_tiers_answered(
+        struct ps_tiers *all, const struct ps_tier_turn *turn, uint64_t nbytes, uint64_t first_byte_ns);
+/* The request was cancelled. */
+void ps_tiers_left(struct ps_tiers *all, const struct ps_tier_turn *turn);
+
+/* What a tier did, as far as it can be seen before the origin was asked. */
+enum ps_tier_failure {
+	PS_TIER_DOWN,       /* no connection */
+	PS_TIER_WRONG,      /* an answer that does not fit, or that was cut */
+	PS_TIER_LATE,       /* nearly nothing within the late limit */
+	PS_TIER_REDIRECTED, /* the origin's redirect, which no tier follows */
+	PS_TIER_FAILURES
+};
+/* A tier failed after nbytes good bytes, and the origin is asked for the rest. text: why, for status. */
+void ps_tiers_failed(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
+        uint64_t nbytes, const char *text);
+/* The origin's answer to that request: whether it did what the tier did not, and in what time. */
+void ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
+        bool origin_answered, uint64_t origin_ns, uint64_t nbytes);
+
+/* A request is late. True: leave it, and ask the origin for the next PS_TIER_TRIAL_NBYTES. */
+bool ps_tiers_leave(struct ps_tiers *all, const struct ps_tier_turn *turn);
+
+/* Comparing ---------------------------------------------------------------------------------------------- */
+
+#define PS_TIER_SAMPLE_NBYTES ((size_t)64 << 10)
+
+/* True: a sample of these nbytes is to be compared with the origin's. */
+bool ps_tiers_samples(struct ps_tiers *all, uint64_t nbytes);
+/* The outcome of a comparison. equal false: the tier is set aside for the longest time. */
+void ps_tiers_compared(
+        struct ps_tiers *all, struct ps_tier *tier, uint64_t nbytes, bool equal, const char *what);
+
+/* Figures ------------------------------------------------------------------------------------------------ */
+
+/* {"known", "aside": tiers listed, and set aside now, "requests", "bytes", "fallbacks", "fallback_bytes",
+ * "withheld", "verified_bytes", "mismatches", "tiers": [{"url", "state": "up", "aside" or "left",
+ * "retry_seconds", "requests", "bytes", "down", "wrong", "late", "strikes", "last_error",
+ * "latency_seconds"}]}. */
+json_t *ps_tiers_stats(struct ps_tiers *all);
+
+#endif

@@ -1,0 +1,45 @@
+#ifndef PS_TIER_TIER_PRIVATE_H
+#define PS_TIER_TIER_PRIVATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tier/tier.h"
+
+/* rendezvous.c: the choice. Pure; the values are part of what nodes agree on, and never change. --------- */
+
+/* Hash of a tier's URL. */
+uint64_t ps_rendezvous_name(const char *url);
+uint64_t ps_rendezvous_score(uint64_t name, uint64_t object, uint64_t stripe);
+/* The index of the tier with the highest score among those that `out` (may be NULL) does not exclude; of
+ * equal scores the higher name counts. n: none is left. */
+size_t ps_rendezvous_choose(
+        const uint64_t *names, size_t n, const bool *out, uint64_t object, uint64_t stripe);
+
+/* members.c: the list. ---------------------------------------------------------------------------------- */
+
+#define PS_TIERS_MAX 4096 /* tiers that one list may name */
+
+enum ps_members_kind { PS_MEMBERS_LISTED, PS_MEMBERS_FILE, PS_MEMBERS_DNS };
+
+/* A list of tiers' URLs: scheme://host:port, canonical. */
+struct ps_tier_urls {
+	char **v;
+	size_t n;
+};
+void ps_tier_urls_fini(struct ps_tier_urls *urls);
+
+enum ps_members_kind ps_members_kind(const char *list);
+/* Reads the list: parses the text, or the file that it names, or resolves its name. -EINVAL for an error in
+ * it; another -errno if the file cannot be read or the name not resolved. Blocks on disk or DNS. */
+int ps_members_read(const char *list, struct ps_tier_urls *ret, struct ps_error *err) PS_MUST_USE;
+/* Adds the URLs of a text, separated by commas, blanks or lines; "#" begins a comment. */
+int ps_members_parse(const char *text, struct ps_tier_urls *urls, struct ps_error *err) PS_MUST_USE;
+
+/* True if secrets may be sent to this tier. */
+bool ps_member_is_protected(const char *url, bool has_cert);
+/* True if the URL has an address of this node. Blocks: never. */
+bool ps_member_is_here(const char *url);
+
+#endif

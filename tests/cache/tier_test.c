@@ -1,0 +1,349 @@
+/* Tiers: which one is asked, how a list is read, when one is set aside, how many late requests are left. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/size.h"
+#include "cache_test.h"
+#include "tier/tier.h"
+#include "tier/tier_private.h"
+
+#define MAX 1000
+#define STRIPES 20000
+
+static void names_of(uint64_t *names, size_t n)
+{
+	char url[64];
+
+	for (size_t i = 0; i < n; i++) {
+		snprintf(url, sizeof(url), "http://10.0.%zu.%zu:8080", i / 250, i % 250);
+		names[i] = ps_rendezvous_name(url);
+	}
+}
+
+/* What nodes of different releases and machines must agree on. */
+static void the_choice_never_changes(void **state)
+{
+	uint64_t names[8];
+
+	(void)state;
+	names_of(names, 8);
+	uint64_t object = ps_tier_object("data.example.org", "/shards/a.tar", NULL);
+	size_t seen[8], want[8] = {2, 3, 4, 2, 6, 1, 5, 7};
+	for (uint64_t s = 0; s < 8; s++)
+		seen[s] = ps_rendezvous_choose(names, 8, NULL, object, s);
+	assert_memory_equal(seen, want, sizeof(want));
+	assert_true(ps_tier_object("h", "/a", "b") != ps_tier_object("h", "/a", NULL));
+}
+
+static void each_tier_has_its_share(void **state)
+{
+	static const size_t sizes[] = {1, 2, 8, 64, MAX};
+	static uint64_t names[MAX];
+	static unsigned counts[MAX];
+
+	(void)state;
+	for (size_t k = 0; k < PS_ARRAY_LEN(sizes); k++) {
+		size_t n = sizes[k];
+		double mean = (double)STRIPES * 10 / (double)n;
+
+		names_of(names, n);
+		memset(counts, 0, sizeof(counts));
+		for (uint64_t s = 0; s < STRIPES; s++)
+			for (uint64_t object = 0; object < 10; object++)
+				counts[ps_rendezvous_choose(names, n, NULL, object * 7919, s)]++;
+		for (size_t i = 0; i < n; i++) /* 6 standard deviations */
+			assert_true(fabs(counts[i] - mean) <= 6 * sqrt(mean));
+		if (n == MAX)
+			break;
+	}
+}
+
+static void a_tier_that_leaves_moves_its_own_stripes_only(void **state)
+{
+	uint64_t names[8];
+	bool out[8] = {false};
+	unsigned moved = 0, spread[8] = {0};
+
+	(void)state;
+	names_of(names, 8);
+	out[3] = true;
+	for (uint64_t s = 0; s < STRIPES; s++) {
+		size_t before = ps_rendezvous_choose(names, 8, NULL, 1, s);
+		size_t after = ps_rendezvous_choose(names, 8, out, 1, s);
+
+		assert_int_not_equal(after, 3);
+		if (before != 3)
+			assert_int_equal(after, before);
+		else
+			spread[after]++;
+		moved += before == 3;
+	}
+	for (size_t i = 0; i < 8; i++)
+		assert_true(i == 3 ? spread[i] == 0 : spread[i] > moved / 14);
+	memset(out, true, sizeof(out));
+	assert_int_equal(ps_rendezvous_choose(names, 8, out, 1, 0), 8);
+	/* The order of the list does not count. */
+	uint64_t turned[8];
+	for (size_t i = 0; i < 8; i++)
+		turned[i] = names[7 - i];
+	for (uint64_t s = 0; s < 100; s++)
+		assert_int_equal(ps_rendezvous_choose(turned, 8, NULL, 1, s),
+		        7 - ps_rendezvous_choose(names, 8, NULL, 1, s));
+}
+
+static void lists_are_read(void **state)
+{
+	static const struct {
+		const char *text, *want; /* want NULL: refused */
+		const char *words;
+	} cases[] = {
+	        {"http://a:8080", "http://a:8080", ""},
+	        {"http://b:81/,http://A:80", "http://a http://b:81", ""},
+	        {"http://a\n# a comment, with http://c\nhttps://[::1]:8443", "http://a https://[::1]:8443",
+	                ""},
+	        {"http://a,http://a/", "http://a", ""},
+	        {"http://a/path", NULL, "without a path"},
+	        {"http://a/?x=1", NULL, "without a path"},
+	        {"http://me:secret@a", NULL, "without a path"},
+	        {"a:8080", NULL, "not a URL"},
+	        {"file:///x", NULL, "neither"},
+	        {"", NULL, "names no tier"},
+	        {" , ,", NULL, "names no tier"},
+	        {"@/nowhere/at/all", NULL, "No such file"},
+	        {"dns+https://localhost", NULL, "certificates"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
+		struct ps_tier_urls urls = {0};
+		struct ps_error err = {0};
+		char seen[256] = "";
+		int rc = ps_members_read(cases[i].text, &urls, &err);
+
+		for (size_t u = 0; u < urls.n; u++)
+			snprintf(seen + strlen(seen), sizeof(seen) - strlen(seen), "%s%s", u ? " " : "",
+			        urls.v[u]);
+		assert_int_equal(rc == 0, cases[i].want != NULL);
+		if (cases[i].want)
+			assert_string_equal(seen, cases[i].want);
+		else
+			assert_non_null(strstr(err.text, cases[i].words));
+		assert_null(strstr(err.text, "secret"));
+		ps_tier_urls_fini(&urls);
+	}
+	assert_true(ps_member_is_protected("http://127.0.0.1:8080", false));
+	assert_false(ps_member_is_protected("http://10.0.0.1:8080", true));
+	assert_false(ps_member_is_protected("https://10.0.0.1:8080", false));
+	assert_true(ps_member_is_protected("https://10.0.0.1:8080", true));
+}
+
+static struct ps_tiers *tiers_new(const char *list, unsigned ppm)
+{
+	const struct ps_tier_options options = {.list = list, .verify_ppm = ppm};
+	struct ps_tiers *all = NULL;
+	struct ps_error err = {0};
+
+	if (ps_tiers_new(&options, &all, &err) < 0)
+		fail_msg("%s", err.text);
+	return all;
+}
+
+static struct ps_tier_turn pick(struct ps_tiers *all, uint64_t offset)
+{
+	struct ps_tier_turn turn;
+
+	ps_tiers_pick(all, 42, offset, false, &turn);
+	return turn;
+}
+
+static json_int_t figure(struct ps_tiers *all, const char *name)
+{
+	json_t *doc = ps_tiers_stats(all);
+	json_int_t n = json_integer_value(json_object_get(doc, name));
+
+	json_decref(doc);
+	return n;
+}
+
+static void a_tier_that_is_down_is_set_aside_and_tried_again(void **state)
+{
+	struct ps_tiers *all = tiers_new("http://a,http://b", 0);
+	struct ps_tier_turn first = pick(all, 0), second;
+
+	(void)state;
+	assert_non_null(first.tier);
+	ps_tiers_failed(all, &first, PS_TIER_DOWN, 0, "refused");
+	assert_int_equal(figure(all, "aside"), 1);
+	/* The next tier takes over its stripes, for all nodes. */
+	assert_non_null(pick(all, 0).tier);
+	assert_ptr_not_equal(pick(all, 0).tier, first.tier);
+	usleep(1300000);
+	/* One request is the probe, while the others still go elsewhere. */
+	second = pick(all, 0);
+	assert_ptr_equal(second.tier, first.tier);
+	assert_true(second.probe);
+	assert_ptr_not_equal(pick(all, 0).tier, first.tier);
+	/* It fails, too: set aside for twice the time. */
+	ps_tiers_failed(all, &second, PS_TIER_DOWN, 0, "refused");
+	assert_non_null(pick(all, 0).tier);
+	assert_ptr_not_equal(pick(all, 0).tier, first.tier);
+	usleep(2600000);
+	second = pick(all, 0);
+	assert_ptr_equal(second.tier, first.tier);
+	ps_tiers_answered(all, &second, 1000, PS_NS_PER_MS);
+	assert_int_equal(figure(all, "aside"), 0);
+	assert_ptr_equal(pick(all, 0).tier, first.tier);
+	assert_false(pick(all, 0).probe);
+	ps_tiers_free(all);
+}
+
+static void what_the_origin_does_not_answer_either_is_no_fault_of_the_tier(void **state)
+{
+	struct ps_tiers *all = tiers_new("http://a", 0);
+	struct ps_tier_turn turn = pick(all, 0);
+
+	(void)state;
+	ps_tiers_failed(all, &turn, PS_TIER_WRONG, 0, "HTTP 404");
+	ps_tiers_judged(all, &turn, PS_TIER_WRONG, false, 1, 0);
+	assert_int_equal(figure(all, "aside"), 0);
+	/* A redirect of the origin: no tier follows it. */
+	ps_tiers_failed(all, &turn, PS_TIER_REDIRECTED, 0, "HTTP 302");
+	ps_tiers_judged(all, &turn, PS_TIER_REDIRECTED, true, 1, 0);
+	assert_int_equal(figure(all, "aside"), 0);
+	ps_tiers_failed(all, &turn, PS_TIER_WRONG, 0, "HTTP 500");
+	ps_tiers_judged(all, &turn, PS_TIER_WRONG, true, 1, 0);
+	assert_int_equal(figure(all, "aside"), 1);
+	assert_int_equal(figure(all, "fallbacks"), 3);
+	ps_tiers_free(all);
+}
+
+static void a_slow_origin_is_not_asked_twice(void **state)
+{
+	struct ps_tiers *all = tiers_new("http://a", 0);
+	struct ps_tier_turn turn = pick(all, 0), other = pick(all, PS_TIER_STRIPE_NBYTES);
+
+	(void)state;
+	/* Credit for two trials; no more. */
+	for (int i = 0; i < 2; i++)
+		assert_true(ps_tiers_leave(all, &turn));
+	assert_false(ps_tiers_leave(all, &other));
+	/* The origin took longer than the tier was silent: not the tier's fault, and it gets more time. */
+	ps_tiers_failed(all, &turn, PS_TIER_LATE, 0, "late");
+	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, turn.late_ns + 1, 0);
+	assert_int_equal(figure(all, "aside"), 0);
+	assert_int_equal(pick(all, 0).late_ns, 2 * turn.late_ns);
+	/* A part of what tiers answer is credit. */
+	for (int i = 0; i < 26; i++)
+		ps_tiers_answered(all, &turn, PS_TIER_SLICE_NBYTES, 1);
+	assert_true(ps_tiers_leave(all, &other));
+	assert_false(ps_tiers_leave(all, &other));
+	for (int i = 0; i < 100; i++)
+		ps_tiers_answered(all, &turn, PS_TIER_SLICE_NBYTES, 1);
+	assert_int_equal(pick(all, 0).late_ns, turn.late_ns);
+	/* The tier answered other requests in time meanwhile: it is not struck for one that is late. */
+	ps_tiers_failed(all, &turn, PS_TIER_LATE, 0, "late");
+	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, 1, 0);
+	assert_int_equal(figure(all, "aside"), 0);
+	/* Nothing in time since then: struck, and all that is late there is left at once. */
+	turn = pick(all, 0);
+	ps_tiers_failed(all, &turn, PS_TIER_LATE, 0, "late");
+	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, 1, 0);
+	assert_int_equal(figure(all, "aside"), 1);
+	assert_true(ps_tiers_leave(all, &other));
+	ps_tiers_free(all);
+}
+
+static void secrets_are_withheld(void **state)
+{
+	struct ps_tier_options options = {.list = "http://192.0.2.1"};
+	struct ps_tiers *all = NULL;
+	struct ps_error err = {0};
+	struct ps_tier_turn turn;
+
+	(void)state;
+	assert_int_equal(ps_tiers_new(&options, &all, &err), 0);
+	ps_tiers_pick(all, 1, 0, true, &turn);
+	assert_null(turn.tier);
+	ps_tiers_pick(all, 1, 0, false, &turn);
+	assert_non_null(turn.tier);
+	assert_int_equal(figure(all, "withheld"), 1);
+	ps_tiers_free(all);
+	options.auth = PS_TIER_AUTH_PROTECTED;
+	assert_int_equal(ps_tiers_new(&options, &all, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "--tier-auth=cleartext"));
+	options.auth = PS_TIER_AUTH_CLEARTEXT;
+	assert_int_equal(ps_tiers_new(&options, &all, &err), 0);
+	ps_tiers_pick(all, 1, 0, true, &turn);
+	assert_non_null(turn.tier);
+	ps_tiers_free(all);
+}
+
+static void a_share_of_the_bytes_is_compared(void **state)
+{
+	struct ps_tiers *all = tiers_new("http://a", 1000); /* 0.1 % */
+	struct ps_tier_turn turn = pick(all, 0);
+	unsigned n = 0;
+
+	(void)state;
+	for (int i = 0; i < 1600; i++)
+		n += ps_tiers_samples(all, PS_TIER_SLICE_NBYTES);
+	assert_int_equal(n, 1600 * (PS_TIER_SLICE_NBYTES / 1000) / PS_TIER_SAMPLE_NBYTES);
+	ps_tiers_compared(all, turn.tier, PS_TIER_SAMPLE_NBYTES, true, "");
+	assert_int_equal(figure(all, "mismatches"), 0);
+	ps_tiers_compared(all, turn.tier, PS_TIER_SAMPLE_NBYTES, false, "others");
+	assert_int_equal(figure(all, "mismatches"), 1);
+	assert_int_equal(figure(all, "aside"), 1);
+	assert_int_equal(figure(all, "verified_bytes"), 2 * PS_TIER_SAMPLE_NBYTES);
+	ps_tiers_free(all);
+	all = tiers_new("http://a", 0);
+	assert_false(ps_tiers_samples(all, UINT32_MAX));
+	ps_tiers_free(all);
+}
+
+static void a_file_is_read_again(void **state)
+{
+	char path[4096], list[4200];
+
+	snprintf(path, sizeof(path), "%s/tiers", (const char *)*state);
+	FILE *f = fopen(path, "w");
+	fputs("http://a\nhttp://b\n", f);
+	fclose(f);
+	snprintf(list, sizeof(list), "@%s", path);
+	struct ps_tiers *all = tiers_new(list, 0);
+	assert_int_equal(figure(all, "known"), 2);
+	f = fopen(path, "w");
+	fputs("http://b\nnonsense\n", f);
+	fclose(f);
+	sleep(6);
+	assert_int_equal(figure(all, "known"), 2); /* the list stays as it was */
+	f = fopen(path, "w");
+	fputs("http://b\nhttp://c\nhttp://d\n", f);
+	fclose(f);
+	for (int i = 0; i < 100 && figure(all, "known") != 3; i++)
+		usleep(100000);
+	assert_int_equal(figure(all, "known"), 3);
+	ps_tiers_free(all);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(the_choice_never_changes),
+	        cmocka_unit_test(each_tier_has_its_share),
+	        cmocka_unit_test(a_tier_that_leaves_moves_its_own_stripes_only),
+	        cmocka_unit_test(lists_are_read),
+	        cmocka_unit_test(a_tier_that_is_down_is_set_aside_and_tried_again),
+	        cmocka_unit_test(what_the_origin_does_not_answer_either_is_no_fault_of_the_tier),
+	        cmocka_unit_test(a_slow_origin_is_not_asked_twice),
+	        cmocka_unit_test(secrets_are_withheld),
+	        cmocka_unit_test(a_share_of_the_bytes_is_compared),
+	        cmocka_unit_test_setup_teardown(a_file_is_read_again, test_dir_setup, test_dir_teardown),
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

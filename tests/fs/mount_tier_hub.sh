@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Tiers before the Hub's CDN: its URLs are signed, so they need --tier-auth; the token is never sent there.
+. "$(dirname "$0")/../lib.sh"
+. "$top_srcdir/tests/fs/hub.sh"
+requires mount nginx
+. "$top_srcdir/tests/fs/tier.sh"
+
+start_hub
+main=$(commit a)
+mkdir -p "$main/data"
+for i in 0 1 2 3; do random_file "$main/data/train-0000$i.tar" $((9000000 + i)); done
+point main a
+# A tier for the CDN keeps slices by path: each URL has another signature.
+# shellcheck disable=SC2016
+TIER_KEY='$http_host$uri$slice_range' start_tiers 2 "$(cat "$hub/cdn")"
+size=36000000
+good=$(sha_manifest "$main")
+tier() { stats ".mounts[0].tier.$1"; }
+
+mount_penstock hf://datasets/acme/shards --tier "$TIERS"
+equal "signed URLs are not sent to tiers: right bytes" "$good" "$(sha_manifest "$MNT" | grep -v penstock)"
+equal "signed URLs are not sent to tiers" "" "$(cat "$T"/tier[12]/access.log)"
+at_least "the status counts them" 1 "$(tier withheld)"
+umount_penstock
+
+for turn in first second; do
+	rm -rf "$CACHE"
+	forget requests.log
+	tiers_forget 1 2
+	mount_penstock hf://datasets/acme/shards --tier "$TIERS" --tier-auth
+	equal "$turn node with --tier-auth: right bytes" "$good" "$(sha_manifest "$MNT" | grep -v penstock)"
+	at_least "$turn node: they come from tiers" $((size - 100000)) "$(tier_bytes 1 2)"
+	equal "$turn node: no tier failed" 0 "$(tier fallbacks)"
+	umount_penstock
+done
+at_most "the second node asks the CDN for a byte a file" 8 "$(asked CDN GET)"
+equal "no tier saw the token" 0 "$(grep -ciE 'bearer' "$T"/tier[12]/access.log | awk -F: '{n += $2} END {print n}')"
+
+# The CDN's ETag is learned from the CDN itself: a tier with another file under that path is noticed.
+rm -rf "$CACHE"
+find "$T"/tier[12]/cache -type f -exec sed -i 's/^ETag: "/ETag: "x/' {} +
+mount_penstock hf://datasets/acme/shards --tier "$TIERS" --tier-auth
+equal "another ETag than the CDN's: right bytes" "$good" "$(sha_manifest "$MNT" | grep -v penstock)"
+umount_penstock

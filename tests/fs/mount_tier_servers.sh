@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# penstock mount --tier through what scripts/tier/ starts: nginx, Traffic Server, Varnish, Squid, each where
+# it is installed. Two mounts with caches of their own stand for two nodes.
+PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-240}
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/tier_servers.sh"
+requires mount nginx curl openssl jq
+
+make_shards "$T/www" 2 20000000
+start_nginx
+chmod 644 "$T/nginx/ca.pem"
+good=$(sha_manifest "$T/www")
+size=$(du -cb "$T"/www/*.tar | awk 'END {print $1}')
+tier() { stats ".mounts[0].tier.$1"; }
+
+# A mount with an empty cache reads everything. NAME SOURCE LIMIT OPTION...: at most LIMIT bytes from the
+# origin.
+node_reads() {
+	local what=$1 source=$2 limit=$3
+	shift 3
+	rm -rf "$CACHE"
+	origin_forget
+	check "$what: mounts" mount_penstock "$source" --tier "$TIER" "$@"
+	equal "$what: the bytes are the origin's" "$good" "$(sha_manifest "$MNT" | grep -v penstock)"
+	at_least "$what: the tier sent them" $((size * 95 / 100)) "$(tier bytes)"
+	equal "$what: no request had to be repeated at the origin" 0 "$(tier fallbacks)"
+	umount_penstock
+	at_most "$what: bytes from the origin" "$limit" "$(origin_bytes)"
+}
+
+serve() { # ENGINE SOURCE-OF-ORIGIN PROGRAM OPTION...
+	local engine=$1 origin=$2 program=$3
+	shift 3
+	if ! command -v "$program" >/dev/null; then
+		skip "penstock through $engine" "$program is not installed"
+		return
+	fi
+	rm -rf "$T/tier"
+	tier_port=$(free_port) OURS_HOST=${origin#*://}
+	start_tier "$engine" --origin "$origin" "$@"
+	wait_until 10 ps_tier_answers
+	# (nginx, the origin, has no /none: 404.)
+	node_reads "$engine, the first node" "$origin/" $((size * 105 / 100)) "${mount_options[@]}"
+	node_reads "$engine, the second node" "$origin/" "$again" "${mount_options[@]}"
+	stop_tier
+	rm -rf "$CACHE"
+	check "$engine has ended: mounts" mount_penstock "$origin/" --tier "$TIER" "${mount_options[@]}"
+	equal "$engine has ended: the bytes come from the origin" "$good" \
+		"$(sha_manifest "$MNT" | grep -v penstock)"
+	umount_penstock
+}
+ps_tier_answers() { [[ $(get /none 0-0) != 500 ]]; }
+OURS_PID=$$
+
+# Bytes that the second node has from the origin: hardly any. Traffic Server and Varnish have no slices:
+# what the second node does not ask for as the first one did is another copy there.
+again=$((size / 20))
+mount_options=(--cacert "$T/nginx/ca.pem")
+serve nginx "$ORIGIN_TLS" nginx --cacert "$T/nginx/ca.pem"
+again=$((size * 105 / 100))
+serve trafficserver "$ORIGIN_TLS" traffic_server --cacert "$T/nginx/ca.pem"
+mount_options=(--timeout 30s)
+serve varnish "$ORIGIN" varnishd
+again=$((size / 20))
+# (Squid fetches whole objects, and answers once it has what was asked for.)
+serve squid "$ORIGIN" squid
+
+# Tiers that only mounts with a certificate may use.
+check "certificates are made" "$top_srcdir/scripts/tier/certificates" --nodes 127.0.0.1,node2 "$T/pki"
+for engine in nginx trafficserver; do
+	program=nginx
+	[[ $engine == nginx ]] || program=traffic_server
+	if ! command -v "$program" >/dev/null; then
+		skip "mTLS with $engine" "$program is not installed"
+		continue
+	fi
+	rm -rf "$T/tier"
+	tier_port=$(free_port) OURS_HOST=${ORIGIN#*://}
+	"$top_srcdir/scripts/tier/$engine" --nodes "127.0.0.1:$tier_port" --origin "$ORIGIN" --tls \
+		"$T/pki" --dir "$T/tier" \
+		--size 256M >"$T/start.log" || die "$engine starts with --tls"
+	TIER=https://127.0.0.1:$tier_port
+	check "$engine prints its https:// URL" grep -q -- "--tier $TIER" "$T/start.log"
+	for path in /shard-000000.tar /none; do
+		equal "$engine, without a certificate: $path" no \
+			"$(curl -sf -m 10 --cacert "$T/pki/ca.crt" -H "Host: $OURS_HOST" -o "$T/got" \
+				"$TIER$path" &&
+				echo yes || echo no)"
+	done
+	node_reads "$engine by mTLS" "$ORIGIN/" $((size * 105 / 100)) --tier-cacert "$T/pki/ca.crt" \
+		--tier-cert "$T/pki/client.crt" --tier-key "$T/pki/client.key"
+	tier_engine=$engine
+	stop_tier
+done

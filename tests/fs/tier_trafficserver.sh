@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Apache Traffic Server as scripts/tier/trafficserver starts it: slices of objects, each from the origin
+# once, for nobody who must not have them; by curl.
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/tier_servers.sh"
+requires traffic_server curl
+
+start_tier_origin tls
+options=(trafficserver --origin "$OURS" --cacert "$T/origin/ca.pem")
+TIER_SYNC_SECONDS=12 # its index is written every 10 s
+start_tier "${options[@]}"
+tier_keeps_ranges
+tier_keeps_spelling
+tier_keeps_apart
+tier_keeps_versions_only
+tier_has_one_flight
+tier_sees_changes
+tier_keeps_private
+tier_takes_no_other_version
+tier_is_no_open_proxy
+tier_survives_restart "${options[@]}"
+stop_tier
