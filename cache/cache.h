@@ -62,6 +62,13 @@ json_t *ps_cache_stats(struct ps_cache *cache);
 /* handle is NULL if errnum is not 0. ESTALE: the name has another version now. */
 typedef void (*ps_open_fn)(void *arg, int errnum, struct ps_handle *handle);
 void ps_handle_open(struct ps_dataset *dataset, uint64_t node, ps_open_fn fn, void *arg);
+/* Opens a file that was open before this process was started: asks the origin nothing, and opens a
+ * superseded version, too. allowed: ps_handle_allowed() of the handle that was open. -EAGAIN: the size of
+ * a decoded shard is not known any more. Blocks on the index. */
+int ps_handle_reopen(
+        struct ps_dataset *dataset, uint64_t node, bool allowed, struct ps_handle **ret) PS_MUST_USE;
+/* True if the origin has shown that the dataset's credentials may read the file. */
+bool ps_handle_allowed(const struct ps_handle *handle);
 /* Precondition: all reads of the handle have called back. Blocks on the index if a read found that the
  * origin has another version. */
 void ps_handle_close(struct ps_handle *handle);

@@ -276,6 +276,22 @@ void ps_handle_open(struct ps_dataset *ds, uint64_t node, ps_open_fn fn, void *a
 	ps_node_row_fini(&row);
 }
 
+int ps_handle_reopen(struct ps_dataset *ds, uint64_t node, bool allowed, struct ps_handle **ret)
+{
+	struct ps_node_row row = {0};
+	int rc = ps_index_get_node(ds->index, node, &row);
+
+	if (rc == 0)
+		rc = row.kind == PS_NODE_FILE ? handle_new(ds, &row, allowed, ret) : -EISDIR;
+	ps_node_row_fini(&row);
+	return rc;
+}
+
+bool ps_handle_allowed(const struct ps_handle *handle)
+{
+	return ps_fill_file_allowed(handle->file);
+}
+
 void ps_handle_close(struct ps_handle *handle)
 {
 	char error[PS_ERROR_TEXT_LEN];

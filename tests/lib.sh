@@ -676,7 +676,7 @@ daemon_pid() {
 		pid=${file#/proc/}
 		pid=${pid%/environ}
 		{ read -r comm <"/proc/$pid/comm"; } 2>/dev/null || continue
-		if [[ $comm == *penstock* ]]; then
+		if [[ $comm == *penstock* && $comm != penstock-keeper ]]; then
 			echo "$pid"
 			return
 		fi
@@ -687,11 +687,21 @@ daemon_pid() {
 # (The daemon of a failed mount may still be ending.)
 no_daemon() { ! daemon_pid >/dev/null; }
 
-# Ends the daemon as a crash would, and removes the dead mount.
+# kill_daemon [PID]: ends the daemon together with its keeper, so that no other daemon takes its mounts over.
+kill_daemon() {
+	local pid=${1-} parent comm=
+	[[ $pid ]] || pid=$(daemon_pid)
+	parent=$(awk '/^PPid:/ {print $2}' "/proc/$pid/status")
+	read -r comm 2>/dev/null <"/proc/$parent/comm" || true
+	[[ $comm != penstock-keeper ]] || kill -KILL "$parent"
+	kill -KILL "$pid" 2>/dev/null || true
+}
+
+# Ends daemon and keeper as a crash of the machine would, and removes the dead mount.
 kill_penstock() {
 	local pid
 	pid=$(daemon_pid)
-	kill -KILL "$pid"
+	kill_daemon "$pid"
 	while kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
 	umount -l "$MNT" 2>/dev/null || fusermount3 -uz "$MNT"
 }

@@ -321,6 +321,8 @@ static bool is_due(struct ps_dataset *ds)
 {
 	PS_LOCK_SCOPE(&ds->lock);
 	while (!atomic_load(&ds->stop) && ds->asked == ds->begun) {
+		if (ds->lists_when_watched && ds->watched)
+			return true;
 		uint64_t due = due_ns(ds);
 
 		if (due == UINT64_MAX)
@@ -379,6 +381,7 @@ static bool begin_listing(struct ps_dataset *ds, bool *ret_asked)
 	PS_LOCK_SCOPE(&ds->lock);
 	*ret_asked = ds->asked > ds->begun;
 	ds->begun = ds->asked;
+	ds->lists_when_watched = false;
 	atomic_store(&ds->asked_again, false);
 	atomic_store(&ds->nlisted, 0);
 	return !atomic_load(&ds->stop);
@@ -668,7 +671,9 @@ static int start_threads(struct ps_dataset *ds)
 {
 	int rc;
 
-	add_sweeping(ds->catalog, 1);
+	bool lists = ds->asked > 0; /* ask() counts the listings that follow */
+
+	add_sweeping(ds->catalog, lists);
 	{
 		/* The new thread takes this lock before it sets a name of its own (idle or not). Holding
 		 * the lock here keeps ps_thread_start() from overwriting that name later. */
@@ -677,7 +682,7 @@ static int start_threads(struct ps_dataset *ds)
 	}
 	ds->thread_started = rc == 0;
 	if (rc < 0)
-		add_sweeping(ds->catalog, -1);
+		add_sweeping(ds->catalog, -(int)lists);
 	if (rc == 0) {
 		rc = ps_thread_start(&ds->prober, "dataset-probes", prober_main, ds);
 		ds->prober_started = rc == 0;
@@ -703,7 +708,8 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	ds->compares = id->may_be_another;
 	ps_list_init(&ds->probes);
 	ps_list_init(&ds->refreshes);
-	ds->asked = 1;
+	ds->lists_when_watched = options->resumes;
+	ds->asked = options->resumes ? 0 : 1;
 	pthread_mutex_init(&ds->merge_lock, NULL);
 	pthread_mutex_init(&ds->lock, NULL);
 	ps_cond_init(&ds->cond);
@@ -747,10 +753,14 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	ds->since = ps_catalog_listings(ds->catalog, true);
 	ps_grant_id_of_names(ds->catalog, &names);
 	atomic_store(&ds->shown_names, ps_grant_look(ds, &names) != PS_GRANT_NONE);
-	rc = start_threads(ds);
-	if (rc < 0)
+	if (options->resumes)
+		atomic_store(&ds->shown_names, true);
+	rc = options->resumes && !stored
+	             ? ps_error_set(err, ESTALE, "%s: the index has lost its names", canonical)
+	             : 0;
+	if (rc == 0 && (rc = start_threads(ds)) < 0)
 		ps_error_set(err, -rc, "cannot start a thread: %s", strerror(-rc));
-	if (rc == 0)
+	if (rc == 0 && !options->resumes)
 		rc = wait_listing(ds, 1, stored, options, &first_unsized, err);
 	if (rc == 0 && first_unsized && !stored) {
 		rc = check_first(ds, first_unsized, options->cancelled, err);
@@ -769,6 +779,8 @@ int ps_dataset_rejoin(struct ps_dataset *ds, const struct ps_dataset_options *op
 {
 	uint64_t first_unsized;
 
+	if (options->resumes)
+		return 0;
 	return wait_listing(ds, ask(ds, true, NULL), true, options, &first_unsized, err);
 }
 

@@ -13,6 +13,7 @@
  * names new nodes. */
 
 #define RETIRED_BATCH 2000
+#define ATTACH_S 5 /* from the end of a listing to the mount, usually */
 #define CHANGED_BATCH 64
 #define STEP_MS 1000 /* a time further in the future was stored before the clock was set back */
 
@@ -309,6 +310,9 @@ static void report(struct ps_catalog *catalog, struct ps_watch *watch)
 		}
 		watch->priv.ntold += n;
 	}
+	PS_LOCK_SCOPE(&catalog->names_lock);
+	if (watch->owed && watch->priv.ntold == catalog->nchanged)
+		atomic_store(watch->owed, false);
 }
 
 static struct ps_watch *next_watch(struct ps_catalog *catalog, struct ps_watch *last, uint64_t round)
@@ -361,6 +365,22 @@ static void note_refresh(struct ps_dataset *ds)
 	ps_dataset_set_refresh(ds, least);
 }
 
+/* Without a refresh interval a mount shows the names that it was made with. They are listed again only if the
+ * earlier process was killed before the listing at its attach had ended. */
+static void list_if_due(struct ps_dataset *ds, int64_t mounted_s)
+{
+	int64_t listed_ms;
+	{
+		PS_LOCK_SCOPE(&ds->catalog->lock);
+		listed_ms = ds->catalog->row.listed_ms;
+	}
+	if (listed_ms / 1000 + ATTACH_S >= mounted_s)
+		return;
+	PS_LOCK_SCOPE(&ds->lock);
+	ds->watched = true;
+	pthread_cond_broadcast(&ds->cond);
+}
+
 void ps_dataset_watch(struct ps_watch *watch)
 {
 	struct ps_catalog *catalog = watch->dataset->catalog;
@@ -377,6 +397,8 @@ void ps_dataset_watch(struct ps_watch *watch)
 		ps_list_append(&catalog->watches, &watch->priv.link);
 	}
 	note_refresh(watch->dataset);
+	if (watch->resumed_s)
+		list_if_due(watch->dataset, watch->resumed_s);
 }
 
 static void unwatch(struct ps_watch *watch)
@@ -411,8 +433,23 @@ void ps_dataset_unwatch(struct ps_watch *watch)
 	ps_refreshes_end(&ended, ECANCELED, &(struct ps_refreshed){0});
 }
 
+/* A listing changes names, and its end will report them. */
+static void owe(struct ps_catalog *catalog)
+{
+	PS_LOCK_SCOPE(&catalog->lock);
+	if (!catalog->lister)
+		return; /* an open finds a version that was superseded otherwise */
+	for (struct ps_list *l = catalog->watches.next; l != &catalog->watches; l = l->next) {
+		struct ps_watch *watch = PS_CONTAINER_OF(l, struct ps_watch, priv.link);
+
+		if (watch->owed)
+			atomic_store(watch->owed, true);
+	}
+}
+
 void ps_catalog_changed(struct ps_catalog *catalog, uint64_t node)
 {
+	owe(catalog);
 	if (catalog->nchanged == catalog->changed_cap) {
 		size_t cap = catalog->changed_cap ? catalog->changed_cap * 2 : 256;
 		uint64_t *changed = realloc(catalog->changed, cap * sizeof(*changed));

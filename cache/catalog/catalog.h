@@ -24,6 +24,10 @@ struct ps_dataset_options {
 	/* an open revalidates a version whose last confirmation is older; 0: 1 h; UINT64_MAX: never */
 	uint64_t revalidate_ms;
 	bool raw; /* compressed shards are shown raw, not decoded */
+	/* The mount was attached by a process before this one, and the kernel has node numbers of it. The
+	 * stored listing is used, and at once: ps_watch.resumed_s. -ESTALE: there is no stored listing, so
+	 * those numbers name nothing. */
+	bool resumes;
 	/* which files are shown: listing/listing.h; NULL-terminated, or NULL */
 	const char *const *include, *const *exclude;
 	const _Atomic bool *cancelled; /* set to true, it ends the attach soon, with ECANCELED; may be NULL */
@@ -84,7 +88,10 @@ struct ps_watch {
 	 * repeated failures the interval doubles each time, up to an hour; a longer interval stays as it
 	 * is. 0: the source is listed on request only. */
 	uint64_t refresh_ms;
-	struct { /* the cache's */
+	/* True while `changed` has not been called for all names that a listing has changed; or NULL */
+	_Atomic bool *owed;
+	int64_t resumed_s; /* of a dataset that was attached with `resumes`: when it was mounted; else 0 */
+	struct {           /* the cache's */
 		struct ps_list link;
 		size_t ntold;
 		uint64_t round;

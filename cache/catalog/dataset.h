@@ -143,6 +143,8 @@ struct ps_dataset {
 	pthread_cond_t cond;  /* asked, ended, or probes changed; monotonic clock */
 	/* Numbers of listings: the last one requested (at most one more than begun), begun, ended. */
 	uint64_t asked, begun, ended;
+	/* resumed: the first listing waits for the first watch, which must see what it changes */
+	bool lists_when_watched, watched;
 	uint64_t since; /* listings of the catalog after this number satisfy the last request */
 	struct ps_list refreshes;
 	uint64_t refresh_ms;      /* smallest interval of its watches; 0: none */

@@ -172,7 +172,7 @@ static void store_free(struct ps_store *store)
 	if (store->dir_fd >= 0)
 		close(store->dir_fd);
 	if (store->lock_fd >= 0)
-		close(store->lock_fd); /* last: after this the next process may open the store */
+		ps_store_dir_unlock(store->lock_fd); /* last: then the next process may open the store */
 	ps_worker_fini(&store->committer);
 	ps_worker_fini(&store->syncer);
 	ps_worker_fini(&store->checker);
@@ -230,8 +230,8 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 		return ps_error_set(err, ENOMEM, "out of memory");
 	int rc = init_policy(store, options->policy, err);
 	if (rc == 0)
-		rc = ps_store_dir_open(
-		        options->dir, options->must_exist, &store->dir_fd, &store->lock_fd, &store->dir, err);
+		rc = ps_store_dir_open(options->dir, options->must_exist, options->lock_fd, &store->dir_fd,
+		        &store->lock_fd, &store->dir, err);
 	if (rc == 0)
 		rc = ps_store_dir_salt(store->dir_fd, store->dir, store->salt, sizeof(store->salt), err);
 	if (rc == 0)
@@ -294,6 +294,11 @@ void ps_store_close(struct ps_store *store)
 		ps_log_error(
 		        "store: %s: closed with %u objects held", store->dir, HASH_COUNT(store->objects));
 	store_free(store);
+}
+
+int ps_store_lock_fd(const struct ps_store *store)
+{
+	return store->lock_fd;
 }
 
 /* Properties --------------------------------------------------------------------------------------------- */

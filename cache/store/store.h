@@ -55,6 +55,7 @@ struct ps_store_options {
 	/* a folder of another program whose bytes count, too: what it takes is taken off the limit; NULL:
 	 * none */
 	const char *beside;
+	int lock_fd;     /* the folder's lock, which this process was given and takes over; 0: it is taken */
 	bool must_exist; /* for verify and evict: -ENOENT instead of creating dir */
 };
 
@@ -69,6 +70,9 @@ int ps_store_open(
  * put. */
 void ps_store_close(struct ps_store *store);
 
+/* The folder's lock; borrowed. Who has a copy of it keeps the folder from other processes if this one is
+ * killed; ps_store_close() gives it up for all copies. */
+int ps_store_lock_fd(const struct ps_store *store);
 struct ps_index *ps_store_index(struct ps_store *store);
 /* The plans of loaders; NULL if the eviction policy does not use them. Their lock may be taken under the
  * store's. */

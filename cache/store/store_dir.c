@@ -135,10 +135,12 @@ static int check_marker(int dir_fd, const char *path, struct ps_error *err)
 	return 0;
 }
 
-static int take_lock(int dir_fd, const char *path, int *ret_fd, struct ps_error *err)
+/* given: a descriptor that has the lock already, or 0. */
+static int take_lock(int dir_fd, const char *path, int given, int *ret_fd, struct ps_error *err)
 {
 	char text[32];
-	ps_autofd int fd = openat(dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	ps_autofd int fd =
+	        given > 0 ? given : openat(dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return ps_error_set(
 		        err, errno, "cache directory %s: cannot be written: %s", path, strerror(errno));
@@ -249,8 +251,15 @@ int ps_store_dir_find(const char *dir, bool make, int *ret_fd, char **ret_path, 
 	return 0;
 }
 
-int ps_store_dir_open(const char *dir, bool must_exist, int *ret_dir_fd, int *ret_lock_fd, char **ret_path,
-        struct ps_error *err)
+void ps_store_dir_unlock(int fd)
+{
+	/* Another process may have a copy of the descriptor. */
+	flock(fd, LOCK_UN);
+	close(fd);
+}
+
+int ps_store_dir_open(const char *dir, bool must_exist, int given_lock_fd, int *ret_dir_fd, int *ret_lock_fd,
+        char **ret_path, struct ps_error *err)
 {
 	static const char marker[] = "penstock cache 2\n";
 	ps_autofd int lock_fd = -1, fd = -1;
@@ -264,7 +273,7 @@ int ps_store_dir_open(const char *dir, bool must_exist, int *ret_dir_fd, int *re
 		return ps_error_set(err, ENOENT, "cache directory %s: there is no cache in it", path);
 	if (rc < 0 && rc != -ENOENT)
 		return rc;
-	rc = take_lock(fd, path, &lock_fd, err);
+	rc = take_lock(fd, path, given_lock_fd, &lock_fd, err);
 	if (rc < 0)
 		return rc;
 	rc = check_marker(fd, path, err);

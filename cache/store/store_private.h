@@ -323,8 +323,9 @@ void ps_quota_free(struct ps_store *store);
 int ps_store_dir_sub(int dir_fd, const char *path, const char *name, struct ps_error *err) PS_MUST_USE;
 
 /* Finds the directory (or creates it), takes its lock, checks its marker. *ret_path is absolute, malloced. */
-int ps_store_dir_open(const char *dir, bool must_exist, int *ret_dir_fd, int *ret_lock_fd, char **ret_path,
-        struct ps_error *err) PS_MUST_USE;
+void ps_store_dir_unlock(int fd);
+int ps_store_dir_open(const char *dir, bool must_exist, int given_lock_fd, int *ret_dir_fd, int *ret_lock_fd,
+        char **ret_path, struct ps_error *err) PS_MUST_USE;
 /* Reads nbytes of salt, which is created if there is none. */
 int ps_store_dir_salt(
         int dir_fd, const char *path, uint8_t *ret_salt, size_t nbytes, struct ps_error *err) PS_MUST_USE;

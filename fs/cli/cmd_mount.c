@@ -106,16 +106,25 @@ static int join(struct mount *m, struct ps_error *err)
 
 static int serve(struct mount *m, int *ret_exit, struct ps_error *err)
 {
-	const struct ps_daemon_options options = {.options = &m->options,
-	        .request = &m->request,
-	        .daemonize = &m->daemonize,
-	        .owner = owner_of(m)};
+	int keeper = -1;
 	const char *log = m->options.log ? m->options.log : m->options.foreground ? "stderr" : "syslog";
 	int rc = m->logs ? 0 : ps_log_open(log, m->options.log_level, "penstock", err);
 
 	m->logs = rc == 0;
+	if (rc == 0 && !m->options.no_keeper)
+		rc = ps_keeper_begin(&m->daemonize, owner_of(m), &keeper, err);
+	if (rc < 0)
+		return rc;
 	ps_privileges_drop();
-	return rc < 0 ? rc : ps_daemon_run(&options, ret_exit, err);
+	const struct ps_daemon_options options = {.options = &m->options,
+	        .request = &m->request,
+	        .daemonize = &m->daemonize,
+	        .keeper = keeper,
+	        .owner = owner_of(m)};
+	rc = ps_daemon_run(&options, ret_exit, err);
+	if (rc == -EBUSY && keeper >= 0)
+		ps_keeper_busy(keeper, err);
+	return rc;
 }
 
 /* Joins the daemon of the cache, or becomes it. Other processes may try the same at this moment. */

@@ -19,6 +19,8 @@ int ps_cmd_evict(int argc, char **argv);
 int ps_cmd_pin(int argc, char **argv);
 int ps_cmd_unpin(int argc, char **argv);
 int ps_cmd_report(int argc, char **argv);
+int ps_cmd_upgrade(int argc, char **argv);
+int ps_cmd_resume(int argc, char **argv); /* for the keeper */
 
 /* For commands that use a cache directory themselves: opens it. On failure prints the reason (with the
  * mount that serves the cache) and returns the exit code. */

@@ -24,6 +24,7 @@ static const struct {
         {"evict", ps_cmd_evict, "drop files from the cache"},
         {"pin", ps_cmd_pin, "keep files in the cache"},
         {"unpin", ps_cmd_unpin, "let pinned files be evicted again"},
+        {"upgrade", ps_cmd_upgrade, "hand the mounts of a cache to a daemon of this program"},
         {"report", ps_cmd_report, "collect what a report of a fault needs, without secrets"},
 };
 
@@ -102,6 +103,8 @@ static int run(int argc, char **argv)
 	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
 		if (strcmp(argv[0], commands[i].name) == 0)
 			return commands[i].run(argc, argv);
+	if (strcmp(argv[0], "resume") == 0)
+		return ps_cmd_resume(argc, argv);
 	return run_external(argv);
 }
 

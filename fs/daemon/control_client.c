@@ -10,8 +10,10 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 
+#define ASK_MS 2000
 #define WORD_MS 60000 /* for a message that a daemon can send at once; long, for busy machines */
 
 /* Receives the daemon's next message, which must be `word` or `other`. */
@@ -256,6 +258,50 @@ int ps_control_status(const char *cache_dir, int timeout_ms, json_t **ret, struc
 		return ps_error_set(err, EPROTO, "%s: its daemon's answer is not JSON", cache_dir);
 	}
 	*ret = doc;
+	return 0;
+}
+
+/* The daemon's pid, and how often it was started for these mounts. */
+static int who(const char *cache_dir, int timeout_ms, pid_t *ret_pid, struct ps_error *err)
+{
+	json_t *doc;
+	int rc = ps_control_status(cache_dir, timeout_ms, &doc, err);
+
+	if (rc < 0)
+		return rc;
+	*ret_pid = (pid_t)json_integer_value(json_object_get(doc, "pid"));
+	json_decref(doc);
+	return 0;
+}
+
+int ps_control_upgrade(const char *cache_dir, int exe, int timeout_ms, pid_t *ret_pid, struct ps_error *err)
+{
+	uint64_t until_ns = ps_clock_mono_ns() + (uint64_t)timeout_ms * PS_NS_PER_MS;
+	struct ps_given message = {0};
+	struct ps_error ignored = {0};
+	pid_t old, now = 0;
+	int rc = who(cache_dir, timeout_ms, &old, err);
+
+	if (rc < 0)
+		return rc;
+	ps_autofd int sock = -1;
+	rc = ps_control_connect(cache_dir, &sock, &now, err);
+	if (rc == 0 && (rc = say(sock, "upgrade", NULL, NULL, exe)) < 0)
+		ps_error_set(err, -rc, "the daemon that serves %s: %s", cache_dir, strerror(-rc));
+	if (rc == 0)
+		rc = expect(sock, "leaving", timeout_ms, &message, err);
+	ps_given_fini(&message);
+	if (rc == -ENOENT && !err->err)
+		return ps_error_set(err, ENOENT, "%s: no daemon serves it", cache_dir);
+	if (rc < 0)
+		return rc;
+	for (now = old; now == old && ps_clock_mono_ns() < until_ns; poll(NULL, 0, 20))
+		if (who(cache_dir, ASK_MS, &now, &ignored) < 0)
+			now = old;
+	if (now == old)
+		return ps_error_set(
+		        err, ETIMEDOUT, "%s: no new daemon serves it yet (see its log)", cache_dir);
+	*ret_pid = now;
 	return 0;
 }
 

@@ -55,24 +55,31 @@ static uint64_t deadline_after(int timeout_ms)
 	return timeout_ms < 0 ? 0 : ps_clock_mono_ns() + (uint64_t)timeout_ms * PS_NS_PER_MS;
 }
 
+int ps_control_encode(const struct ps_given *message, struct ps_strbuf *ret)
+{
+	size_t before = ret->len;
+
+	for (size_t i = 0; i < message->n; i++) {
+		const char *value = message->v[i].value ? message->v[i].value : "";
+
+		ps_strbuf_addn(ret, message->v[i].name, strlen(message->v[i].name) + 1);
+		ps_strbuf_addn(ret, value, strlen(value) + 1);
+	}
+	if (ret->failed)
+		return -ENOMEM;
+	return ret->len - before > PS_CONTROL_MAX_NBYTES || message->n > PS_CONTROL_MAX_PAIRS ? -EPROTO : 0;
+}
+
 int ps_control_send(int sock, const struct ps_given *message, int fd)
 {
 	uint64_t deadline_ns = deadline_after(PS_CONTROL_SEND_MS);
 	struct head head = {.protocol = PS_CONTROL_PROTOCOL};
 	struct ps_strbuf b = {0};
 	union control control = {0};
-	int rc = 0;
 
 	memcpy(head.magic, magic, sizeof(magic));
 	ps_strbuf_addn(&b, &head, sizeof(head));
-	for (size_t i = 0; i < message->n; i++) {
-		const char *value = message->v[i].value ? message->v[i].value : "";
-
-		ps_strbuf_addn(&b, message->v[i].name, strlen(message->v[i].name) + 1);
-		ps_strbuf_addn(&b, value, strlen(value) + 1);
-	}
-	if (b.failed || b.len - sizeof(head) > PS_CONTROL_MAX_NBYTES || message->n > PS_CONTROL_MAX_PAIRS)
-		rc = b.failed ? -ENOMEM : -EPROTO;
+	int rc = ps_control_encode(message, &b);
 	for (size_t sent = 0; rc == 0 && sent < b.len;) {
 		head.nbytes = (uint32_t)(b.len - sizeof(head));
 		memcpy(b.s, &head, sizeof(head));

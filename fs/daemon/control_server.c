@@ -242,7 +242,7 @@ static void serve_mount(struct client *c, const struct ps_given *message, bool f
 		ps_request_fini(&request);
 	if (rc == 0) {
 		set_attaching(c, true);
-		rc = ps_mount_new(c->daemon->cache, &request, &c->cancelled, &m, &err);
+		rc = ps_mount_new(c->daemon->cache, &request, -1, &c->cancelled, &m, &err);
 		set_attaching(c, false);
 	}
 	if (rc == 0)
@@ -253,6 +253,7 @@ static void serve_mount(struct client *c, const struct ps_given *message, bool f
 		rc = serves_owner(c, owned, m, &err);
 	if (rc == 0) {
 		ps_session_now_answers(&m->session);
+		ps_keeper_keep(c->daemon, m, c->sock, ps_owned_keep);
 		ps_log_info("mount: %s on %s%s", m->device, m->request.mountpoint,
 		        m->here ? "" : " (of another mount namespace)");
 	} else {
@@ -288,6 +289,25 @@ static void serve_wait(struct client *c, const struct ps_given *message)
 	int rc = say(c, "ended", "mounts", left);
 	if (rc < 0)
 		say_failure(c, rc);
+}
+
+static void serve_upgrade(struct client *c)
+{
+	struct ps_daemon *d = c->daemon;
+	int rc = c->owner >= 0 ? ps_keeper_upgrade(d, c->owner) : -EPROTO;
+
+	if (rc == -ENOTSUP || rc == -EPIPE)
+		say_error(c, "this daemon has no keeper (Linux 6.10 or later, no --no-keeper), so its mounts "
+		             "end with "
+		             "it; unmount them first");
+	else if (rc < 0)
+		say_error(c, "the request makes no sense");
+	if (rc < 0)
+		return;
+	if (say(c, "leaving", NULL, NULL) < 0)
+		ps_log_debug("control: a client went away");
+	atomic_store(&d->leaving, true);
+	ps_daemon_wake(d);
 }
 
 static void refuse_protocol(struct client *c, uint32_t protocol)
@@ -329,6 +349,8 @@ static void serve(struct client *c)
 		serve_mount(c, &message, true);
 	else if (word && strcmp(word, "status") == 0)
 		serve_status(c);
+	else if (word && strcmp(word, "upgrade") == 0)
+		serve_upgrade(c);
 	else if (word && strcmp(word, "wait") == 0)
 		serve_wait(c, &message);
 	else
@@ -352,6 +374,15 @@ static void hang_up(int sock)
 			break;
 	}
 	close(sock);
+}
+
+void ps_client_say_ended(int sock)
+{
+	const struct client c = {.sock = sock, .owner = -1};
+
+	if (say(&c, "ended", NULL, NULL) < 0)
+		ps_log_debug("control: the client did not wait for the end");
+	hang_up(sock);
 }
 
 static void *guest_main(void *arg)

@@ -19,6 +19,8 @@
 
 #define STOP_GRACE_MS 300 /* a detached mount without open files ends by itself within this time */
 #define KICK_MS 20
+#define LEAVE_WAIT_MS 2000
+#define LEAVE_COMMIT_MS 100 /* for batches of rows that are due */
 #define LARGE_NBYTES (256 * 1024)
 
 /* The signal handler writes to this eventfd, which is async-signal-safe; the main thread polls it. */
@@ -118,7 +120,7 @@ static void *first_main(void *arg)
 	if (rc < 0 || joined)
 		ps_request_fini(d->first);
 	else
-		rc = ps_mount_new(d->cache, d->first, &d->first_cancelled, &m, &err);
+		rc = ps_mount_new(d->cache, d->first, -1, &d->first_cancelled, &m, &err);
 	/* A daemon in the background prints the warnings to stderr. In the foreground they are only logged,
 	 * since the log may be the same stderr. */
 	for (size_t i = 0; rc == 0 && m && d->daemonize->background && i < m->warnings.n; i++)
@@ -134,12 +136,15 @@ static void *first_main(void *arg)
 	}
 	if (rc == 0 && m) {
 		ps_session_now_answers(&m->session);
+		ps_keeper_keep(d, m, -1, ps_owned_keep);
 		ps_log_info("mount: %s on %s", m->device, m->request.mountpoint);
 	}
 	if (rc < 0)
 		ps_log_error("mount: %s", err.text);
 	else if (d->daemonize->background)
 		ps_cgroup_leave();
+	if (rc == 0)
+		ps_keeper_ready(d);
 	{
 		/* The main thread watches the pipe to the parent until `reported`. */
 		PS_LOCK_SCOPE(&d->lock);
@@ -245,6 +250,22 @@ static bool kick_ending(struct ps_daemon *d)
 	return any;
 }
 
+/* Leaving to another binary ------------------------------------------------------------------------------ */
+
+/* Answers what was read and ends. All mounts stay, and the keeper starts the next daemon. What is not
+ * written to the cache yet is fetched again: a kill costs no more. */
+static void leave(struct ps_daemon *d)
+{
+	{
+		PS_LOCK_SCOPE(&d->lock);
+		for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next)
+			ps_session_leave(&PS_CONTAINER_OF(l, struct ps_mount, link)->session, LEAVE_WAIT_MS);
+	}
+	ps_log_info("the daemon hands its mounts over");
+	poll(NULL, 0, LEAVE_COMMIT_MS);
+	_exit(PS_EXIT_OK);
+}
+
 /* The main thread ---------------------------------------------------------------------------------------- */
 
 #define POLL_FIXED 5
@@ -256,12 +277,14 @@ static void main_loop(struct ps_daemon *d)
 
 	for (;;) {
 		size_t n = POLL_FIXED;
+		bool resuming;
 		if (ps_thread_group_count(&d->threads) == 0) {
 			ps_thread_group_join(&d->threads);
 			return;
 		}
 		{
 			PS_LOCK_SCOPE(&d->lock);
+			resuming = d->nresuming > 0;
 			/* Watches for the end of the parent, of the first owner, and of clients that
 			 * wait. */
 			bool waits = !d->reported && !atomic_load(&d->first_cancelled);
@@ -270,13 +293,16 @@ static void main_loop(struct ps_daemon *d)
 			n += ps_clients_poll(d, p + POLL_FIXED);
 		}
 		p[0] = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
-		p[1] = (struct pollfd){.fd = d->listen_fd, .events = POLLIN};
+		/* A new mount must not list what a resumed one believes to be stored. */
+		p[1] = (struct pollfd){.fd = resuming ? -1 : d->listen_fd, .events = POLLIN};
 		p[4] = (struct pollfd){.fd = d->owners_fd, .events = POLLIN};
 		if (poll(p, n, kick_ending(d) ? KICK_MS : -1) < 0 && errno != EINTR)
 			poll(NULL, 0, KICK_MS); /* the kernel is out of memory: try again */
 		if (p[0].revents)
 			(void)!read(d->wake_fd, &count, sizeof(count));
 		heed_signals(d);
+		if (atomic_load(&d->leaving))
+			leave(d);
 		if ((p[2].fd >= 0 && p[2].revents) || p[3].revents & (POLLRDHUP | POLLHUP | POLLERR))
 			atomic_store(&d->first_cancelled, true);
 		if (p[4].revents)
@@ -317,11 +343,13 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 	 * freed buffers: several times --memory. */
 	mallopt(M_MMAP_THRESHOLD, LARGE_NBYTES);
 #endif
+	cache.store.lock_fd = d->resumed ? ps_keeper_take_lock(d->resumed) : 0;
 	if (rc == 0)
 		rc = ps_cache_open(&cache, &d->cache, err);
 	if (rc < 0)
 		return rc;
-	report_reach(d);
+	if (!d->resumed)
+		report_reach(d);
 	d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	d->owners_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (d->wake_fd < 0 || d->owners_fd < 0)
@@ -330,6 +358,8 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 		rc = ps_control_listen(d->options->cache_dir, &d->listen_fd, err);
 	if (rc == 0 && (rc = handle_signals(d->wake_fd)) < 0)
 		ps_error_set(err, -rc, "signals: %s", strerror(-rc));
+	if (rc == 0 && !d->resumed)
+		ps_keeper_hold(d);
 	return rc;
 }
 
@@ -355,6 +385,9 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 	        .listen_fd = -1,
 	        .wake_fd = -1,
 	        .owners_fd = -1,
+	        .keeper = options->keeper,
+	        .resumed = options->resumed,
+	        .reported = options->resumed,
 	        .first_owner = options->owner};
 
 	pthread_mutex_init(&d.lock, NULL);
@@ -363,8 +396,11 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 	ps_list_init(&d.clients);
 	ps_list_init(&d.owned);
 	ps_thread_group_init(&d.threads);
+	pthread_mutex_init(&d.keeper_lock, NULL);
 	int rc = open_all(&d, err);
-	if (rc == 0 && (rc = ps_daemon_thread(&d, first_main, &d)) < 0)
+	if (rc == 0 && d.resumed && (rc = ps_keeper_resume(&d)) < 0)
+		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
+	if (rc == 0 && !d.resumed && (rc = ps_daemon_thread(&d, first_main, &d)) < 0)
 		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
 	if (rc == 0) {
 		main_loop(&d);
@@ -380,6 +416,7 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 	if (rc == 0 && d.first_owner >= 0)
 		close(d.first_owner);
 	ps_thread_group_fini(&d.threads);
+	pthread_mutex_destroy(&d.keeper_lock);
 	pthread_cond_destroy(&d.ended);
 	pthread_mutex_destroy(&d.lock);
 	return rc;

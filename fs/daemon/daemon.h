@@ -1,8 +1,8 @@
 /* Mounts and the daemons that serve them: how commands find existing mounts, request a mount, and serve it.
  *
- * Files, from the top: daemon (main loop, signals, the cache), control_server, mount (a mount, and the
- * daemon's list of mounts), owners; control_client; mount_request, mountpoint, mount_table,
- * control_protocol; daemonize, timed_call, thread_group. Only these files include daemon_private.h.
+ * Files, from the top: resume; daemon (main loop, signals, the cache), control_server, keeper_resume,
+ * mount (a mount, and the daemon's list of mounts), owners, keeper_link; control_client; keeper; keeper_wire;
+ * mount_request, mountpoint, mount_table, control_protocol; daemonize, timed_call, thread_group. Only these files include daemon_private.h.
  *
  * Errors: -errno and a text with advice, unless a function's comment says otherwise. */
 #ifndef PS_DAEMON_DAEMON_H
@@ -250,6 +250,11 @@ int ps_control_mount(const char *cache_dir, const struct ps_mount_request *reque
  * the cache. */
 int ps_control_status(const char *cache_dir, int timeout_ms, json_t **ret, struct ps_error *err) PS_MUST_USE;
 
+/* Has the daemon hand its mounts over to a new one, of the program `exe`, and waits until that serves them.
+ * *ret_pid: the new one's. -ENOENT: as above. -EIO: it could not be started, and the old program serves. */
+int ps_control_upgrade(
+        const char *cache_dir, int exe, int timeout_ms, pid_t *ret_pid, struct ps_error *err) PS_MUST_USE;
+
 /* Waits until the daemon serves no mount with this device number. *ret_left: the number of mounts that it
  * still serves. */
 int ps_control_await_end(const char *cache_dir, dev_t dev, int timeout_ms, unsigned *ret_left,
@@ -290,6 +295,12 @@ void ps_daemonize_let_go_of(struct ps_daemonize *daemonize, int fd);
 void ps_daemonize_tie(const struct ps_daemonize *daemonize, bool tied);
 bool ps_daemonize_abandoned(const struct ps_daemonize *daemonize);
 void ps_daemonize_ready(struct ps_daemonize *daemonize);
+/* In the keeper, whose daemon reports to the parent: gives up its copies of the terminal, the pipe and
+ * inherited descriptors. In the foreground it keeps the terminal, for the next daemon. */
+void ps_daemonize_keeper(struct ps_daemonize *daemonize);
+/* In the keeper, once the first mount answers: leaves the control group, or reports to systemd, which expects
+ * that of the process it started. */
+void ps_daemonize_keeper_ready(const struct ps_daemonize *daemonize);
 /* Returns the caller's exit code. */
 int ps_daemonize_failed(struct ps_daemonize *daemonize, const char *command, const char *text);
 
@@ -322,10 +333,25 @@ void ps_cgroup_target(const char *own, uid_t uid, char *ret, size_t room);
 
 /* The daemon --------------------------------------------------------------------------------------------- */
 
+struct ps_keeper_items;
+
+/* Makes this process the keeper of a daemon, which is its child (docs/design/keeper.md): 0 in the daemon,
+ * with *ret_sock (-1: no keeper, since the kernel cannot send requests again). In the keeper returns only if
+ * the daemon found that another one has the cache (-EBUSY and its text); else ends the process as the daemon
+ * ended. owner: the daemon's, or -1. Call before any thread is started. */
+int ps_keeper_begin(
+        struct ps_daemonize *daemonize, int owner, int *ret_sock, struct ps_error *err) PS_MUST_USE;
+/* In the daemon: another one has the cache. Does not return. */
+_Noreturn void ps_keeper_busy(int sock, const struct ps_error *err);
+/* The daemon that a keeper starts after the first: serves what the keeper has. Returns an exit code. */
+int ps_daemon_resume(int sock);
+
 struct ps_daemon_options {
 	const struct ps_mount_options *options; /* with cache_dir set; also decide the log and the cache */
 	struct ps_mount_request *request;       /* the first mount's; taken over */
 	struct ps_daemonize *daemonize;         /* receives the first mount's success or failure */
+	int keeper;                             /* the socket to the keeper; -1: none */
+	struct ps_keeper_items *resumed;        /* what the keeper had; NULL: begins with `request` */
 	int owner;                              /* the first mount's owner: a socket, taken over; -1: none */
 };
 

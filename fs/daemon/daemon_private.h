@@ -41,6 +41,7 @@
 #include <sys/types.h>
 
 #include "base/list.h"
+#include "base/strbuf.h"
 #include "daemon/daemon.h"
 #include "fuse/fuse.h"
 
@@ -117,6 +118,8 @@ int ps_control_send(int sock, const struct ps_given *message, int fd) PS_MUST_US
 int ps_control_receive(
         int sock, int timeout_ms, struct ps_given *ret, int *ret_fd, uint32_t *ret_protocol) PS_MUST_USE;
 
+/* Appends the body of a message; -EPROTO: too long. */
+int ps_control_encode(const struct ps_given *message, struct ps_strbuf *ret) PS_MUST_USE;
 /* The body of a message; -EPROTO, -ENOMEM. */
 int ps_control_decode(const char *bytes, size_t nbytes, struct ps_given *ret) PS_MUST_USE;
 
@@ -168,13 +171,15 @@ struct ps_mount {
 	struct ps_mount_id id;    /* once started; all 0: unknown */
 	bool here;                /* in the daemon's own mount namespace, so the daemon may detach it */
 	bool ending;              /* its session is to end; daemon.lock covers this */
+	uint64_t kept;            /* its number at the keeper; 0: not kept; daemon.lock covers this */
 	struct ps_owned *owned;   /* NULL: no owners, stays until it is unmounted; daemon.lock covers this */
 	struct ps_daemon *daemon; /* once started */
 };
 
-/* Takes the request over, also on failure. Blocks until all sources are listed, or *cancelled. */
-int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, const _Atomic bool *cancelled,
-        struct ps_mount **ret, struct ps_error *err) PS_MUST_USE;
+/* Takes the request over, also on failure. Blocks until all sources are listed, or *cancelled. state_fd:
+ * of an earlier daemon, taken over, also on failure; then nothing is listed before. -1: a new mount. */
+int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, int state_fd,
+        const _Atomic bool *cancelled, struct ps_mount **ret, struct ps_error *err) PS_MUST_USE;
 int ps_mount_start(struct ps_mount *mount, int fd, struct ps_mount_id id, struct ps_error *err) PS_MUST_USE;
 /* As ps_session_finish(). The mount must not be on the daemon's list any more. */
 int ps_mount_finish(struct ps_mount *mount) PS_MUST_USE;
@@ -195,6 +200,10 @@ struct ps_daemon {
 	struct ps_daemonize *daemonize;
 	struct ps_cache *cache;
 	int wake_fd, listen_fd, owners_fd;
+	int keeper;                      /* the socket to the keeper; -1: none */
+	pthread_mutex_t keeper_lock;     /* covers `keeper` and what is sent there */
+	struct ps_keeper_items *resumed; /* what the keeper had; NULL: begins with its first mount */
+	_Atomic bool leaving;            /* ends for another binary, without its mounts */
 	/* the first mount's owner, until the mount has it; used by the main thread and the mount's; -1:
 	 * none */
 	int first_owner;
@@ -209,6 +218,8 @@ struct ps_daemon {
 	uint64_t owner_id;     /* of the newest owner */
 	struct ps_list clients;
 	unsigned nclients;
+	unsigned nresuming;   /* mounts of an earlier daemon that are not served yet */
+	uint64_t kept_number; /* of the newest kept mount */
 	/* reported: the first mount's thread has reported the outcome to the parent */
 	bool stopping, reported;
 	int exit_code;
@@ -258,7 +269,83 @@ void ps_owned_end(struct ps_daemon *daemon, struct ps_mount *mount);
 size_t ps_owned_count(const struct ps_mount *mount);
 /* -------------------------------------------------------------------------------------------------- */
 
+/* Called with the daemon's lock held: gives all owners of a mount to the keeper. */
+void ps_owned_keep(struct ps_daemon *daemon, const struct ps_mount *mount);
+/* The owners of a mount of an earlier daemon: takes the descriptors over, also on failure. */
+int ps_owned_restore(struct ps_daemon *daemon, struct ps_mount *mount, int *fds, size_t n,
+        struct ps_error *err) PS_MUST_USE;
+
+/* The keeper --------------------------------------------------------------------------------------------- */
+
+/* What passes between the keeper (keeper.c) and its daemon (keeper_link.c): messages with at most one
+ * descriptor over a SOCK_SEQPACKET pair. The keeper stores descriptors by mount, and sends them all to the
+ * next daemon. It reads no other content than what is here. */
+enum ps_keeper_kind {
+	PS_KEEPER_LOCK = 1, /* the cache folder's lock: the daemon has the cache; the keeper answers DONE */
+	PS_KEEPER_SETUP,    /* memfd: the options of the daemon */
+	/* of a mount; it is kept once SESSION is there */
+	PS_KEEPER_REQUEST, /* memfd: struct ps_mount_request */
+	PS_KEEPER_STATE,   /* memfd: fuse/mount_state.h */
+	PS_KEEPER_CLIENT,  /* the process that waits for the mount's end */
+	PS_KEEPER_OWNER,
+	PS_KEEPER_SESSION, /* the FUSE descriptor, with the mount's place */
+	PS_KEEPER_DROP_OWNER,
+	PS_KEEPER_DROP,    /* the mount has ended */
+	PS_KEEPER_READY,   /* the first mount answers */
+	PS_KEEPER_SERVING, /* all mounts of the earlier daemon answer */
+	PS_KEEPER_BUSY,    /* another daemon has the cache; the text */
+	PS_KEEPER_UPGRADE, /* the program of the next daemon */
+	PS_KEEPER_DONE,    /* keeper to daemon: the end of what it has */
+};
+struct ps_keeper_message {
+	uint32_t kind;
+	uint32_t here; /* SESSION: the mount is in the keeper's mount namespace */
+	uint64_t mount, owner;
+	uint64_t starts; /* DONE: daemons before this one */
+	struct ps_mount_id id;
+	char text[4200]; /* SESSION: the mountpoint; only what is used is sent */
+};
+/* 0, -EPIPE, -EAGAIN (only with `dontwait`). fd -1: none. */
+int ps_keeper_send(int sock, const struct ps_keeper_message *message, int fd, bool dontwait);
+/* Waits for at most timeout_ms. *ret_fd: -1: none came. */
+int ps_keeper_receive(int sock, int timeout_ms, struct ps_keeper_message *ret, int *ret_fd);
+
+struct ps_keeper_item {
+	struct ps_keeper_message message;
+	int fd;
+};
+struct ps_keeper_items {
+	struct ps_keeper_item **v;
+	size_t n;
+	uint64_t starts;
+};
+
+/* keeper_link.c. Without a keeper these do nothing. If it has ended, the daemon goes on alone. Threads: any.
+ * Blocks: on the keeper, which answers at once. */
+void ps_keeper_hold(struct ps_daemon *daemon);
+void ps_keeper_ready(struct ps_daemon *daemon);
+/* The mount answers: from now on it outlives the daemon. client: the socket of a process that waits for its
+ * end, or -1. give_owners: ps_owned_keep(). */
+void ps_keeper_keep(struct ps_daemon *daemon, struct ps_mount *mount, int client,
+        void (*give_owners)(struct ps_daemon *daemon, const struct ps_mount *mount));
+void ps_keeper_drop(struct ps_daemon *daemon, struct ps_mount *mount);
+void ps_keeper_give_owner(struct ps_daemon *daemon, const struct ps_mount *mount, uint64_t owner, int fd);
+void ps_keeper_drop_owner(struct ps_daemon *daemon, const struct ps_mount *mount, uint64_t owner);
+/* exe: borrowed. -ENOTSUP: there is no keeper. */
+int ps_keeper_upgrade(struct ps_daemon *daemon, int exe);
+/* keeper_resume.c */
+/* Takes a descriptor out of what the keeper had; -1: it is not there. mount 0: what is not a mount's. */
+int ps_keeper_take(struct ps_keeper_items *items, uint64_t mount, enum ps_keeper_kind kind);
+/* The content of a memfd that the earlier daemon has made. */
+int ps_keeper_read_memfd(int fd, struct ps_given *ret);
+/* Takes the lock out of what the keeper had; 0: it is not there. */
+int ps_keeper_take_lock(struct ps_keeper_items *items);
+/* Starts a thread for each mount that the keeper had. */
+int ps_keeper_resume(struct ps_daemon *daemon);
+
 /* control_server.c */
+/* The socket of a mount's client after the mount has ended. Takes it over. */
+void ps_client_say_ended(int sock);
 void ps_client_accept(struct ps_daemon *daemon);
 /* The two below need the daemon's lock held. ------------------------------------------------------------- */
 /* Cancels all clients, and wakes their threads if they wait for a message. */

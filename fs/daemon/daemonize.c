@@ -161,6 +161,23 @@ static void let_go(struct ps_daemonize *daemonize, const char *word, size_t nbyt
 	daemonize->pipe = -1;
 }
 
+void ps_daemonize_keeper(struct ps_daemonize *daemonize)
+{
+	if (daemonize->pipe >= 0)
+		close(daemonize->pipe);
+	daemonize->pipe = -1;
+	if (daemonize->background)
+		let_go(daemonize, NULL, 0);
+}
+
+void ps_daemonize_keeper_ready(const struct ps_daemonize *daemonize)
+{
+	if (daemonize->background)
+		ps_cgroup_leave();
+	else
+		notify();
+}
+
 void ps_daemonize_ready(struct ps_daemonize *daemonize)
 {
 	if (daemonize->background && ps_log_instead())

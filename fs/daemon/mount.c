@@ -59,8 +59,8 @@ static void listed(void *arg, const char *source, uint64_t nfiles)
 	ps_progress_count(arg, what, nfiles);
 }
 
-static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, const _Atomic bool *cancelled,
-        struct ps_error *err)
+static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, bool resumes,
+        const _Atomic bool *cancelled, struct ps_error *err)
 {
 	const struct ps_source_request *source = &m->request.sources[i];
 	struct ps_dataset_options options;
@@ -76,6 +76,7 @@ static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, const _A
 	ps_mount_options_dataset(&m->options[i], &options);
 	options.origin.http.env = (const char *const *)m->request.env;
 	options.cancelled = cancelled;
+	options.resumes = resumes;
 	/* Shows nothing once the daemon is in the background, since its stderr is then not a terminal. */
 	ps_progress_init(&progress, true, 0);
 	options.listed = listed;
@@ -90,6 +91,8 @@ static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, const _A
 	if (options.revalidate_ms && ps_dataset_revalidate_ms(m->sources[i].dataset) != options.revalidate_ms)
 		ps_log_warning("mount: %s: --revalidate of another mount of the same source holds",
 		        ps_dataset_source(m->sources[i].dataset));
+	if (resumes) /* all warnings were given */
+		return 0;
 	rc = look_for_missing(m, i, cancelled, err);
 	if (rc == 0 && ps_dataset_versionless(m->sources[i].dataset))
 		rc = ps_given_add(&m->warnings, "warning", PS_VERSIONLESS_TEXT, err);
@@ -121,10 +124,11 @@ static json_t *all_mounts(void *arg)
 	return m->daemon ? ps_daemon_mounts(m->daemon, m) : json_array();
 }
 
-int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, const _Atomic bool *cancelled,
-        struct ps_mount **ret, struct ps_error *err)
+int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, int state_fd,
+        const _Atomic bool *cancelled, struct ps_mount **ret, struct ps_error *err)
 {
 	struct ps_mount *m = calloc(1, sizeof(*m));
+	ps_autofd int state = state_fd;
 	int rc = 0;
 
 	if (!m) {
@@ -140,12 +144,12 @@ int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, const
 	if (!m->sources || !m->options)
 		rc = ps_error_set(err, ENOMEM, "out of memory");
 	for (size_t i = 0; rc == 0 && i < m->nsources; i++)
-		rc = attach(m, cache, i, cancelled, err);
+		rc = attach(m, cache, i, state >= 0, cancelled, err);
 	if (rc == 0 && !(m->device = device_text(m)))
 		rc = ps_error_set(err, ENOMEM, "out of memory");
 	if (rc == 0)
-		m->fs = ps_fs_new(
-		        cache, m->sources, m->nsources, m->options, m->request.mountpoint, all_mounts, m);
+		m->fs = ps_fs_new(cache, m->sources, m->nsources, m->options, m->request.mountpoint,
+		        ps_steal_fd(&state), all_mounts, m);
 	if (rc == 0 && !m->fs)
 		rc = ps_error_set(err, ENOMEM, "out of memory");
 	if (rc < 0) {
@@ -282,6 +286,8 @@ int ps_daemon_start_mount(
         struct ps_daemon *d, struct ps_mount *m, int fd, struct ps_mount_id id, struct ps_error *err)
 {
 	m->daemon = d;
+	if (d->keeper >= 0)
+		ps_fs_set_kept(m->fs);
 	{
 		/* Under the lock: a stop that comes now must find the mount on the list. */
 		PS_LOCK_SCOPE(&d->lock);
@@ -305,6 +311,9 @@ void ps_daemon_end_mount(struct ps_daemon *d, struct ps_mount *m)
 
 	if (served) {
 		ps_session_await(&m->session);
+		while (atomic_load(&d->leaving)) /* the mount goes on without this process */
+			pause();
+		ps_keeper_drop(d, m);
 		/* After an abort the dead mount is still in the namespace. */
 		if (m->here)
 			ps_mountfd_detach(m->request.mountpoint, m->id);

@@ -86,24 +86,16 @@ static int key_of(struct ps_cache *cache, const struct ps_mount_request *r, char
 	return *ret ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 }
 
-/* Sends the owner the mountpoint and watches its socket from now on. A descriptor that epoll cannot watch
- * (-EPERM) is a file, and would be an owner for ever. The lock is held. */
-static int add_owner(struct ps_daemon *d, struct ps_owned *owned, int *fd)
+/* Watches the owner's socket from now on. A descriptor that epoll cannot watch (-EPERM) is a file, and
+ * would be an owner for ever. The lock is held. */
+static int watch_owner(struct ps_daemon *d, struct ps_owned *owned, int *fd)
 {
-	const char *where = owned->mount->request.mountpoint;
 	struct owner *o = calloc(1, sizeof(*o));
 
 	if (!o)
 		return -ENOMEM;
 	*o = (struct owner){.id = ++d->owner_id, .fd = *fd};
 	struct epoll_event event = {.events = EPOLLRDHUP, .data.u64 = o->id};
-	if (send(*fd, where, strlen(where) + 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EPIPE &&
-	        errno != ECONNRESET) {
-		int rc = -errno;
-
-		free(o);
-		return rc;
-	}
 	if (epoll_ctl(d->owners_fd, EPOLL_CTL_ADD, *fd, &event) < 0) {
 		int rc = -errno;
 
@@ -113,13 +105,37 @@ static int add_owner(struct ps_daemon *d, struct ps_owned *owned, int *fd)
 	ps_steal_fd(fd);
 	ps_list_append(&owned->owners, &o->link);
 	owned->nowners++;
+	ps_keeper_give_owner(d, owned->mount, o->id, o->fd);
 	return 0;
+}
+
+/* Also sends the owner the mountpoint. The lock is held. */
+static int add_owner(struct ps_daemon *d, struct ps_owned *owned, int *fd)
+{
+	const char *where = owned->mount->request.mountpoint;
+
+	if (send(*fd, where, strlen(where) + 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EPIPE &&
+	        errno != ECONNRESET)
+		return -errno;
+	return watch_owner(d, owned, fd);
+}
+
+void ps_owned_keep(struct ps_daemon *d, const struct ps_mount *m)
+{
+	for (struct ps_list *l = m->owned ? m->owned->owners.next : NULL; l && l != &m->owned->owners;
+	        l = l->next) {
+		const struct owner *o = PS_CONTAINER_OF(l, struct owner, link);
+
+		ps_keeper_give_owner(d, m, o->id, o->fd);
+	}
 }
 
 /* The lock is held. */
 static void remove_owner(struct ps_daemon *d, struct ps_owned *owned, struct owner *o)
 {
 	epoll_ctl(d->owners_fd, EPOLL_CTL_DEL, o->fd, NULL);
+	if (owned->mount)
+		ps_keeper_drop_owner(d, owned->mount, o->id);
 	close(o->fd);
 	ps_list_remove(&o->link);
 	owned->nowners--;
@@ -253,6 +269,24 @@ int ps_owned_set_serving(
 	m->owned = owned;
 	pthread_cond_broadcast(&d->ended);
 	return 0;
+}
+
+int ps_owned_restore(struct ps_daemon *d, struct ps_mount *m, int *fds, size_t n, struct ps_error *err)
+{
+	char *key = NULL;
+	int rc = key_of(d->cache, &m->request, &key, err);
+	struct ps_owned *owned = rc == 0 ? owned_new(key) : NULL;
+
+	if (!owned)
+		return rc < 0 ? rc : ps_error_set(err, ENOMEM, "out of memory");
+	PS_LOCK_SCOPE(&d->lock);
+	owned->mount = m;
+	ps_list_append(&d->owned, &owned->link);
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		rc = watch_owner(d, owned, &fds[i]);
+	m->owned = owned;
+	pthread_cond_broadcast(&d->ended);
+	return rc < 0 ? ps_error_set(err, -rc, "its owners: %s", strerror(-rc)) : 0;
 }
 
 void ps_owned_end(struct ps_daemon *d, struct ps_mount *m)

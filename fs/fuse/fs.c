@@ -5,15 +5,25 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 struct ps_fs *ps_fs_new(struct ps_cache *cache, struct ps_fs_source *sources, size_t nsources,
-        const struct ps_mount_options *options, const char *mountpoint, json_t *(*mounts)(void *arg),
-        void *mounts_arg)
+        const struct ps_mount_options *options, const char *mountpoint, int state_fd,
+        json_t *(*mounts)(void *arg), void *mounts_arg)
 {
 	struct ps_fs *fs = aligned_alloc(_Alignof(struct ps_fs), sizeof(*fs));
+	struct ps_mount_state state;
 
+	if (!fs && state_fd >= 0)
+		close(state_fd);
 	if (!fs)
 		return NULL;
+	int rc = ps_state_init(&state, state_fd);
+	if (rc < 0) {
+		ps_log_error("mount: %s: its state: %s", mountpoint, strerror(-rc));
+		free(fs);
+		return NULL;
+	}
 	*fs = (struct ps_fs){.cache = cache,
 	        .sources = sources,
 	        .nsources = nsources,
@@ -23,7 +33,13 @@ struct ps_fs *ps_fs_new(struct ps_cache *cache, struct ps_fs_source *sources, si
 	        .mounts = mounts,
 	        .mounts_arg = mounts_arg,
 	        .mounted_at_s = ps_clock_real_s(),
+	        .state = state,
+	        .resumed = state_fd >= 0,
 	        .read_ahead_nbytes = 128 * 1024};
+	if (fs->resumed)
+		fs->mounted_at_s = fs->state.head->mounted_at_s;
+	fs->state.head->mounted_at_s = fs->mounted_at_s;
+	fs->passthrough.handshake.kept = fs->state.head;
 	_Static_assert(offsetof(struct ps_fs, passthrough.handshake) == 0, "handshake.h");
 	_Static_assert(PS_FS_READ_NBYTES <= PS_READ_MAX_NBYTES, "a READ is one read of the cache");
 	for (size_t i = 0; i < nsources; i++)
@@ -31,7 +47,7 @@ struct ps_fs *ps_fs_new(struct ps_cache *cache, struct ps_fs_source *sources, si
 	pthread_mutex_init(&fs->lock, NULL);
 	ps_list_init(&fs->opens);
 	ps_inflight_table_init(&fs->inflight);
-	ps_openmode_init(&fs->openmodes);
+	ps_openmode_init(&fs->openmodes, fs->state.head);
 	ps_background_init(&fs->background);
 	ps_read_stats_init(&fs->reads);
 	return fs;
@@ -44,7 +60,18 @@ void ps_fs_free(struct ps_fs *fs)
 	ps_openmode_fini(&fs->openmodes);
 	ps_inflight_table_fini(&fs->inflight);
 	pthread_mutex_destroy(&fs->lock);
+	ps_state_fini(&fs->state);
 	free(fs);
+}
+
+int ps_fs_state_fd(const struct ps_fs *fs)
+{
+	return fs->state.fd;
+}
+
+void ps_fs_set_kept(struct ps_fs *fs)
+{
+	fs->kept = fs->state.fd >= 0;
 }
 
 bool ps_fs_drain(struct ps_fs *fs, unsigned timeout_ms)
@@ -98,6 +125,8 @@ void ps_fs_watch(struct ps_fs *fs)
 		source->watch = (struct ps_watch){.dataset = source->dataset,
 		        .changed = name_changed,
 		        .arg = source,
+		        .owed = &fs->state.head->names_owed,
+		        .resumed_s = fs->resumed ? fs->mounted_at_s : 0,
 		        .refresh_ms = fs->options[i].refresh_ms};
 		ps_dataset_watch(&source->watch);
 	}
@@ -130,32 +159,81 @@ static void close_open(struct ps_fs *fs, struct ps_open *open)
 	free(open->text);
 }
 
-struct ps_open *ps_fs_open_new(struct ps_fs *fs, const struct ps_open *like)
+bool ps_fs_open_list(struct ps_fs *fs, struct ps_open *open)
+{
+	pthread_mutex_init(&open->reader, NULL);
+	ps_list_init(&open->link);
+	PS_LOCK_SCOPE(&fs->lock);
+	if (!fs->closing)
+		ps_list_append(&fs->opens, &open->link);
+	return !fs->closing;
+}
+
+struct ps_open *ps_fs_open_new(struct ps_fs *fs, const struct ps_open *like, int backing_id, uint64_t unique)
 {
 	struct ps_open *open = malloc(sizeof(*open)), copy = *like;
-	bool closing;
+	const struct ps_state_slot slot = {.unique = unique,
+	        .ino = like->ino,
+	        .backing_id = backing_id,
+	        .kind = (uint8_t)like->kind,
+	        .mode = (uint8_t)like->mode,
+	        .in_mode = like->in_mode,
+	        .allowed = like->allowed,
+	        .tid = like->reads.tid};
+	uint64_t fh;
 
-	if (!open) {
+	if (!open || ps_state_add(&fs->state, &slot, open, like->text, &fh) < 0) {
+		free(open);
 		close_open(fs, &copy);
 		return NULL;
 	}
 	*open = copy;
-	pthread_mutex_init(&open->reader, NULL);
-	ps_list_init(&open->link);
-	pthread_mutex_lock(&fs->lock);
-	closing = fs->closing;
-	if (!closing)
-		ps_list_append(&fs->opens, &open->link);
-	pthread_mutex_unlock(&fs->lock);
-	if (closing) {
+	open->fh = fh;
+	if (!ps_fs_open_list(fs, open)) {
 		ps_fs_open_free(fs, open);
 		return NULL;
 	}
 	return open;
 }
 
+void ps_fs_open_answered(struct ps_fs *fs, uint64_t fh, uint64_t unique, int rc)
+{
+	struct ps_open *open = rc == -ENOENT ? ps_state_find(&fs->state, fh) : NULL;
+
+	/* The kernel sends no release for an open whose caller was killed meanwhile. */
+	if (open)
+		ps_fs_open_free(fs, open);
+	else
+		ps_state_answered(&fs->state, fh, unique);
+}
+
+void ps_fs_open_again(struct ps_fs *fs, uint64_t unique)
+{
+	uint64_t fh;
+	struct ps_open *open =
+	        ps_state_unanswered(&fs->state, unique, &fh) ? ps_state_find(&fs->state, fh) : NULL;
+
+	if (open)
+		ps_fs_open_free(fs, open);
+}
+
+struct ps_open *ps_fs_open_find(struct ps_fs *fs, uint64_t fh)
+{
+	return ps_state_find(&fs->state, fh);
+}
+
+void ps_fs_open_allowed(struct ps_fs *fs, struct ps_open *open)
+{
+	if (!ps_handle_allowed(open->handle))
+		return;
+	atomic_store(&open->allowed, true);
+	atomic_store(&ps_state_slot(&fs->state, open->fh)->allowed, true);
+}
+
 void ps_fs_open_free(struct ps_fs *fs, struct ps_open *open)
 {
+	uint64_t fh = open->fh;
+
 	pthread_mutex_lock(&fs->lock);
 	ps_list_remove(&open->link);
 	pthread_mutex_unlock(&fs->lock);
@@ -163,7 +241,9 @@ void ps_fs_open_free(struct ps_fs *fs, struct ps_open *open)
 	 * answer. */
 	pthread_mutex_lock(&open->reader);
 	pthread_mutex_unlock(&open->reader);
+	ps_state_closing(&fs->state, fh);
 	close_open(fs, open);
+	ps_state_remove(&fs->state, fh);
 	pthread_mutex_destroy(&open->reader);
 	free(open);
 }

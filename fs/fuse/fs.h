@@ -27,6 +27,7 @@
 #include "base/list.h"
 #include "cache.h"
 #include "fuse/fuse.h"
+#include "fuse/mount_state.h"
 #include "fuse/openmode.h"
 #include "options/options.h"
 #include "fuse/passthrough.h"
@@ -38,14 +39,21 @@
 /* How long the kernel may cache that a name is missing: the next listing may add the name. */
 #define PS_FS_NEGATIVE_TIMEOUT_S 1.0
 #define PS_FS_BLKSIZE (1 << 20)
-enum ps_open_kind { PS_OPEN_FILE, PS_OPEN_DIR, PS_OPEN_VIRTUAL };
+enum ps_open_kind {
+	PS_OPEN_FILE,
+	PS_OPEN_DIR,
+	PS_OPEN_VIRTUAL,
+	PS_OPEN_SNAPSHOT, /* of a mount that shows members: no open file, but kept like one */
+};
 
-/* The target of fi->fh. */
+/* What fi->fh stands for: ps_fs_open_find(). */
 struct ps_open {
 	struct ps_list link; /* fs.opens */
+	uint64_t fh;
 	enum ps_open_kind kind;
 	fuse_ino_t ino;
 	struct ps_handle *handle; /* PS_OPEN_FILE */
+	_Atomic bool allowed;     /* as of its slot (mount_state.h) */
 	bool in_mode;             /* counted in fs.openmodes, as `mode` */
 	enum ps_open_mode mode;
 	struct ps_handle_reads reads;
@@ -71,6 +79,9 @@ struct ps_fs {
 	json_t *(*mounts)(void *arg);
 	void *mounts_arg;
 	struct fuse_session *session;
+	struct ps_mount_state state; /* what the next daemon of this mount needs */
+	bool resumed;                /* an earlier daemon has begun this mount */
+	bool kept;                   /* the keeper has the descriptor, too; set before the loop begins */
 	struct ps_openmode_table openmodes;
 	struct ps_access_pattern access_pattern;
 	_Atomic size_t read_ahead_nbytes; /* the kernel's, for this mount */
@@ -99,10 +110,23 @@ void ps_fs_unwatch(struct ps_fs *fs);
 /* Stops new notifications. True: no earlier notification is still under way. Never blocks. */
 bool ps_fs_hush(struct ps_fs *fs);
 
-/* Makes an open file as a copy of `like` and adds it to the list; takes over the contents of `like`, also
- * on failure. NULL: out of memory, or the mount is closing its files. */
-struct ps_open *ps_fs_open_new(struct ps_fs *fs, const struct ps_open *like);
+/* Makes an open file as a copy of `like` and adds it to the list and to the mount's state; takes over the
+ * contents of `like`, also on failure. backing_id: of PS_MODE_PASSED. Call on the thread that has read the
+ * OPEN, or with its number (ps_handshake_request()) as `unique`; 0: no OPEN is being answered. NULL: out
+ * of memory, or the mount is closing its files. */
+struct ps_open *ps_fs_open_new(struct ps_fs *fs, const struct ps_open *like, int backing_id, uint64_t unique);
+/* The OPEN was answered with `fh`: rc of the reply. Closes the file again if the kernel does not want it any
+ * more. The open file may be closed by another thread meanwhile. */
+void ps_fs_open_answered(struct ps_fs *fs, uint64_t fh, uint64_t unique, int rc);
+/* Call before an OPEN is handled that the kernel has sent to an earlier daemon, too. */
+void ps_fs_open_again(struct ps_fs *fs, uint64_t unique);
+/* NULL: a handle that is not open. */
+struct ps_open *ps_fs_open_find(struct ps_fs *fs, uint64_t fh);
+/* Notes for the next daemon that these credentials may read the open file. */
+void ps_fs_open_allowed(struct ps_fs *fs, struct ps_open *open);
 void ps_fs_open_free(struct ps_fs *fs, struct ps_open *open);
+/* Adds an open file, whose slot exists, to the list. False: the mount is closing its files. */
+bool ps_fs_open_list(struct ps_fs *fs, struct ps_open *open);
 /* Closes all files that are still open. Call after the loop has ended and all reads are answered. */
 void ps_fs_close_all(struct ps_fs *fs);
 

@@ -11,7 +11,7 @@
  *
  * Files, from the top: session; member_files, member_names, member_view (--members); ops, ops_file,
  * ops_xattr; virtual_files (.penstock/), status_json; fs; openmode; passthrough; handshake;
- * requests_in_flight; access_pattern; metrics.
+ * mount_state; requests_in_flight; access_pattern; metrics.
  *
  * Threads: start, await, finish and free from the mount's own thread; now_answers from any, once; kick from
  * any, but only while finish() has certainly not begun. Blocks: start and kick never; finish for a few
@@ -46,9 +46,15 @@ struct ps_fs_source {
 /* All arguments are borrowed until free. A single source without a name is the root; sources with names
  * have a folder each. mounts(arg) returns the statistics of all mounts of the daemon, this one first; its
  * caller owns them. NULL: out of memory. */
+/* state_fd: what an earlier daemon of this mount has left (mount_state.h), taken over, also on failure; -1: a
+ * new mount. */
 struct ps_fs *ps_fs_new(struct ps_cache *cache, struct ps_fs_source *sources, size_t nsources,
-        const struct ps_mount_options *options, const char *mountpoint, json_t *(*mounts)(void *arg),
-        void *mounts_arg);
+        const struct ps_mount_options *options, const char *mountpoint, int state_fd,
+        json_t *(*mounts)(void *arg), void *mounts_arg);
+/* The descriptor of that state, borrowed; -1: there is none. */
+int ps_fs_state_fd(const struct ps_fs *fs);
+/* With a keeper nothing may be read from a descriptor that ends with the daemon. Call before the start. */
+void ps_fs_set_kept(struct ps_fs *fs);
 void ps_fs_free(struct ps_fs *fs);
 /* Waits until every request is answered, at most timeout_ms; false: some are still open. */
 bool ps_fs_drain(struct ps_fs *fs, unsigned timeout_ms);
@@ -68,7 +74,8 @@ struct ps_session {
 /* Sets the process's signal handlers and libfuse's log function. Call before the first start. */
 void ps_session_setup(void);
 
-/* fd: from ps_mountfd_mount(); taken over, also on failure. */
+/* fd: from ps_mountfd_mount(); taken over, also on failure. If an earlier daemon has begun the mount, goes on
+ * where it was killed: the kernel sends again what was not answered. */
 int ps_session_start(
         struct ps_session *session, struct ps_fs *fs, int fd, dev_t dev, struct ps_error *err) PS_MUST_USE;
 /* Waits, for a few seconds at most, until a merged tree that is current is shown: a program that reads it
@@ -79,6 +86,13 @@ void ps_session_now_answers(struct ps_session *session);
  * and while the kernel is being notified, which needs the loop. So repeat it until session->ended. */
 void ps_session_kick(struct ps_session *session);
 void ps_session_await(struct ps_session *session);
+/* The FUSE descriptor; borrowed. */
+int ps_session_fd(const struct ps_session *session);
+/* True if the kernel can send requests again to the next daemon. Call once the mount answers. */
+bool ps_session_can_be_kept(const struct ps_session *session);
+/* Answers what was read, and reads nothing more; the mount stays. At most timeout_ms. The process must end
+ * then: nothing may be freed. */
+void ps_session_leave(struct ps_session *session, unsigned timeout_ms);
 /* Returns the loop's result. -EDEADLK: some reads do not end, so their files cannot be closed and nothing
  * may be freed. */
 int ps_session_finish(struct ps_session *session) PS_MUST_USE;
@@ -86,6 +100,8 @@ void ps_session_free(struct ps_session *session);
 
 /* Statistics --------------------------------------------------------------------------------------------- */
 
+/* How often a keeper has started a daemon for these mounts, before this one. */
+void ps_stats_set_restarts(uint64_t n);
 /* The daemon's statistics with those of `mounts` (stolen); penstock(1) lists the fields. */
 json_t *ps_stats_daemon(struct ps_cache *cache, json_t *mounts);
 /* Adds the mount's own counters to `mount`, which holds those of its datasets. */

@@ -1,8 +1,9 @@
 /* The features that the INIT exchange with the kernel agrees on beyond those of libfuse 3.14: passthrough,
- * shared mappings of files that are open for direct I/O, and parallel lookups in one folder.
+ * shared mappings of files that are open for direct I/O, and parallel lookups in one folder. And the same
+ * exchange again, for the session of a daemon that takes the mount over: the kernel is not asked.
  *
- * libfuse >= 3.17 has the first two in its own API. Under an older libfuse we replace its I/O functions:
- * these read the kernel's offer and add the flags to the answer as both pass through.
+ * We replace libfuse's I/O functions: these read the kernel's offer, and add flags to the answer that libfuse
+ * before 3.17 does not know.
  *
  * Ownership: part of a ps_fs. libfuse passes the session's user data, which begins with a ps_handshake, to
  * our I/O functions. Threads: install before the loop; the rest from any. Locks: none. Blocks: never. */
@@ -12,6 +13,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "fuse/mount_state.h"
 
 /* libfuse's low-level API, in one version for all of fs/. */
 #define FUSE_USE_VERSION 312
@@ -27,16 +30,30 @@
 struct ps_handshake {
 	/* set before install: */
 	bool want_passthrough;
-	unsigned stacked; /* stacked file systems below the cache directory: 0 or 1 */
+	unsigned stacked;           /* stacked file systems below the cache directory: 0 or 1 */
+	struct ps_state_head *kept; /* NULL: nothing is kept of the exchange */
 	/* what the kernel agreed to, once the mount answers: */
 	_Atomic bool passthrough, direct_mmap;
 	_Atomic bool parallel_dirops; /* parallel lookups in one folder, as the kernel offers */
+	_Atomic bool resends;         /* the kernel can send again what was not answered */
 	_Atomic uint64_t init_unique; /* of the INIT being answered; 0 before and after */
+	bool replays;                 /* that INIT is an old one, whose answer the kernel has */
 };
 
 /* Call after fuse_session_mount(). -ENOTSUP: this libfuse takes no custom I/O functions; the mount works,
  * but without these features. */
 int ps_handshake_install(struct ps_handshake *hs, struct fuse_session *session);
+
+/* Has the session agree on what an earlier one did. Call after install, before the loop. -EPROTO. */
+int ps_handshake_replay(struct ps_handshake *hs, struct fuse_session *session);
+/* The kernel sends again what was read by an earlier daemon and not answered. fd: the session's. */
+int ps_handshake_resend(int fd);
+/* The kernel looks up each name again, and detaches what is mounted on one (Linux 6.16; else no effect). */
+void ps_handshake_forget_names(int fd);
+
+/* The number of the request that this thread has read last, by which the kernel would send it again;
+ * *ret_again: it did. */
+uint64_t ps_handshake_request(bool *ret_again);
 
 /* For the init callback. */
 void ps_handshake_init_op(struct ps_handshake *hs, struct fuse_conn_info *conn);

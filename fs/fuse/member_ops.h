@@ -81,6 +81,8 @@ struct ps_view_dir {
 
 struct ps_snapshot {
 	struct ps_tree_item by_number;
+	uint64_t fh; /* of its slot (mount_state.h); kept: it has one */
+	bool kept;
 	fuse_ino_t file; /* the virtual file */
 	char *text;
 	size_t len;
@@ -94,7 +96,6 @@ struct ps_member_view {
 	unsigned ninside;
 	bool ending;
 	struct ps_tree snapshots;
-	uint64_t nsnapshots; /* ever */
 	struct ps_view_dir dirs[PS_VIEW_DIRS];
 };
 
@@ -116,6 +117,8 @@ void ps_member_view_free(struct ps_fs *fs);
 
 /* A new snapshot of a virtual file; NULL: out of memory. `owner` as for ps_virtual_text(). */
 struct ps_snapshot *ps_snapshot_new(struct ps_fs *fs, fuse_ino_t file, bool owner, uint64_t *ret_number);
+/* That of an earlier daemon; NULL: it is lost. */
+struct ps_snapshot *ps_snapshot_restore(struct ps_fs *fs, uint64_t fh, fuse_ino_t file, uint64_t number);
 /* Valid until the kernel forgets it. */
 struct ps_snapshot *ps_snapshot_find(struct ps_fs *fs, uint64_t number);
 void ps_snapshot_forget(struct ps_fs *fs, uint64_t number);

@@ -139,9 +139,32 @@ struct ps_snapshot *ps_snapshot_new(struct ps_fs *fs, fuse_ino_t file, bool owne
 		free(snapshot);
 		return NULL;
 	}
+	*ret_number = atomic_fetch_add(&fs->state.head->nsnapshots, 1) + 1;
+	const struct ps_state_slot slot = {.kind = PS_OPEN_SNAPSHOT, .ino = file, .number = *ret_number};
+	snapshot->kept = ps_state_add(&fs->state, &slot, snapshot, snapshot->text, &snapshot->fh) == 0;
 	PS_LOCK_SCOPE(&fs->view->lock);
-	*ret_number = ++fs->view->nsnapshots;
 	ps_tree_insert(&fs->view->snapshots, &snapshot->by_number, *ret_number);
+	return snapshot;
+}
+
+struct ps_snapshot *ps_snapshot_restore(struct ps_fs *fs, uint64_t fh, fuse_ino_t file, uint64_t number)
+{
+	struct ps_snapshot *snapshot = fs->view ? calloc(1, sizeof(*snapshot)) : NULL;
+
+	if (!snapshot)
+		return NULL;
+	*snapshot = (struct ps_snapshot){.fh = fh,
+	        .kept = true,
+	        .file = file,
+	        .text = ps_state_text(&fs->state, fh),
+	        .made_s = ps_clock_real_s()};
+	if (!snapshot->text) {
+		free(snapshot);
+		return NULL;
+	}
+	snapshot->len = strlen(snapshot->text);
+	PS_LOCK_SCOPE(&fs->view->lock);
+	ps_tree_insert(&fs->view->snapshots, &snapshot->by_number, number);
 	return snapshot;
 }
 
@@ -162,6 +185,8 @@ void ps_snapshot_forget(struct ps_fs *fs, uint64_t number)
 	pthread_mutex_lock(&fs->view->lock);
 	ps_tree_remove(&fs->view->snapshots, &snapshot->by_number);
 	pthread_mutex_unlock(&fs->view->lock);
+	if (snapshot->kept)
+		ps_state_remove(&fs->state, snapshot->fh);
 	snapshot_free(snapshot);
 }
 

@@ -30,9 +30,10 @@ struct ps_openmode_node {
 	UT_hash_handle hh;
 };
 
-void ps_openmode_init(struct ps_openmode_table *table)
+void ps_openmode_init(struct ps_openmode_table *table, struct ps_state_head *head)
 {
-	*table = (struct ps_openmode_table){0};
+	*table = (struct ps_openmode_table){
+	        .head = head, .stale = head->stale, .last_stale_ns = &head->last_stale_ns};
 	pthread_mutex_init(&table->lock, NULL);
 }
 
@@ -175,7 +176,7 @@ static bool note_stale(struct ps_openmode_table *table, pid_t tid, bool must)
 {
 	uint64_t now = ps_clock_mono_ns();
 	struct ps_stale *oldest = &table->stale[0];
-	bool alone = !table->last_stale_ns || now - table->last_stale_ns > STALE_ANYONE_NS;
+	bool alone = !*table->last_stale_ns || now - *table->last_stale_ns > STALE_ANYONE_NS;
 
 	if (!must && !tid && !alone)
 		return false;
@@ -186,7 +187,7 @@ static bool note_stale(struct ps_openmode_table *table, pid_t tid, bool must)
 		return false;
 	if (tid)
 		*oldest = (struct ps_stale){tid, now};
-	table->last_stale_ns = now;
+	*table->last_stale_ns = now;
 	return true;
 }
 
@@ -227,6 +228,7 @@ static int enter(struct ps_openmode_table *table, struct ps_passthrough *pt, fus
 		int id = ps_passthrough_backing_open(pt, req, wish->complete_fd);
 
 		if (id > 0) {
+			ps_state_note_backing_id(table->head, id);
 			alias->backing_id = id;
 			alias->keep = *keep;
 			keep->put = NULL;
@@ -278,6 +280,38 @@ void ps_openmode_leave(
 
 	leave(table, pt, ino, mode, &keep);
 	put_keep(&keep);
+}
+
+int ps_openmode_restore(struct ps_openmode_table *table, fuse_ino_t ino, enum ps_open_mode mode,
+        int backing_id, const struct ps_keep *keep)
+{
+	struct ps_keep ours = *keep;
+	int rc = 0;
+
+	{
+		PS_LOCK_SCOPE(&table->lock);
+		struct ps_openmode_node *node = find_or_add(table, ino);
+		struct alias *alias = node ? find_or_add_alias(node, ino >> PS_ALIAS_SHIFT) : NULL;
+
+		if (alias) {
+			alias->n[mode]++;
+			atomic_fetch_add(&table->nopen[mode], 1);
+		} else {
+			rc = -ENOMEM;
+		}
+		if (alias && mode == PS_MODE_PASSED) {
+			node->current = alias->number;
+			alias->backing_id = backing_id;
+			if (!alias->keep.put) {
+				alias->keep = ours;
+				ours.put = NULL;
+			}
+		}
+		if (node && !alias)
+			tidy(table, node, NULL);
+	}
+	put_keep(&ours);
+	return rc;
 }
 
 void ps_openmode_mapped(struct ps_openmode_table *table, fuse_ino_t ino)

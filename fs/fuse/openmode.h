@@ -29,8 +29,10 @@
  * the last mapping is gone and after it has given up the inode's mode. So a node that has no handles in this
  * table has none in the kernel either. The backing id is closed with the last passed handle.
  *
- * The alias is the high bits of a node id. Nothing of it is stored: when the mount ends the kernel forgets
- * its inodes, and until then all aliases of a node are interchangeable.
+ * The alias is the high bits of a node id. Nothing of it is stored on disk: when the mount ends the kernel
+ * forgets its inodes, and until then all aliases of a node are interchangeable. The next daemon of a mount
+ * finds aliases, modes and backing ids in the slots of open files, and who was answered ESTALE in the mount's
+ * state (mount_state.h).
  *
  * Ownership: the table is part of a ps_fs. Threads: any. Locks: one, a leaf, held over the ioctl that makes
  * or closes a backing id, which touches no disk. */
@@ -52,24 +54,19 @@ static inline uint64_t ps_node_number(fuse_ino_t ino)
 	return ino & ((UINT64_C(1) << PS_ALIAS_SHIFT) - 1);
 }
 
-/* A thread whose last OPEN was answered ESTALE, and which will therefore open again. */
-#define PS_STALE_SLOTS 128
-struct ps_stale {
-	pid_t tid;
-	uint64_t at_ns;
-};
-
 struct ps_openmode_table {
 	pthread_mutex_t lock;
 	struct ps_openmode_node *nodes; /* the nodes that have handles, by number */
-	struct ps_stale stale[PS_STALE_SLOTS];
-	uint64_t last_stale_ns;
+	struct ps_state_head *head;     /* borrowed */
+	struct ps_stale *stale;         /* PS_STALE_SLOTS of them, in the mount's state */
+	uint64_t *last_stale_ns;
 	/* opens ever; handles that are open now */
 	_Atomic uint64_t nopens[PS_MODE_COUNT], nopen[PS_MODE_COUNT];
 	_Atomic uint64_t nupgrades; /* OPENs sent to an alias */
 };
 
-void ps_openmode_init(struct ps_openmode_table *table);
+/* head: borrowed. */
+void ps_openmode_init(struct ps_openmode_table *table, struct ps_state_head *head);
 void ps_openmode_fini(struct ps_openmode_table *table);
 
 /* A reference to the object that is kept while the kernel reads its data file, so that the file's space is
@@ -95,6 +92,10 @@ int ps_openmode_enter(struct ps_openmode_table *table, struct ps_passthrough *pt
         const struct ps_openmode_wish *wish, enum ps_open_mode *ret_mode, int *ret_backing_id);
 void ps_openmode_leave(
         struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_ino_t ino, enum ps_open_mode mode);
+
+/* Counts a handle that an earlier daemon has opened in this mode; takes over the reference. -ENOMEM. */
+int ps_openmode_restore(struct ps_openmode_table *table, fuse_ino_t ino, enum ps_open_mode mode,
+        int backing_id, const struct ps_keep *keep);
 
 /* Call when the kernel reads pages through a direct handle of this node id: records that such a handle is
  * mapped. */

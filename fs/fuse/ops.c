@@ -343,6 +343,8 @@ static int entry_at(struct ps_fs *fs, struct ps_open *open, uint64_t pos, bool p
 		*ret_source = NULL; /* open->ino includes the source's bits already */
 		return 1;
 	}
+	if (!open->dir && !ps_virtual_is(open->ino) && !ps_fs_is_top(fs, open->ino))
+		return -EIO; /* the next daemon could not open it again */
 	if (open->dir)
 		return ps_dir_read(open->dir, pos - 2, plus, ret_name, ret);
 	if (ps_fs_is_top(fs, open->ino)) {
@@ -379,7 +381,7 @@ static size_t add_entry(fuse_req_t req, char *buf, size_t room, bool plus, const
 static void read_dir(fuse_req_t req, size_t size, off_t off, struct fuse_file_info *fi, bool plus)
 {
 	struct ps_fs *fs = ps_op_fs(req);
-	struct ps_open *open = ps_op_open(fi);
+	struct ps_open *open = ps_op_open(req, fi);
 	size_t room = PS_MIN(size, READDIR_MAX_NBYTES), used = 0;
 	ps_autofree char *buf = malloc(room ? room : 1);
 	const struct ps_fs_source *source;
@@ -387,8 +389,8 @@ static void read_dir(fuse_req_t req, size_t size, off_t off, struct fuse_file_in
 	const char *name;
 	int rc;
 
-	if (!buf || off < 0) {
-		fuse_reply_err(req, buf ? EINVAL : ENOMEM);
+	if (!buf || off < 0 || !open) {
+		fuse_reply_err(req, !buf ? ENOMEM : open ? EINVAL : EBADF);
 		return;
 	}
 	pthread_mutex_lock(&open->reader);

@@ -15,10 +15,15 @@ static inline struct ps_fs *ps_op_fs(fuse_req_t req)
 	return fuse_req_userdata(req);
 }
 
-static inline struct ps_open *ps_op_open(const struct fuse_file_info *fi)
+/* NULL: the kernel does not send that. */
+static inline struct ps_open *ps_op_open(fuse_req_t req, const struct fuse_file_info *fi)
 {
-	return (struct ps_open *)(uintptr_t)fi->fh;
+	return ps_fs_open_find(ps_op_fs(req), fi->fh);
 }
+
+/* The number of the OPEN that this thread has read last. If the kernel has sent it to an earlier daemon, too,
+ * closes what that one had opened. */
+uint64_t ps_op_open_number(struct ps_fs *fs);
 
 /* True if the request comes from root or from the user that the daemon runs as. */
 bool ps_op_is_owner(fuse_req_t req);
@@ -65,6 +70,10 @@ void ps_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 /* The document of .penstock/stats; the caller owns it. owner: as for ps_virtual_text(). NULL: out of
  * memory. */
 json_t *ps_stats_document(struct ps_fs *fs, bool owner);
+
+/* Opens again what was open under an earlier daemon. Call before the loop. A file that cannot be opened is
+ * answered EIO when it is read. */
+void ps_fs_restore(struct ps_fs *fs);
 
 /* The hidden folder .penstock/ of a mount: not listed in the root, but found by name.
  *

@@ -12,6 +12,7 @@ struct open_op {
 	struct ps_inflight inflight;
 	struct ps_fs *fs;
 	fuse_ino_t ino;
+	uint64_t number; /* ps_op_open_number() */
 	struct fuse_file_info fi;
 };
 
@@ -20,19 +21,28 @@ static void free_open_op(struct ps_inflight *inflight)
 	free(PS_CONTAINER_OF(inflight, struct open_op, inflight));
 }
 
+uint64_t ps_op_open_number(struct ps_fs *fs)
+{
+	bool again;
+	uint64_t number = ps_handshake_request(&again);
+
+	if (again)
+		ps_fs_open_again(fs, number);
+	return number;
+}
+
 void ps_op_reply_open(fuse_req_t req, struct fuse_file_info *fi, const struct ps_open *like)
 {
 	struct ps_fs *fs = ps_op_fs(req);
-	struct ps_open *open = ps_fs_open_new(fs, like);
+	uint64_t number = ps_op_open_number(fs);
+	struct ps_open *open = ps_fs_open_new(fs, like, 0, number);
 
 	if (!open) {
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
-	fi->fh = (uintptr_t)open;
-	/* The kernel sends no release for an open whose caller was killed meanwhile. */
-	if (fuse_reply_open(req, fi) == -ENOENT)
-		ps_fs_open_free(fs, open);
+	fi->fh = open->fh;
+	ps_fs_open_answered(fs, fi->fh, number, fuse_reply_open(req, fi));
 }
 
 /* True if a file that is not passed through is best opened for direct I/O. */
@@ -60,7 +70,11 @@ static void reply_file(struct open_op *op, struct ps_handle *handle)
 	struct ps_fs *fs = op->fs;
 	fuse_req_t req = op->inflight.req;
 	pid_t tid = fuse_req_ctx(req)->pid;
-	struct ps_open like = {.kind = PS_OPEN_FILE, .ino = op->ino, .handle = handle, .reads = {.tid = tid}};
+	struct ps_open like = {.kind = PS_OPEN_FILE,
+	        .ino = op->ino,
+	        .handle = handle,
+	        .allowed = ps_handle_allowed(handle),
+	        .reads = {.tid = tid}};
 	int fd = ps_handle_complete_fd(handle), backing_id = 0;
 	const struct ps_openmode_wish wish = {.ino = op->ino,
 	        .tid = tid,
@@ -72,14 +86,14 @@ static void reply_file(struct open_op *op, struct ps_handle *handle)
 	int rc = ps_openmode_enter(&fs->openmodes, &fs->passthrough, req, &wish, &like.mode, &backing_id);
 	like.in_mode = rc == 0;
 	/* On failure ps_fs_open_new() frees the contents of `like` and uncounts its mode. */
-	struct ps_open *open = rc == 0 ? ps_fs_open_new(fs, &like) : NULL;
+	struct ps_open *open = rc == 0 ? ps_fs_open_new(fs, &like, backing_id, op->number) : NULL;
 	if (!open) {
 		if (rc < 0)
 			ps_handle_close(handle);
 		fuse_reply_err(req, rc < 0 ? -rc : ENOMEM);
 		return;
 	}
-	op->fi.fh = (uintptr_t)open;
+	op->fi.fh = open->fh;
 	if (like.mode == PS_MODE_PASSED) {
 		rc = ps_passthrough_reply_open(req, &op->fi, backing_id);
 	} else {
@@ -89,9 +103,7 @@ static void reply_file(struct open_op *op, struct ps_handle *handle)
 		op->fi.direct_io = like.mode == PS_MODE_DIRECT;
 		rc = fuse_reply_open(req, &op->fi);
 	}
-	/* The kernel sends no release for an open whose caller was killed meanwhile. */
-	if (rc == -ENOENT)
-		ps_fs_open_free(fs, open);
+	ps_fs_open_answered(fs, op->fi.fh, op->number, rc);
 }
 
 static void open_done(void *arg, int errnum, struct ps_handle *handle)
@@ -152,6 +164,7 @@ void ps_op_open_file(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 	op->fs = fs;
 	op->ino = ino;
+	op->number = ps_op_open_number(fs);
 	op->fi = *fi;
 	ps_inflight_init(&op->inflight, &fs->inflight, req, free_open_op, NULL);
 	ps_handle_open(ps_fs_source(fs, ino)->dataset, ps_fs_node(fs, ino), open_done, op);
@@ -160,8 +173,12 @@ void ps_op_open_file(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 void ps_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+	struct ps_open *open = ps_op_open(req, fi);
+
 	(void)ino;
-	ps_fs_open_free(ps_op_fs(req), ps_op_open(fi));
+	/* NULL: an earlier daemon had begun to release it. */
+	if (open)
+		ps_fs_open_free(ps_op_fs(req), open);
 	fuse_reply_err(req, 0);
 }
 
@@ -272,17 +289,23 @@ static void note_read(
 void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	struct ps_fs *fs = ps_op_fs(req);
-	struct ps_open *open = ps_op_open(fi);
+	struct ps_open *open = ps_op_open(req, fi);
 
 	(void)ino;
-	if (off < 0) {
-		fuse_reply_err(req, EINVAL);
+	if (off < 0 || !open) {
+		fuse_reply_err(req, open ? EINVAL : EBADF);
 		return;
 	}
 	if (open->kind == PS_OPEN_VIRTUAL) {
 		read_virtual(req, open, size, off);
 		return;
 	}
+	if (!open->handle) { /* this daemon could not open it again */
+		fuse_reply_err(req, EIO);
+		return;
+	}
+	if (!atomic_load_explicit(&open->allowed, memory_order_relaxed))
+		ps_fs_open_allowed(fs, open);
 	note_read(fs, open, size, (uint64_t)off, fi);
 	if (ps_handle_try_read(open->handle, (uint64_t)off, PS_MIN(size, PS_READ_MAX_NBYTES), &fs->reads,
 	            reply_hit, req))
@@ -561,9 +584,13 @@ void ps_op_ioctl_handle(fuse_req_t req, const struct ps_ioctl_request *request, 
 void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
         unsigned flags, const void *in, size_t in_nbytes, size_t out_nbytes)
 {
-	struct ps_open *open = ps_op_open(fi);
+	struct ps_open *open = ps_op_open(req, fi);
 
 	(void)arg;
+	if (!open) {
+		fuse_reply_err(req, EBADF);
+		return;
+	}
 	if (flags & FUSE_IOCTL_DIR && ino == FUSE_ROOT_ID && cmd == PS_IOC_REFRESH) {
 		ps_op_ioctl_refresh(req);
 		return;
@@ -581,6 +608,8 @@ void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct
 		return;
 	}
 	const struct ps_ioctl_request *request = ps_op_ioctl_find(req, cmd, out_nbytes);
-	if (request)
+	if (request && !open->handle)
+		fuse_reply_err(req, EIO);
+	else if (request)
 		ps_op_ioctl_handle(req, request, open->handle, NULL, NULL);
 }

@@ -2,11 +2,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/sysmacros.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "fuse/member_ops.h"
 #include "fuse/ops.h"
@@ -17,6 +19,7 @@
 #define READ_AHEAD_KIB 4096
 #define READ_AHEAD_DEFAULT_KIB 128
 #define MERGED_WAIT_MS 5000
+#define KICK_MS 20
 #define CANCEL_WAIT_MS 3000 /* a limit only: cancelled reads are normally answered at once */
 
 /* SIGUSR2 only interrupts libfuse's wait in the thread that runs a loop. */
@@ -91,6 +94,18 @@ static int new_session(struct ps_fs *fs, int fd, struct ps_error *err)
 	return 0;
 }
 
+/* Brings a new session to where that of the earlier daemon was. The kernel sends nothing before that. */
+static int resume(struct ps_fs *fs, struct ps_error *err)
+{
+	int rc = ps_handshake_replay(&fs->passthrough.handshake, fs->session);
+
+	if (rc < 0)
+		return ps_error_set(err, -rc, "the mount's state has no INIT");
+	ps_passthrough_probe(&fs->passthrough);
+	ps_fs_restore(fs);
+	return 0;
+}
+
 static int loop(struct ps_fs *fs)
 {
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
@@ -101,7 +116,8 @@ static int loop(struct ps_fs *fs)
 		return -ENOMEM;
 	/* No thread sleeps on the network, so a few are enough. Keeping idle threads is cheaper than ending
 	 * and starting them. */
-	fuse_loop_cfg_set_clone_fd(config, 1);
+	/* A request that was read from a clone ends with the clone, and so with the daemon. */
+	fuse_loop_cfg_set_clone_fd(config, !fs->kept);
 	fuse_loop_cfg_set_max_threads(config, threads);
 	fuse_loop_cfg_set_idle_threads(config, threads);
 	int rc = fuse_session_loop_mt(fs->session, config);
@@ -132,7 +148,15 @@ int ps_session_start(struct ps_session *s, struct ps_fs *fs, int fd, dev_t dev, 
 	rc = ps_background_start(&fs->background);
 	if (rc == 0)
 		rc = ps_member_view_start(fs);
+	if (rc == 0 && fs->resumed)
+		rc = resume(fs, err);
+	bool owed = fs->resumed && atomic_exchange(&fs->state.head->names_owed, false);
 	ps_fs_watch(fs);
+	if (rc == 0 && owed)
+		ps_handshake_forget_names(fuse_session_fd(fs->session));
+	if (rc == 0 && fs->resumed && (rc = ps_handshake_resend(fuse_session_fd(fs->session))) < 0)
+		ps_log_error("mount: %s: the kernel does not send requests again: %s", fs->mountpoint,
+		        strerror(-rc));
 	if (rc == 0)
 		rc = -pthread_create(&s->thread, NULL, run_loop, s);
 	s->started = rc == 0;
@@ -151,6 +175,27 @@ void ps_session_now_answers(struct ps_session *s)
 	if (s->dev)
 		atomic_store(&s->fs->read_ahead_nbytes, raise_read_ahead(s->dev));
 	ps_passthrough_probe(&s->fs->passthrough);
+}
+
+int ps_session_fd(const struct ps_session *s)
+{
+	return fuse_session_fd(s->fs->session);
+}
+
+bool ps_session_can_be_kept(const struct ps_session *s)
+{
+	return s->fs->kept && atomic_load(&s->fs->passthrough.handshake.resends);
+}
+
+void ps_session_leave(struct ps_session *s, unsigned timeout_ms)
+{
+	uint64_t until_ns = ps_clock_mono_ns() + timeout_ms * PS_NS_PER_MS;
+
+	while (!atomic_load(&s->ended) && ps_clock_mono_ns() < until_ns) {
+		ps_session_kick(s);
+		poll(NULL, 0, KICK_MS);
+	}
+	(void)ps_inflight_drain(&s->fs->inflight, false, timeout_ms);
 }
 
 void ps_session_settle(struct ps_session *s)

@@ -103,12 +103,20 @@ void ps_stats_add_mount(struct ps_fs *fs, json_t *mount)
 	json_object_set_new(mount, "reads", ps_read_stats_json(&fs->reads));
 }
 
+static _Atomic uint64_t nrestarts;
+
+void ps_stats_set_restarts(uint64_t n)
+{
+	atomic_store(&nrestarts, n);
+}
+
 json_t *ps_stats_daemon(struct ps_cache *cache, json_t *mounts)
 {
 	json_t *doc = json_object(), *parts = ps_cache_stats(cache);
 
 	json_object_set_new(doc, "version", json_string(PACKAGE_VERSION));
 	json_object_set_new(doc, "pid", json_integer(getpid()));
+	json_object_set_new(doc, "restarts", json_integer((json_int_t)atomic_load(&nrestarts)));
 	json_object_set_new(doc, "mounts", mounts);
 	json_object_update(doc, parts);
 	json_object_set_new(json_object_get(doc, "reads"), "hit_ratio", hit_ratio(doc));

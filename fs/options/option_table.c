@@ -424,7 +424,7 @@ int ps_options_watch(struct ps_mount_options *o, const char *value, struct ps_er
 #define MOUNT .scope = PS_SCOPE_MOUNT, .commands = PS_CMD_MOUNT
 #define CACHE_COMMANDS                                                                                \
 	(PS_CMD_MOUNT | PS_CMD_WARM | PS_CMD_STATUS | PS_CMD_METRICS | PS_CMD_VERIFY | PS_CMD_EVICT | \
-	        PS_CMD_PIN | PS_CMD_UNPIN)
+	        PS_CMD_PIN | PS_CMD_UNPIN | PS_CMD_UPGRADE)
 
 /* In the order of --help. */
 const struct ps_opt ps_options[] = {
@@ -554,6 +554,8 @@ const struct ps_opt ps_options[] = {
                 .help = "list the source again this often: 10m, 1h"},
         {"no-passthrough", 0, FLAG(no_passthrough), MOUNT,
                 .help = "read complete files through the daemon, not straight from the cache"},
+        {"no-keeper", 0, FLAG(no_keeper), .scope = PS_SCOPE_DAEMON, .commands = PS_CMD_MOUNT,
+                .help = "mounts end when their daemon is killed"},
         {"cold-reads", 0, WORD(cold_reads, "auto|direct|cached"), MOUNT, .def = "auto",
                 .help = "how to read what is not in the cache yet"},
         {"members", 0, CALL(set_members, "yes|merge|both|no"), .scope = PS_SCOPE_MOUNT,

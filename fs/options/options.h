@@ -77,6 +77,7 @@ enum {
 	PS_CMD_PIN = 512,
 	PS_CMD_UNPIN = 1024,
 	PS_CMD_REPORT = 2048,
+	PS_CMD_UPGRADE = 4096,
 };
 
 /* Kinds of source, as bits of ps_opt.kinds. */
@@ -174,7 +175,7 @@ struct ps_mount_options {
 	uid_t uid;
 	gid_t gid;
 	mode_t file_mode, dir_mode;
-	bool allow_other, nonempty, foreground, no_passthrough;
+	bool allow_other, nonempty, foreground, no_passthrough, no_keeper;
 	uint64_t refresh_ms;
 	enum ps_missing missing;
 	enum ps_cold_reads cold_reads;

@@ -52,7 +52,7 @@ check_not "SIGTERM unmounts" is_mounted
 exec 9<&-
 
 mount_penstock "$source"
-kill -KILL "$(stats .pid)"
+kill_daemon "$(stats .pid)"
 rc=0
 penstock status "$MNT" >"$T/out" 2>&1 || rc=$?
 equal "status of a dead daemon's mount fails" "1 1" "$rc $(grep -c gone "$T/out")"
@@ -60,7 +60,7 @@ check "the next mount replaces the dead mount" mount_penstock "$source"
 check "the new mount serves its file" cmp "$MNT/f.bin" "$T/src/f.bin"
 equal "there is one mount, not two" \
 	1 "$(awk -v where="$MNT" '$5 == where {n++} END {print n + 0}' /proc/self/mountinfo)"
-kill -KILL "$(stats .pid)"
+kill_daemon "$(stats .pid)"
 check "umount removes a dead mount" umount_penstock
 check_not "after that umount nothing is mounted" is_mounted
 

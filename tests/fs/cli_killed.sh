@@ -72,8 +72,7 @@ mkdir -p "$T/src"
 random_file "$T/src/f.bin" 1000
 CACHE=$T/cache3
 mount_penstock "$T/src/"
-pid=$(daemon_pid)
-kill -KILL "$pid"
+kill_daemon
 check "the killed daemon ends" wait_until 30 no_daemon
 for command in status warm pin unpin evict; do
 	timeout -k 5 60 penstock "$command" "$MNT" >"$T/out" 2>&1 && rc=0 || rc=$?

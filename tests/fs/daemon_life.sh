@@ -18,7 +18,9 @@ gone() {
 # With -f, the process of a second mount stays, too, until its mount ends.
 mount_penstock "$source"
 pid=$(stats .pid)
-equal "the daemon has a session of its own" "$pid" "$(cut -d' ' -f6 "/proc/$pid/stat")"
+session=$(cut -d' ' -f6 "/proc/$pid/stat")
+check "the daemon has a session of its own, with its keeper" \
+	grep -qE "^penstock(-keeper)?$" "/proc/$session/comm"
 for way in umount TERM; do
 	join "$source" "$T/m1" -f >"$T/out" 2>&1 &
 	joiner=$!
@@ -46,7 +48,7 @@ check "a file is read completely" cmp "$T/m2/g.bin" "$T/src/g.bin"
 passed=$(stats .passthrough.active)
 exec 8<"$MNT/g.bin"
 head -c 1000000 <&8 >"$T/head"
-kill -KILL "$pid"
+kill_daemon "$pid"
 wait_until 10 gone "$pid" || die "the killed daemon ends"
 rc=0
 wait "$joiner" || rc=$?

@@ -1,4 +1,5 @@
 /* The INIT exchange with kernels that offer more and less, through a mock of libfuse. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,6 +30,7 @@ int main(void)
 #define INIT_EXT (UINT32_C(1) << 30)
 #define ALLOW_MMAP (UINT32_C(1) << 4)
 #define PASSTHROUGH (UINT32_C(1) << 5)
+#define HAS_RESEND (UINT32_C(1) << 7)
 
 static const struct fuse_custom_io *io;
 static int fds[2]; /* ours, the kernel's */
@@ -45,6 +47,21 @@ int fuse_session_custom_io(struct fuse_session *session, const struct fuse_custo
 	assert_int_equal(fd, fds[0]);
 	io = given;
 	return 0;
+}
+
+/* libfuse answers the INIT that it is given. */
+static struct ps_handshake *replaying;
+static bool answers;
+
+void fuse_session_process_buf(struct fuse_session *session, const struct fuse_buf *buf)
+{
+	uint32_t header[4] = {80}, out[16] = {7, 38, 131072, INIT_EXT | 1};
+	struct iovec iov[2] = {{header, sizeof(header)}, {out, sizeof(out)}};
+
+	(void)session;
+	memcpy(&header[2], (const char *)buf->mem + 8, 8);
+	if (answers)
+		assert_int_equal(io->writev(fds[0], iov, 2, replaying), 80);
 }
 
 static int setup(void **state)
@@ -173,6 +190,52 @@ static void other_answers_pass_as_they_are(void **state)
 	assert_true(atomic_load(&hs.passthrough));
 }
 
+/* The next daemon's session agrees on the same, and the kernel is sent nothing. */
+static void the_kept_exchange_is_repeated_without_the_kernel(void **state)
+{
+	struct ps_state_head kept = {0};
+	struct ps_handshake first = {.want_passthrough = true, .kept = &kept};
+	struct ps_handshake next = {.want_passthrough = true, .kept = &kept};
+	uint32_t out[20];
+	char byte;
+
+	(void)state;
+	assert_int_equal(ps_handshake_install(&first, NULL), 0);
+	kernel_sends(OP_INIT, 2, INIT_EXT | PARALLEL_DIROPS, ALLOW_MMAP | PASSTHROUGH | HAS_RESEND, 16);
+	exchange(&first, 2, 0, out);
+	assert_int_equal(kept.init_nbytes, 104);
+
+	assert_int_equal(ps_handshake_install(&next, NULL), 0);
+	replaying = &next;
+	answers = false; /* libfuse refuses it */
+	assert_int_equal(ps_handshake_replay(&next, NULL), -EPROTO);
+	answers = true;
+	assert_int_equal(ps_handshake_replay(&next, NULL), 0);
+	assert_true(atomic_load(&next.passthrough) && atomic_load(&next.direct_mmap));
+	assert_true(atomic_load(&next.parallel_dirops) && atomic_load(&next.resends));
+	assert_int_equal(recv(fds[1], &byte, 1, MSG_DONTWAIT), -1);
+	kept.init_nbytes = 40;
+	assert_int_equal(ps_handshake_replay(&next, NULL), -EPROTO);
+}
+
+static void a_request_is_known_by_its_number_when_it_comes_again(void **state)
+{
+	struct ps_handshake hs = {0};
+	uint32_t out[20];
+	bool again;
+
+	(void)state;
+	assert_int_equal(ps_handshake_install(&hs, NULL), 0);
+	kernel_sends(OP_LOOKUP, 6, 0, 0, 0);
+	exchange(&hs, 6, -2, out);
+	assert_int_equal(ps_handshake_request(&again), 6);
+	assert_false(again);
+	kernel_sends(OP_LOOKUP, 6 | UINT64_C(1) << 63, 0, 0, 0);
+	exchange(&hs, 6 | UINT64_C(1) << 63, -2, out);
+	assert_int_equal(ps_handshake_request(&again), 6);
+	assert_true(again);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -182,6 +245,8 @@ int main(void)
 	        TEST(an_old_kernels_short_init_is_left_alone),
 	        TEST(a_refused_init_agrees_to_nothing),
 	        TEST(other_answers_pass_as_they_are),
+	        TEST(the_kept_exchange_is_repeated_without_the_kernel),
+	        TEST(a_request_is_known_by_its_number_when_it_comes_again),
 	};
 
 	return cmocka_run_group_tests_name("handshake", tests, NULL, NULL);

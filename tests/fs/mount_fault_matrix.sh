@@ -24,6 +24,13 @@ check "faults of answers, with a reader of a file that is not cached" show --sta
 	--faults "reset,body,20,range,Content-Range,gzip"
 check "faults of lookups that need a HEAD" show --states lookup --readers 8 \
 	--faults "silent,black,DNS,500,429,reset,garbage,twice"
+release=$(uname -r)
+if [[ $(printf '%s\n' 6.10 "${release%%-*}" | sort -V | head -n 1) == 6.10 ]]; then
+	check "a daemon that is killed twice, whatever is cached" show --states cold,half,cached,lookup --readers 8 \
+		--faults "daemon killed"
+else
+	skip "a daemon that is killed twice" "needs Linux 6.10 or later"
+fi
 check "cached files are read after a new mount, whatever the origin does" \
 	show --states restarted --readers 1 \
 	--faults "refused,silent,black,DNS,drip,reset,503,500,garbage,ETag,shrunk"

@@ -40,7 +40,7 @@ done
 
 # The next mount at a dead mount's folder says what to do, or removes the dead mount.
 mount_penstock "$ORIGIN/"
-kill -KILL "$(daemon_pid)"
+kill_daemon
 sleep 0.3
 rc=0
 mount_penstock "$ORIGIN/" >"$T/out" 2>&1 || rc=$?

@@ -76,7 +76,7 @@ equal "a daemon that hangs is not up, and the others are" "${MNT##*/} 1 mnt2 1 m
 at_most "penstock metrics does not wait for the daemon that hangs (s)" 20 $((SECONDS - start))
 check_not "the series of the daemon that hangs are left out" grep -F "$T/cache3" <(penstock metrics)
 kill -CONT "$pid3"
-kill -KILL "$pid3"
+kill_daemon "$pid3"
 dead() { [[ $(up) == "${MNT##*/} 1 mnt2 1 mnt3 0" ]]; }
 check "a dead daemon is not up" wait_until 20 dead
 check "umount removes the dead daemon's mount" penstock umount "$T/mnt3"

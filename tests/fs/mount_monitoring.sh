@@ -60,7 +60,7 @@ done < <(jq -r '.panels[] | .title as $t | .targets[] | [$t, .expr] | @tsv' "$mo
 equal "the dashboard's variables have values" 2 "$(query 'count by (cache_dir) (penstock_info)')"
 equal "no alert fires" "" "$(curl -sf "http://127.0.0.1:$server/api/v1/alerts" |
 	jq -r '.data.alerts[].labels.alertname')"
-kill -KILL "$(daemon_pid)"
+kill_daemon
 down() { write && has 'ALERTS{alertname="PenstockDown"}' 1; }
 check "an alert fires when a daemon is gone" wait_until 30 down
 check "umount removes the dead daemon's mount" penstock umount "$MNT"

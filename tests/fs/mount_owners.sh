@@ -118,7 +118,7 @@ check "the next mount serves its file" reads "$(where again)"
 equal "the next mount has the same path" "$at" "$(where again)"
 
 # A daemon that is killed.
-kill -KILL "$(daemon_pid)"
+kill_daemon
 check "an owner is notified when its daemon is killed" wait_until 10 grep -qx ended "$T/again"
 check_not "the killed daemon leaves a dead mount" reads "$at"
 own next mount "$SOURCE"
@@ -129,7 +129,8 @@ check "a daemon that gets SIGTERM notifies its owners" wait_until 10 grep -qx en
 for who in by_hand again next; do end KILL "$who"; done
 own last mount "$SOURCE"
 where last >/dev/null
-kill -KILL "$(daemon_pid)" "${owner[last]}"
+kill_daemon
+kill -KILL "${owner[last]}"
 own after mount "$SOURCE"
 check "after daemon and owner were killed the next one mounts" reads "$(where after)"
 end KILL after

@@ -47,6 +47,7 @@ void ps_passthrough_backing_close(struct ps_passthrough *pt, int backing_id)
 
 struct fixture {
 	struct ps_openmode_table table;
+	struct ps_state_head head;
 	struct ps_passthrough pt;
 };
 
@@ -54,7 +55,7 @@ static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 
-	ps_openmode_init(&f->table);
+	ps_openmode_init(&f->table, &f->head);
 	for (size_t i = 0; i < NODES; i++)
 		for (size_t k = 0; k < ALIASES; k++)
 			inodes[i][k] = (struct inode){0};

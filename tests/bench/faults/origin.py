@@ -233,6 +233,9 @@ class Origin:
             time.sleep(self.pace)
         return False
 
+    def f_daemon_killed(self, rq, n):
+        return self.f_slow_but_steady(rq, n)
+
     def f_slow_but_steady(self, rq, n):
         body = self.begin(rq, 0)
         for at in range(0, len(body) if rq.method == "GET" else 0, 65536):
@@ -410,6 +413,7 @@ FAULTS = [
     ("one stalls, the next is good", "right"),
     ("drip", "error"),
     ("slow but steady", "right"),
+    ("daemon killed", "right"),  # by cell.py: the origin is slow but steady
     ("reset at once", "error"),
     ("reset in the body", "right"),
     ("body too short", "right"),

@@ -1,0 +1,500 @@
+/* The keeper: the small process that outlives the daemon, its child, and starts the next one.
+ *
+ *   state       the daemon                        when it dies
+ *   STARTING    opens the cache, attaches         no mount is kept: the keeper ends as it did
+ *   SERVING     has given mounts to the keeper    a new one is started: RESUMING
+ *   RESUMING    takes the mounts over             counts as a failed start; another one is started
+ *   gave up     after STARTS_MAX failed starts, or GIVE_UP_MS: connections aborted, mounts detached
+ *
+ * A start that serves for less than PROVEN_MS has failed, too: a request that kills the daemon would be
+ * sent again for ever. The keeper has one thread, waits for nothing but its daemon, and reads no other
+ * messages than those of keeper_wire.c. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/sysmacros.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/daemon_private.h"
+
+#define STARTS_MAX 3
+#define GIVE_UP_MS 10000
+#define PROVEN_MS 1000
+#define OOM_SCORE "-900" /* the daemon has the memory, and can be started again */
+
+extern char **environ;
+
+struct keeper {
+	struct ps_daemonize *daemonize;
+	int owner;
+	int sock, signals, exe, old_exe; /* old_exe: until the new one has proven itself; -1: none */
+	pid_t daemon;
+	sigset_t mask; /* the process's own */
+	char oom_score[16];
+	struct ps_keeper_item *v;
+	size_t n, nsent; /* nsent: items that the resuming daemon has got */
+	bool resuming, stopping, held;
+	bool upgraded; /* a daemon of the new program was started */
+	uint64_t down_ns, served_ns, starts;
+	unsigned nfailed;
+};
+
+/* What is kept ------------------------------------------------------------------------------------------- */
+
+static void remove_item(struct keeper *k, size_t i)
+{
+	if (k->v[i].fd >= 0)
+		close(k->v[i].fd);
+	k->v[i] = k->v[--k->n];
+}
+
+static void add_item(struct keeper *k, const struct ps_keeper_message *m, int fd)
+{
+	struct ps_keeper_item *v = reallocarray(k->v, k->n + 1, sizeof(*v));
+
+	if (!v) {
+		ps_log_error("keeper: out of memory: a mount will end with its daemon");
+		close(fd);
+		return;
+	}
+	k->v = v;
+	v[k->n++] = (struct ps_keeper_item){*m, fd};
+}
+
+static void drop(struct keeper *k, uint64_t mount, uint64_t owner)
+{
+	for (size_t i = k->n; i-- > 0;) {
+		const struct ps_keeper_message *m = &k->v[i].message;
+
+		if (m->mount == mount && (!owner || (m->kind == PS_KEEPER_OWNER && m->owner == owner)))
+			remove_item(k, i);
+	}
+}
+
+static bool has_session(const struct keeper *k, uint64_t mount)
+{
+	for (size_t i = 0; i < k->n; i++)
+		if (k->v[i].message.kind == PS_KEEPER_SESSION && (!mount || k->v[i].message.mount == mount))
+			return true;
+	return false;
+}
+
+/* Mounts that the daemon did not give completely before it died. */
+static void drop_unfinished(struct keeper *k)
+{
+	for (size_t i = k->n; i-- > 0;)
+		if (k->v[i].message.mount && !has_session(k, k->v[i].message.mount))
+			remove_item(k, i);
+}
+
+/* Messages ----------------------------------------------------------------------------------------------- */
+
+static void held(struct keeper *k)
+{
+	const struct ps_keeper_message done = {.kind = PS_KEEPER_DONE};
+
+	if (!k->held) {
+		k->held = true;
+		if (k->owner >= 0)
+			close(ps_steal_fd(&k->owner));
+		ps_daemonize_keeper(k->daemonize);
+	}
+	(void)ps_keeper_send(k->sock, &done, -1, true);
+}
+
+static void serving(struct keeper *k)
+{
+	if (k->resuming)
+		ps_log_info("keeper: the mounts are served again after %llu ms",
+		        (unsigned long long)((ps_clock_mono_ns() - k->down_ns) / PS_NS_PER_MS));
+	k->resuming = false;
+	k->served_ns = ps_clock_mono_ns();
+}
+
+static void upgrade(struct keeper *k, int fd)
+{
+	if (k->old_exe >= 0)
+		close(k->exe);
+	else
+		k->old_exe = k->exe;
+	k->exe = fd;
+	k->upgraded = false;
+}
+
+static void take_message(struct keeper *k, const struct ps_keeper_message *m, int fd)
+{
+	switch (m->kind) {
+	case PS_KEEPER_DROP:
+		drop(k, m->mount, 0);
+		break;
+	case PS_KEEPER_DROP_OWNER:
+		drop(k, m->mount, m->owner);
+		break;
+	case PS_KEEPER_READY:
+		ps_daemonize_keeper_ready(k->daemonize);
+		break;
+	case PS_KEEPER_SERVING:
+		serving(k);
+		break;
+	case PS_KEEPER_UPGRADE:
+		if (fd >= 0)
+			upgrade(k, fd);
+		return;
+	default:
+		if (fd >= 0)
+			add_item(k, m, fd);
+		if (m->kind == PS_KEEPER_LOCK)
+			held(k);
+		return;
+	}
+	if (fd >= 0)
+		close(fd);
+}
+
+/* Returns -EBUSY and the text if the daemon found the cache in use. */
+static int take_messages(struct keeper *k, struct ps_error *err)
+{
+	struct ps_keeper_message m;
+	int fd;
+
+	while (k->sock >= 0) {
+		int rc = ps_keeper_receive(k->sock, 0, &m, &fd);
+
+		if (rc == -ETIMEDOUT)
+			return 0;
+		if (rc < 0 && rc != -EPROTO) {
+			close(ps_steal_fd(&k->sock)); /* it has ended, or has no more to say */
+			return 0;
+		}
+		if (rc == 0 && m.kind == PS_KEEPER_BUSY)
+			return ps_error_set(err, EBUSY, "%s", m.text);
+		if (rc == 0)
+			take_message(k, &m, fd);
+	}
+	return 0;
+}
+
+/* Sends the resuming daemon what there is, without waiting for it. */
+static void send_items(struct keeper *k)
+{
+	while (k->sock >= 0 && k->nsent <= k->n) {
+		const struct ps_keeper_message done = {.kind = PS_KEEPER_DONE, .starts = k->starts};
+		bool last = k->nsent == k->n;
+		int rc = last ? ps_keeper_send(k->sock, &done, -1, true)
+		              : ps_keeper_send(k->sock, &k->v[k->nsent].message, k->v[k->nsent].fd, true);
+
+		if (rc < 0)
+			return;
+		k->nsent++;
+	}
+}
+
+/* The daemon --------------------------------------------------------------------------------------------- */
+
+static void write_file(const char *path, const char *text)
+{
+	ps_autofd int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd >= 0 && write(fd, text, strlen(text)) < 0)
+		return; /* not allowed: the kernel's default holds */
+}
+
+/* In the child. */
+static void become_daemon(const struct keeper *k, pid_t parent)
+{
+	/* A supervisor that kills the process it started must find the mount ended, as without a keeper. */
+	if (!k->daemonize->background) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			_exit(PS_EXIT_FAILED);
+	}
+	write_file("/proc/self/oom_score_adj", k->oom_score);
+	sigprocmask(SIG_SETMASK, &k->mask, NULL);
+}
+
+static int fork_daemon(struct keeper *k, int *ret_sock, struct ps_error *err)
+{
+	pid_t self = getpid();
+	int ends[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+		return ps_error_set(err, errno, "socketpair: %s", strerror(errno));
+	fflush(NULL);
+	pid_t pid = fork();
+	if (pid < 0) {
+		int rc = ps_error_set(err, errno, "fork: %s", strerror(errno));
+
+		close(ends[0]);
+		close(ends[1]);
+		return rc;
+	}
+	if (pid == 0) {
+		close(ends[0]);
+		*ret_sock = ends[1];
+		become_daemon(k, self);
+		return 0;
+	}
+	close(ends[1]);
+	k->sock = ends[0];
+	k->daemon = pid;
+	return 1;
+}
+
+static void start_next(struct keeper *k)
+{
+	struct ps_error err = {0};
+	char number[16];
+	int sock;
+
+	k->resuming = true;
+	k->nsent = 0;
+	k->starts++;
+	k->upgraded = k->old_exe >= 0;
+	if (k->sock >= 0)
+		close(ps_steal_fd(&k->sock));
+	int rc = fork_daemon(k, &sock, &err);
+	if (rc < 0) {
+		ps_log_error("keeper: %s", err.text);
+		k->nfailed++;
+		k->daemon = -1;
+	}
+	if (rc != 0)
+		return;
+	snprintf(number, sizeof(number), "%d", sock);
+	fcntl(sock, F_SETFD, 0);
+	char *argv[] = {(char *)(uintptr_t) "penstock", (char *)(uintptr_t) "resume", number, NULL};
+	fexecve(k->exe, argv, environ);
+	_exit(127);
+}
+
+/* Giving up ---------------------------------------------------------------------------------------------- */
+
+static void abort_connection(dev_t dev)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", minor(dev));
+	if (minor(dev))
+		write_file(path, "1");
+}
+
+/* Ends all mounts: readers get errors now, never a hang. A connection ends with its last descriptor; one
+ * that a hung daemon still has is aborted. */
+static _Noreturn void give_up(struct keeper *k, int code)
+{
+	if (k->daemon > 0)
+		kill(k->daemon, SIGKILL);
+	for (size_t i = 0; i < k->n; i++) {
+		if (k->v[i].message.kind != PS_KEEPER_SESSION)
+			continue;
+		abort_connection(k->v[i].message.id.dev);
+		close(ps_steal_fd(&k->v[i].fd));
+	}
+	for (size_t i = 0; i < k->n; i++) {
+		const struct ps_keeper_message *m = &k->v[i].message;
+
+		if (m->kind == PS_KEEPER_SESSION && m->here)
+			(void)ps_mountfd_detach(m->text, m->id);
+	}
+	_exit(code);
+}
+
+/* Ends as the daemon did. */
+static _Noreturn void end_like(int status)
+{
+	const struct rlimit none = {0, 0};
+
+	if (WIFSIGNALED(status)) {
+		sigset_t set;
+
+		setrlimit(RLIMIT_CORE, &none);
+		signal(WTERMSIG(status), SIG_DFL);
+		sigemptyset(&set);
+		sigaddset(&set, WTERMSIG(status));
+		raise(WTERMSIG(status));
+		sigprocmask(SIG_UNBLOCK, &set, NULL);
+	}
+	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : PS_EXIT_FAILED);
+}
+
+/* True: too many starts have failed, or they took too long. A new program gets no more than that; the old one
+ * is tried once more. */
+static bool has_failed(struct keeper *k)
+{
+	bool late = k->resuming && ps_clock_mono_ns() - k->down_ns > GIVE_UP_MS * PS_NS_PER_MS;
+
+	if (!late && k->nfailed < STARTS_MAX)
+		return false;
+	if (k->old_exe < 0)
+		return true;
+	ps_log_error("keeper: the new program does not start; the old one goes on");
+	close(k->exe);
+	k->exe = ps_steal_fd(&k->old_exe);
+	k->nfailed = 0;
+	k->down_ns = ps_clock_mono_ns();
+	if (k->daemon > 0)
+		kill(k->daemon, SIGKILL); /* SIGCHLD starts the next one */
+	return false;
+}
+
+static void give_up_if_failed(struct keeper *k)
+{
+	if (!has_failed(k))
+		return;
+	ps_log_error("keeper: the daemon cannot be started (%u attempts); the mounts are ended", k->nfailed);
+	give_up(k, PS_EXIT_FAILED);
+}
+
+static void daemon_died(struct keeper *k, int status)
+{
+	uint64_t now = ps_clock_mono_ns();
+	bool proven = !k->resuming && (!k->served_ns || now - k->served_ns >= PROVEN_MS * PS_NS_PER_MS);
+	bool planned = k->old_exe >= 0 && !k->upgraded;
+
+	k->daemon = -1;
+	(void)ps_log_reopen(); /* it may have been renamed since */
+	drop_unfinished(k);
+	if (!has_session(k, 0))
+		end_like(status);
+	if (k->stopping)
+		give_up(k, PS_EXIT_OK);
+	if (WIFSIGNALED(status))
+		ps_log_error("keeper: the daemon was killed by signal %d%s", WTERMSIG(status),
+		        k->resuming ? " before it served" : "");
+	else if (!planned)
+		ps_log_error("keeper: the daemon ended (exit %d) with mounts", WEXITSTATUS(status));
+	k->nfailed = proven || planned ? 0 : k->nfailed + 1;
+	if (!k->resuming)
+		k->down_ns = now;
+	give_up_if_failed(k);
+	start_next(k);
+}
+
+/* The loop ----------------------------------------------------------------------------------------------- */
+
+static void take_signals(struct keeper *k)
+{
+	struct signalfd_siginfo info;
+
+	while (read(k->signals, &info, sizeof(info)) == sizeof(info)) {
+		if (info.ssi_signo == SIGCHLD)
+			continue;
+		k->stopping |= info.ssi_signo != SIGHUP;
+		if (k->daemon > 0)
+			kill(k->daemon, (int)info.ssi_signo);
+	}
+}
+
+static int wait_ms(const struct keeper *k)
+{
+	uint64_t now = ps_clock_mono_ns(), until;
+
+	if (!k->resuming)
+		return k->old_exe >= 0 ? PROVEN_MS : -1;
+	until = k->down_ns + GIVE_UP_MS * PS_NS_PER_MS;
+	return now >= until ? 0 : (int)((until - now) / PS_NS_PER_MS) + 1;
+}
+
+/* Returns only -EBUSY. */
+static int keep(struct keeper *k, struct ps_error *err)
+{
+	for (;;) {
+		bool sends = k->resuming && k->nsent <= k->n;
+		struct pollfd p[] = {{.fd = k->sock, .events = (short)(POLLIN | (sends ? POLLOUT : 0))},
+		        {.fd = k->signals, .events = POLLIN}};
+		int status;
+
+		(void)poll(p, PS_ARRAY_LEN(p), wait_ms(k));
+		take_signals(k);
+		pid_t dead = k->daemon > 0 ? waitpid(k->daemon, &status, WNOHANG) : 0;
+		/* What it said comes before what it did. */
+		int rc = take_messages(k, err);
+		if (rc < 0) {
+			while (dead <= 0 && waitpid(k->daemon, &status, 0) < 0 && errno == EINTR) {
+			}
+			return rc;
+		}
+		if (dead > 0)
+			daemon_died(k, status);
+		else if (k->resuming && k->daemon < 0)
+			start_next(k);
+		if (sends)
+			send_items(k);
+		if (k->old_exe >= 0 && k->upgraded && !k->resuming &&
+		        ps_clock_mono_ns() - k->served_ns >= PROVEN_MS * PS_NS_PER_MS)
+			close(ps_steal_fd(&k->old_exe));
+		give_up_if_failed(k);
+	}
+}
+
+/* From Linux 6.10 on; FUSE_HAS_RESEND of the mount's INIT decides then. */
+static bool kernel_can(void)
+{
+	struct utsname name;
+	unsigned major, minor;
+
+	return uname(&name) == 0 && sscanf(name.release, "%u.%u", &major, &minor) == 2 &&
+	       (major > 6 || (major == 6 && minor >= 10));
+}
+
+static void read_oom_score(char *ret, size_t room)
+{
+	ps_autofd int fd = open("/proc/self/oom_score_adj", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, ret, room - 1) : 0;
+
+	ret[n > 0 ? n : 0] = '\0';
+}
+
+int ps_keeper_begin(struct ps_daemonize *daemonize, int owner, int *ret_sock, struct ps_error *err)
+{
+	struct keeper k = {.daemonize = daemonize, .owner = owner, .sock = -1, .old_exe = -1};
+	sigset_t set;
+
+	*ret_sock = -1;
+	k.exe = kernel_can() ? open("/proc/self/exe", O_RDONLY | O_CLOEXEC) : -1;
+	if (k.exe < 0)
+		return 0;
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, &k.mask);
+	k.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	read_oom_score(k.oom_score, sizeof(k.oom_score));
+	int rc = k.signals < 0 ? ps_error_set(err, errno, "signalfd: %s", strerror(errno))
+	                       : fork_daemon(&k, ret_sock, err);
+	if (rc > 0) {
+		struct rlimit files;
+
+		prctl(PR_SET_NAME, "penstock-keeper");
+		write_file("/proc/self/oom_score_adj", OOM_SCORE);
+		if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+			files.rlim_cur = files.rlim_max;
+			setrlimit(RLIMIT_NOFILE, &files);
+		}
+		ps_privileges_drop();
+		rc = keep(&k, err);
+		prctl(PR_SET_NAME, "penstock");
+		write_file("/proc/self/oom_score_adj", k.oom_score);
+	}
+	close(k.exe);
+	if (k.signals >= 0)
+		close(k.signals);
+	if (k.sock >= 0)
+		close(k.sock);
+	sigprocmask(SIG_SETMASK, &k.mask, NULL);
+	return rc;
+}

@@ -1,0 +1,183 @@
+/* The daemon's side of the keeper: gives it what the next daemon needs. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/strbuf.h"
+#include "daemon/daemon_private.h"
+
+#define DONE_MS 5000
+
+/* The keeper_lock is held. */
+static int send_locked(struct ps_daemon *d, const struct ps_keeper_message *m, int fd)
+{
+	int rc = d->keeper >= 0 ? ps_keeper_send(d->keeper, m, fd, false) : -EPIPE;
+
+	if (rc < 0 && d->keeper >= 0) {
+		ps_log_warning("keeper: it has ended: the mounts end with this daemon");
+		close(ps_steal_fd(&d->keeper));
+	}
+	return rc;
+}
+
+static int send_one(struct ps_daemon *d, const struct ps_keeper_message *m, int fd)
+{
+	PS_LOCK_SCOPE(&d->keeper_lock);
+	return send_locked(d, m, fd);
+}
+
+static int send_kind(struct ps_daemon *d, enum ps_keeper_kind kind, uint64_t mount, int fd)
+{
+	return send_one(d, &(struct ps_keeper_message){.kind = kind, .mount = mount}, fd);
+}
+
+/* Memory, never a file: it holds secrets. The caller closes it. */
+static int memfd_of(const struct ps_given *message)
+{
+	ps_autofd int fd = memfd_create("penstock-kept", MFD_CLOEXEC);
+	struct ps_strbuf b = {0};
+	int rc = ps_control_encode(message, &b);
+
+	if (fd < 0)
+		rc = -errno;
+	if (rc == 0 && write(fd, b.s ? b.s : "", b.len) != (ssize_t)b.len)
+		rc = -ENOSPC;
+	if (b.s)
+		explicit_bzero(b.s, b.len);
+	ps_strbuf_fini(&b);
+	return rc < 0 ? rc : ps_steal_fd(&fd);
+}
+
+static int setup_memfd(const struct ps_daemon *d)
+{
+	const struct ps_mount_options *o = d->options;
+	struct ps_given message = {0};
+	int rc = ps_given_add(&message, "cache-dir", o->cache_dir, NULL);
+
+	if (rc == 0 && o->foreground)
+		rc = ps_given_add(&message, "foreground", "", NULL);
+	for (size_t i = 0; rc == 0 && i < o->given.n; i++) {
+		const struct ps_opt *opt = ps_options_find(o->given.v[i].name);
+		ps_autostrbuf struct ps_strbuf b = {0};
+
+		if (!opt || opt->scope != PS_SCOPE_DAEMON || opt->flags & PS_OPT_LOCAL)
+			continue;
+		ps_strbuf_addf(&b, "%s%s%s", opt->name, o->given.v[i].value ? "=" : "",
+		        o->given.v[i].value ? o->given.v[i].value : "");
+		rc = b.failed ? -ENOMEM : ps_given_add(&message, "option", ps_strbuf_peek(&b), NULL);
+	}
+	int fd = rc == 0 ? memfd_of(&message) : rc;
+	ps_given_fini(&message);
+	return fd;
+}
+
+void ps_keeper_hold(struct ps_daemon *d)
+{
+	struct ps_keeper_message m;
+	int fd, rc;
+
+	if (d->keeper < 0)
+		return;
+	ps_autofd int setup = setup_memfd(d);
+	rc = setup < 0 ? setup : send_kind(d, PS_KEEPER_SETUP, 0, setup);
+	if (rc == 0)
+		rc = send_kind(d, PS_KEEPER_LOCK, 0, ps_store_lock_fd(ps_cache_store(d->cache)));
+	/* It has given up its copies of the terminal when it answers. */
+	if (rc == 0)
+		rc = ps_keeper_receive(d->keeper, DONE_MS, &m, &fd);
+	if (rc < 0)
+		ps_log_warning("keeper: %s: mounts end with this daemon", strerror(-rc));
+}
+
+void ps_keeper_ready(struct ps_daemon *d)
+{
+	if (d->keeper >= 0)
+		(void)send_kind(d, PS_KEEPER_READY, 0, -1);
+}
+
+static int request_memfd(const struct ps_mount_request *request)
+{
+	struct ps_given message = {0};
+	int rc = ps_request_encode(request, &message);
+
+	if (rc == 0 && request->view[0])
+		rc = ps_given_add(&message, "mountpoint", request->mountpoint, NULL);
+	int fd = rc == 0 ? memfd_of(&message) : rc;
+	ps_given_fini(&message);
+	return fd;
+}
+
+void ps_keeper_keep(struct ps_daemon *d, struct ps_mount *m, int client,
+        void (*give_owners)(struct ps_daemon *d, const struct ps_mount *m))
+{
+	struct ps_keeper_message session = {.kind = PS_KEEPER_SESSION, .id = m->id, .here = m->here};
+
+	if (d->keeper < 0 || !ps_session_can_be_kept(&m->session) ||
+	        strlen(m->request.mountpoint) >= sizeof(session.text))
+		return;
+	snprintf(session.text, sizeof(session.text), "%s", m->request.mountpoint);
+	ps_autofd int request = request_memfd(&m->request);
+	PS_LOCK_SCOPE(&d->lock);
+	uint64_t number = session.mount = ++d->kept_number;
+	int rc = request < 0 ? request : send_kind(d, PS_KEEPER_REQUEST, number, request);
+	if (rc == 0)
+		rc = send_kind(d, PS_KEEPER_STATE, number, ps_fs_state_fd(m->fs));
+	if (rc == 0 && client >= 0)
+		rc = send_kind(d, PS_KEEPER_CLIENT, number, client);
+	m->kept = number;
+	give_owners(d, m);
+	if (rc == 0)
+		rc = send_one(d, &session, ps_session_fd(&m->session));
+	if (rc < 0) {
+		m->kept = 0;
+		ps_log_warning("mount: %s: ends with its daemon: %s", m->request.mountpoint, strerror(-rc));
+	}
+}
+
+void ps_keeper_drop(struct ps_daemon *d, struct ps_mount *m)
+{
+	uint64_t number;
+
+	{
+		PS_LOCK_SCOPE(&d->lock);
+		number = m->kept;
+		m->kept = 0;
+	}
+	if (number)
+		(void)send_kind(d, PS_KEEPER_DROP, number, -1);
+}
+
+void ps_keeper_give_owner(struct ps_daemon *d, const struct ps_mount *m, uint64_t owner, int fd)
+{
+	if (m->kept)
+		(void)send_one(d,
+		        &(struct ps_keeper_message){
+		                .kind = PS_KEEPER_OWNER, .mount = m->kept, .owner = owner},
+		        fd);
+}
+
+void ps_keeper_drop_owner(struct ps_daemon *d, const struct ps_mount *m, uint64_t owner)
+{
+	if (m->kept)
+		(void)send_one(d,
+		        &(struct ps_keeper_message){
+		                .kind = PS_KEEPER_DROP_OWNER, .mount = m->kept, .owner = owner},
+		        -1);
+}
+
+int ps_keeper_upgrade(struct ps_daemon *d, int exe)
+{
+	return d->keeper < 0 ? -ENOTSUP : send_kind(d, PS_KEEPER_UPGRADE, 0, exe);
+}
+
+void ps_keeper_busy(int sock, const struct ps_error *err)
+{
+	struct ps_keeper_message m = {.kind = PS_KEEPER_BUSY};
+
+	snprintf(m.text, sizeof(m.text), "%s", err->text);
+	(void)ps_keeper_send(sock, &m, -1, false);
+	_exit(PS_EXIT_FAILED);
+}

@@ -1,0 +1,201 @@
+/* Takes the mounts of an earlier daemon over. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "daemon/daemon_private.h"
+
+#define OWNERS_MAX 1024
+
+static struct ps_keeper_item *find(struct ps_keeper_items *items, uint64_t mount, enum ps_keeper_kind kind)
+{
+	for (size_t i = 0; i < items->n; i++)
+		if (items->v[i]->message.kind == kind && items->v[i]->message.mount == mount)
+			return items->v[i];
+	return NULL;
+}
+
+int ps_keeper_take(struct ps_keeper_items *items, uint64_t mount, enum ps_keeper_kind kind)
+{
+	struct ps_keeper_item *item = find(items, mount, kind);
+
+	return item ? ps_steal_fd(&item->fd) : -1;
+}
+
+int ps_keeper_take_lock(struct ps_keeper_items *items)
+{
+	int fd = ps_keeper_take(items, 0, PS_KEEPER_LOCK);
+
+	return fd < 0 ? 0 : fd;
+}
+
+int ps_keeper_read_memfd(int fd, struct ps_given *ret)
+{
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size > PS_CONTROL_MAX_NBYTES)
+		return -EPROTO;
+	size_t n = (size_t)st.st_size;
+	char *body = malloc(n + 1);
+	int rc = !body ? -ENOMEM : pread(fd, body, n, 0) == (ssize_t)n ? 0 : -EPROTO;
+	if (rc == 0)
+		rc = ps_control_decode(body, n, ret);
+	if (body)
+		explicit_bzero(body, n);
+	free(body);
+	return rc;
+}
+
+/* One mount ---------------------------------------------------------------------------------------------- */
+
+struct resume {
+	struct ps_daemon *daemon;
+	struct ps_keeper_message session;
+	int session_fd, request_fd, state_fd, client;
+	int owners[OWNERS_MAX];
+	size_t nowners;
+};
+
+static int new_mount(struct resume *r, struct ps_mount **ret, struct ps_error *err)
+{
+	struct ps_given message = {0};
+	struct ps_mount_request request = {0};
+	int rc = ps_keeper_read_memfd(r->request_fd, &message);
+
+	if (rc < 0)
+		ps_error_set(err, -rc, "its request: %s", strerror(-rc));
+	if (rc == 0)
+		rc = ps_request_decode(&message, &request, err);
+	ps_given_fini(&message);
+	if (rc == 0 && (!request.mountpoint || r->state_fd < 0)) {
+		ps_request_fini(&request);
+		rc = ps_error_set(err, EPROTO, "the keeper has not all of it");
+	}
+	if (rc < 0)
+		return rc;
+	return ps_mount_new(
+	        r->daemon->cache, &request, ps_steal_fd(&r->state_fd), &r->daemon->first_cancelled, ret, err);
+}
+
+static void count_resumed(struct ps_daemon *d)
+{
+	const struct ps_keeper_message serving = {.kind = PS_KEEPER_SERVING};
+	bool last;
+
+	{
+		PS_LOCK_SCOPE(&d->lock);
+		last = --d->nresuming == 0;
+	}
+	if (!last)
+		return;
+	{
+		PS_LOCK_SCOPE(&d->keeper_lock);
+		if (d->keeper >= 0)
+			(void)ps_keeper_send(d->keeper, &serving, -1, false);
+	}
+	ps_daemon_wake(d);
+}
+
+static void drop_unserved(struct resume *r, const struct ps_error *err)
+{
+	struct ps_daemon *d = r->daemon;
+	struct ps_mount gone = {.kept = r->session.mount};
+
+	ps_log_error("mount: %s: cannot be served again: %s", r->session.text, err->text);
+	if (r->session_fd >= 0)
+		close(ps_steal_fd(&r->session_fd));
+	ps_keeper_drop(d, &gone);
+	if (r->session.here)
+		(void)ps_mountfd_detach(r->session.text, r->session.id);
+}
+
+static void *resume_main(void *arg)
+{
+	struct resume *r = arg;
+	struct ps_daemon *d = r->daemon;
+	struct ps_error err = {0};
+	struct ps_mount *m = NULL;
+
+	pthread_setname_np(pthread_self(), "mount");
+	int rc = new_mount(r, &m, &err);
+	if (rc == 0) {
+		m->kept = r->session.mount;
+		rc = ps_daemon_start_mount(d, m, ps_steal_fd(&r->session_fd), r->session.id, &err);
+	}
+	/* Owners that ended meanwhile are noticed now. */
+	if (rc == 0 && r->nowners > 0)
+		rc = ps_owned_restore(d, m, r->owners, r->nowners, &err);
+	for (size_t i = 0; i < r->nowners; i++)
+		if (r->owners[i] >= 0)
+			close(r->owners[i]);
+	if (rc == 0) {
+		ps_session_now_answers(&m->session);
+		ps_log_info("mount: %s on %s: served again", m->device, m->request.mountpoint);
+	} else {
+		drop_unserved(r, &err);
+		while (m && m->session.started && !atomic_load(&m->session.ended)) {
+			ps_session_kick(&m->session);
+			poll(NULL, 0, 20);
+		}
+	}
+	count_resumed(d);
+	if (m)
+		ps_daemon_end_mount(d, m);
+	if (r->client >= 0)
+		ps_client_say_ended(r->client);
+	if (r->request_fd >= 0)
+		close(r->request_fd);
+	if (r->state_fd >= 0)
+		close(r->state_fd);
+	free(r);
+	ps_daemon_thread_ends(d);
+	return NULL;
+}
+
+static struct resume *resume_new(struct ps_daemon *d, const struct ps_keeper_item *session)
+{
+	struct ps_keeper_items *items = d->resumed;
+	uint64_t number = session->message.mount;
+	struct resume *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return NULL;
+	*r = (struct resume){.daemon = d,
+	        .session = session->message,
+	        .session_fd = ps_keeper_take(items, number, PS_KEEPER_SESSION),
+	        .request_fd = ps_keeper_take(items, number, PS_KEEPER_REQUEST),
+	        .state_fd = ps_keeper_take(items, number, PS_KEEPER_STATE),
+	        .client = ps_keeper_take(items, number, PS_KEEPER_CLIENT)};
+	for (size_t i = 0; i < items->n && r->nowners < OWNERS_MAX; i++) {
+		struct ps_keeper_item *item = items->v[i];
+
+		if (item->message.kind != PS_KEEPER_OWNER || item->message.mount != number)
+			continue;
+		d->owner_id = PS_MAX(d->owner_id, item->message.owner);
+		r->owners[r->nowners++] = ps_steal_fd(&item->fd);
+	}
+	return r;
+}
+
+int ps_keeper_resume(struct ps_daemon *d)
+{
+	struct ps_keeper_items *items = d->resumed;
+	int rc = 0;
+
+	ps_stats_set_restarts(items->starts);
+	for (size_t i = 0; i < items->n; i++) {
+		d->nresuming += items->v[i]->message.kind == PS_KEEPER_SESSION;
+		d->kept_number = PS_MAX(d->kept_number, items->v[i]->message.mount);
+	}
+	for (size_t i = 0; rc == 0 && i < items->n; i++) {
+		if (items->v[i]->message.kind != PS_KEEPER_SESSION)
+			continue;
+		struct resume *r = resume_new(d, items->v[i]);
+		rc = r ? ps_daemon_thread(d, resume_main, r) : -ENOMEM;
+	}
+	return rc;
+}

@@ -1,0 +1,73 @@
+/* The messages between the keeper and its daemon. */
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "daemon/daemon_private.h"
+
+union control {
+	char buf[CMSG_SPACE(sizeof(int))];
+	struct cmsghdr align;
+};
+
+int ps_keeper_send(int sock, const struct ps_keeper_message *message, int fd, bool dontwait)
+{
+	union control control = {0};
+	struct iovec iov = {
+	        (void *)(uintptr_t)message, offsetof(struct ps_keeper_message, text) +
+	                                            strnlen(message->text, sizeof(message->text) - 1) + 1};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	ssize_t n;
+
+	if (fd >= 0) {
+		msg.msg_control = control.buf;
+		msg.msg_controllen = sizeof(control.buf);
+		struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+		*c = (struct cmsghdr){
+		        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(fd))};
+		memcpy(CMSG_DATA(c), &fd, sizeof(fd));
+	}
+	do
+		n = sendmsg(sock, &msg, MSG_NOSIGNAL | (dontwait ? MSG_DONTWAIT : 0));
+	while (n < 0 && errno == EINTR);
+	if (n >= 0)
+		return 0;
+	return errno == EAGAIN ? -EAGAIN : errno == ECONNRESET ? -EPIPE : -errno;
+}
+
+int ps_keeper_receive(int sock, int timeout_ms, struct ps_keeper_message *ret, int *ret_fd)
+{
+	union control control;
+	struct iovec iov = {ret, sizeof(*ret) - 1};
+	struct msghdr msg = {.msg_iov = &iov,
+	        .msg_iovlen = 1,
+	        .msg_control = control.buf,
+	        .msg_controllen = sizeof(control.buf)};
+	struct pollfd p = {.fd = sock, .events = POLLIN};
+	ssize_t n;
+	int ready;
+
+	do
+		ready = poll(&p, 1, timeout_ms);
+	while (ready < 0 && errno == EINTR);
+	if (ready <= 0)
+		return ready < 0 ? -errno : -ETIMEDOUT;
+	memset(ret, 0, sizeof(*ret));
+	do
+		n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	while (n < 0 && errno == EINTR);
+	if (n <= 0)
+		return n == 0 || errno == ECONNRESET ? -EPIPE : -errno;
+	*ret_fd = -1;
+	const struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+	        c->cmsg_len >= CMSG_LEN(sizeof(int)))
+		memcpy(ret_fd, CMSG_DATA(c), sizeof(int));
+	if (n >= (ssize_t)offsetof(struct ps_keeper_message, text))
+		return 0;
+	if (*ret_fd >= 0)
+		close(*ret_fd);
+	return -EPROTO;
+}

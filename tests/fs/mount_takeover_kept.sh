@@ -1,0 +1,245 @@
+#!/usr/bin/env bash
+# What outlives a daemon: mounts of other processes and their owners, requests under way, the cache's lock. Handing
+# over to another program; giving up.
+PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-200}
+. "$(dirname "$0")/../lib.sh"
+requires mount nginx-lua jq root mount-namespace
+
+release=$(uname -r)
+release=${release%%-*}
+[[ $(printf '%s\n' 6.10 "$release" | sort -V | head -n 1) == 6.10 ]] || skip_all "needs Linux 6.10 or later"
+
+mkdir -p "$T/www" "$MNT" "$T"/m{1..4}
+for i in 1 2 3 4 5 6; do
+	random_file "$T/www/$i.bin" 3000000 "$i"
+done
+start_nginx
+keeper_of() { awk '/^PPid:/ {print $2}' "/proc/$1/status"; }
+next_pid() { [[ $(stats .pid 2>/dev/null) != "$1" ]]; }
+gone() { ! kill -0 "$1" 2>/dev/null || [[ $(cut -d' ' -f3 "/proc/$1/stat" 2>/dev/null) == Z ]]; }
+join() { timeout 30 penstock mount "$@" --cache-dir "$CACHE"; }
+
+mount_penstock "$ORIGIN/stall/" --header "X-Token: s3cret"
+pid=$(stats .pid)
+keeper=$(keeper_of "$pid")
+equal "the daemon's parent is the keeper" penstock-keeper "$(cat "/proc/$keeper/comm")"
+sanitized "$top_builddir/penstock" || at_most "the keeper is small (KiB of its own)" 4000 \
+	"$(awk '/^Private_Dirty:/ {sum += $2} END {print sum}' "/proc/$keeper/smaps_rollup")"
+equal "the keeper has one thread" 1 "$(find "/proc/$keeper/task" -mindepth 1 -maxdepth 1 | wc -l)"
+equal "no restart so far" 0 "$(stats .restarts)"
+
+# Requests under way.
+touch "$T/nginx/stall"
+cat "$MNT/1.bin" >"$T/read1" 2>"$T/err1" &
+reader=$!
+waiting() { (($(stats .reads.waiting) > 0)); }
+check "a read waits for the origin" wait_until 10 waiting
+exec 7<"$MNT/2.bin" 8<"$MNT/.penstock/stats"
+head -c 100 <&8 >"$T/head"
+kill -KILL "$pid"
+check "the next daemon answers" wait_until 10 next_pid "$pid"
+equal "status has the restart" 1 "$(stats .restarts)"
+check_not "the dead daemon's process is gone" test -e "/proc/$pid"
+rm "$T/nginx/stall"
+rc=0
+wait "$reader" || rc=$?
+equal "the read that was under way succeeds" 0 "$rc"
+check "and has the right bytes" cmp "$T/read1" "$T/www/1.bin"
+check "an open file is read on" cmp "$T/www/2.bin" - <&7
+check "a file of .penstock/ is read on where it was" jq -e ".pid == $pid" <(cat "$T/head" - <&8)
+exec 7<&- 8<&-
+check_not "no secret is in the arguments or environments of the processes" \
+	grep -q s3cret "/proc/$(stats .pid)/cmdline" "/proc/$(stats .pid)/environ" "/proc/$keeper/cmdline"
+
+# A killed reader of a request that the dead daemon had read.
+touch "$T/nginx/stall"
+cat "$MNT/3.bin" >"$T/read3" 2>&1 &
+reader=$!
+check "a read waits again" wait_until 10 waiting
+pid=$(stats .pid)
+kill -STOP "$pid"
+kill -KILL "$reader"
+kill -KILL "$pid"
+check "a killed reader of the dead daemon ends" wait_until 10 gone "$reader"
+wait "$reader" 2>/dev/null || true
+rm "$T/nginx/stall"
+check "the next daemon answers again" wait_until 10 next_pid "$pid"
+umount_penstock
+check "umount ends the keeper, too" wait_until 10 gone "$keeper"
+
+# What is mounted on a folder of the mount stays there; names that a listing was changing are looked up again.
+mkdir -p "$T/www/sub"
+cp "$T/www/1.bin" "$T/www/sub/"
+mount_penstock "$ORIGIN/json/"
+mount -t tmpfs none "$MNT/sub"
+touch "$MNT/sub/inner"
+kill -KILL "$(stats .pid)"
+check "a file of the mount is read" cmp "$MNT/1.bin" "$T/www/1.bin"
+check "a mount on one of its folders stays" test -e "$MNT/sub/inner"
+umount "$MNT/sub"
+check "the folder below has its file" cmp "$MNT/sub/1.bin" "$T/www/1.bin"
+mv "$T/www/sub/1.bin" "$T/www/sub/new.bin"
+sleep 1.1
+pid=$(stats .pid)
+penstock refresh "$MNT" >"$T/out" 2>&1 &
+refresher=$!
+kill -KILL "$pid"
+wait "$refresher" || true
+check "the next daemon answers after a refresh" wait_until 10 next_pid "$pid"
+check "it refreshes" penstock refresh "$MNT"
+equal "and has the new names" "new.bin" "$(ls "$MNT/sub")"
+umount_penstock
+
+# Mounts of other processes: another namespace, one that waits for its end, a program's.
+mount_penstock "$ORIGIN/"
+join "$ORIGIN/" "$T/m1" -f >"$T/out" 2>&1 &
+joiner=$!
+check "a second mount, in the foreground" wait_until 20 test -e "$T/m1/1.bin"
+touch "$T/hold"
+export ORIGIN T CACHE
+cat >"$T/inside.sh" <<'SH'
+penstock mount "$ORIGIN/" "$T/m2" --cache-dir "$CACHE" && touch "$T/there"
+while [[ -e $T/hold ]]; do cmp "$T/m2/4.bin" "$T/www/4.bin" || exit 1; sleep 0.05; done
+SH
+unshare -m --propagation private bash "$T/inside.sh" >"$T/inside.out" 2>&1 &
+inside=$!
+check "a third mount, in another namespace" wait_until 20 test -e "$T/there"
+"$python" "$top_srcdir/tests/fs/owner.py" "$T/owner" mount "$ORIGIN/" --cache-dir "$CACHE" &
+owner=$!
+check "a fourth mount, of a program" wait_until 20 test -s "$T/owner"
+at=$(head -n 1 "$T/owner")
+for round in 1 2; do
+	pid=$(stats .pid)
+	kill -KILL "$pid"
+	check "the first mount serves ($round)" cmp "$MNT/5.bin" "$T/www/5.bin"
+	check "the second mount serves ($round)" cmp "$T/m1/5.bin" "$T/www/5.bin"
+	check "the program's mount serves ($round)" cmp "$at/5.bin" "$T/www/5.bin"
+	equal "one daemon serves four mounts ($round)" 4 \
+		"$(penstock status --cache-dir "$CACHE" --json | jq '.mounts | length')"
+	sleep 1.1
+done
+check_not "the second mount's process stays" gone "$joiner"
+rm "$T/hold"
+rc=0
+wait "$inside" || rc=$?
+equal "the process in the other namespace saw no error" "0 " "$rc $(cat "$T/inside.out")"
+kill -KILL "$owner"
+check "the program's mount ends with it" wait_until 10 bash -c "! grep -qF ' $at ' /proc/self/mountinfo"
+check "the second mount is unmounted" penstock umount "$T/m1"
+rc=0
+wait "$joiner" || rc=$?
+equal "its process then succeeds" 0 "$rc"
+
+# Commands meanwhile: none takes the cache away.
+pid=$(stats .pid)
+sleep 1.1
+kill -KILL "$pid"
+check "a mount that is made meanwhile joins" join "$ORIGIN/" "$T/m3"
+equal "one daemon has the cache" "$(stats .pid)" "$(jq .pid "$T/m3/.penstock/stats")"
+penstock umount "$T/m3"
+
+# Another program.
+exec 7<"$MNT/6.bin"
+pid=$(stats .pid)
+check "penstock upgrade" penstock upgrade "$MNT"
+check_not "another process serves" test "$pid" = "$(stats .pid)"
+check "an open file is read on after the upgrade" cmp "$T/www/6.bin" - <&7
+exec 7<&-
+check "penstock upgrade --cache-dir" penstock upgrade --cache-dir "$CACHE"
+sleep 1.1
+pid=$(stats .pid)
+"$python" - "$CACHE/control" /bin/false <<'PY'
+import os, socket, struct, sys
+s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])
+body = b"do\0upgrade\0"
+s.sendmsg([b"penstock" + struct.pack("=II", 2, len(body)) + body],
+          [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", os.open(sys.argv[2], os.O_RDONLY)))])
+s.recv(4096)
+PY
+check "a program that does not start leaves the mount to the old one" cmp "$MNT/6.bin" "$T/www/6.bin"
+check "which is another process" wait_until 10 next_pid "$pid"
+check "the log has the reason" wait_until 5 grep -q "the new program does not start" "$T/penstock.log"
+rc=0
+penstock upgrade "$T/m4" >"$T/out" 2>&1 || rc=$?
+equal "upgrade of what is no mount fails" "1 1" "$rc $(grep -c "not a penstock mount" "$T/out")"
+
+# The keeper alone is killed.
+kill -KILL "$(keeper_of "$(stats .pid)")"
+check "without its keeper the daemon serves on" cmp "$MNT/4.bin" "$T/www/4.bin"
+rc=0
+penstock upgrade "$MNT" >"$T/out" 2>&1 || rc=$?
+equal "upgrade says that there is no keeper" "1 1" "$rc $(grep -c "has no keeper" "$T/out")"
+check "and it unmounts" umount_penstock
+check "the cache is not in use" penstock verify --cache-dir "$CACHE"
+mount_penstock "$ORIGIN/" --no-keeper
+check_not "--no-keeper: there is none" grep -qx penstock-keeper "/proc/$(keeper_of "$(stats .pid)")/comm"
+check "the mount without a keeper serves" cmp "$MNT/4.bin" "$T/www/4.bin"
+umount_penstock
+
+# In the foreground the mount ends with the process that was started, as a supervisor expects.
+penstock mount -f "$ORIGIN/" "$MNT" --cache-dir "$CACHE" --log "$T/penstock.log" 2>"$T/out" &
+started=$!
+check "a mount in the foreground" wait_until 20 test -e "$MNT/1.bin"
+pid=$(stats .pid)
+kill -KILL "$pid"
+check "it outlives its daemon" wait_until 10 next_pid "$pid"
+pid=$(stats .pid)
+kill -KILL "$started"
+check "the daemon ends with the process that was started" wait_until 10 gone "$pid"
+wait "$started" 2>/dev/null || true
+penstock umount "$MNT"
+penstock mount -f "$ORIGIN/" "$MNT" --cache-dir "$CACHE" --log "$T/penstock.log" 2>"$T/out" &
+started=$!
+check "another one" wait_until 20 test -e "$MNT/1.bin"
+kill -KILL "$(stats .pid)"
+stats .pid >"$T/pid"
+kill -TERM "$started"
+rc=0
+wait "$started" || rc=$?
+equal "SIGTERM of the started process unmounts" "0 no" "$rc $(is_mounted && echo yes || echo no)"
+
+# Giving up: three starts that fail, and one that hangs.
+child_of() { read -r child _ 2>/dev/null <"/proc/$1/task/$1/children" && [[ $child ]] && echo "$child"; }
+for way in dies hangs; do
+	mount_penstock "$ORIGIN/"
+	pid=$(stats .pid)
+	keeper=$(keeper_of "$pid")
+	exec 7<"$MNT/1.bin"
+	"$python" - "$keeper" "$pid" "$way" <<'PY'
+import os, signal, sys, time
+keeper, last, way = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+os.kill(int(last), signal.SIGKILL)
+done = 0
+while done < 3:
+    try:
+        pids = open(f"/proc/{keeper}/task/{keeper}/children").read().split()
+    except OSError:
+        break
+    if pids and pids[0] != last:
+        last = pids[0]
+        os.kill(int(last), signal.SIGKILL if way == "dies" else signal.SIGSTOP)
+        done += 1 if way == "dies" else 3
+PY
+	start=$EPOCHSECONDS
+	rc=0
+	timeout 30 cat "$MNT/2.bin" >"$T/out" 2>"$T/err" || rc=$?
+	equal "a daemon that $way at its start: an error, no hang" 1 "$rc"
+	at_most "a daemon that $way: it comes within 12 s" 12 $((EPOCHSECONDS - start))
+	check "a daemon that $way: the keeper ends" wait_until 5 gone "$keeper"
+	check_not "a daemon that $way: the mount is cleared away" is_mounted
+	check_not "a daemon that $way: no process is left" daemon_pid
+	exec 7<&-
+	check "a daemon that $way: the next mount serves" mount_penstock "$ORIGIN/"
+	check "a daemon that $way: its bytes are right" cmp "$MNT/2.bin" "$T/www/2.bin"
+	umount_penstock
+done
+
+# An index that has lost its names must not serve other files by the numbers that the kernel knows.
+mount_penstock "$ORIGIN/"
+cat "$MNT/1.bin" >"$T/out"
+mv "$CACHE" "$CACHE.old"
+kill -KILL "$(daemon_pid)"
+rc=0
+timeout 30 cat "$MNT/2.bin" >"$T/out" 2>"$T/err" || rc=$?
+equal "with another index the mount ends" 1 "$rc"
+check_not "and is cleared away" wait_until 1 is_mounted
