@@ -9,7 +9,7 @@
  *   ps_session_free()      after the last answer (ps_fs_drain())
  *   ps_fs_free()
  *
- * Files, from the top: session; member_files, member_names, member_view (--members); ops, ops_file,
+ * Files, from the top: session; restore; member_files, member_names, member_view (--members); ops, ops_file,
  * ops_xattr; virtual_files (.penstock/), status_json; fs; openmode; passthrough; handshake;
  * mount_state; requests_in_flight; access_pattern; metrics.
  *
