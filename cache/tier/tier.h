@@ -84,6 +84,8 @@ void ps_tiers_pick(
 /* A tier answered all it was asked for. first_byte_ns: time to the first byte. */
 void ps_tiers_answered(
         struct ps_tiers *all, const struct ps_tier_turn *turn, uint64_t nbytes, uint64_t first_byte_ns);
+/* A request has just brought another PS_TIER_PACE_NBYTES. */
+void ps_tiers_paced(struct ps_tier *tier, uint64_t now_ns);
 /* The request was cancelled. */
 void ps_tiers_left(struct ps_tiers *all, const struct ps_tier_turn *turn);
 
