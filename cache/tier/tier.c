@@ -401,7 +401,7 @@ static bool is_slow(
 	bool others_timely = false, others_late = false;
 
 	if (!origin_answered || turn->tier->timely_ns >= turn->began_ns ||
-	        atomic_load_explicit(&turn->tier->paced_ns, memory_order_relaxed) + turn->late_ns > now)
+	        atomic_load_explicit(&turn->tier->paced_ns, memory_order_relaxed) + turn->late_ns / 2 > now)
 		return false;
 	for (size_t i = 0; i < all->n; i++) {
 		if (all->v[i] == turn->tier)
