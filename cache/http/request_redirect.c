@@ -402,8 +402,10 @@ static size_t take_from_tier(struct ps_http_request *rq, const char *bytes, size
 		return END_TRANSFER;
 	}
 	/* A tier that drips is late, too. */
-	if ((rq->tier_nbytes + n) / PS_TIER_PACE_NBYTES != rq->tier_nbytes / PS_TIER_PACE_NBYTES)
+	if ((rq->tier_nbytes + n) / PS_TIER_PACE_NBYTES != rq->tier_nbytes / PS_TIER_PACE_NBYTES) {
 		ps_transfer_touch(&rq->work->transfer);
+		ps_tiers_paced(rq->turn.tier, rq->work->transfer.touched_ns);
+	}
 	rq->tier_nbytes += n;
 	return n;
 }

@@ -32,7 +32,7 @@
 /* A slice as a multiple of a trial. A request for a slice that the tier is fetching for another one may get
  * no byte before the last has come. */
 #define SLICE_TRIALS (PS_TIER_SLICE_NBYTES / PS_TIER_TRIAL_NBYTES)
-#define ALONE_LATE 4 /* a tier that alone is late is slow, also if the origin is this much slower */
+#define ALONE_LATE 2 /* a tier that alone is late is slow, also if the origin is this much slower */
 #define FILE_EVERY_NS (5 * PS_NS_PER_S)
 #define DNS_EVERY_NS (30 * PS_NS_PER_S)
 #define PPM UINT64_C(1000000)
@@ -45,6 +45,7 @@ struct ps_tier {
 	bool protected; /* secrets may be sent to it */
 	bool here;      /* it is on this node, and its disk is shared */
 
+	_Atomic uint64_t paced_ns; /* when a request last brought some bytes */
 	/* tiers.lock: */
 	bool listed;
 	enum state state;
@@ -362,6 +363,11 @@ void ps_tiers_answered(
 		tier->strikes = 0;
 }
 
+void ps_tiers_paced(struct ps_tier *tier, uint64_t now_ns)
+{
+	atomic_store_explicit(&tier->paced_ns, now_ns, memory_order_relaxed);
+}
+
 void ps_tiers_left(struct ps_tiers *all, const struct ps_tier_turn *turn)
 {
 	PS_LOCK_SCOPE(&all->lock);
@@ -394,7 +400,8 @@ static bool is_slow(
 	uint64_t now = ps_clock_mono_ns(), since = now - PS_MIN(now, LATELY_NS);
 	bool others_timely = false, others_late = false;
 
-	if (!origin_answered || turn->tier->timely_ns >= turn->began_ns)
+	if (!origin_answered || turn->tier->timely_ns >= turn->began_ns ||
+	        atomic_load_explicit(&turn->tier->paced_ns, memory_order_relaxed) + turn->late_ns / 2 > now)
 		return false;
 	for (size_t i = 0; i < all->n; i++) {
 		if (all->v[i] == turn->tier)

@@ -23,8 +23,9 @@
 #define PS_TIER_SLICE_NBYTES (UINT64_C(4) << 20)
 /* What is asked of one tier in a row, so that a file is spread over all. A multiple of the slice. */
 #define PS_TIER_STRIPE_NBYTES (UINT64_C(16) << 20)
-/* An attempt that has not brought this much within the late limit is late. */
-#define PS_TIER_PACE_NBYTES (UINT64_C(256) << 10)
+/* An attempt that has not brought this much within the late limit is late. Many requests that share a slow
+ * origin bring more; the one for which a tier fetches a slice must not be left, or that begins again. */
+#define PS_TIER_PACE_NBYTES (UINT64_C(64) << 10)
 #define PS_TIER_CONNECT_MS 500
 /* What the origin is asked for, first, when a tier is late: enough to see whether the origin is quicker. */
 #define PS_TIER_TRIAL_NBYTES (UINT64_C(256) << 10)
@@ -83,6 +84,8 @@ void ps_tiers_pick(
 /* A tier answered all it was asked for. first_byte_ns: time to the first byte. */
 void ps_tiers_answered(
         struct ps_tiers *all, const struct ps_tier_turn *turn, uint64_t nbytes, uint64_t first_byte_ns);
+/* A request has just brought another PS_TIER_PACE_NBYTES. */
+void ps_tiers_paced(struct ps_tier *tier, uint64_t now_ns);
 /* The request was cancelled. */
 void ps_tiers_left(struct ps_tiers *all, const struct ps_tier_turn *turn);
 

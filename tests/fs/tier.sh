@@ -45,7 +45,7 @@ tier_conf() {
 			proxy_cache_key ${TIER_KEY:-\$http_host\$request_uri\$http_if_match\$slice_range};
 			proxy_cache_valid 206 1d;
 			proxy_cache_lock on; proxy_cache_lock_timeout 60s; proxy_cache_lock_age 60s;
-			proxy_ssl_verify off;
+			proxy_ssl_verify off; proxy_ignore_client_abort on;
 			${TIER_CONF-}
 		}
 		}
