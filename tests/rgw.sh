@@ -4,17 +4,17 @@
 #
 #   requires_rgw              skips the test where the packages are missing
 #   start_rgw                 sets S3 (http://127.0.0.1:PORT), S3_TLS (https://localhost:PORT, CA in $T/rgw/tls.crt); exports
-#                             AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of a user "test", and AWS_CONFIG_FILE and its
-#                             like away from those of the user that runs the tests
-#                             With RGW_STS=1 it hands out session tokens, and says AccessDenied to all it does not know.
+#                             AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of a user "test", and AWS_CONFIG_FILE
+#                             etc., so that the files of the user who runs the tests are not used
+#                             With RGW_STS=1 the server issues session tokens, and answers AccessDenied
+#                             for names that it does not know.
 #   rgw_admin ARGUMENT...     radosgw-admin
 
 requires_rgw() {
 	requires radosgw radosgw-admin ceph-mon ceph-osd monmaptool
 }
 
-# Its own port finder says what is taken; another test may take the port before we do, so starting is tried
-# again.
+# Another test may take a free port before the daemons do, so starting is tried again.
 start_rgw() {
 	local try
 	for try in 1 2 3; do
@@ -45,7 +45,7 @@ ps_rgw_daemon() { # NAME COMMAND...
 	echo $! >"$T/rgw/$name.pid"
 }
 
-# It answers, or will never do so: one of the daemons has found its port taken.
+# Succeeds if the server answers, or never will: one of its daemons has ended, as its port was taken.
 ps_rgw_answers() {
 	local name
 	for name in mon osd radosgw; do

@@ -13,8 +13,8 @@
 typedef int (*ps_walk_fn)(void *arg, const char *path, uint64_t size);
 
 /* Calls fn, in order of names, for every file that matches (ps_match()). The folder of a shard's members
- * counts as one file, unless the shard is shown beside it. Errors: fn's; that of a folder that cannot be read;
- * -EOPNOTSUPP for a merged tree; -ENOENT with a text that names the first glob without a match. */
+ * counts as one file, unless the shard is shown beside it. Errors: fn's; that of a folder that cannot be
+ * read; -EOPNOTSUPP for a merged tree; -ENOENT with a text that names the first glob without a match. */
 int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglobs, ps_walk_fn fn, void *arg,
         struct ps_error *err) PS_MUST_USE;
 

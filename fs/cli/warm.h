@@ -57,8 +57,8 @@ struct ps_warm_options {
 int ps_warm_run(const struct ps_warm_target *target, const struct ps_warm_options *options);
 int ps_warm_add(struct ps_warm_list *list, const char *path, uint64_t size, uint64_t node);
 
-/* Waits until the tables of members are made. stats_of(ctx) returns the object of ps_members_stats(), which is
- * freed here; NULL: no answer. Returns the command's exit code. */
+/* Waits until the tables of members are made. stats_of(ctx) returns the object of ps_members_stats(), which
+ * is freed here; NULL: no answer. Returns the command's exit code. */
 int ps_warm_members(
         json_t *(*stats_of)(void *ctx), void *ctx, bool merges, const struct ps_warm_options *options);
 

@@ -370,8 +370,8 @@ static void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, st
 
 /* Extended attributes ------------------------------------------------------------------------------------ */
 
-/* A member has user.penstock.shard (the shard's URL), key (the path in the shard), offset, size and state (the
- * shard's). The folder of a shard has the attributes that the shard has as a file. */
+/* A member has user.penstock.shard (the shard's URL), key (the path in the shard), offset, size and state
+ * (the shard's). The folder of a shard has the attributes that the shard has as a file. */
 
 static const char prefix[] = "user.penstock.";
 static const char error_name[] = "user.penstock.error";

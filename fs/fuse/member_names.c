@@ -520,7 +520,7 @@ static int take_dir(struct dir_op *op, uint64_t pos, struct ps_view_dir *ret)
 	return ps_dir_open(op->place.source->dataset, op->place.number, &ret->dir);
 }
 
-/* Keeps the open folder for the next READDIR, also after its last entry: one more READDIR asks for the end. */
+/* Keeps the open folder for the next READDIR, also after its last entry: one more READDIR finds the end. */
 static void put_dir(struct ps_fs *fs, struct ps_view_dir *dir)
 {
 	struct ps_view_dir old;

@@ -1,5 +1,5 @@
-/* Opens, reads and closes many files as programs do, and prints what it cost: one line of JSON. It is in C, so
- * that the file system is measured and not an interpreter. */
+/* Opens, reads and closes many files as programs do, and prints what it cost: one line of JSON. It is in C,
+ * so that the file system is measured and not an interpreter. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -109,8 +109,8 @@ static void usage(FILE *f)
 	fputs("Usage: opens [--passes N] [--readers N] [--seed N] [--seconds S] <LIST\n\n"
 	      "Opens, reads and closes the files whose paths are the lines of LIST. --readers N processes "
 	      "share the\n"
-	      "files; --passes N times over; for at most S seconds. The seed chooses the order (0: as listed). "
-	      "Prints\n"
+	      "files; --passes N times over; for at most S seconds. The seed chooses the order\n"
+	      "(0: as listed). Prints\n"
 	      "{\"opens\", \"bytes\", \"seconds\", \"cpu_seconds\"}.\n",
 	        f);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# penstock.conf(5): mounts by name, all mounts at once, mounts through mount(8). Errors in the file are reported
-# with their line.
+# penstock.conf(5): mounts by name, all mounts at once, mounts through mount(8). Errors in the file are
+# reported with their line.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # --members shows each shard as a folder of its members: the same names, sizes, times and bytes as tar
-# extracts. Tables of members and inode numbers stay the same after restarts and kills. Opens and reads of what
-# the kernel has cached send no request to the daemon.
+# extracts. Tables of members and inode numbers stay the same after restarts and kills. Opens and reads of
+# what the kernel has cached send no request to the daemon.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq getfattr zstd python3
 

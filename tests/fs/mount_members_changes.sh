@@ -43,7 +43,8 @@ equal "a truncated shard shows the members before the cut" \
 check "the last member before the cut is read" cmp "$MNT/cut/3.bin" "$MNT/stays/3.bin"
 check "the error of the truncated shard's folder says so" grep -q "truncated: " <(error_of cut)
 equal "a damaged shard shows the members before the damage" "1.bin 2.bin" "$(cd "$MNT/bad" && echo *)"
-check "the error of the damaged shard's folder says where" grep -q "damaged tar at offset [0-9]*: bad header checksum" <(error_of bad)
+check "the error of the damaged shard's folder says where" \
+	grep -q "damaged tar at offset [0-9]*: bad header checksum" <(error_of bad)
 check "the log says where the shard is damaged" grep -q \
 	"bad.tar: damaged tar at offset .*; the members before it are shown" "$T/penstock.log"
 rc=0
@@ -52,7 +53,8 @@ equal "listing a file that is not a tar fails" "2 1" "$rc $(grep -c "Input/outpu
 check "the error of that file's folder says why" grep -q "no tar header" <(error_of noise)
 check_not "listing an empty file fails" ls "$MNT/empty"
 equal "a tar without members is an empty folder" "" "$(ls "$MNT/none")"
-check "status counts the two shards that are not tars" grep -q "2 shards cannot be read as a tar" <(penstock status "$MNT")
+check "status counts the two shards that are not tars" \
+	grep -q "2 shards cannot be read as a tar" <(penstock status "$MNT")
 
 # A new version.
 exec 5<"$MNT/changes/1.bin"
@@ -64,7 +66,8 @@ equal "a new version is shown after a refresh" new! "$(head -c 4 "$MNT/changes/1
 for i in 1 2 3 4 5; do
 	check "$i.bin is of the new version" cmp "$MNT/changes/$i.bin" "$T/make/$i.bin"
 done
-check "an open file of the old version gives its old bytes or an error" "$python" - "$T/part" "$T/make/1.bin" <<'PY'
+check "an open file of the old version gives its old bytes or an error" \
+	"$python" - "$T/part" "$T/make/1.bin" <<'PY'
 import os, random, sys
 rand = random.Random("old-1").randbytes(300000)
 old = b"old" + rand[3:]
@@ -88,11 +91,13 @@ check_not "the deleted shard's members are gone" stat "$MNT/added/1.bin"
 # The origin changes a shard without a listing.
 shard sudden one
 penstock refresh "$MNT" >/dev/null
-equal "the members of a new shard are listed" "1.bin 2.bin 3.bin 4.bin 5.bin pad" "$(cd "$MNT/sudden" && echo *)"
+equal "the members of a new shard are listed" \
+	"1.bin 2.bin 3.bin 4.bin 5.bin pad" "$(cd "$MNT/sudden" && echo *)"
 penstock evict "$MNT" sudden >/dev/null
 shard sudden two
 drop_page_cache "$MNT"
-check "each member of a shard that changed has bytes of one version, or gives an error" "$python" - "$MNT/sudden" "$T/make" <<'PY'
+check "each member of a shard that changed has bytes of one version, or gives an error" \
+	"$python" - "$MNT/sudden" "$T/make" <<'PY'
 import random, sys
 for i in range(1, 6):
     one = b"one" + random.Random(f"one-{i}").randbytes(300000)[3:]

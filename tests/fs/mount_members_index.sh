@@ -48,8 +48,8 @@ fresh "a mount with indexes succeeds"
 check "a mount with indexes shows the same names" diff "$T/scanned" <(entries)
 equal "all tables are made from indexes" "$SHARDS" "$(by_index)"
 equal "no index is refused" "" "$(grep 'cannot be used' "$T/penstock.log")"
-# For each shard, its index and three chunks are fetched: the first, and one or two with its last member and its
-# end.
+# For each shard, its index and three chunks are fetched: the first, and one or two with its last member and
+# its end.
 most=$(($(cat "$W"/*.psx | wc -c) + SHARDS * 3 * 65536 + 10000))
 at_most "only the indexes and a few chunks are fetched" "$most" "$(origin_bytes)"
 check "the members of the first shard have the bytes of the tar" like_tar shard-000000
@@ -220,8 +220,8 @@ check "members in folders have the bytes of the tar" like_tar yes-deep/yes-deep
 check "members with long names have the bytes of the tar" like_tar yes-pax/yes-pax
 umount_penstock
 
-# The index of an earlier version of the shard that agrees with both ends of the shard: no byte of another member
-# is served.
+# The index of an earlier version of the shard that agrees with both ends of the shard: no byte of another
+# member is served.
 mkdir -p "$T/www/stale"
 swapped() {
 	"$python" - "$1" "$2" "$3" <<'PY'
@@ -238,7 +238,8 @@ check "the index is made" penstock-loader index "$T/www/stale/x.tar"
 swapped "$T/www/stale/x.tar" 5000 1000
 CACHE=$T/cache-stale
 mount_penstock "$ORIGIN/json/stale/" --members
-equal "a stale index that agrees with both ends of the shard is used" "a.jpg b.jpg c.jpg d.jpg 1" "$(cd "$MNT/x" && echo * "$(by_index)")"
+equal "a stale index that agrees with both ends of the shard is used" \
+	"a.jpg b.jpg c.jpg d.jpg 1" "$(cd "$MNT/x" && echo * "$(by_index)")"
 equal "a member that is where the index says is read" 100 "$(wc -c <"$MNT/x/d.jpg")"
 check_not "a member that is not there is an error" cat "$MNT/x/c.jpg"
 check "the log says what to do" grep -q "x.tar: the index beside the shard is of another version" "$T/penstock.log"

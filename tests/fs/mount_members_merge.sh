@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# --members=merge shows the members of all shards in one tree: once all tables are known, at once after a restart
-# or a kill, and with the changes of the shards after a refresh.
+# --members=merge shows the members of all shards in one tree: once all tables are known, at once after a
+# restart or a kill, and with the changes of the shards after a refresh.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq getfattr python3
 
@@ -34,7 +34,8 @@ equal "before the tables are known a listing says to try again" "2 1" \
 	"$rc $(grep -c "Resource temporarily unavailable" "$T/out")"
 equal "the folder says what to do" "the members of 3 shards are not known yet: penstock warm --members $MNT" \
 	"$(getfattr --absolute-names --only-values -n user.penstock.error "$MNT")"
-check "status says what to do" grep -qx "  merged    not yet: penstock warm --members $MNT" <(penstock status "$MNT")
+check "status says what to do" \
+	grep -qx "  merged    not yet: penstock warm --members $MNT" <(penstock status "$MNT")
 check "the folder itself is there" test -d "$MNT"
 equal "warm --members makes the tables" "9 files in 3 shards" "$(penstock warm --members "$MNT")"
 all="bird/1=x both/in-folder=c cat/1=a1 cat/2=b2 cat/3=b3 dog/1=d1 dog/2=d2"
@@ -70,7 +71,8 @@ mount_penstock "$ORIGIN/json/" --members=merge
 check_not "a new shard has no table yet" ls "$MNT"
 rc=0
 penstock warm --members "$MNT" >"$T/out" 2>&1 || rc=$?
-equal "warm reports a shard that is not a tar" "1 1" "$rc $(grep -c "1 shard could not be read as a tar" "$T/out")"
+equal "warm reports a shard that is not a tar" \
+	"1 1" "$rc $(grep -c "1 shard could not be read as a tar" "$T/out")"
 equal "the other shards are merged" "$new" "$(content)"
 umount_penstock
 
@@ -100,8 +102,10 @@ pids=()
 equal "six programs list the same names" 1 "$(sort -u "$T/sums" | wc -l)"
 equal "all members are listed" 10000 "$(find "$MNT" -type f | wc -l)"
 mkdir "$T/m2" "$T/m3"
-check "a second mount of the source succeeds" penstock mount "$ORIGIN/json/" "$T/m2" --members=merge --cache-dir "$CACHE"
-check "a third mount, which shows the shards, succeeds" penstock mount "$ORIGIN/json/" "$T/m3" --members --cache-dir "$CACHE"
+check "a second mount of the source succeeds" \
+	penstock mount "$ORIGIN/json/" "$T/m2" --members=merge --cache-dir "$CACHE"
+check "a third mount, which shows the shards, succeeds" \
+	penstock mount "$ORIGIN/json/" "$T/m3" --members --cache-dir "$CACHE"
 rm "$T/www/000.tar"
 cp "$T/www/001.tar" "$T/www/zzz.tar"
 for mount in "$MNT" "$T/m2" "$T/m3"; do
@@ -130,7 +134,8 @@ exec 5<"$MNT/class3"
 cp "$T/www/001.tar" "$T/www/zzzz.tar"
 penstock refresh "$MNT" >/dev/null
 sleep 1
-check "a folder that was open is listed as before, or gives an error; it is not empty" test "$(ls /proc/self/fd/5 2>&1)"
+check "a folder that was open is listed as before, or gives an error; it is not empty" \
+	test "$(ls /proc/self/fd/5 2>&1)"
 exec 5<&-
 
 check "seekdir and telldir give the same names" "$python" - "$MNT/class3" <<'PY'

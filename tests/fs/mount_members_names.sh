@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# --members with hostile names of members: each is shown, or hidden and counted, and no name or link leads out of
-# its shard.
+# --members with hostile names of members: each is shown, or hidden and counted, and no name or link leads out
+# of its shard.
 . "$(dirname "$0")/../lib.sh"
 requires mount jq python3
 

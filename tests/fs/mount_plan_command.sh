@@ -29,7 +29,8 @@ equal "announced files are fetched in their order" "25 13 19" "$(order)"
 equal "files that are not announced are not fetched" remote "$(state 10)"
 equal "the plan is shown" "mine 3" "$(plans '.ranks[0] | "\(.job) \(.files)"')"
 equal "bad names are reported" \
-	"penstock plan: 3 of 6 names are not files of $MNT, the first: sub/nosuch.tar; paths must be absolute, or relative to $MNT or the current folder" "$(cat "$T/plan.err")"
+	"penstock plan: 3 of 6 names are not files of $MNT, the first: sub/nosuch.tar; paths must be absolute, or relative to $MNT or the current folder" \
+	"$(cat "$T/plan.err")"
 equal "the number of announced files is reported" "3 files announced to $MNT" "$(cat "$T/plan.out")"
 young() { jq -e '.ranks[0].age_seconds < 1' "$MNT/.penstock/plan"; }
 old() { jq -e '.ranks[0].age_seconds > 1' "$MNT/.penstock/plan"; }

@@ -1,4 +1,4 @@
-/* Frame headers, seek tables, maps of frames and the decoders, on arbitrary bytes. */
+/* Tests frame headers, seek tables, maps of frames and the decoders with any bytes. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -69,7 +69,7 @@ static void as_mask(const uint8_t *data, size_t nbytes, unsigned form)
 	uint8_t dst[WIDTH * HEIGHT * 2 + GUARD] __attribute__((aligned(16)));
 	size_t size = WIDTH * HEIGHT * ps_dtype_nbytes(spec.dtype);
 	struct ps_load_error err = {0};
-	/* Corpus files are 24 x 16: a mask of that size gets through. */
+	/* Corpus files are 24 x 16: a mask of that size is accepted. */
 	struct ps_image_view view = {.geometry = {.box_x = 3,
 	                                     .box_y = 2,
 	                                     .box_w = 19,

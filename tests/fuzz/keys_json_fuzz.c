@@ -1,5 +1,5 @@
-/* Any bytes as an answer of a metadata server, a command or SSO, by the first byte: keys that are accepted
- * can be sent in a header. */
+/* Any bytes as an answer of a metadata server, a command or SSO (the first byte chooses which): keys that are
+ * accepted can be sent in a header. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

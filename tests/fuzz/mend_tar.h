@@ -1,5 +1,5 @@
-/* Blocks that say "ustar" get a checksum that fits, or hardly any input would come past the first header of a
- * tar; one whose first checksum digit is no digit keeps it. */
+/* Corrects the checksum of each block with the magic "ustar": otherwise hardly any input passes the first
+ * header of a tar. A block whose checksum field does not begin with a digit keeps it. */
 #ifndef PS_FUZZ_MEND_TAR_H
 #define PS_FUZZ_MEND_TAR_H
 

@@ -1,4 +1,4 @@
-/* Lines of .penstock/plan, which any user of the mount may write. */
+/* Parses any bytes as a line of .penstock/plan, which any user of the mount may write. */
 #include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>

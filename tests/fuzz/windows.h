@@ -1,4 +1,4 @@
-/* A text as it comes from a server: window by window. */
+/* Feeds a text to a parser as it comes from a server: window by window. */
 #ifndef PS_FUZZ_WINDOWS_H
 #define PS_FUZZ_WINDOWS_H
 
@@ -6,8 +6,8 @@
 
 #include "base/packed.h"
 
-/* Three windows, and more where fn does not use all of one: what is left is given once more, with what
- * follows it. */
+/* Calls fn with three windows, and with more if fn does not use all of one: the rest is passed again, with
+ * what follows it. */
 static inline void feed_windows(ps_window_fn fn, void *arg, const char *text, size_t size)
 {
 	size_t step = size / 3 + 1, have = 0, used;

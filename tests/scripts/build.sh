@@ -42,30 +42,30 @@ answer() {
 }
 
 check "a tree is built" build -j2
-counts "it is configured and compiled once" 1 1
+counts "the tree is configured and compiled once" 1 1
 equal "-j2 is not passed to configure" "--quiet" "$(cat "$T/configured")"
-check "built again" build -j 1
-counts "nothing is done twice" 1 1
+check "a second build succeeds" build -j 1
+counts "a second build configures and compiles nothing" 1 1
 
 sleep 1 # a folder's time is compared by the second
 touch "$T/pkgconfig/cmocka.pc"
-check "built after a package was installed" build
-counts "it is configured again" 2 1
-check "built again" build
-counts "it is not configured another time" 2 1
+check "a build after a package was installed succeeds" build
+counts "a new package configures the tree again" 2 1
+check "the next build succeeds" build
+counts "the next build does not configure the tree" 2 1
 
 # As dpkg does: a new file with an old date replaces the old one.
 echo '#define ANSWER 2' >"$T/include/answer.h.dpkg-new"
 touch -d 2001-01-01 "$T/include/answer.h.dpkg-new"
 mv "$T/include/answer.h.dpkg-new" "$T/include/answer.h"
-check "built after a header was upgraded" build
+check "a build after a header was upgraded succeeds" build
 counts "a file that includes the header is compiled again" 2 2
-equal "it is compiled with the new header" 2 "$(answer)"
-check "built again" build
-counts "it is not compiled another time" 2 2
+equal "the file is compiled with the new header" 2 "$(answer)"
+check "the build after that succeeds" build
+counts "the build after that does not compile the file" 2 2
 
-check "built with other arguments" build --enable-x
-counts "it is configured again" 3 2
+check "a build with other arguments succeeds" build --enable-x
+counts "other arguments configure the tree again" 3 2
 
 check_not "check: a build without the unit tests is a failure" "$tree/scripts/check" --no-setup -j2
 "$tree/scripts/check" --no-setup >"$T/out" 2>&1 || true

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every row of the loader's table of options is a member of penstock.h, and the other way round;
-# libpenstock(3) and bench --help have it, and a test has its name.
+# libpenstock(3) and bench --help have it, and a test names it.
 . "$(dirname "$0")/../lib.sh"
 cd "$top_srcdir"
 

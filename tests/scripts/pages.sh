@@ -56,7 +56,7 @@ equal "Debian's packages are of this version" "$version" \
 equal "the RPMs are of this version" \
 	"$version" "$(sed -nE 's/^Version: //p' "$top_srcdir/scripts/penstock.spec")"
 
-# No function was ever removed: each version of the map but the first has raised current and age.
+# No function was ever removed: each version of the map except the first has raised current and age.
 versions=$(grep -c '^PENSTOCK_' "$top_srcdir/loader/libpenstock.map")
 equal "the library's -version-info agrees with the versions in its map" \
 	"$((versions - 1)):0:$((versions - 1))" \
