@@ -468,7 +468,7 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err)
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
-	s->fd = -1;
+	s->fd = s->data_fd = -1;
 	s->size = in->size;
 	s->options = in->options;
 	s->cap = PS_MAX(in->fd >= 0 ? in->cap : 0, PS_STREAM_BUF_MIN);
