@@ -20,7 +20,7 @@ static const struct ps_opts opts = {
                  "each\n"
                  "mount's once, and penstock_up of each mount, which is 0 where its daemon does not answer.",
         .words = {{"cache-dir",
-                "ask only the daemon that serves this cache, whatever namespaces its mounts are in"}},
+                "ask only this cache's daemon, whatever namespaces its mounts are in"}},
 };
 
 /* An earlier document of the same daemon, or NULL. */

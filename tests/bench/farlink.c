@@ -241,7 +241,8 @@ static void move_down(struct conn *c, uint64_t now)
 	c->dead = c->dead || (c->server_ended && !c->in_pipe);
 }
 
-/* Moves all bytes that can move. Returns for how many ms nothing else can; -1: until epoll reports an event. */
+/* Moves all bytes that can move. Returns for how many ms nothing else can; -1: until epoll reports an
+ * event. */
 static int work(void)
 {
 	uint64_t now = now_ns();

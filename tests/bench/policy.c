@@ -594,8 +594,8 @@ static int simulate_trace(const char *path, size_t capacity, const struct option
 	return 0;
 }
 
-/* Measures a choice of victims, which the store makes with its lock held, in a cache of n objects that are all
- * in plans of 8 epochs: each open evicts one object and admits one. */
+/* Measures a choice of victims, which the store makes with its lock held, in a cache of n objects that are
+ * all in plans of 8 epochs: each open evicts one object and admits one. */
 static void measure_cost(uint32_t n)
 {
 	static const char *const names[] = {"lru", "scan", "plan"};

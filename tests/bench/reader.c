@@ -1,5 +1,5 @@
-/* Reads files as programs do and prints what the reads cost: one line of JSON. C, so that small reads measure the
- * mount and not an interpreter. */
+/* Reads files as programs do and prints what the reads cost: one line of JSON. C, so that small reads
+ * measure the mount and not an interpreter. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>

@@ -210,7 +210,7 @@ umount_penstock
 mount_cases "a mount of these shards with their indexes succeeds" cases
 check "a mount of these shards with their indexes shows the same names" diff "$T/scanned" <(entries)
 refused() {
-	sed -n 's/.*members: .*\/\([^/]*\)\/[^/]*: the shard is read, as its index.*/\1/p' "$T/penstock.log" | sort
+	sed -n 's/.*members: .*\/\([^/]*\)\/[^/]*: the shard is read, because its index.*/\1/p' "$T/penstock.log" | sort
 }
 names() { find "$W" -mindepth 1 -maxdepth 1 -name "$1-*" -printf '%f\n' | sort; }
 equal "indexes that lack members, or belong to another shard, are refused" "$(names no)" "$(refused)"
@@ -242,7 +242,7 @@ equal "a stale index that agrees with both ends of the shard is used" \
 	"a.jpg b.jpg c.jpg d.jpg 1" "$(cd "$MNT/x" && echo * "$(by_index)")"
 equal "a member that is where the index says is read" 100 "$(wc -c <"$MNT/x/d.jpg")"
 check_not "a member that is not there is an error" cat "$MNT/x/c.jpg"
-check "the log says what to do" grep -q "x.tar: the index beside the shard is of another version" "$T/penstock.log"
+check "the log says what to do" grep -q "x.tar: the index beside the shard belongs to another version" "$T/penstock.log"
 umount_penstock
 mount_penstock "$ORIGIN/json/stale/" --members
 equal "the next mount reads the shard instead" "100 5000 1000 100" \

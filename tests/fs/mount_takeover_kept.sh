@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What outlives a daemon: mounts of other processes and their owners, requests under way, the cache's lock. Handing
-# over to another program; giving up.
+# What outlives a daemon: mounts of other processes and their owners, requests under way, the cache's lock.
+# Handing over to another program; giving up.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-200}
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx-lua jq root mount-namespace

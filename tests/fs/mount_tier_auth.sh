@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What tiers see of a request's secrets: nothing without --tier-auth but a signature with static keys; with it,
-# only tiers on this host, by mTLS, or where clear text was allowed. The tiers' logs say what they saw.
+# What tiers see of a request's secrets: nothing without --tier-auth but a signature with static keys; with
+# it, only tiers on this host, by mTLS, or where clear text was allowed. The tiers' logs say what they saw.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../cloud/cloud.sh"
 requires mount nginx

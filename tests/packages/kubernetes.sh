@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/packages/kubernetes.sh DIR: runs the pods of scripts/kubernetes with the image in DIR, by podman: the
-# daemon of a node and a reader, the sidecar, their probes, and what the ends of pods do to mounts. Run it only
-# in a disposable root: scripts/container --test makes one.
+# daemon of a node and a reader, the sidecar, their probes, and what the ends of pods do to mounts. Run it
+# only in a disposable root: scripts/container --test makes one.
 . "${0%/*}/lib.sh"
 disposable scripts/container
 in_cgroup2 "$@"
@@ -45,9 +45,10 @@ for folder in mnt empty; do
 	mount --make-rshared "$work/$folder"
 done
 
-# pods.py WORK VERSION MANIFEST: prints a line of arguments of "podman run" for each container of its pods, and
-# makes their volumes: kubelet's links for secrets and configurations, folders of the node for the others. A
-# native sidecar is a container that is started first. (podman's own "play kube" needs control groups.)
+# pods.py WORK VERSION MANIFEST: prints a line of arguments of "podman run" for each container of its pods,
+# and makes their volumes: kubelet's links for secrets and configurations, folders of the node for the
+# others. A native sidecar is a container that is started first. (podman's own "play kube" needs control
+# groups.)
 cat >"$work/pods.py" <<'PY'
 import os, shlex, sys, yaml
 work, version, manifest = sys.argv[1:]

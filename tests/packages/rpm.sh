@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/packages/rpm.sh DIR: installs the RPMs in DIR on this Debian, uses them, and removes them. Run it only in a
-# disposable root: scripts/rpm --test makes one.
+# tests/packages/rpm.sh DIR: installs the RPMs in DIR on this Debian, uses them, and removes them. Run it
+# only in a disposable root: scripts/rpm --test makes one.
 . "${0%/*}/lib.sh"
 disposable scripts/rpm
 packages=$1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests/packages/slurm.sh DIR: installs the packages in DIR and Slurm on this system, runs slurmctld, two slurmd
-# in namespaces that stand for nodes, and jobs of two users with penstock-slurm. Run it only in a disposable
-# root: scripts/deb --test makes one.
+# tests/packages/slurm.sh DIR: installs the packages in DIR and Slurm on this system, runs slurmctld, two
+# slurmd in namespaces that stand for nodes, and jobs of two users with penstock-slurm. Run it only in a
+# disposable root: scripts/deb --test makes one.
 . "${0%/*}/lib.sh"
 disposable scripts/deb
 in_cgroup2 "$@"
