@@ -230,8 +230,12 @@ void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read)
 
 void ps_fill_warm(struct ps_fill_file *file)
 {
-	/* Blocks of a tier on this node are in memory alone, and are to be written now. */
+	/* Blocks of a tier on this node are in memory alone, and are to be written now: they are fetched again. */
 	if (file->origin->tiers) {
+		{
+			PS_LOCK_SCOPE(&file->lock);
+			file->warmed = true;
+		}
 		PS_LOCK_SCOPE(&file->fill->lock);
 		ps_retained_drop(file->fill, file);
 	}

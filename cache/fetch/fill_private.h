@@ -121,6 +121,7 @@ struct ps_fill_file {
 	unsigned nread_demands;
 	unsigned nretained;     /* blocks */
 	struct ps_demand warm;  /* the whole file; queued by ps_fill_warm() */
+	bool warmed;            /* ps_fill_warm() was called: what a tier on this node has is written, too */
 	struct ps_demand spare; /* used for a demand that could not be allocated */
 	/* requests of this file that were pre-empted since one of its requests last received bytes */
 	unsigned npreempted;

@@ -40,7 +40,7 @@ static bool write_buffer(struct ps_fill *fill, struct ps_block_buffer *buffer)
 		set = buffer->whole & (uint16_t)~buffer->stored;
 		/* A tier on this node has the block on the same disk already: the next reader gets it from
 		 * there. */
-		twice = !buffer->from_afar && buffer->awaited &&
+		twice = !buffer->from_afar && buffer->awaited && !file->warmed &&
 		        set == ps_chunks_of_block(file, buffer->block);
 		if (twice)
 			buffer->place = PS_PLACE_RETAINED;

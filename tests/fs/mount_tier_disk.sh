@@ -21,6 +21,8 @@ origin_forget
 drop_page_cache
 equal "read again: right bytes" "$good" "$(sha_manifest "$MNT" | grep -v penstock)"
 at_most "read again: nothing leaves the origin" 1000 "$(origin_bytes)"
+check "what is warmed is written all the same" penstock warm "$MNT" shard-000000.tar
+at_least "a warmed shard is in the cache" 19000000 "$(stats .cache.used_bytes)"
 umount_penstock
 
 # A tier that keeps on growing: the mount gives way.
