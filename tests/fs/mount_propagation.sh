@@ -62,9 +62,9 @@ check "a pod that binds the mountpoint itself reads" in_pod bound test -e "$T/on
 in_pod reader umount "$T/reader/data"
 check "what a reader unmounts stays for the others" reads late
 
-# The daemon's pod is killed, as for want of memory, and starts again.
+# The daemon's pod is killed as a whole, and starts again.
 pid=$(pgrep -f "penstock mount -f $ORIGIN/token/a/ $T/daemon/data" -n)
-kill -KILL "$pid"
+kill_daemon "$pid"
 wait "$server" 2>/dev/null || true
 check_not "without a daemon nothing is read" reads late
 check_not "status fails, for a probe" in_pod daemon penstock status "$T/daemon/data"

@@ -81,7 +81,8 @@ check_not "the job has no ERRORS" test -e "$jobs/11/ERRORS"
 equal "the user's cache is the user's alone" "700 $alice" "$(stat -c '%a %u' "$T/caches/$alice")"
 pid=$(daemons $alice)
 equal "one daemon serves the user" 1 "$(wc -w <<<"$pid")"
-equal "the daemon has left the prolog's session" "$pid" "$(ps -o sid= -p "$pid" | tr -d ' ')"
+session() { ps -o sid= -p "$1" | tr -d ' '; }
+check_not "the daemon has left the prolog's session" test "$(session "$pid")" = "$(session $$)"
 equal "the task prolog names the folder" "export PENSTOCK_MOUNTS=$jobs/11" \
 	"$(task 11)"
 ids() { awk -v below="$jobs/$1/" 'index($5, below) == 1 {print $1, $3}' /proc/self/mountinfo; }
@@ -253,7 +254,7 @@ check "a process that outlives its job uses the mount" wait_until 10 has_open
 ends 71 $alice
 kill -KILL "$(pgrep -x -u $alice sleep)"
 check "a job begins" prolog 72 $alice "penstock:a=$ORIGIN/a/"
-kill -KILL "$(daemons $alice)"
+kill_daemon "$(daemons $alice)"
 check_not "a killed daemon does not answer" as $alice ls "$jobs/72/a"
 ends 72 $alice
 mkdir "$T/alice/.aws"
