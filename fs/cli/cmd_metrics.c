@@ -19,8 +19,7 @@ static const struct ps_opts opts = {
         .about = "Prints the numbers of all penstock mounts of this node for Prometheus: each daemon's once, "
                  "each\n"
                  "mount's once, and penstock_up of each mount, which is 0 where its daemon does not answer.",
-        .words = {{"cache-dir",
-                "ask only this cache's daemon, whatever namespaces its mounts are in"}},
+        .words = {{"cache-dir", "ask only this cache's daemon, whatever namespaces its mounts are in"}},
 };
 
 /* An earlier document of the same daemon, or NULL. */

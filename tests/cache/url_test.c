@@ -399,7 +399,8 @@ static void response_headers_are_checked(void **state)
 	assert_int_equal(check("HTTP/1.1 200\nContent-Length: 100", 0, 100, &expect, &err), 0);
 	assert_int_equal(check("HTTP/1.1 200", 0, 100, &expect, &err), -EPROTO);
 	assert_int_equal(check("HTTP/1.1 416\nContent-Range: bytes */5", 10, 10, &expect, &err), -ESTALE);
-	assert_string_equal(err.text, "HTTP 416: the object has changed at the origin: the range is outside of it");
+	assert_string_equal(
+	        err.text, "HTTP 416: the object has changed at the origin: the range is outside of it");
 }
 
 static void retry_after_is_parsed(void **state)

@@ -87,7 +87,7 @@ penstock mount no-such >"$T/out" 2>&1 || rc=$?
 equal "the error of an unknown name has the file" "2 1" "$rc $(grep -cF "no [no-such] in $conf" "$T/out")"
 check "a source is mounted at a mountpoint that is not in the configuration" \
 	bash -c "cd '$T' && penstock mount src/ m3 --cache-dir '$T/own' --log '$T/own.log'"
-kill -9 "$(jq .pid "$T/m3/.penstock/stats")"
+kill_daemon "$(jq .pid "$T/m3/.penstock/stats")"
 check "the mount is dead once its daemon is killed" wait_until 10 bash -c "! ls '$T/m3'"
 check "umount removes the dead mount" bash -c "cd '$T' && penstock umount m3"
 rc=0

@@ -6,7 +6,7 @@ requires penstock
 man=$top_srcdir/man
 commands=$(penstock --help | awk '/^Commands:/ {on = 1; next} /^Options:/ {on = 0} on && $1 ~ /^[a-z]/ {print $1}')
 equal "--help lists all commands" \
-	"mount umount warm plan status refresh metrics verify evict pin unpin report" \
+	"mount umount warm plan status refresh metrics verify evict pin unpin upgrade report" \
 	"$(tr "\n" " " <<<"$commands" | sed "s/ $//")"
 
 # page_options PAGE COMMAND: prints the long options that a page names at the head of a paragraph, in the
@@ -24,7 +24,7 @@ help_options() {
 
 equal "mount: the page has the options of --help" "$(help_options mount)" \
 	"$(page_options "$man/penstock-mount.1" "")"
-for command in umount plan status refresh metrics verify evict pin unpin report; do
+for command in umount plan status refresh metrics verify evict pin unpin upgrade report; do
 	equal "$command: the page has the options of --help" \
 		"$(help_options "$command" | grep -v -- --help || true)" \
 		"$(page_options "$man/penstock.1" "$command")"

@@ -181,7 +181,7 @@ def a_writer_that_is_not_closed_warns():
         warnings.simplefilter("always")
         del sink
         gc.collect()
-    assert any(w.category is ResourceWarning and "t-0.tar: not written" in str(w.message) for w in told), told
+    assert any(w.category is ResourceWarning and "t-0.tar was not written" in str(w.message) for w in told), told
     tap.equal(glob.glob("*"), [])
 
 
