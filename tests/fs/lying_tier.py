@@ -4,7 +4,8 @@ usage: lying_tier.py DIR ORIGIN_HOST:PORT   writes its port to DIR/port, and a l
 each answer of the origin to DIR/fetched
 
 Modes: ok, status, refuses, missing, other-version, redirect, etag, no-etag, range, unranged, short, long, cut,
-reset, silent, stalls (after a part), drips, garbage, encoded, wrong (other bytes under the right header).
+reset, silent, stalls (after a part), drips, garbage, encoded, wrong (other bytes under the right header), together (other bytes
+under another ETag; all answers of the same half second are sent at once).
 """
 
 import http.client
@@ -79,7 +80,10 @@ def answer(conn, path, headers):  # pylint: disable=too-many-branches
     status, got, body = fetch(path, headers)
     with open(os.path.join(folder, "fetched"), "a", encoding="utf-8") as log:
         log.write(f"{len(body)}\n")
-    if how == "etag":
+    if how == "together":
+        body = bytes(255 - b for b in body)
+        time.sleep(0.5 - time.time() % 0.5)
+    if how in ("etag", "together"):
         got["etag"] = '"another"'
     elif how == "no-etag":
         got.pop("etag", None)
