@@ -564,8 +564,7 @@ static int check_etag(struct ps_http_request *rq)
 	if (strcmp(place->cdn_etag, etag) == 0)
 		return 0;
 	if (rq->turn.tier)
-		return ps_error_set(
-		        &rq->error, EPROTO, "HTTP %d: not the CDN's ETag", rq->response.status);
+		return ps_error_set(&rq->error, EPROTO, "HTTP %d: not the CDN's ETag", rq->response.status);
 	place->cdn_etag[0] = '\0';
 	ps_error_set(&rq->error, EPROTO, "HTTP %d: the CDN has another file there than before",
 	        rq->response.status);
@@ -585,8 +584,8 @@ static int get_accept(struct ps_http_request *rq)
 	int rc = ps_http_get_check_range(rq, &expect);
 	/* Signed URLs expire; CDNs report that by different statuses. */
 	if (!rq->turn.tier)
-		rq->work->refused = status == 400 || status == 401 || status == 403 || status == 404 ||
-		                    status == 410;
+		rq->work->refused =
+		        status == 400 || status == 401 || status == 403 || status == 404 || status == 410;
 	if (rc)
 		return rc;
 	get->seen = get->expect;
