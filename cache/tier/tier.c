@@ -152,8 +152,13 @@ static int take(struct ps_tiers *all, const struct ps_tier_urls *urls)
 			return -ENOMEM;
 	}
 	for (size_t i = 0; i < all->n; i++) {
-		all->v[i]->listed = has(urls, all->v[i]->url);
-		all->v[i]->barred = all->v[i]->barred && all->v[i]->listed;
+		struct ps_tier *tier = all->v[i];
+
+		tier->listed = has(urls, tier->url);
+		if (tier->barred && !tier->listed) {
+			tier->barred = false;
+			tier->until_ns = 0; /* asked once it is listed again */
+		}
 	}
 	return 0;
 }
@@ -526,12 +531,14 @@ static json_t *tier_json(const struct ps_tier *tier, uint64_t now_ns)
 {
 	bool aside = tier->state == ASIDE, waits = aside && tier->until_ns > now_ns;
 
-	return json_pack("{s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "url", tier->url, "state",
+	return json_pack("{s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "url", tier->url, "state",
 	        !tier->listed ? "left"
 	        : aside       ? "aside"
 	                      : "up",
-	        "retry_seconds", waits ? (double)(tier->until_ns - now_ns) / PS_NS_PER_S : 0.0, "requests",
-	        (json_int_t)tier->nrequests, "bytes", (json_int_t)tier->nbytes, "down",
+	        "retry_seconds",
+	        tier->barred ? json_null()
+	                     : json_real(waits ? (double)(tier->until_ns - now_ns) / PS_NS_PER_S : 0.0),
+	        "requests", (json_int_t)tier->nrequests, "bytes", (json_int_t)tier->nbytes, "down",
 	        (json_int_t)tier->nfailed[PS_TIER_DOWN], "wrong", (json_int_t)tier->nfailed[PS_TIER_WRONG],
 	        "late", (json_int_t)tier->nfailed[PS_TIER_LATE], "strikes", (json_int_t)tier->nstruck,
 	        "last_error", ps_json_lossy(tier->error), "latency_seconds",

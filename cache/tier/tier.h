@@ -128,7 +128,7 @@ void ps_tiers_compared(
 /* {"known", "aside": tiers listed, and set aside now, "requests", "bytes", "fallbacks", "fallback_bytes",
  * "withheld", "verified_bytes", "mismatches", "tiers": [{"url", "state": "up", "aside" or "left",
  * "retry_seconds", "requests", "bytes", "down", "wrong", "late", "strikes", "last_error",
- * "latency_seconds"}]}. */
+ * "latency_seconds"}]}. retry_seconds is null if that waits until the tier has left the list. */
 json_t *ps_tiers_stats(struct ps_tiers *all);
 
 #endif

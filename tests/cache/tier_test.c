@@ -376,10 +376,47 @@ static void a_file_is_read_again(void **state)
 	for (int i = 0; i < 100 && figure(all, "known") != 3; i++)
 		usleep(100000);
 	assert_int_equal(figure(all, "known"), 3);
-	/* One that was proven wrong is asked again once it has left the list and is back. */
-	struct ps_tier *wrong = pick(all, 0).tier;
-	ps_tiers_compared(all, wrong, PS_TIER_SAMPLE_NBYTES, false, "others");
+	ps_tiers_free(all);
+}
+
+static void write_list(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "w");
+
+	fputs(text, f);
+	fclose(f);
+}
+
+/* A tier that was proven wrong is asked again once it has left the list and is back, not after a time. */
+static void one_that_is_proven_wrong_stays_aside(void **state)
+{
+	char path[4096], list[4200];
+
+	snprintf(path, sizeof(path), "%s/wrong", (const char *)*state);
+	snprintf(list, sizeof(list), "@%s", path);
+	write_list(path, "http://a\nhttp://b\n");
+	struct ps_tiers *all = tiers_new(list, 0);
+	struct ps_tier_turn turn = pick(all, 0);
+	const struct ps_tier *wrong = turn.tier;
+	const char *other = strcmp(ps_tier_url(wrong), "http://a") == 0 ? "http://b\n" : "http://a\n";
+
+	ps_tiers_compared(all, turn.tier, PS_TIER_SAMPLE_NBYTES, false, "others");
+	ps_tiers_answered(all, &turn, 1000, 1); /* by a request that was under way */
 	assert_int_equal(figure(all, "aside"), 1);
+	json_t *doc = ps_tiers_stats(all), *tiers = json_object_get(doc, "tiers");
+	size_t nbarred = 0;
+	for (size_t i = 0; i < 2; i++)
+		nbarred += json_is_null(json_object_get(json_array_get(tiers, i), "retry_seconds"));
+	assert_int_equal(nbarred, 1);
+	json_decref(doc);
+	write_list(path, other);
+	for (int i = 0; i < 100 && figure(all, "known") != 1; i++)
+		usleep(100000);
+	assert_ptr_not_equal(pick(all, 0).tier, wrong);
+	write_list(path, "http://a\nhttp://b\n");
+	for (int i = 0; i < 100 && figure(all, "known") != 2; i++)
+		usleep(100000);
+	assert_ptr_equal(pick(all, 0).tier, wrong);
 	ps_tiers_free(all);
 }
 
@@ -398,6 +435,8 @@ int main(void)
 	        cmocka_unit_test(secrets_are_withheld),
 	        cmocka_unit_test(a_share_of_the_bytes_is_compared),
 	        cmocka_unit_test_setup_teardown(a_file_is_read_again, test_dir_setup, test_dir_teardown),
+	        cmocka_unit_test_setup_teardown(
+	                one_that_is_proven_wrong_stays_aside, test_dir_setup, test_dir_teardown),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

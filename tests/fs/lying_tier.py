@@ -4,7 +4,7 @@ usage: lying_tier.py DIR ORIGIN_HOST:PORT   writes its port to DIR/port, and a l
 each answer of the origin to DIR/fetched
 
 Modes: ok, status, refuses, missing, other-version, redirect, etag, no-etag, range, unranged, short, long, cut,
-reset, silent, stalls (after a part), drips, garbage, encoded, wrong (other bytes under the right header), together (other bytes
+reset, silent, drips-header, hints (103 without end), stalls (after a part), drips, garbage, encoded, wrong (other bytes under the right header), together (other bytes
 under another ETag; all answers of the same half second are sent at once).
 """
 
@@ -66,6 +66,12 @@ def answer(conn, path, headers):  # pylint: disable=too-many-branches
     if how == "silent":
         time.sleep(30)
         return False
+    for name, bytes_ in (("drips-header", b"a: b\r\n"), ("hints", b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n")):
+        if how == name:
+            conn.sendall(b"HTTP/1.1 206 OK\r\n" if how == "drips-header" else b"")
+            while True:
+                conn.sendall(bytes_)
+                time.sleep(0.3)
     for name, bytes_ in (
         ("status", simple(500)),
         ("refuses", simple(403)),
