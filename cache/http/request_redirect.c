@@ -184,7 +184,8 @@ static int take_credentials(
 	return c->user && c->password ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 }
 
-/* Tiers are on the site's own network: they are asked without a proxy. */
+/* Tiers are on the site's own network: they are asked without a proxy. Their certificates are always verified,
+ * whatever the origin's are worth: secrets may be sent to them. */
 static int init_tiers(struct ps_http_client *c, const struct ps_http_options *options, struct ps_error *err)
 {
 	const struct ps_tier_options *tiers = &options->tiers;
@@ -192,7 +193,6 @@ static int init_tiers(struct ps_http_client *c, const struct ps_http_options *op
 	        .ca_file = tiers->ca_file,
 	        .client_cert = tiers->cert,
 	        .client_key = tiers->key,
-	        .insecure = options->insecure,
 	        .env = options->env};
 
 	if (!tiers->list)
@@ -351,14 +351,21 @@ static void note_answer(struct ps_http_client *c, uint64_t ns)
 		;
 }
 
+/* The whole header is there. Not sooner: a tier that drips lines, or one 103 after another, is late. */
+static void note_tier_header(struct ps_http_request *rq)
+{
+	ps_transfer_touch(&rq->work->transfer);
+	rq->tier_first_ns = rq->work->transfer.touched_ns - rq->turn.began_ns;
+	ps_tiers_heard(rq->turn.tier, rq->work->transfer.touched_ns);
+}
+
 static size_t on_header(char *line, size_t size, size_t n, void *arg)
 {
 	struct ps_http_request *rq = arg;
 
 	n *= size;
-	ps_transfer_touch(&rq->work->transfer);
-	if (rq->turn.tier && !rq->tier_first_ns)
-		rq->tier_first_ns = ps_clock_mono_ns() - rq->turn.began_ns;
+	if (!rq->turn.tier)
+		ps_transfer_touch(&rq->work->transfer);
 	if (!rq->first_byte_ns) {
 		rq->first_byte_ns = PS_MAX(ps_clock_mono_ns() - rq->work->submitted_ns, 1u);
 		note_answer(rq->client, rq->first_byte_ns);
@@ -374,7 +381,9 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 	if (rq->response.status < 200)
 		return n; /* 100 Continue and the like: the real header follows */
 	rq->header_done = true;
-	if (!rq->turn.tier)
+	if (rq->turn.tier)
+		note_tier_header(rq);
+	else
 		rq->work->key_expires_s = rq->key_expires_s;
 	if (rq->client->as_stored && !rq->want_listing)
 		rq->response.encoded = false;
@@ -681,7 +690,7 @@ static uint64_t lacking_nbytes(const struct ps_http_request *rq)
 static bool stalled(struct ps_transfer *t)
 {
 	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
-	const struct ps_http_request *rq = work->request;
+	struct ps_http_request *rq = work->request;
 
 	if (!rq || !rq->turn.tier || ps_clock_mono_ns() - t->touched_ns > rq->client->attempt_ns)
 		return true;
@@ -822,13 +831,13 @@ static void note_location(struct ps_http_request *rq, CURL *curl)
 		rq->location = strdup(location);
 }
 
-/* The origin's answer, after a tier's failure. */
+/* The origin's answer, after a tier's failure. Only a tier that answers others is asked again by this request. */
 static void judge_tier(struct ps_http_request *rq)
 {
+	rq->direct = rq->failure != PS_TIER_LATE || !ps_tiers_answers(&rq->failed);
 	ps_tiers_judged(rq->client->tiers, &rq->failed, rq->failure, !rq->error.err,
 	        ps_clock_mono_ns() - rq->failed_ns, rq->range_last + 1 - rq->range_first);
 	rq->failed.tier = NULL;
-	rq->direct = rq->failure != PS_TIER_LATE;
 }
 
 /* Judges a tier's attempt. True: the request goes on, at the origin or with the next slice. */
@@ -895,8 +904,11 @@ static bool end(struct ps_transfer *t, void *curl, int rc)
 	judge(rq, curl, rc);
 	if (rq->turn.tier)
 		return tier_end(rq, rc);
-	if (rq->failed.tier)
+	/* Cancelled: that says nothing about the origin. A turn that found the tier down has ended before. */
+	if (rq->failed.tier && rc != -ECANCELED)
 		judge_tier(rq);
+	else if (rq->failed.tier && rq->failure != PS_TIER_DOWN)
+		ps_tiers_left(rq->client->tiers, &rq->failed);
 	if (rq->is_asking && asked(rq))
 		return true;
 	if (rq->client->dialect)

@@ -546,7 +546,7 @@ static int get_prepare(struct ps_http_request *rq)
 	return 0;
 }
 
-/* All answers from one place must have the same ETag, whatever it is. */
+/* All answers from one place must have the same ETag, whatever it is. Only the CDN itself says which. */
 static int check_etag(struct ps_http_request *rq)
 {
 	struct ps_hf *hf = ps_hf_of_client(rq->client);
@@ -559,10 +559,12 @@ static int check_etag(struct ps_http_request *rq)
 	if (!ps_etag_is_strong(etag))
 		return 0;
 	PS_LOCK_SCOPE(&hf->lock);
-	if (!place->cdn_etag[0])
+	if (!rq->turn.tier && !place->cdn_etag[0])
 		memcpy(place->cdn_etag, etag, strlen(etag) + 1);
 	if (strcmp(place->cdn_etag, etag) == 0)
 		return 0;
+	if (rq->turn.tier)
+		return ps_error_set(&rq->error, EPROTO, "HTTP %d: not the CDN's ETag", rq->response.status);
 	place->cdn_etag[0] = '\0';
 	ps_error_set(&rq->error, EPROTO, "HTTP %d: the CDN has another file there than before",
 	        rq->response.status);
@@ -581,7 +583,9 @@ static int get_accept(struct ps_http_request *rq)
 	get->first_byte_ns = rq->first_byte_ns;
 	int rc = ps_http_get_check_range(rq, &expect);
 	/* Signed URLs expire; CDNs report that by different statuses. */
-	rq->work->refused = status == 400 || status == 401 || status == 403 || status == 404 || status == 410;
+	if (!rq->turn.tier)
+		rq->work->refused =
+		        status == 400 || status == 401 || status == 403 || status == 404 || status == 410;
 	if (rc)
 		return rc;
 	get->seen = get->expect;

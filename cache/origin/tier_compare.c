@@ -67,7 +67,7 @@ void ps_tier_compare(const struct ps_http_request *rq, const struct ps_origin_ge
 	}
 	(void)!getrandom(&noise, sizeof(noise), GRND_NONBLOCK);
 	if (nbytes > PS_TIER_SAMPLE_NBYTES)
-		at = noise % (nbytes - PS_TIER_SAMPLE_NBYTES);
+		at = noise % (nbytes - PS_TIER_SAMPLE_NBYTES + 1);
 	c->tiers = rq->client->tiers;
 	c->tier = rq->sample_tier;
 	c->iov =

@@ -66,8 +66,8 @@ static int parse_url(const char *text, struct ps_url *ret, struct ps_error *err)
 	char safe[PS_URL_TEXT_LEN];
 
 	if (!strstr(text, "://"))
-		return ps_error_set(
-		        err, EINVAL, "tier '%.100s' is not a URL such as http://10.0.0.7:8080", text);
+		return ps_error_set(err, EINVAL, "tier '%.100s' is not a URL such as http://10.0.0.7:8080",
+		        ps_url_redact(text, safe));
 	int rc = ps_url_parse(text, ret, err);
 	if (rc)
 		return ps_error_prefix(err, rc, "tier %s", ps_url_redact(text, safe));

@@ -25,8 +25,10 @@
 #define LATE_MAX_NS (20 * PS_NS_PER_S)
 #define CREDIT_FIRST ((int64_t)2 * (int64_t)PS_TIER_TRIAL_NBYTES)
 #define CREDIT_MAX ((int64_t)16 * CREDIT_FIRST)
-#define CREDIT_SHARE 400 /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
-#define LATE_DECAY 64    /* an answer in time takes 1 / LATE_DECAY off the late limit */
+#define CREDIT_EVERY_NS (2 * PS_NS_PER_S) /* that time is credit for one trial, up to CREDIT_FIRST */
+#define SILENT_LIMITS 4                   /* a tier that answers nobody for this many late limits is silent */
+#define CREDIT_SHARE 400                  /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
+#define LATE_DECAY 64                     /* an answer in time takes 1 / LATE_DECAY off the late limit */
 /* a tier is compared with what the others did in this time */
 #define LATELY_NS (5 * PS_NS_PER_S)
 /* A slice as a multiple of a trial. A request for a slice that the tier is fetching for another one may get
@@ -46,10 +48,12 @@ struct ps_tier {
 	bool here;      /* it is on this node, and its disk is shared */
 
 	_Atomic uint64_t paced_ns; /* when a request last brought some bytes */
+	_Atomic uint64_t heard_ns; /* when the header of an answer last came */
 	/* tiers.lock: */
 	bool listed;
 	enum state state;
 	bool probing;
+	bool barred; /* it was proven wrong: not asked before it has left the list */
 	unsigned strikes;
 	uint64_t until_ns;
 	uint64_t timely_ns, tardy_ns; /* when it last answered within the late limit, and was late */
@@ -72,6 +76,7 @@ struct ps_tiers {
 	size_t n;
 	uint64_t late_ns; /* the late limit, of all tiers: the origin's speed decides it */
 	int64_t credit;
+	uint64_t credit_ns;   /* up to when time has become credit */
 	uint64_t verify_debt; /* bytes still to be compared, times PPM */
 	uint64_t nfallbacks, fallback_nbytes, nwithheld, nverified, nmismatches;
 
@@ -120,33 +125,46 @@ static int add(struct ps_tiers *all, const char *url)
 	tier->protected = all->auth == PS_TIER_AUTH_CLEARTEXT ||
 	                  (all->auth == PS_TIER_AUTH_PROTECTED && ps_member_is_protected(url, all->has_cert));
 	tier->here = all->here && ps_member_is_here(url);
-	tier->listed = true;
 	all->v[all->n] = tier;
 	all->names[all->n++] = tier->name;
 	return 0;
 }
 
-/* Makes these URLs the list. Tiers that are not in it any more stay, but are not asked. */
+static bool has(const struct ps_tier_urls *urls, const char *url)
+{
+	for (size_t u = 0; u < urls->n; u++)
+		if (strcmp(urls->v[u], url) == 0)
+			return true;
+	return false;
+}
+
+/* Makes these URLs the list, or fails and changes nothing. Tiers that are not in it any more stay, but are not
+ * asked. */
 static int take(struct ps_tiers *all, const struct ps_tier_urls *urls)
 {
 	PS_LOCK_SCOPE(&all->lock);
-	for (size_t i = 0; i < all->n; i++)
-		all->v[i]->listed = false;
 	for (size_t u = 0; u < urls->n; u++) {
 		size_t i = 0;
 
 		while (i < all->n && strcmp(all->v[i]->url, urls->v[u]) != 0)
 			i++;
-		if (i < all->n)
-			all->v[i]->listed = true;
-		else if (all->n >= 4 * (size_t)PS_TIERS_MAX || add(all, urls->v[u]) < 0)
+		if (i == all->n && (all->n >= 4 * (size_t)PS_TIERS_MAX || add(all, urls->v[u]) < 0))
 			return -ENOMEM;
+	}
+	for (size_t i = 0; i < all->n; i++) {
+		struct ps_tier *tier = all->v[i];
+
+		tier->listed = has(urls, tier->url);
+		if (tier->barred && !tier->listed) {
+			tier->barred = false;
+			tier->until_ns = 0; /* asked once it is listed again */
+		}
 	}
 	return 0;
 }
 
-/* True if the file was written since it was last read. */
-static bool has_changed(struct ps_tiers *all)
+/* True if the file was written since it was last read whole. */
+static bool has_changed(const struct ps_tiers *all, struct timespec *ret_mtime)
 {
 	struct stat st;
 
@@ -155,19 +173,22 @@ static bool has_changed(struct ps_tiers *all)
 	if (stat(all->list + 1, &st) < 0 ||
 	        (st.st_mtim.tv_sec == all->mtime.tv_sec && st.st_mtim.tv_nsec == all->mtime.tv_nsec))
 		return false;
-	all->mtime = st.st_mtim;
+	*ret_mtime = st.st_mtim;
 	return true;
 }
 
 static int update(struct ps_tiers *all, struct ps_error *err)
 {
 	struct ps_tier_urls urls = {0};
+	struct timespec mtime = all->mtime;
 
-	if (!has_changed(all))
+	if (!has_changed(all, &mtime))
 		return 0;
 	int rc = ps_members_read(all->list, &urls, err);
 	if (!rc && (rc = take(all, &urls)) < 0)
 		ps_error_set(err, -rc, "out of memory");
+	if (!rc)
+		all->mtime = mtime;
 	ps_tier_urls_fini(&urls);
 	return rc;
 }
@@ -242,6 +263,7 @@ int ps_tiers_new(const struct ps_tier_options *options, struct ps_tiers **ret, s
 	all->here = options->here;
 	all->verify_ppm = options->verify_ppm;
 	all->credit = CREDIT_FIRST;
+	all->credit_ns = ps_clock_mono_ns();
 	all->late_ns = LATE_FIRST_NS;
 	all->list = strdup(options->list);
 	int rc = all->list ? start(all, &mine) : out_of_memory(&mine);
@@ -299,7 +321,7 @@ void ps_tiers_pick(
 			all->nwithheld++;
 			return;
 		}
-		bool due = tier->state == ASIDE && !tier->probing && now >= tier->until_ns;
+		bool due = tier->state == ASIDE && !tier->barred && !tier->probing && now >= tier->until_ns;
 		if (tier->state == UP || due) {
 			tier->probing = tier->probing || due;
 			tier->nrequests++;
@@ -355,7 +377,7 @@ void ps_tiers_answered(
 		tier->timely_ns = ps_clock_mono_ns();
 		all->late_ns = PS_MAX(LATE_FIRST_NS, all->late_ns - all->late_ns / LATE_DECAY);
 	}
-	if (tier->state == ASIDE && turn->probe) {
+	if (tier->state == ASIDE && turn->probe && !tier->barred) {
 		ps_log_info("tier: %s: it answers again", tier->url);
 		tier->state = UP;
 	}
@@ -366,6 +388,16 @@ void ps_tiers_answered(
 void ps_tiers_paced(struct ps_tier *tier, uint64_t now_ns)
 {
 	atomic_store_explicit(&tier->paced_ns, now_ns, memory_order_relaxed);
+}
+
+void ps_tiers_heard(struct ps_tier *tier, uint64_t now_ns)
+{
+	atomic_store_explicit(&tier->heard_ns, now_ns, memory_order_relaxed);
+}
+
+bool ps_tiers_answers(const struct ps_tier_turn *turn)
+{
+	return atomic_load_explicit(&turn->tier->heard_ns, memory_order_relaxed) >= turn->began_ns;
 }
 
 void ps_tiers_left(struct ps_tiers *all, const struct ps_tier_turn *turn)
@@ -403,6 +435,9 @@ static bool is_slow(
 	if (!origin_answered || turn->tier->timely_ns >= turn->began_ns ||
 	        atomic_load_explicit(&turn->tier->paced_ns, memory_order_relaxed) + turn->late_ns / 2 > now)
 		return false;
+	/* The first byte takes a tier hardly longer than the origin, and this one answered nobody. */
+	if (origin_ns < turn->silent_ns && !ps_tiers_answers(turn))
+		return true;
 	for (size_t i = 0; i < all->n; i++) {
 		if (all->v[i] == turn->tier)
 			continue;
@@ -433,11 +468,29 @@ void ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 	end_turn(turn);
 }
 
-bool ps_tiers_leave(struct ps_tiers *all, const struct ps_tier_turn *turn)
+/* The lock is held. */
+static void refill(struct ps_tiers *all, uint64_t now)
 {
+	uint64_t n = (now - all->credit_ns) / CREDIT_EVERY_NS;
+
+	all->credit_ns += n * CREDIT_EVERY_NS;
+	if (all->credit < CREDIT_FIRST)
+		all->credit = n < 2 ? PS_MIN(all->credit + (int64_t)(n * PS_TIER_TRIAL_NBYTES), CREDIT_FIRST)
+		                    : CREDIT_FIRST;
+}
+
+bool ps_tiers_leave(struct ps_tiers *all, struct ps_tier_turn *turn)
+{
+	uint64_t now = ps_clock_mono_ns(), waited_ns = now - turn->began_ns;
+
 	PS_LOCK_SCOPE(&all->lock);
 	if (turn->tier->state == ASIDE && !turn->probe)
 		return true;
+	if (!ps_tiers_answers(turn) && waited_ns >= (turn->probe ? 1 : SILENT_LIMITS) * turn->late_ns) {
+		turn->silent_ns = waited_ns;
+		return true;
+	}
+	refill(all, now);
 	if (all->credit < (int64_t)PS_TIER_TRIAL_NBYTES)
 		return false;
 	all->credit -= (int64_t)PS_TIER_TRIAL_NBYTES;
@@ -468,6 +521,7 @@ void ps_tiers_compared(
 	all->nmismatches++;
 	snprintf(tier->error, sizeof(tier->error), "%s", what);
 	strike(tier, &(struct ps_tier_turn){.tier = tier, .probe = true}, ASIDE_DOUBLINGS + 1);
+	tier->barred = true;
 }
 
 /* Figures ------------------------------------------------------------------------------------------------ */
@@ -477,12 +531,14 @@ static json_t *tier_json(const struct ps_tier *tier, uint64_t now_ns)
 {
 	bool aside = tier->state == ASIDE, waits = aside && tier->until_ns > now_ns;
 
-	return json_pack("{s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "url", tier->url, "state",
+	return json_pack("{s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "url", tier->url, "state",
 	        !tier->listed ? "left"
 	        : aside       ? "aside"
 	                      : "up",
-	        "retry_seconds", waits ? (double)(tier->until_ns - now_ns) / PS_NS_PER_S : 0.0, "requests",
-	        (json_int_t)tier->nrequests, "bytes", (json_int_t)tier->nbytes, "down",
+	        "retry_seconds",
+	        tier->barred ? json_null()
+	                     : json_real(waits ? (double)(tier->until_ns - now_ns) / PS_NS_PER_S : 0.0),
+	        "requests", (json_int_t)tier->nrequests, "bytes", (json_int_t)tier->nbytes, "down",
 	        (json_int_t)tier->nfailed[PS_TIER_DOWN], "wrong", (json_int_t)tier->nfailed[PS_TIER_WRONG],
 	        "late", (json_int_t)tier->nfailed[PS_TIER_LATE], "strikes", (json_int_t)tier->nstruck,
 	        "last_error", ps_json_lossy(tier->error), "latency_seconds",

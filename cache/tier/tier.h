@@ -74,6 +74,8 @@ struct ps_tier_turn {
 	uint64_t began_ns;
 	uint64_t late_ns; /* the tier's late limit */
 	bool probe;       /* the tier was set aside, and this request shows whether it still has to be */
+	/* for how long it waited while the tier answered nobody; 0: not so long that the tier is silent */
+	uint64_t silent_ns;
 };
 
 /* Chooses the tier for the byte at `offset` of an object. secret: the request carries what a tier must not
@@ -84,6 +86,10 @@ void ps_tiers_pick(
 /* A tier answered all it was asked for. first_byte_ns: time to the first byte. */
 void ps_tiers_answered(
         struct ps_tiers *all, const struct ps_tier_turn *turn, uint64_t nbytes, uint64_t first_byte_ns);
+/* The whole header of an answer has just come. */
+void ps_tiers_heard(struct ps_tier *tier, uint64_t now_ns);
+/* True: since the turn began, the tier has answered a request. */
+bool ps_tiers_answers(const struct ps_tier_turn *turn);
 /* A request has just brought another PS_TIER_PACE_NBYTES. */
 void ps_tiers_paced(struct ps_tier *tier, uint64_t now_ns);
 /* The request was cancelled. */
@@ -105,7 +111,7 @@ void ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
         bool origin_answered, uint64_t origin_ns, uint64_t nbytes);
 
 /* A request is late. True: leave it, and ask the origin for the next PS_TIER_TRIAL_NBYTES. */
-bool ps_tiers_leave(struct ps_tiers *all, const struct ps_tier_turn *turn);
+bool ps_tiers_leave(struct ps_tiers *all, struct ps_tier_turn *turn);
 
 /* Comparing ---------------------------------------------------------------------------------------------- */
 
@@ -113,7 +119,7 @@ bool ps_tiers_leave(struct ps_tiers *all, const struct ps_tier_turn *turn);
 
 /* True: a sample of these nbytes is to be compared with the origin's. */
 bool ps_tiers_samples(struct ps_tiers *all, uint64_t nbytes);
-/* The outcome of a comparison. equal false: the tier is set aside for the longest time. */
+/* The outcome of a comparison. equal false: the tier is set aside until it leaves the list. */
 void ps_tiers_compared(
         struct ps_tiers *all, struct ps_tier *tier, uint64_t nbytes, bool equal, const char *what);
 
@@ -122,7 +128,7 @@ void ps_tiers_compared(
 /* {"known", "aside": tiers listed, and set aside now, "requests", "bytes", "fallbacks", "fallback_bytes",
  * "withheld", "verified_bytes", "mismatches", "tiers": [{"url", "state": "up", "aside" or "left",
  * "retry_seconds", "requests", "bytes", "down", "wrong", "late", "strikes", "last_error",
- * "latency_seconds"}]}. */
+ * "latency_seconds"}]}. retry_seconds is null if that waits until the tier has left the list. */
 json_t *ps_tiers_stats(struct ps_tiers *all);
 
 #endif

@@ -226,7 +226,12 @@ static void print_tiers(const json_t *mount)
 	putchar('\n');
 	json_array_foreach(json_object_get(all, "tiers"), i, tier)
 	{
-		if (strcmp(text(tier, "state"), "aside") == 0)
+		if (strcmp(text(tier, "state"), "aside") != 0)
+			continue;
+		if (json_is_null(json_object_get(tier, "retry_seconds")))
+			printf("  aside     %s, while it is listed: %s\n", text(tier, "url"),
+			        text(tier, "last_error"));
+		else
 			printf("  aside     %s, for %.0f s: %s\n", text(tier, "url"),
 			        json_number_value(json_object_get(tier, "retry_seconds")),
 			        text(tier, "last_error"));

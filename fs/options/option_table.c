@@ -13,6 +13,7 @@
 #include "base/secret.h"
 #include "base/size.h"
 #include "base/strbuf.h"
+#include "base/url.h"
 #include "listing/listing.h"
 #include "policy/policy.h"
 
@@ -321,6 +322,7 @@ static int set_gid(struct ps_mount_options *o, const char *value, struct ps_erro
 /* A list that names a file is made absolute: the daemon has another working directory. */
 static int set_tier(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
+	char safe[PS_URL_TEXT_LEN];
 	ps_autostrbuf struct ps_strbuf b = {0};
 
 	if (value[0] == '@') {
@@ -332,10 +334,10 @@ static int set_tier(struct ps_mount_options *o, const char *value, struct ps_err
 		ps_strbuf_addf(&b, "@%s", path);
 	} else if (!strstr(value, "://")) {
 		return ps_error_set(err, EINVAL,
-		        "option tier: '%s' is neither a list of URLs such as http://10.0.0.7:8080, nor "
+		        "option tier: '%.100s' is neither a list of URLs such as http://10.0.0.7:8080, nor "
 		        "@FILE, nor "
 		        "dns+http://NAME:PORT",
-		        value);
+		        ps_url_redact(value, safe));
 	} else {
 		ps_strbuf_add(&b, value);
 	}

@@ -192,6 +192,10 @@ tier_check() {
 		[[ $found ]] || refuse \
 			"--nodes: the name $address has no address here (getent ahosts $address)"
 		! is_everywhere "$address" || refuse "--nodes: $address is no address of a node"
+		# Debian's /etc/hosts gives this machine's own name 127.0.1.1.
+		if ((${#nodes[@]} > 1 && ${#listens[@]} == 0)) && is_loopback "$(head -n 1 <<<"$found")"; then
+			refuse "--nodes: $address is $(head -n 1 <<<"$found") here, where no other node can connect: give /etc/hosts the node's address on the network, or name nodes by their addresses"
+		fi
 		mapfile -t -O "${#all_nodes[@]}" all_nodes <<<"$found"
 		tiers+=${tiers:+,}http${tls:+s}://$(bracketed "$address"):$port
 		[[ -z $this || $this == "$node" || $this == "$address" ]] || continue
@@ -301,7 +305,7 @@ tier_stop() {
 # Runs the server until it ends or we are told to. A name whose addresses have all changed is looked up again
 # by the server, where the server looks names up only when it starts.
 tier_run() {
-	local command=() server stopped=no rc=0
+	local command=() children=() server stopped=no rc=0
 	mapfile -t command < <(engine_command)
 	"${command[@]}" &
 	server=$!
@@ -314,7 +318,9 @@ tier_run() {
 		# A signal to us interrupts the wait, and the server still runs.
 		kill -0 "$server" 2>/dev/null || break
 	done
-	kill "$watch" 2>/dev/null || true
+	# with its sleep
+	read -ra children 2>/dev/null <"/proc/$watch/task/$watch/children" || true
+	kill "$watch" ${children[@]+"${children[@]}"} 2>/dev/null || true
 	rm -f "$(pidfile)"
 	[[ $stopped == yes ]] || echo "$engine: the server ended with status $rc" >&2
 	[[ $stopped == no ]] || rc=0
@@ -331,10 +337,14 @@ answers() {
 
 tier_write() {
 	local program
+	(umask 022 && mkdir -p "$dir")
+	# Who can write there names the processes that --stop ends, and what the server runs.
+	[[ $(stat -L -c %u "$dir") == "$EUID" ]] || die "--dir: $dir is another user's: give a folder of your own"
+	[[ -z $(find -L "$dir" -maxdepth 0 -perm /022) ]] ||
+		die "--dir: others may write in $dir: chmod go-w $dir"
 	for program in $programs; do
 		command -v "$program" >/dev/null || die "$program is not installed (apt install $package)"
 	done
-	mkdir -p "$dir"
 	engine_config
 }
 

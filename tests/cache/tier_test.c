@@ -1,8 +1,10 @@
 /* Tiers: which one is asked, how a list is read, when one is set aside, how many late requests are left. */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -110,6 +112,7 @@ static void lists_are_read(void **state)
 	        {"http://a/?x=1", NULL, "without a path"},
 	        {"http://me:secret@a", NULL, "without a path"},
 	        {"a:8080", NULL, "not a URL"},
+	        {"me:secret@a:8080", NULL, "not a URL"},
 	        {"file:///x", NULL, "neither"},
 	        {"", NULL, "names no tier"},
 	        {" , ,", NULL, "names no tier"},
@@ -257,6 +260,49 @@ static void a_slow_origin_is_not_asked_twice(void **state)
 	ps_tiers_free(all);
 }
 
+static void a_tier_that_answers_nobody_is_struck_whatever_the_origin_takes(void **state)
+{
+	struct ps_tiers *all = tiers_new("http://a", 0);
+	struct ps_tier_turn turn = pick(all, 0), other = pick(all, PS_TIER_STRIPE_NBYTES);
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		assert_true(ps_tiers_leave(all, &turn));
+	assert_false(ps_tiers_leave(all, &turn));
+	/* Four late limits without an answer to anybody: left without credit. */
+	turn.began_ns -= 4 * turn.late_ns;
+	assert_true(ps_tiers_leave(all, &turn));
+	assert_false(ps_tiers_answers(&turn));
+	/* The origin took longer than that: it may be the slow one. */
+	ps_tiers_failed(all, &turn, PS_TIER_LATE, 0, "late");
+	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, turn.silent_ns + 1, 0);
+	assert_int_equal(figure(all, "aside"), 0);
+	/* Another request was answered meanwhile: not silent. */
+	ps_tiers_heard(turn.tier, turn.began_ns + 1);
+	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, turn.late_ns, 0);
+	assert_int_equal(figure(all, "aside"), 0);
+	ps_tiers_heard(turn.tier, 0);
+	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, turn.late_ns, 0);
+	assert_int_equal(figure(all, "aside"), 1);
+	assert_true(ps_tiers_leave(all, &other));
+	ps_tiers_free(all);
+}
+
+static void time_is_credit_for_trials(void **state)
+{
+	struct ps_tiers *all = tiers_new("http://a", 0);
+	struct ps_tier_turn turn = pick(all, 0);
+
+	(void)state;
+	while (ps_tiers_leave(all, &turn))
+		;
+	usleep(2100000);
+	turn = pick(all, 0);
+	assert_true(ps_tiers_leave(all, &turn));
+	assert_false(ps_tiers_leave(all, &turn));
+	ps_tiers_free(all);
+}
+
 static void secrets_are_withheld(void **state)
 {
 	struct ps_tier_options options = {.list = "http://192.0.2.1"};
@@ -307,6 +353,7 @@ static void a_share_of_the_bytes_is_compared(void **state)
 static void a_file_is_read_again(void **state)
 {
 	char path[4096], list[4200];
+	struct stat st;
 
 	snprintf(path, sizeof(path), "%s/tiers", (const char *)*state);
 	FILE *f = fopen(path, "w");
@@ -318,14 +365,58 @@ static void a_file_is_read_again(void **state)
 	f = fopen(path, "w");
 	fputs("http://b\nnonsense\n", f);
 	fclose(f);
+	stat(path, &st);
 	sleep(6);
 	assert_int_equal(figure(all, "known"), 2); /* the list stays as it was */
+	/* What could not be read is read again, also if its time is the same. */
 	f = fopen(path, "w");
 	fputs("http://b\nhttp://c\nhttp://d\n", f);
 	fclose(f);
+	utimensat(AT_FDCWD, path, (struct timespec[]){st.st_atim, st.st_mtim}, 0);
 	for (int i = 0; i < 100 && figure(all, "known") != 3; i++)
 		usleep(100000);
 	assert_int_equal(figure(all, "known"), 3);
+	ps_tiers_free(all);
+}
+
+static void write_list(const char *path, const char *text)
+{
+	FILE *f = fopen(path, "w");
+
+	fputs(text, f);
+	fclose(f);
+}
+
+/* A tier that was proven wrong is asked again once it has left the list and is back, not after a time. */
+static void one_that_is_proven_wrong_stays_aside(void **state)
+{
+	char path[4096], list[4200];
+
+	snprintf(path, sizeof(path), "%s/wrong", (const char *)*state);
+	snprintf(list, sizeof(list), "@%s", path);
+	write_list(path, "http://a\nhttp://b\n");
+	struct ps_tiers *all = tiers_new(list, 0);
+	struct ps_tier_turn turn = pick(all, 0);
+	const struct ps_tier *wrong = turn.tier;
+	const char *other = strcmp(ps_tier_url(wrong), "http://a") == 0 ? "http://b\n" : "http://a\n";
+
+	ps_tiers_compared(all, turn.tier, PS_TIER_SAMPLE_NBYTES, false, "others");
+	ps_tiers_answered(all, &turn, 1000, 1); /* by a request that was under way */
+	assert_int_equal(figure(all, "aside"), 1);
+	json_t *doc = ps_tiers_stats(all), *tiers = json_object_get(doc, "tiers");
+	size_t nbarred = 0;
+	for (size_t i = 0; i < 2; i++)
+		nbarred += json_is_null(json_object_get(json_array_get(tiers, i), "retry_seconds"));
+	assert_int_equal(nbarred, 1);
+	json_decref(doc);
+	write_list(path, other);
+	for (int i = 0; i < 100 && figure(all, "known") != 1; i++)
+		usleep(100000);
+	assert_ptr_not_equal(pick(all, 0).tier, wrong);
+	write_list(path, "http://a\nhttp://b\n");
+	for (int i = 0; i < 100 && figure(all, "known") != 2; i++)
+		usleep(100000);
+	assert_ptr_equal(pick(all, 0).tier, wrong);
 	ps_tiers_free(all);
 }
 
@@ -339,9 +430,13 @@ int main(void)
 	        cmocka_unit_test(a_tier_that_is_down_is_set_aside_and_tried_again),
 	        cmocka_unit_test(what_the_origin_does_not_answer_either_is_no_fault_of_the_tier),
 	        cmocka_unit_test(a_slow_origin_is_not_asked_twice),
+	        cmocka_unit_test(a_tier_that_answers_nobody_is_struck_whatever_the_origin_takes),
+	        cmocka_unit_test(time_is_credit_for_trials),
 	        cmocka_unit_test(secrets_are_withheld),
 	        cmocka_unit_test(a_share_of_the_bytes_is_compared),
 	        cmocka_unit_test_setup_teardown(a_file_is_read_again, test_dir_setup, test_dir_teardown),
+	        cmocka_unit_test_setup_teardown(
+	                one_that_is_proven_wrong_stays_aside, test_dir_setup, test_dir_teardown),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -48,6 +48,7 @@ bad 2 "unknown mount option" mount "$T/src/" "$T/empty" -o frobnicate
 bad 2 "unknown mount option" mount "$T/src/" "$T/empty" -o ro,frobnicate=1
 bad 2 "read-only" mount "$T/src/" "$T/empty" -o rw
 bad 2 "takes no value" mount "$T/src/" "$T/empty" --insecure=yes
+bad 2 "'host:80' is neither" mount "$T/src/" "$T/empty" --tier user:secret@host:80
 bad 2 "needs" mount "$T/src/" "$T/empty" --cache-dir
 bad 2 "needs" mount "$T/src/" "$T/empty" -o
 bad 2 "cache-size" mount "$T/src/" "$T/empty" --cache-size 12Q

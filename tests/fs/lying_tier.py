@@ -4,7 +4,8 @@ usage: lying_tier.py DIR ORIGIN_HOST:PORT   writes its port to DIR/port, and a l
 each answer of the origin to DIR/fetched
 
 Modes: ok, status, refuses, missing, other-version, redirect, etag, no-etag, range, unranged, short, long, cut,
-reset, silent, stalls (after a part), drips, garbage, encoded, wrong (other bytes under the right header).
+reset, silent, drips-header, hints (103 without end), stalls (after a part), drips, garbage, encoded, wrong (other bytes under the right header), together (other bytes
+under another ETag; all answers of the same half second are sent at once).
 """
 
 import http.client
@@ -65,6 +66,12 @@ def answer(conn, path, headers):  # pylint: disable=too-many-branches
     if how == "silent":
         time.sleep(30)
         return False
+    for name, bytes_ in (("drips-header", b"a: b\r\n"), ("hints", b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n")):
+        if how == name:
+            conn.sendall(b"HTTP/1.1 206 OK\r\n" if how == "drips-header" else b"")
+            while True:
+                conn.sendall(bytes_)
+                time.sleep(0.3)
     for name, bytes_ in (
         ("status", simple(500)),
         ("refuses", simple(403)),
@@ -79,7 +86,10 @@ def answer(conn, path, headers):  # pylint: disable=too-many-branches
     status, got, body = fetch(path, headers)
     with open(os.path.join(folder, "fetched"), "a", encoding="utf-8") as log:
         log.write(f"{len(body)}\n")
-    if how == "etag":
+    if how == "together":
+        body = bytes(255 - b for b in body)
+        time.sleep(0.5 - time.time() % 0.5)
+    if how in ("etag", "together"):
         got["etag"] = '"another"'
     elif how == "no-etag":
         got.pop("etag", None)

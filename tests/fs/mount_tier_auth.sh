@@ -112,3 +112,16 @@ equal "a presigned URL: no tier was asked" "" "$(cat "$T"/tier[12]/access.log)"
 web "a presigned URL with --tier-auth" "$url" --tier-auth
 at_least "a presigned URL with --tier-auth: it is passed on" 1 "$(seen 'signature=one')"
 equal "the log of the mount has no secret" 0 "$(grep -cE 'never-to-be-seen|hush|pass:word|signature=one' "$T/penstock.log")"
+
+# --insecure is for the origin. (Its TLS port is a tier here: it has the same bytes.)
+rm -rf "$CACHE"
+mount_penstock "$ORIGIN/" --insecure --tier "$ORIGIN_TLS"
+check "a tier that cannot be verified, with --insecure: right bytes" sha_manifest "$MNT"
+at_least "a tier that cannot be verified, with --insecure: it is down" 1 "$(tier 'tiers[0].down')"
+equal "a tier that cannot be verified, with --insecure: it sent nothing" 0 "$(tier bytes)"
+umount_penstock
+rm -rf "$CACHE"
+mount_penstock "$ORIGIN/" --insecure --tier "$ORIGIN_TLS" --tier-cacert "$T/nginx/ca.pem"
+check "with its CA: right bytes" sha_manifest "$MNT"
+at_least "with its CA: it sends them" 5000000 "$(tier bytes)"
+umount_penstock

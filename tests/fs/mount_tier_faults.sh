@@ -48,8 +48,44 @@ for how in status refuses missing other-version etag no-etag range unranged long
 done
 lie short -
 lie redirect -
-for how in silent stalls drips; do
+for how in silent stalls drips drips-header hints; do
 	lie "$how" late
+done
+
+# A tier that was stopped: it accepts, and never answers. The origin answers each request 150 ms, or 1 s, late.
+"$python" - "${ORIGIN#*://}" "$T" >"$T/far.log" 2>&1 <<'PY' &
+import socket, sys, threading, time
+host, port = sys.argv[1].split(":")
+def serve(near):
+    with near, socket.create_connection((host, int(port))) as far:
+        def back():
+            while data := far.recv(1 << 20):
+                near.sendall(data)
+        threading.Thread(target=back, daemon=True).start()
+        while data := near.recv(65536):
+            with open(sys.argv[2] + "/far-delay") as f:
+                time.sleep(float(f.read()))
+            far.sendall(data)
+listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+with open(sys.argv[2] + "/far-port", "w") as f:
+    f.write(f"{listener.getsockname()[1]}\n")
+while True:
+    conn, _ = listener.accept()
+    conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    threading.Thread(target=serve, args=(conn,), daemon=True).start()
+PY
+wait_until 20 test -s "$T/far-port" || die "the far origin starts" "$(cat "$T/far.log")"
+echo silent >"$T/liar/mode"
+for delay in 0.15 1; do
+	echo "$delay" >"$T/far-delay"
+	rm -rf "$CACHE"
+	mount_penstock "http://127.0.0.1:$(cat "$T/far-port")/" --tier "$LIAR" --timeout 20s
+	ms=$(milliseconds read_shard)
+	equal "a stopped tier, the origin $delay s away: right bytes" "$right" "$(cat "$T/sum")"
+	at_most "a stopped tier, the origin $delay s away: in a few seconds" \
+		"$(awk -v d="$delay" 'BEGIN {print int(5000 + 7000 * d)}')" "$ms"
+	equal "a stopped tier, the origin $delay s away: it is set aside" aside "$(tier 'tiers[0].state')"
+	umount_penstock
 done
 
 # It comes back by itself.

@@ -42,3 +42,19 @@ find "$T"/tier[12]/cache -type f -exec sed -i 's/^ETag: "/ETag: "x/' {} +
 mount_penstock hf://datasets/acme/shards --tier "$TIERS" --tier-auth
 equal "another ETag than the CDN's: right bytes" "$good" "$(sha_manifest "$MNT" | grep -v penstock)"
 umount_penstock
+
+# Several wrong answers at once: none of them says what the CDN's ETag is.
+second=$(commit b)
+random_file "$second/big.tar" 40000000
+point main b
+mkdir "$T/liar"
+echo together >"$T/liar/mode"
+cdn=$(cat "$hub/cdn")
+"$python" "$top_srcdir/tests/fs/lying_tier.py" "$T/liar" "${cdn#*://}" >"$T/liar.log" 2>&1 &
+wait_until 20 test -s "$T/liar/port" || die "the lying tier starts" "$(cat "$T/liar.log")"
+rm -rf "$CACHE"
+mount_penstock hf://datasets/acme/shards --tier "http://127.0.0.1:$(cat "$T/liar/port")" --tier-auth --timeout 20s
+equal "wrong answers that come together: right bytes" "$(sha256sum <"$second/big.tar")" "$(sha256sum <"$MNT/big.tar")"
+at_least "wrong answers that come together: several came" 2 "$(tier 'tiers[0].wrong')"
+equal "wrong answers that come together: none is used" 0 "$(tier bytes)"
+umount_penstock

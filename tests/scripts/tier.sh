@@ -36,6 +36,9 @@ refuses "a size too small" "less than 64M" "${origin[@]}" --size 1M
 refuses "nodes of which none is here" "none of --nodes is this machine" "${origin[@]}" --nodes \
 	203.0.113.1,203.0.113.2
 refuses "a node without an address" "has no address here" "${origin[@]}" --nodes no-such-host.invalid
+refuses "a node that is loopback here, among several" "where no other node can connect" "${origin[@]}" --nodes \
+	localhost,192.0.2.2
+check "a node alone may be" print "${origin[@]}" --nodes localhost
 refuses "a port that is none" "is not a port" "${origin[@]}" --nodes 127.0.0.1:70000
 refuses "a query of an unknown host" "is the host of no --origin" "${origin[@]}" --strip-query other.example
 refuses "certificates that are missing" "there is no" "${origin[@]}" --tls "$T"
@@ -77,6 +80,16 @@ else
 fi
 equal "--stop of what does not run" "nginx: nothing runs with $T/none" \
 	"$("$tier/nginx" --dir "$T/none" --stop)"
+
+mkdir -m 777 "$T/loose"
+check_not "a folder that others may write is refused" "$tier/nginx" "${origin[@]}" --dir "$T/loose"
+equal "and nothing is written there" "" "$(ls "$T/loose")"
+if ((EUID == 0)); then
+	mkdir -m 755 "$T/theirs"
+	chown nobody "$T/theirs"
+	check "another user's folder is refused" grep -q "another user's" \
+		<("$tier/nginx" "${origin[@]}" --dir "$T/theirs" 2>&1)
+fi
 
 if command -v openssl >/dev/null; then
 	check "certificates are made" "$tier/certificates" --nodes \
