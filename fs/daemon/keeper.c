@@ -32,6 +32,8 @@
 #define STARTS_MAX 3
 #define GIVE_UP_MS 10000
 #define PROVEN_MS 1000
+#define REAP_MS 1000 /* for a killed daemon; one that the kernel holds up is left */
+#define REAP_STEP_MS 10
 #define OOM_SCORE "-900" /* the daemon has the memory, and can be started again */
 
 extern char **environ;
@@ -281,25 +283,46 @@ static void start_next(struct keeper *k)
 
 /* Giving up ---------------------------------------------------------------------------------------------- */
 
-static void abort_connection(dev_t dev)
+static bool is_connected(int fuse_fd)
 {
+	struct pollfd p = {.fd = fuse_fd};
+
+	return fuse_fd >= 0 && poll(&p, 1, 0) == 0; /* POLLERR: it has ended */
+}
+
+/* The number belongs to the connection only while that is connected: another mount may have it since. An open
+ * file stays that of one connection, so one that is opened before the check is of ours. */
+static void abort_connection(const struct ps_keeper_item *session)
+{
+	unsigned number = minor(session->message.id.dev);
 	char path[64];
 
-	snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", minor(dev));
-	if (minor(dev))
-		write_file(path, "1");
+	snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", number);
+	ps_autofd int fd = number ? open(path, O_WRONLY | O_CLOEXEC) : -1;
+	if (fd >= 0 && is_connected(session->fd) && write(fd, "1", 1) < 0)
+		ps_log_debug("keeper: %s: %s", path, strerror(errno));
+}
+
+static void kill_daemon(struct keeper *k)
+{
+	int status;
+
+	if (k->daemon <= 0)
+		return;
+	kill(k->daemon, SIGKILL);
+	for (int ms = 0; ms < REAP_MS && waitpid(k->daemon, &status, WNOHANG) == 0; ms += REAP_STEP_MS)
+		poll(NULL, 0, REAP_STEP_MS);
 }
 
 /* Ends all mounts: readers get errors now, never a hang. A connection ends with its last descriptor; one
  * that a hung daemon still has is aborted. */
 static _Noreturn void give_up(struct keeper *k, int code)
 {
-	if (k->daemon > 0)
-		kill(k->daemon, SIGKILL);
+	kill_daemon(k);
 	for (size_t i = 0; i < k->n; i++) {
 		if (k->v[i].message.kind != PS_KEEPER_SESSION)
 			continue;
-		abort_connection(k->v[i].message.id.dev);
+		abort_connection(&k->v[i]);
 		close(ps_steal_fd(&k->v[i].fd));
 	}
 	for (size_t i = 0; i < k->n; i++) {
