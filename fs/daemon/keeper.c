@@ -44,6 +44,7 @@ struct keeper {
 	int sock, signals, exe, old_exe; /* old_exe: until the new one has proven itself; -1: none */
 	pid_t daemon;
 	sigset_t mask; /* the process's own */
+	struct sigaction broken_pipe; /* the process's own */
 	char oom_score[16];
 	struct ps_keeper_item *v;
 	size_t n, nsent; /* nsent: items that the resuming daemon has got */
@@ -223,6 +224,7 @@ static void become_daemon(const struct keeper *k, pid_t parent)
 			_exit(PS_EXIT_FAILED);
 	}
 	write_file("/proc/self/oom_score_adj", k->oom_score);
+	sigaction(SIGPIPE, &k->broken_pipe, NULL);
 	sigprocmask(SIG_SETMASK, &k->mask, NULL);
 }
 
@@ -483,6 +485,7 @@ static void read_oom_score(char *ret, size_t room)
 int ps_keeper_begin(struct ps_daemonize *daemonize, int owner, int *ret_sock, struct ps_error *err)
 {
 	struct keeper k = {.daemonize = daemonize, .owner = owner, .sock = -1, .old_exe = -1};
+	const struct sigaction ignore = {.sa_handler = SIG_IGN};
 	sigset_t set;
 
 	*ret_sock = -1;
@@ -495,6 +498,8 @@ int ps_keeper_begin(struct ps_daemonize *daemonize, int owner, int *ret_sock, st
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGHUP);
 	sigprocmask(SIG_BLOCK, &set, &k.mask);
+	/* A log line to a closed stderr must not end it. */
+	sigaction(SIGPIPE, &ignore, &k.broken_pipe);
 	k.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	read_oom_score(k.oom_score, sizeof(k.oom_score));
 	int rc = k.signals < 0 ? ps_error_set(err, errno, "signalfd: %s", strerror(errno))
@@ -518,6 +523,7 @@ int ps_keeper_begin(struct ps_daemonize *daemonize, int owner, int *ret_sock, st
 		close(k.signals);
 	if (k.sock >= 0)
 		close(k.sock);
+	sigaction(SIGPIPE, &k.broken_pipe, NULL);
 	sigprocmask(SIG_SETMASK, &k.mask, NULL);
 	return rc;
 }
