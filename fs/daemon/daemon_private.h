@@ -271,8 +271,9 @@ size_t ps_owned_count(const struct ps_mount *mount);
 
 /* Called with the daemon's lock held: gives all owners of a mount to the keeper. */
 void ps_owned_keep(struct ps_daemon *daemon, const struct ps_mount *mount);
-/* The owners of a mount of an earlier daemon: takes the descriptors over, also on failure. */
-int ps_owned_restore(struct ps_daemon *daemon, struct ps_mount *mount, int *fds, size_t n,
+/* The owners of a mount of an earlier daemon, with their ids at the keeper. Takes descriptors over, and sets
+ * those to -1; the caller closes the others. */
+int ps_owned_restore(struct ps_daemon *daemon, struct ps_mount *mount, int *fds, const uint64_t *ids, size_t n,
         struct ps_error *err) PS_MUST_USE;
 
 /* The keeper --------------------------------------------------------------------------------------------- */

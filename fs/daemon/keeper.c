@@ -48,7 +48,7 @@ struct keeper {
 	char oom_score[16];
 	struct ps_keeper_item *v;
 	size_t n, nsent; /* nsent: items that the resuming daemon has got */
-	bool resuming, stopping, held;
+	bool resuming, stopping, held, sent_done;
 	bool upgraded; /* a daemon of the new program was started */
 	uint64_t down_ns, served_ns, starts;
 	unsigned nfailed;
@@ -192,7 +192,7 @@ static int take_messages(struct keeper *k, struct ps_error *err)
 /* Sends the resuming daemon what there is, without waiting for it. */
 static void send_items(struct keeper *k)
 {
-	while (k->sock >= 0 && k->nsent <= k->n) {
+	while (k->sock >= 0 && !k->sent_done) {
 		const struct ps_keeper_message done = {.kind = PS_KEEPER_DONE, .starts = k->starts};
 		bool last = k->nsent == k->n;
 		int rc = last ? ps_keeper_send(k->sock, &done, -1, true)
@@ -200,7 +200,8 @@ static void send_items(struct keeper *k)
 
 		if (rc < 0)
 			return;
-		k->nsent++;
+		k->nsent += !last;
+		k->sent_done = last;
 	}
 }
 
@@ -264,6 +265,7 @@ static void start_next(struct keeper *k)
 
 	k->resuming = true;
 	k->nsent = 0;
+	k->sent_done = false;
 	k->starts++;
 	k->upgraded = k->old_exe >= 0;
 	if (k->sock >= 0)
@@ -436,7 +438,7 @@ static int wait_ms(const struct keeper *k)
 static int keep(struct keeper *k, struct ps_error *err)
 {
 	for (;;) {
-		bool sends = k->resuming && k->nsent <= k->n;
+		bool sends = k->resuming && !k->sent_done;
 		struct pollfd p[] = {{.fd = k->sock, .events = (short)(POLLIN | (sends ? POLLOUT : 0))},
 		        {.fd = k->signals, .events = POLLIN}};
 		int status;

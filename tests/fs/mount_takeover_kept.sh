@@ -108,6 +108,7 @@ check "a third mount, in another namespace" wait_until 20 test -e "$T/there"
 owner=$!
 check "a fourth mount, of a program" wait_until 20 test -s "$T/owner"
 at=$(head -n 1 "$T/owner")
+keeper=$(keeper_of "$(stats .pid)")
 for round in 1 2; do
 	pid=$(stats .pid)
 	kill -KILL "$pid"
@@ -116,8 +117,10 @@ for round in 1 2; do
 	check "the program's mount serves ($round)" cmp "$at/5.bin" "$T/www/5.bin"
 	equal "one daemon serves four mounts ($round)" 4 \
 		"$(penstock status --cache-dir "$CACHE" --json | jq '.mounts | length')"
+	find "/proc/$keeper/fd" -mindepth 1 | wc -l >"$T/fds$round"
 	sleep 1.1
 done
+equal "a takeover leaves the keeper as many descriptors" "$(cat "$T/fds1")" "$(cat "$T/fds2")"
 check_not "the second mount's process stays" gone "$joiner"
 rm "$T/hold"
 rc=0
