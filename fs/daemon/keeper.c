@@ -34,6 +34,7 @@
 #define PROVEN_MS 1000
 #define REAP_MS 1000 /* for a killed daemon; one that the kernel holds up is left */
 #define REAP_STEP_MS 10
+#define SEND_NBYTES (4 << 20) /* the kernel allows less */
 #define OOM_SCORE "-900" /* the daemon has the memory, and can be started again */
 
 extern char **environ;
@@ -94,9 +95,25 @@ static bool has_session(const struct keeper *k, uint64_t mount)
 	return false;
 }
 
-/* Mounts that the daemon did not give completely before it died. */
+static bool is_connected(int fuse_fd)
+{
+	struct pollfd p = {.fd = fuse_fd};
+
+	return fuse_fd >= 0 && poll(&p, 1, 0) == 0; /* POLLERR: it has ended */
+}
+
+/* Mounts that have ended, which the daemon did not say, and those that it did not give completely. */
 static void drop_unfinished(struct keeper *k)
 {
+	for (size_t i = k->n; i-- > 0;) {
+		const struct ps_keeper_message *m = &k->v[i].message;
+
+		if (m->kind != PS_KEEPER_SESSION || is_connected(k->v[i].fd))
+			continue;
+		if (m->here)
+			(void)ps_mountfd_detach(m->text, m->id); /* after an abort */
+		remove_item(k, i);
+	}
 	for (size_t i = k->n; i-- > 0;)
 		if (k->v[i].message.mount && !has_session(k, k->v[i].message.mount))
 			remove_item(k, i);
@@ -236,6 +253,8 @@ static int fork_daemon(struct keeper *k, int *ret_sock, struct ps_error *err)
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
 		return ps_error_set(err, errno, "socketpair: %s", strerror(errno));
+	for (int i = 0; i < 2; i++)
+		(void)setsockopt(ends[i], SOL_SOCKET, SO_SNDBUF, &(int){SEND_NBYTES}, sizeof(int));
 	fflush(NULL);
 	pid_t pid = fork();
 	if (pid < 0) {
@@ -286,13 +305,6 @@ static void start_next(struct keeper *k)
 }
 
 /* Giving up ---------------------------------------------------------------------------------------------- */
-
-static bool is_connected(int fuse_fd)
-{
-	struct pollfd p = {.fd = fuse_fd};
-
-	return fuse_fd >= 0 && poll(&p, 1, 0) == 0; /* POLLERR: it has ended */
-}
 
 /* The number belongs to the connection only while that is connected: another mount may have it since. An open
  * file stays that of one connection, so one that is opened before the check is of ours. */

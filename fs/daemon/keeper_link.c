@@ -1,5 +1,6 @@
 /* The daemon's side of the keeper: gives it what the next daemon needs. */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,13 +11,26 @@
 #include "daemon/daemon_private.h"
 
 #define DONE_MS 5000
+#define SEND_MS 1000
+#define SURELY_MS 10000
+#define AGAIN_MS 50
 
-/* The keeper_lock is held. */
+/* A keeper that does not read is waited for once; other errors concern this message only. The keeper_lock is
+ * held, and maybe the daemon's. */
 static int send_locked(struct ps_daemon *d, const struct ps_keeper_message *m, int fd)
 {
-	int rc = d->keeper >= 0 ? ps_keeper_send(d->keeper, m, fd, false) : -EPIPE;
+	int rc = d->keeper >= 0 ? ps_keeper_send(d->keeper, m, fd, true) : -EPIPE;
 
-	if (rc < 0 && d->keeper >= 0) {
+	if (rc == -EAGAIN && !d->keeper_stuck) {
+		struct pollfd p = {.fd = d->keeper, .events = POLLOUT};
+
+		(void)poll(&p, 1, SEND_MS);
+		rc = ps_keeper_send(d->keeper, m, fd, true);
+		if (rc == -EAGAIN)
+			ps_log_warning("keeper: it does not answer");
+	}
+	d->keeper_stuck = rc == -EAGAIN;
+	if (rc == -EPIPE && d->keeper >= 0) {
 		ps_log_warning("keeper: it has ended: the mounts end with this daemon");
 		close(ps_steal_fd(&d->keeper));
 	}
@@ -27,6 +41,19 @@ static int send_one(struct ps_daemon *d, const struct ps_keeper_message *m, int 
 {
 	PS_LOCK_SCOPE(&d->keeper_lock);
 	return send_locked(d, m, fd);
+}
+
+/* Tries again for a while. Call without the daemon's lock. */
+static int send_surely(struct ps_daemon *d, enum ps_keeper_kind kind, uint64_t mount)
+{
+	const struct ps_keeper_message m = {.kind = kind, .mount = mount};
+	int rc = send_one(d, &m, -1);
+
+	for (int ms = 0; rc < 0 && rc != -EPIPE && ms < SURELY_MS; ms += AGAIN_MS) {
+		poll(NULL, 0, AGAIN_MS);
+		rc = send_one(d, &m, -1);
+	}
+	return rc;
 }
 
 static int send_kind(struct ps_daemon *d, enum ps_keeper_kind kind, uint64_t mount, int fd)
@@ -94,8 +121,12 @@ void ps_keeper_hold(struct ps_daemon *d)
 
 void ps_keeper_ready(struct ps_daemon *d)
 {
-	if (d->keeper >= 0)
-		(void)send_kind(d, PS_KEEPER_READY, 0, -1);
+	(void)send_surely(d, PS_KEEPER_READY, 0);
+}
+
+void ps_keeper_serving(struct ps_daemon *d)
+{
+	(void)send_surely(d, PS_KEEPER_SERVING, 0);
 }
 
 static int request_memfd(const struct ps_mount_request *request)
@@ -110,8 +141,17 @@ static int request_memfd(const struct ps_mount_request *request)
 	return fd;
 }
 
+/* Has the keeper forget what it got of the mount. If it does not hear that, either, it is told when the mount
+ * ends. The lock is held. */
+static void keep_not(struct ps_daemon *d, struct ps_mount *m, int rc)
+{
+	ps_log_warning("mount: %s: ends with its daemon: the keeper: %s", m->request.mountpoint, strerror(-rc));
+	if (send_kind(d, PS_KEEPER_DROP, m->kept, -1) == 0)
+		m->kept = 0;
+}
+
 void ps_keeper_keep(struct ps_daemon *d, struct ps_mount *m, int client,
-        void (*give_owners)(struct ps_daemon *d, const struct ps_mount *m))
+        int (*give_owners)(struct ps_daemon *d, const struct ps_mount *m))
 {
 	struct ps_keeper_message session = {.kind = PS_KEEPER_SESSION, .id = m->id, .here = m->here};
 
@@ -128,13 +168,12 @@ void ps_keeper_keep(struct ps_daemon *d, struct ps_mount *m, int client,
 	if (rc == 0 && client >= 0)
 		rc = send_kind(d, PS_KEEPER_CLIENT, number, client);
 	m->kept = number;
-	give_owners(d, m);
+	if (rc == 0)
+		rc = give_owners(d, m);
 	if (rc == 0)
 		rc = send_one(d, &session, ps_session_fd(&m->session));
-	if (rc < 0) {
-		m->kept = 0;
-		ps_log_warning("mount: %s: ends with its daemon: %s", m->request.mountpoint, strerror(-rc));
-	}
+	if (rc < 0)
+		keep_not(d, m, rc);
 }
 
 void ps_keeper_drop(struct ps_daemon *d, struct ps_mount *m)
@@ -147,16 +186,23 @@ void ps_keeper_drop(struct ps_daemon *d, struct ps_mount *m)
 		m->kept = 0;
 	}
 	if (number)
-		(void)send_kind(d, PS_KEEPER_DROP, number, -1);
+		(void)send_surely(d, PS_KEEPER_DROP, number);
 }
 
-void ps_keeper_give_owner(struct ps_daemon *d, const struct ps_mount *m, uint64_t owner, int fd)
+int ps_keeper_give_owner(struct ps_daemon *d, const struct ps_mount *m, uint64_t owner, int fd)
 {
-	if (m->kept)
-		(void)send_one(d,
-		        &(struct ps_keeper_message){
-		                .kind = PS_KEEPER_OWNER, .mount = m->kept, .owner = owner},
-		        fd);
+	if (!m->kept)
+		return 0;
+	return send_one(d,
+	        &(struct ps_keeper_message){.kind = PS_KEEPER_OWNER, .mount = m->kept, .owner = owner}, fd);
+}
+
+void ps_keeper_new_owner(struct ps_daemon *d, struct ps_mount *m, uint64_t owner, int fd)
+{
+	int rc = ps_keeper_give_owner(d, m, owner, fd);
+
+	if (rc < 0)
+		keep_not(d, m, rc);
 }
 
 void ps_keeper_drop_owner(struct ps_daemon *d, const struct ps_mount *m, uint64_t owner)

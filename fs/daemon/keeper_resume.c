@@ -84,7 +84,6 @@ static int new_mount(struct resume *r, struct ps_mount **ret, struct ps_error *e
 
 static void count_resumed(struct ps_daemon *d)
 {
-	const struct ps_keeper_message serving = {.kind = PS_KEEPER_SERVING};
 	bool last;
 
 	{
@@ -93,11 +92,7 @@ static void count_resumed(struct ps_daemon *d)
 	}
 	if (!last)
 		return;
-	{
-		PS_LOCK_SCOPE(&d->keeper_lock);
-		if (d->keeper >= 0)
-			(void)ps_keeper_send(d->keeper, &serving, -1, false);
-	}
+	ps_keeper_serving(d);
 	ps_daemon_wake(d);
 }
 

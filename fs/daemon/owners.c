@@ -106,7 +106,7 @@ static int watch_owner(struct ps_daemon *d, struct ps_owned *owned, int *fd, uin
 	ps_list_append(&owned->owners, &o->link);
 	owned->nowners++;
 	if (!id)
-		ps_keeper_give_owner(d, owned->mount, o->id, o->fd);
+		ps_keeper_new_owner(d, owned->mount, o->id, o->fd);
 	return 0;
 }
 
@@ -121,14 +121,17 @@ static int add_owner(struct ps_daemon *d, struct ps_owned *owned, int *fd)
 	return watch_owner(d, owned, fd, 0);
 }
 
-void ps_owned_keep(struct ps_daemon *d, const struct ps_mount *m)
+int ps_owned_keep(struct ps_daemon *d, const struct ps_mount *m)
 {
-	for (struct ps_list *l = m->owned ? m->owned->owners.next : NULL; l && l != &m->owned->owners;
-	        l = l->next) {
+	int rc = 0;
+
+	for (struct ps_list *l = m->owned ? m->owned->owners.next : NULL;
+	        rc == 0 && l && l != &m->owned->owners; l = l->next) {
 		const struct owner *o = PS_CONTAINER_OF(l, struct owner, link);
 
-		ps_keeper_give_owner(d, m, o->id, o->fd);
+		rc = ps_keeper_give_owner(d, m, o->id, o->fd);
 	}
+	return rc;
 }
 
 /* The lock is held. */

@@ -166,6 +166,48 @@ rc=0
 penstock upgrade "$T/m4" >"$T/out" 2>&1 || rc=$?
 equal "upgrade of what is no mount fails" "1 1" "$rc $(grep -c "not a penstock mount" "$T/out")"
 
+# A keeper that is stopped, and a socket that soon is full.
+pid=$(stats .pid)
+keeper=$(keeper_of "$pid")
+kill -STOP "$keeper"
+"$python" - "$pid" <<'PY'
+import ctypes, os, socket, sys
+pid = int(sys.argv[1])
+libc = ctypes.CDLL(None, use_errno=True)
+pidfd = os.pidfd_open(pid)
+n = 0
+for fd in os.listdir(f"/proc/{pid}/fd"):
+    mine = libc.syscall(438, pidfd, int(fd), 0)  # pidfd_getfd
+    if mine < 0:
+        continue
+    try:
+        s = socket.socket(fileno=mine)
+    except OSError:
+        os.close(mine)
+        continue
+    if s.family == socket.AF_UNIX and s.type == socket.SOCK_SEQPACKET:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        n += 1
+    s.close()
+sys.exit(n != 1)
+PY
+for m in m1 m2 m3; do
+	check "$m is made while the keeper is stopped" join "$ORIGIN/" "$T/$m"
+done
+check "the log says that it is not kept" \
+	wait_until 10 grep -q "m3: ends with its daemon: the keeper" "$T/penstock.log"
+kill -CONT "$keeper"
+rc=0
+penstock upgrade "$MNT" >"$T/out" 2>&1 || rc=$?
+equal "no upgrade ends a mount that is not kept: it is named" "1 1" "$rc $(grep -c "$T/m3" "$T/out")"
+for m in m1 m2 m3; do
+	check "$m serves" cmp "$T/$m/4.bin" "$T/www/4.bin"
+	check "$m is unmounted" penstock umount "$T/$m"
+done
+kill -KILL "$(stats .pid)"
+check "the first mount is kept still" cmp "$MNT/4.bin" "$T/www/4.bin"
+sleep 1.1
+
 # The keeper alone is killed.
 kill -KILL "$(keeper_of "$(stats .pid)")"
 check "without its keeper the daemon serves on" cmp "$MNT/4.bin" "$T/www/4.bin"
