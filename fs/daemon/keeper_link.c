@@ -121,7 +121,7 @@ void ps_keeper_hold(struct ps_daemon *d)
 
 void ps_keeper_ready(struct ps_daemon *d)
 {
-	(void)send_surely(d, PS_KEEPER_READY, 0);
+	d->daemonize->kept = send_surely(d, PS_KEEPER_READY, 0) == 0;
 }
 
 void ps_keeper_serving(struct ps_daemon *d)
