@@ -52,6 +52,7 @@ struct keeper {
 	bool resuming, stopping, held, sent_done;
 	bool upgraded; /* a daemon of the new program was started */
 	uint64_t down_ns, served_ns, starts;
+	uint64_t start_ns; /* the next start is not before */
 	unsigned nfailed;
 };
 
@@ -276,13 +277,20 @@ static int fork_daemon(struct keeper *k, int *ret_sock, struct ps_error *err)
 	return 1;
 }
 
+/* Failed starts in a row may have a cause that passes, as a lack of memory. */
+static void pause_before_start(struct keeper *k)
+{
+	static const unsigned ms[STARTS_MAX] = {0, 500, 2000};
+
+	k->start_ns = ps_clock_mono_ns() + ms[PS_MIN(k->nfailed, STARTS_MAX - 1)] * PS_NS_PER_MS;
+}
+
 static void start_next(struct keeper *k)
 {
 	struct ps_error err = {0};
 	char number[16];
 	int sock;
 
-	k->resuming = true;
 	k->nsent = 0;
 	k->sent_done = false;
 	k->starts++;
@@ -294,6 +302,7 @@ static void start_next(struct keeper *k)
 		ps_log_error("keeper: %s", err.text);
 		k->nfailed++;
 		k->daemon = -1;
+		pause_before_start(k);
 	}
 	if (rc != 0)
 		return;
@@ -417,8 +426,9 @@ static void daemon_died(struct keeper *k, int status)
 	k->nfailed = proven || planned ? 0 : k->nfailed + 1;
 	if (!k->resuming)
 		k->down_ns = now;
+	k->resuming = true;
 	give_up_if_failed(k);
-	start_next(k);
+	pause_before_start(k);
 }
 
 /* The loop ----------------------------------------------------------------------------------------------- */
@@ -443,6 +453,8 @@ static int wait_ms(const struct keeper *k)
 	if (!k->resuming)
 		return k->old_exe >= 0 ? PROVEN_MS : -1;
 	until = k->down_ns + GIVE_UP_MS * PS_NS_PER_MS;
+	if (k->daemon < 0)
+		until = PS_MIN(until, k->start_ns);
 	return now >= until ? 0 : (int)((until - now) / PS_NS_PER_MS) + 1;
 }
 
@@ -467,9 +479,11 @@ static int keep(struct keeper *k, struct ps_error *err)
 		}
 		if (dead > 0)
 			daemon_died(k, status);
-		else if (k->resuming && k->daemon < 0)
+		if (k->resuming && k->daemon < 0 && k->stopping)
+			give_up(k, PS_EXIT_OK);
+		if (k->resuming && k->daemon < 0 && ps_clock_mono_ns() >= k->start_ns)
 			start_next(k);
-		if (sends)
+		if (k->resuming)
 			send_items(k);
 		if (k->old_exe >= 0 && k->upgraded && !k->resuming &&
 		        ps_clock_mono_ns() - k->served_ns >= PROVEN_MS * PS_NS_PER_MS)
