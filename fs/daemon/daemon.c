@@ -256,10 +256,13 @@ static bool kick_ending(struct ps_daemon *d)
  * written to the cache yet is fetched again: a kill costs no more. */
 static void leave(struct ps_daemon *d)
 {
+	uint64_t until_ns = ps_clock_mono_ns() + LEAVE_WAIT_MS * PS_NS_PER_MS;
+
+	(void)any_mounts(d, true);
 	{
 		PS_LOCK_SCOPE(&d->lock);
 		for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next)
-			ps_session_leave(&PS_CONTAINER_OF(l, struct ps_mount, link)->session, LEAVE_WAIT_MS);
+			ps_session_leave(&PS_CONTAINER_OF(l, struct ps_mount, link)->session, until_ns);
 	}
 	ps_log_info("the daemon hands its mounts over");
 	poll(NULL, 0, LEAVE_COMMIT_MS);

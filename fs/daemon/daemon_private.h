@@ -204,7 +204,7 @@ struct ps_daemon {
 	pthread_mutex_t keeper_lock;     /* covers `keeper` and what is sent there */
 	bool keeper_stuck;               /* it does not read; keeper_lock covers this */
 	struct ps_keeper_items *resumed; /* what the keeper had; NULL: begins with its first mount */
-	_Atomic bool leaving;            /* ends for another binary, without its mounts */
+	_Atomic bool leaving;            /* ends for another binary, without its mounts; set with the lock held */
 	/* the first mount's owner, until the mount has it; used by the main thread and the mount's; -1:
 	 * none */
 	int first_owner;
@@ -219,6 +219,7 @@ struct ps_daemon {
 	uint64_t owner_id;     /* of the newest owner */
 	struct ps_list clients;
 	unsigned nclients;
+	unsigned nmounting;   /* clients whose mounts are not served and given to the keeper yet */
 	unsigned nresuming;   /* mounts of an earlier daemon that are not served yet */
 	uint64_t kept_number; /* of the newest kept mount */
 	/* reported: the first mount's thread has reported the outcome to the parent */
@@ -337,8 +338,8 @@ int ps_keeper_give_owner(struct ps_daemon *daemon, const struct ps_mount *mount,
 /* Of a mount that may be kept already: without all its owners it is not. */
 void ps_keeper_new_owner(struct ps_daemon *daemon, struct ps_mount *mount, uint64_t owner, int fd);
 void ps_keeper_drop_owner(struct ps_daemon *daemon, const struct ps_mount *mount, uint64_t owner);
-/* exe: borrowed. -ENOTSUP: there is no keeper. */
-int ps_keeper_upgrade(struct ps_daemon *daemon, int exe);
+/* Also sets `leaving`. exe: borrowed. -ENOTSUP: there is no keeper. -EBUSY: there are mounts that would end. */
+int ps_keeper_upgrade(struct ps_daemon *daemon, int exe, struct ps_error *err) PS_MUST_USE;
 /* keeper_resume.c */
 /* Takes a descriptor out of what the keeper had; -1: it is not there. mount 0: what is not a mount's. */
 int ps_keeper_take(struct ps_keeper_items *items, uint64_t mount, enum ps_keeper_kind kind);

@@ -214,9 +214,38 @@ void ps_keeper_drop_owner(struct ps_daemon *d, const struct ps_mount *m, uint64_
 		        -1);
 }
 
-int ps_keeper_upgrade(struct ps_daemon *d, int exe)
+/* -EBUSY: mounts would end with this daemon. The lock is held. */
+static int check_all_kept(const struct ps_daemon *d, struct ps_error *err)
 {
-	return d->keeper < 0 ? -ENOTSUP : send_kind(d, PS_KEEPER_UPGRADE, 0, exe);
+	ps_autostrbuf struct ps_strbuf names = {0};
+
+	if (d->nmounting || !d->reported)
+		return ps_error_set(err, EBUSY, "a mount is just being made; try again");
+	for (const struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next) {
+		const struct ps_mount *m = PS_CONTAINER_OF(l, struct ps_mount, link);
+
+		if (!m->kept && !atomic_load(&m->session.ended))
+			ps_strbuf_addf(&names, "%s%s", names.len ? ", " : "", m->request.mountpoint);
+	}
+	if (!names.len && !names.failed)
+		return 0;
+	return ps_error_set(err, EBUSY, "the keeper does not have these mounts, which would end; unmount them first: %s",
+	        ps_strbuf_peek(&names));
+}
+
+int ps_keeper_upgrade(struct ps_daemon *d, int exe, struct ps_error *err)
+{
+	if (d->keeper < 0)
+		return ps_error_set(err, ENOTSUP,
+		        "this daemon has no keeper (Linux 6.10 or later, no --no-keeper), so its mounts end with "
+		        "it; unmount them first");
+	PS_LOCK_SCOPE(&d->lock);
+	int rc = check_all_kept(d, err);
+	if (rc == 0 && (rc = send_kind(d, PS_KEEPER_UPGRADE, 0, exe)) < 0)
+		ps_error_set(err, -rc, "the keeper: %s", strerror(-rc));
+	if (rc == 0)
+		atomic_store(&d->leaving, true);
+	return rc;
 }
 
 void ps_keeper_busy(int sock, const struct ps_error *err)
