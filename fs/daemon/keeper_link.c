@@ -3,10 +3,10 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/secret.h"
 #include "base/strbuf.h"
 #include "daemon/daemon_private.h"
 
@@ -64,12 +64,12 @@ static int send_kind(struct ps_daemon *d, enum ps_keeper_kind kind, uint64_t mou
 /* Memory, never a file: it holds secrets. The caller closes it. */
 static int memfd_of(const struct ps_given *message)
 {
-	ps_autofd int fd = memfd_create("penstock-kept", MFD_CLOEXEC);
+	ps_autofd int fd = ps_secret_memfd("penstock-kept");
 	struct ps_strbuf b = {0};
 	int rc = ps_control_encode(message, &b);
 
 	if (fd < 0)
-		rc = -errno;
+		rc = fd;
 	if (rc == 0 && write(fd, b.s ? b.s : "", b.len) != (ssize_t)b.len)
 		rc = -ENOSPC;
 	if (b.s)
