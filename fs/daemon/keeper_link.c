@@ -172,8 +172,10 @@ void ps_keeper_keep(struct ps_daemon *d, struct ps_mount *m, int client,
 		rc = give_owners(d, m);
 	if (rc == 0)
 		rc = send_one(d, &session, ps_session_fd(&m->session));
-	if (rc < 0)
+	if (rc < 0) {
 		keep_not(d, m, rc);
+		m->kept = 0; /* without a session the keeper forgets it in any case */
+	}
 }
 
 void ps_keeper_drop(struct ps_daemon *d, struct ps_mount *m)
@@ -235,17 +237,20 @@ static int check_all_kept(const struct ps_daemon *d, struct ps_error *err)
 
 int ps_keeper_upgrade(struct ps_daemon *d, int exe, struct ps_error *err)
 {
-	if (d->keeper < 0)
+	PS_LOCK_SCOPE(&d->lock);
+	int rc = d->keeper < 0 ? -EPIPE : check_all_kept(d, err);
+	if (rc == -EBUSY)
+		return rc;
+	if (rc == 0)
+		rc = send_kind(d, PS_KEEPER_UPGRADE, 0, exe);
+	if (rc == -EPIPE)
 		return ps_error_set(err, ENOTSUP,
 		        "this daemon has no keeper (Linux 6.10 or later, no --no-keeper), so its mounts end with "
 		        "it; unmount them first");
-	PS_LOCK_SCOPE(&d->lock);
-	int rc = check_all_kept(d, err);
-	if (rc == 0 && (rc = send_kind(d, PS_KEEPER_UPGRADE, 0, exe)) < 0)
-		ps_error_set(err, -rc, "the keeper: %s", strerror(-rc));
-	if (rc == 0)
-		atomic_store(&d->leaving, true);
-	return rc;
+	if (rc < 0)
+		return ps_error_set(err, -rc, "the keeper: %s", strerror(-rc));
+	atomic_store(&d->leaving, true);
+	return 0;
 }
 
 void ps_keeper_busy(int sock, const struct ps_error *err)
