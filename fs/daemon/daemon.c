@@ -366,7 +366,8 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 	return rc;
 }
 
-static void close_all(struct ps_daemon *d)
+/* failed: the keeper, which has the cache's lock, too, starts another one. */
+static void close_all(struct ps_daemon *d, bool failed)
 {
 	/* Remove the socket before the cache's lock is released, so that a new daemon's socket is not
 	 * removed. A client that has connected without an answer finds the connection closed, and
@@ -375,6 +376,8 @@ static void close_all(struct ps_daemon *d)
 		ps_control_remove(d->options->cache_dir);
 		close(d->listen_fd);
 	}
+	if (d->cache && !failed)
+		ps_store_keep_lock(ps_cache_store(d->cache), false);
 	if (!atomic_load(&d->leaked))
 		ps_cache_close(d->cache);
 }
@@ -409,7 +412,7 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 		main_loop(&d);
 		*ret_exit = d.exit_code;
 	}
-	close_all(&d);
+	close_all(&d, rc < 0);
 	if (atomic_load(&d.leaked))
 		_exit(PS_EXIT_FAILED);
 	if (d.wake_fd >= 0)
