@@ -17,7 +17,7 @@ start_nginx
 keeper_of() { awk '/^PPid:/ {print $2}' "/proc/$1/status"; }
 next_pid() { [[ $(stats .pid 2>/dev/null) != "$1" ]]; }
 gone() { ! kill -0 "$1" 2>/dev/null || [[ $(cut -d' ' -f3 "/proc/$1/stat" 2>/dev/null) == Z ]]; }
-join() { timeout 30 penstock mount "$@" --cache-dir "$CACHE"; }
+join() { timeout 30 penstock mount --cache-dir "$CACHE" "$@"; }
 
 mount_penstock "$ORIGIN/stall/" --header "X-Token: s3cret"
 pid=$(stats .pid)
@@ -243,6 +243,24 @@ rc=0
 wait "$started" || rc=$?
 equal "SIGTERM of the started process unmounts" "0 no" "$rc $(is_mounted && echo yes || echo no)"
 
+# With a stderr that nobody reads.
+mkfifo "$T/stderr"
+cat "$T/stderr" >"$T/out" &
+reader=$!
+penstock mount -f "$ORIGIN/" "$MNT" --cache-dir "$CACHE" 2>"$T/stderr" &
+started=$!
+check "a mount that logs to a pipe" wait_until 20 test -e "$MNT/1.bin"
+kill "$reader"
+wait "$reader" 2>/dev/null || true
+for round in 1 2; do
+	pid=$(stats .pid)
+	kill -KILL "$pid"
+	check "it outlives its daemon and the pipe's reader ($round)" wait_until 10 next_pid "$pid"
+	sleep 1.1
+done
+kill -TERM "$started"
+wait "$started" || true
+
 # Giving up: three starts that fail, and one that hangs.
 child_of() { read -r child _ 2>/dev/null <"/proc/$1/task/$1/children" && [[ $child ]] && echo "$child"; }
 for way in dies hangs; do
@@ -278,6 +296,28 @@ PY
 	check "a daemon that $way: its bytes are right" cmp "$MNT/2.bin" "$T/www/2.bin"
 	umount_penstock
 done
+
+# A connection that has ended while no daemon served: another mount may have its number.
+mount_penstock "$ORIGIN/"
+pid=$(stats .pid)
+keeper=$(keeper_of "$pid")
+device_of() { awk -v at="$1" '$5 == at {print $3}' /proc/self/mountinfo; }
+device=$(device_of "$MNT")
+kill -KILL "$pid"
+hung() {
+	local child
+	child=$(child_of "$keeper") && [[ $child != "$pid" ]] && kill -STOP "$child"
+}
+for ((i = 0; i < 100000; i++)); do
+	! hung || break
+done
+check "a daemon hangs at its start" test "$i" -lt 100000
+umount -l "$MNT"
+check "another mount" join "$ORIGIN/" "$T/m4" --cache-dir "$T/cache2"
+[[ $(device_of "$T/m4") == "$device" ]] || echo "# its number is another one"
+check "the keeper gives up" wait_until 15 gone "$keeper"
+check "the other mount serves" cmp "$T/m4/2.bin" "$T/www/2.bin"
+penstock umount "$T/m4"
 
 # An index that has lost its names must not serve other files by the numbers that the kernel knows.
 mount_penstock "$ORIGIN/"
