@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +15,19 @@
 #include "base/log.h"
 
 /* In memory ---------------------------------------------------------------------------------------------- */
+
+int ps_secret_memfd(const char *name)
+{
+	int fd = -1;
+
+	errno = EINVAL;
+#ifdef MFD_NOEXEC_SEAL /* Linux 6.3 */
+	fd = memfd_create(name, MFD_CLOEXEC | MFD_NOEXEC_SEAL);
+#endif
+	if (fd < 0 && errno == EINVAL)
+		fd = memfd_create(name, MFD_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
 
 void ps_secret_free(char *secret)
 {

@@ -171,7 +171,9 @@ static void store_free(struct ps_store *store)
 		close(store->data_fd);
 	if (store->dir_fd >= 0)
 		close(store->dir_fd);
-	if (store->lock_fd >= 0)
+	if (store->lock_fd >= 0 && store->keeps_lock)
+		close(store->lock_fd);
+	else if (store->lock_fd >= 0)
 		ps_store_dir_unlock(store->lock_fd); /* last: then the next process may open the store */
 	ps_worker_fini(&store->committer);
 	ps_worker_fini(&store->syncer);
@@ -228,6 +230,7 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 	err = err ? err : &own;
 	if (!store)
 		return ps_error_set(err, ENOMEM, "out of memory");
+	store->keeps_lock = options->lock_fd > 0;
 	int rc = init_policy(store, options->policy, err);
 	if (rc == 0)
 		rc = ps_store_dir_open(options->dir, options->must_exist, options->lock_fd, &store->dir_fd,
@@ -294,6 +297,11 @@ void ps_store_close(struct ps_store *store)
 		ps_log_error(
 		        "store: %s: closed with %u objects held", store->dir, HASH_COUNT(store->objects));
 	store_free(store);
+}
+
+void ps_store_keep_lock(struct ps_store *store, bool keep)
+{
+	store->keeps_lock = keep;
 }
 
 int ps_store_lock_fd(const struct ps_store *store)

@@ -71,8 +71,10 @@ int ps_store_open(
 void ps_store_close(struct ps_store *store);
 
 /* The folder's lock; borrowed. Who has a copy of it keeps the folder from other processes if this one is
- * killed; ps_store_close() gives it up for all copies. */
+ * killed; ps_store_close() gives it up for all copies, unless it is kept. */
 int ps_store_lock_fd(const struct ps_store *store);
+/* At first it is kept if lock_fd was given: another process has a copy. */
+void ps_store_keep_lock(struct ps_store *store, bool keep);
 struct ps_index *ps_store_index(struct ps_store *store);
 /* The plans of loaders; NULL if the eviction policy does not use them. Their lock may be taken under the
  * store's. */

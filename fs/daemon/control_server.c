@@ -215,6 +215,22 @@ static bool peer_is_there(const struct client *c)
 	return poll(p, PS_ARRAY_LEN(p), 0) <= 0;
 }
 
+/* False: the daemon leaves. The client finds its connection closed, and asks the next one. */
+static bool begin_mounting(struct ps_daemon *d)
+{
+	PS_LOCK_SCOPE(&d->lock);
+	if (atomic_load(&d->leaving))
+		return false;
+	d->nmounting++;
+	return true;
+}
+
+static void end_mounting(struct ps_daemon *d)
+{
+	PS_LOCK_SCOPE(&d->lock);
+	d->nmounting--;
+}
+
 static void serve_mount(struct client *c, const struct ps_given *message, bool for_owner)
 {
 	struct ps_mount_request request = {0};
@@ -222,6 +238,8 @@ static void serve_mount(struct client *c, const struct ps_given *message, bool f
 	struct ps_mount *m = NULL;
 	struct ps_owned *owned = NULL;
 	ps_autofree char *joined = NULL;
+	if (!begin_mounting(c->daemon))
+		return;
 	int rc = ps_request_decode(message, &request, &err);
 
 	/* Requests for a mount with owners have a view, others none. */
@@ -234,6 +252,7 @@ static void serve_mount(struct client *c, const struct ps_given *message, bool f
 		rc = enter(c, &request, &owned, &joined, &err);
 	if (joined) {
 		ps_request_fini(&request);
+		end_mounting(c->daemon);
 		if (say(c, "joined", NULL, NULL) < 0)
 			ps_log_debug("control: a client went away");
 		return;
@@ -260,6 +279,7 @@ static void serve_mount(struct client *c, const struct ps_given *message, bool f
 		ps_log_warning("mount: %s", err.text);
 		say_error(c, err.text);
 	}
+	end_mounting(c->daemon);
 	if (m)
 		ps_daemon_end_mount(c->daemon, m);
 	if (rc == 0 && say(c, "ended", NULL, NULL) < 0)
@@ -293,21 +313,17 @@ static void serve_wait(struct client *c, const struct ps_given *message)
 
 static void serve_upgrade(struct client *c)
 {
-	struct ps_daemon *d = c->daemon;
-	int rc = c->owner >= 0 ? ps_keeper_upgrade(d, c->owner) : -EPROTO;
+	struct ps_error err = {0};
+	int rc = c->owner >= 0 ? ps_keeper_upgrade(c->daemon, c->owner, &err)
+	                       : ps_error_set(&err, EPROTO, "the request makes no sense");
 
-	if (rc == -ENOTSUP || rc == -EPIPE)
-		say_error(c, "this daemon has no keeper (Linux 6.10 or later, no --no-keeper), so its mounts "
-		             "end with "
-		             "it; unmount them first");
-	else if (rc < 0)
-		say_error(c, "the request makes no sense");
-	if (rc < 0)
+	if (rc < 0) {
+		say_error(c, err.text);
 		return;
+	}
 	if (say(c, "leaving", NULL, NULL) < 0)
 		ps_log_debug("control: a client went away");
-	atomic_store(&d->leaving, true);
-	ps_daemon_wake(d);
+	ps_daemon_wake(c->daemon);
 }
 
 static void refuse_protocol(struct client *c, uint32_t protocol)

@@ -256,10 +256,13 @@ static bool kick_ending(struct ps_daemon *d)
  * written to the cache yet is fetched again: a kill costs no more. */
 static void leave(struct ps_daemon *d)
 {
+	uint64_t until_ns = ps_clock_mono_ns() + LEAVE_WAIT_MS * PS_NS_PER_MS;
+
+	(void)any_mounts(d, true);
 	{
 		PS_LOCK_SCOPE(&d->lock);
 		for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next)
-			ps_session_leave(&PS_CONTAINER_OF(l, struct ps_mount, link)->session, LEAVE_WAIT_MS);
+			ps_session_leave(&PS_CONTAINER_OF(l, struct ps_mount, link)->session, until_ns);
 	}
 	ps_log_info("the daemon hands its mounts over");
 	poll(NULL, 0, LEAVE_COMMIT_MS);
@@ -363,7 +366,8 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 	return rc;
 }
 
-static void close_all(struct ps_daemon *d)
+/* failed: the keeper, which has the cache's lock, too, starts another one. */
+static void close_all(struct ps_daemon *d, bool failed)
 {
 	/* Remove the socket before the cache's lock is released, so that a new daemon's socket is not
 	 * removed. A client that has connected without an answer finds the connection closed, and
@@ -372,6 +376,8 @@ static void close_all(struct ps_daemon *d)
 		ps_control_remove(d->options->cache_dir);
 		close(d->listen_fd);
 	}
+	if (d->cache && !failed)
+		ps_store_keep_lock(ps_cache_store(d->cache), false);
 	if (!atomic_load(&d->leaked))
 		ps_cache_close(d->cache);
 }
@@ -406,7 +412,7 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 		main_loop(&d);
 		*ret_exit = d.exit_code;
 	}
-	close_all(&d);
+	close_all(&d, rc < 0);
 	if (atomic_load(&d.leaked))
 		_exit(PS_EXIT_FAILED);
 	if (d.wake_fd >= 0)

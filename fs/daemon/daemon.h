@@ -281,7 +281,8 @@ int ps_control_await_end(const char *cache_dir, dev_t dev, int timeout_ms, unsig
 
 struct ps_daemonize {
 	bool background;
-	int pipe; /* to the parent, or -1 */
+	bool kept; /* the keeper notifies the service manager */
+	int pipe;  /* to the parent, or -1 */
 	int inherited[PS_DAEMONIZE_INHERITED];
 	unsigned ninherited;
 };

@@ -202,8 +202,9 @@ struct ps_daemon {
 	int wake_fd, listen_fd, owners_fd;
 	int keeper;                      /* the socket to the keeper; -1: none */
 	pthread_mutex_t keeper_lock;     /* covers `keeper` and what is sent there */
+	bool keeper_stuck;               /* it does not read; keeper_lock covers this */
 	struct ps_keeper_items *resumed; /* what the keeper had; NULL: begins with its first mount */
-	_Atomic bool leaving;            /* ends for another binary, without its mounts */
+	_Atomic bool leaving;            /* ends for another binary, without its mounts; set with the lock held */
 	/* the first mount's owner, until the mount has it; used by the main thread and the mount's; -1:
 	 * none */
 	int first_owner;
@@ -218,6 +219,7 @@ struct ps_daemon {
 	uint64_t owner_id;     /* of the newest owner */
 	struct ps_list clients;
 	unsigned nclients;
+	unsigned nmounting;   /* clients whose mounts are not served and given to the keeper yet */
 	unsigned nresuming;   /* mounts of an earlier daemon that are not served yet */
 	uint64_t kept_number; /* of the newest kept mount */
 	/* reported: the first mount's thread has reported the outcome to the parent */
@@ -270,9 +272,10 @@ size_t ps_owned_count(const struct ps_mount *mount);
 /* -------------------------------------------------------------------------------------------------- */
 
 /* Called with the daemon's lock held: gives all owners of a mount to the keeper. */
-void ps_owned_keep(struct ps_daemon *daemon, const struct ps_mount *mount);
-/* The owners of a mount of an earlier daemon: takes the descriptors over, also on failure. */
-int ps_owned_restore(struct ps_daemon *daemon, struct ps_mount *mount, int *fds, size_t n,
+int ps_owned_keep(struct ps_daemon *daemon, const struct ps_mount *mount);
+/* The owners of a mount of an earlier daemon, with their ids at the keeper. Takes descriptors over, and sets
+ * those to -1; the caller closes the others. */
+int ps_owned_restore(struct ps_daemon *daemon, struct ps_mount *mount, int *fds, const uint64_t *ids, size_t n,
         struct ps_error *err) PS_MUST_USE;
 
 /* The keeper --------------------------------------------------------------------------------------------- */
@@ -321,18 +324,22 @@ struct ps_keeper_items {
 };
 
 /* keeper_link.c. Without a keeper these do nothing. If it has ended, the daemon goes on alone. Threads: any.
- * Blocks: on the keeper, which answers at once. */
+ * Blocks: on the keeper, which answers at once; for a second if it does not, and not again until it does. Without
+ * the daemon's lock, ready, serving and drop try for 10 s. */
 void ps_keeper_hold(struct ps_daemon *daemon);
 void ps_keeper_ready(struct ps_daemon *daemon);
+void ps_keeper_serving(struct ps_daemon *daemon);
 /* The mount answers: from now on it outlives the daemon. client: the socket of a process that waits for its
  * end, or -1. give_owners: ps_owned_keep(). */
 void ps_keeper_keep(struct ps_daemon *daemon, struct ps_mount *mount, int client,
-        void (*give_owners)(struct ps_daemon *daemon, const struct ps_mount *mount));
+        int (*give_owners)(struct ps_daemon *daemon, const struct ps_mount *mount));
 void ps_keeper_drop(struct ps_daemon *daemon, struct ps_mount *mount);
-void ps_keeper_give_owner(struct ps_daemon *daemon, const struct ps_mount *mount, uint64_t owner, int fd);
+int ps_keeper_give_owner(struct ps_daemon *daemon, const struct ps_mount *mount, uint64_t owner, int fd);
+/* Of a mount that may be kept already: without all its owners it is not. */
+void ps_keeper_new_owner(struct ps_daemon *daemon, struct ps_mount *mount, uint64_t owner, int fd);
 void ps_keeper_drop_owner(struct ps_daemon *daemon, const struct ps_mount *mount, uint64_t owner);
-/* exe: borrowed. -ENOTSUP: there is no keeper. */
-int ps_keeper_upgrade(struct ps_daemon *daemon, int exe);
+/* Also sets `leaving`. exe: borrowed. -ENOTSUP: there is no keeper. -EBUSY: there are mounts that would end. */
+int ps_keeper_upgrade(struct ps_daemon *daemon, int exe, struct ps_error *err) PS_MUST_USE;
 /* keeper_resume.c */
 /* Takes a descriptor out of what the keeper had; -1: it is not there. mount 0: what is not a mount's. */
 int ps_keeper_take(struct ps_keeper_items *items, uint64_t mount, enum ps_keeper_kind kind);

@@ -184,7 +184,7 @@ void ps_daemonize_ready(struct ps_daemonize *daemonize)
 		fprintf(stderr, "penstock: %s\n", ps_log_instead());
 	if (daemonize->background)
 		let_go(daemonize, &ok_byte, 1);
-	else
+	else if (!daemonize->kept)
 		notify();
 }
 

@@ -32,6 +32,9 @@
 #define STARTS_MAX 3
 #define GIVE_UP_MS 10000
 #define PROVEN_MS 1000
+#define REAP_MS 1000 /* for a killed daemon; one that the kernel holds up is left */
+#define REAP_STEP_MS 10
+#define SEND_NBYTES (4 << 20) /* the kernel allows less */
 #define OOM_SCORE "-900" /* the daemon has the memory, and can be started again */
 
 extern char **environ;
@@ -42,12 +45,14 @@ struct keeper {
 	int sock, signals, exe, old_exe; /* old_exe: until the new one has proven itself; -1: none */
 	pid_t daemon;
 	sigset_t mask; /* the process's own */
+	struct sigaction broken_pipe; /* the process's own */
 	char oom_score[16];
 	struct ps_keeper_item *v;
 	size_t n, nsent; /* nsent: items that the resuming daemon has got */
-	bool resuming, stopping, held;
+	bool resuming, stopping, held, sent_done;
 	bool upgraded; /* a daemon of the new program was started */
 	uint64_t down_ns, served_ns, starts;
+	uint64_t start_ns; /* the next start is not before */
 	unsigned nfailed;
 };
 
@@ -91,9 +96,25 @@ static bool has_session(const struct keeper *k, uint64_t mount)
 	return false;
 }
 
-/* Mounts that the daemon did not give completely before it died. */
+static bool is_connected(int fuse_fd)
+{
+	struct pollfd p = {.fd = fuse_fd};
+
+	return fuse_fd >= 0 && poll(&p, 1, 0) == 0; /* POLLERR: it has ended */
+}
+
+/* Mounts that have ended, which the daemon did not say, and those that it did not give completely. */
 static void drop_unfinished(struct keeper *k)
 {
+	for (size_t i = k->n; i-- > 0;) {
+		const struct ps_keeper_message *m = &k->v[i].message;
+
+		if (m->kind != PS_KEEPER_SESSION || is_connected(k->v[i].fd))
+			continue;
+		if (m->here)
+			(void)ps_mountfd_detach(m->text, m->id); /* after an abort */
+		remove_item(k, i);
+	}
 	for (size_t i = k->n; i-- > 0;)
 		if (k->v[i].message.mount && !has_session(k, k->v[i].message.mount))
 			remove_item(k, i);
@@ -189,7 +210,7 @@ static int take_messages(struct keeper *k, struct ps_error *err)
 /* Sends the resuming daemon what there is, without waiting for it. */
 static void send_items(struct keeper *k)
 {
-	while (k->sock >= 0 && k->nsent <= k->n) {
+	while (k->sock >= 0 && !k->sent_done) {
 		const struct ps_keeper_message done = {.kind = PS_KEEPER_DONE, .starts = k->starts};
 		bool last = k->nsent == k->n;
 		int rc = last ? ps_keeper_send(k->sock, &done, -1, true)
@@ -197,7 +218,8 @@ static void send_items(struct keeper *k)
 
 		if (rc < 0)
 			return;
-		k->nsent++;
+		k->nsent += !last;
+		k->sent_done = last;
 	}
 }
 
@@ -221,6 +243,7 @@ static void become_daemon(const struct keeper *k, pid_t parent)
 			_exit(PS_EXIT_FAILED);
 	}
 	write_file("/proc/self/oom_score_adj", k->oom_score);
+	sigaction(SIGPIPE, &k->broken_pipe, NULL);
 	sigprocmask(SIG_SETMASK, &k->mask, NULL);
 }
 
@@ -231,6 +254,8 @@ static int fork_daemon(struct keeper *k, int *ret_sock, struct ps_error *err)
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
 		return ps_error_set(err, errno, "socketpair: %s", strerror(errno));
+	for (int i = 0; i < 2; i++)
+		(void)setsockopt(ends[i], SOL_SOCKET, SO_SNDBUF, &(int){SEND_NBYTES}, sizeof(int));
 	fflush(NULL);
 	pid_t pid = fork();
 	if (pid < 0) {
@@ -252,14 +277,22 @@ static int fork_daemon(struct keeper *k, int *ret_sock, struct ps_error *err)
 	return 1;
 }
 
+/* Failed starts in a row may have a cause that passes, as a lack of memory. */
+static void pause_before_start(struct keeper *k)
+{
+	static const unsigned ms[STARTS_MAX] = {0, 500, 2000};
+
+	k->start_ns = ps_clock_mono_ns() + ms[PS_MIN(k->nfailed, STARTS_MAX - 1)] * PS_NS_PER_MS;
+}
+
 static void start_next(struct keeper *k)
 {
 	struct ps_error err = {0};
 	char number[16];
 	int sock;
 
-	k->resuming = true;
 	k->nsent = 0;
+	k->sent_done = false;
 	k->starts++;
 	k->upgraded = k->old_exe >= 0;
 	if (k->sock >= 0)
@@ -269,6 +302,7 @@ static void start_next(struct keeper *k)
 		ps_log_error("keeper: %s", err.text);
 		k->nfailed++;
 		k->daemon = -1;
+		pause_before_start(k);
 	}
 	if (rc != 0)
 		return;
@@ -281,25 +315,39 @@ static void start_next(struct keeper *k)
 
 /* Giving up ---------------------------------------------------------------------------------------------- */
 
-static void abort_connection(dev_t dev)
+/* The number belongs to the connection only while that is connected: another mount may have it since. An open
+ * file stays that of one connection, so one that is opened before the check is of ours. */
+static void abort_connection(const struct ps_keeper_item *session)
 {
+	unsigned number = minor(session->message.id.dev);
 	char path[64];
 
-	snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", minor(dev));
-	if (minor(dev))
-		write_file(path, "1");
+	snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", number);
+	ps_autofd int fd = number ? open(path, O_WRONLY | O_CLOEXEC) : -1;
+	if (fd >= 0 && is_connected(session->fd) && write(fd, "1", 1) < 0)
+		ps_log_debug("keeper: %s: %s", path, strerror(errno));
+}
+
+static void kill_daemon(struct keeper *k)
+{
+	int status;
+
+	if (k->daemon <= 0)
+		return;
+	kill(k->daemon, SIGKILL);
+	for (int ms = 0; ms < REAP_MS && waitpid(k->daemon, &status, WNOHANG) == 0; ms += REAP_STEP_MS)
+		poll(NULL, 0, REAP_STEP_MS);
 }
 
 /* Ends all mounts: readers get errors now, never a hang. A connection ends with its last descriptor; one
  * that a hung daemon still has is aborted. */
 static _Noreturn void give_up(struct keeper *k, int code)
 {
-	if (k->daemon > 0)
-		kill(k->daemon, SIGKILL);
+	kill_daemon(k);
 	for (size_t i = 0; i < k->n; i++) {
 		if (k->v[i].message.kind != PS_KEEPER_SESSION)
 			continue;
-		abort_connection(k->v[i].message.id.dev);
+		abort_connection(&k->v[i]);
 		close(ps_steal_fd(&k->v[i].fd));
 	}
 	for (size_t i = 0; i < k->n; i++) {
@@ -378,8 +426,9 @@ static void daemon_died(struct keeper *k, int status)
 	k->nfailed = proven || planned ? 0 : k->nfailed + 1;
 	if (!k->resuming)
 		k->down_ns = now;
+	k->resuming = true;
 	give_up_if_failed(k);
-	start_next(k);
+	pause_before_start(k);
 }
 
 /* The loop ----------------------------------------------------------------------------------------------- */
@@ -404,6 +453,8 @@ static int wait_ms(const struct keeper *k)
 	if (!k->resuming)
 		return k->old_exe >= 0 ? PROVEN_MS : -1;
 	until = k->down_ns + GIVE_UP_MS * PS_NS_PER_MS;
+	if (k->daemon < 0)
+		until = PS_MIN(until, k->start_ns);
 	return now >= until ? 0 : (int)((until - now) / PS_NS_PER_MS) + 1;
 }
 
@@ -411,7 +462,7 @@ static int wait_ms(const struct keeper *k)
 static int keep(struct keeper *k, struct ps_error *err)
 {
 	for (;;) {
-		bool sends = k->resuming && k->nsent <= k->n;
+		bool sends = k->resuming && !k->sent_done;
 		struct pollfd p[] = {{.fd = k->sock, .events = (short)(POLLIN | (sends ? POLLOUT : 0))},
 		        {.fd = k->signals, .events = POLLIN}};
 		int status;
@@ -428,9 +479,11 @@ static int keep(struct keeper *k, struct ps_error *err)
 		}
 		if (dead > 0)
 			daemon_died(k, status);
-		else if (k->resuming && k->daemon < 0)
+		if (k->resuming && k->daemon < 0 && k->stopping)
+			give_up(k, PS_EXIT_OK);
+		if (k->resuming && k->daemon < 0 && ps_clock_mono_ns() >= k->start_ns)
 			start_next(k);
-		if (sends)
+		if (k->resuming)
 			send_items(k);
 		if (k->old_exe >= 0 && k->upgraded && !k->resuming &&
 		        ps_clock_mono_ns() - k->served_ns >= PROVEN_MS * PS_NS_PER_MS)
@@ -460,6 +513,7 @@ static void read_oom_score(char *ret, size_t room)
 int ps_keeper_begin(struct ps_daemonize *daemonize, int owner, int *ret_sock, struct ps_error *err)
 {
 	struct keeper k = {.daemonize = daemonize, .owner = owner, .sock = -1, .old_exe = -1};
+	const struct sigaction ignore = {.sa_handler = SIG_IGN};
 	sigset_t set;
 
 	*ret_sock = -1;
@@ -472,6 +526,8 @@ int ps_keeper_begin(struct ps_daemonize *daemonize, int owner, int *ret_sock, st
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGHUP);
 	sigprocmask(SIG_BLOCK, &set, &k.mask);
+	/* A log line to a closed stderr must not end it. */
+	sigaction(SIGPIPE, &ignore, &k.broken_pipe);
 	k.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	read_oom_score(k.oom_score, sizeof(k.oom_score));
 	int rc = k.signals < 0 ? ps_error_set(err, errno, "signalfd: %s", strerror(errno))
@@ -495,6 +551,7 @@ int ps_keeper_begin(struct ps_daemonize *daemonize, int owner, int *ret_sock, st
 		close(k.signals);
 	if (k.sock >= 0)
 		close(k.sock);
+	sigaction(SIGPIPE, &k.broken_pipe, NULL);
 	sigprocmask(SIG_SETMASK, &k.mask, NULL);
 	return rc;
 }

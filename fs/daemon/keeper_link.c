@@ -1,22 +1,36 @@
 /* The daemon's side of the keeper: gives it what the next daemon needs. */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/secret.h"
 #include "base/strbuf.h"
 #include "daemon/daemon_private.h"
 
 #define DONE_MS 5000
+#define SEND_MS 1000
+#define SURELY_MS 10000
+#define AGAIN_MS 50
 
-/* The keeper_lock is held. */
+/* A keeper that does not read is waited for once; other errors concern this message only. The keeper_lock is
+ * held, and maybe the daemon's. */
 static int send_locked(struct ps_daemon *d, const struct ps_keeper_message *m, int fd)
 {
-	int rc = d->keeper >= 0 ? ps_keeper_send(d->keeper, m, fd, false) : -EPIPE;
+	int rc = d->keeper >= 0 ? ps_keeper_send(d->keeper, m, fd, true) : -EPIPE;
 
-	if (rc < 0 && d->keeper >= 0) {
+	if (rc == -EAGAIN && !d->keeper_stuck) {
+		struct pollfd p = {.fd = d->keeper, .events = POLLOUT};
+
+		(void)poll(&p, 1, SEND_MS);
+		rc = ps_keeper_send(d->keeper, m, fd, true);
+		if (rc == -EAGAIN)
+			ps_log_warning("keeper: it does not answer");
+	}
+	d->keeper_stuck = rc == -EAGAIN;
+	if (rc == -EPIPE && d->keeper >= 0) {
 		ps_log_warning("keeper: it has ended: the mounts end with this daemon");
 		close(ps_steal_fd(&d->keeper));
 	}
@@ -29,6 +43,19 @@ static int send_one(struct ps_daemon *d, const struct ps_keeper_message *m, int 
 	return send_locked(d, m, fd);
 }
 
+/* Tries again for a while. Call without the daemon's lock. */
+static int send_surely(struct ps_daemon *d, enum ps_keeper_kind kind, uint64_t mount)
+{
+	const struct ps_keeper_message m = {.kind = kind, .mount = mount};
+	int rc = send_one(d, &m, -1);
+
+	for (int ms = 0; rc < 0 && rc != -EPIPE && ms < SURELY_MS; ms += AGAIN_MS) {
+		poll(NULL, 0, AGAIN_MS);
+		rc = send_one(d, &m, -1);
+	}
+	return rc;
+}
+
 static int send_kind(struct ps_daemon *d, enum ps_keeper_kind kind, uint64_t mount, int fd)
 {
 	return send_one(d, &(struct ps_keeper_message){.kind = kind, .mount = mount}, fd);
@@ -37,12 +64,12 @@ static int send_kind(struct ps_daemon *d, enum ps_keeper_kind kind, uint64_t mou
 /* Memory, never a file: it holds secrets. The caller closes it. */
 static int memfd_of(const struct ps_given *message)
 {
-	ps_autofd int fd = memfd_create("penstock-kept", MFD_CLOEXEC);
+	ps_autofd int fd = ps_secret_memfd("penstock-kept");
 	struct ps_strbuf b = {0};
 	int rc = ps_control_encode(message, &b);
 
 	if (fd < 0)
-		rc = -errno;
+		rc = fd;
 	if (rc == 0 && write(fd, b.s ? b.s : "", b.len) != (ssize_t)b.len)
 		rc = -ENOSPC;
 	if (b.s)
@@ -94,8 +121,12 @@ void ps_keeper_hold(struct ps_daemon *d)
 
 void ps_keeper_ready(struct ps_daemon *d)
 {
-	if (d->keeper >= 0)
-		(void)send_kind(d, PS_KEEPER_READY, 0, -1);
+	d->daemonize->kept = send_surely(d, PS_KEEPER_READY, 0) == 0;
+}
+
+void ps_keeper_serving(struct ps_daemon *d)
+{
+	(void)send_surely(d, PS_KEEPER_SERVING, 0);
 }
 
 static int request_memfd(const struct ps_mount_request *request)
@@ -110,8 +141,17 @@ static int request_memfd(const struct ps_mount_request *request)
 	return fd;
 }
 
+/* Has the keeper forget what it got of the mount. If it does not hear that, either, it is told when the mount
+ * ends. The lock is held. */
+static void keep_not(struct ps_daemon *d, struct ps_mount *m, int rc)
+{
+	ps_log_warning("mount: %s: ends with its daemon: the keeper: %s", m->request.mountpoint, strerror(-rc));
+	if (send_kind(d, PS_KEEPER_DROP, m->kept, -1) == 0)
+		m->kept = 0;
+}
+
 void ps_keeper_keep(struct ps_daemon *d, struct ps_mount *m, int client,
-        void (*give_owners)(struct ps_daemon *d, const struct ps_mount *m))
+        int (*give_owners)(struct ps_daemon *d, const struct ps_mount *m))
 {
 	struct ps_keeper_message session = {.kind = PS_KEEPER_SESSION, .id = m->id, .here = m->here};
 
@@ -128,12 +168,13 @@ void ps_keeper_keep(struct ps_daemon *d, struct ps_mount *m, int client,
 	if (rc == 0 && client >= 0)
 		rc = send_kind(d, PS_KEEPER_CLIENT, number, client);
 	m->kept = number;
-	give_owners(d, m);
+	if (rc == 0)
+		rc = give_owners(d, m);
 	if (rc == 0)
 		rc = send_one(d, &session, ps_session_fd(&m->session));
 	if (rc < 0) {
-		m->kept = 0;
-		ps_log_warning("mount: %s: ends with its daemon: %s", m->request.mountpoint, strerror(-rc));
+		keep_not(d, m, rc);
+		m->kept = 0; /* without a session the keeper forgets it in any case */
 	}
 }
 
@@ -147,16 +188,23 @@ void ps_keeper_drop(struct ps_daemon *d, struct ps_mount *m)
 		m->kept = 0;
 	}
 	if (number)
-		(void)send_kind(d, PS_KEEPER_DROP, number, -1);
+		(void)send_surely(d, PS_KEEPER_DROP, number);
 }
 
-void ps_keeper_give_owner(struct ps_daemon *d, const struct ps_mount *m, uint64_t owner, int fd)
+int ps_keeper_give_owner(struct ps_daemon *d, const struct ps_mount *m, uint64_t owner, int fd)
 {
-	if (m->kept)
-		(void)send_one(d,
-		        &(struct ps_keeper_message){
-		                .kind = PS_KEEPER_OWNER, .mount = m->kept, .owner = owner},
-		        fd);
+	if (!m->kept)
+		return 0;
+	return send_one(d,
+	        &(struct ps_keeper_message){.kind = PS_KEEPER_OWNER, .mount = m->kept, .owner = owner}, fd);
+}
+
+void ps_keeper_new_owner(struct ps_daemon *d, struct ps_mount *m, uint64_t owner, int fd)
+{
+	int rc = ps_keeper_give_owner(d, m, owner, fd);
+
+	if (rc < 0)
+		keep_not(d, m, rc);
 }
 
 void ps_keeper_drop_owner(struct ps_daemon *d, const struct ps_mount *m, uint64_t owner)
@@ -168,9 +216,41 @@ void ps_keeper_drop_owner(struct ps_daemon *d, const struct ps_mount *m, uint64_
 		        -1);
 }
 
-int ps_keeper_upgrade(struct ps_daemon *d, int exe)
+/* -EBUSY: mounts would end with this daemon. The lock is held. */
+static int check_all_kept(const struct ps_daemon *d, struct ps_error *err)
 {
-	return d->keeper < 0 ? -ENOTSUP : send_kind(d, PS_KEEPER_UPGRADE, 0, exe);
+	ps_autostrbuf struct ps_strbuf names = {0};
+
+	if (d->nmounting || !d->reported)
+		return ps_error_set(err, EBUSY, "a mount is just being made; try again");
+	for (const struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next) {
+		const struct ps_mount *m = PS_CONTAINER_OF(l, struct ps_mount, link);
+
+		if (!m->kept && !atomic_load(&m->session.ended))
+			ps_strbuf_addf(&names, "%s%s", names.len ? ", " : "", m->request.mountpoint);
+	}
+	if (!names.len && !names.failed)
+		return 0;
+	return ps_error_set(err, EBUSY, "the keeper does not have these mounts, which would end; unmount them first: %s",
+	        ps_strbuf_peek(&names));
+}
+
+int ps_keeper_upgrade(struct ps_daemon *d, int exe, struct ps_error *err)
+{
+	PS_LOCK_SCOPE(&d->lock);
+	int rc = d->keeper < 0 ? -EPIPE : check_all_kept(d, err);
+	if (rc == -EBUSY)
+		return rc;
+	if (rc == 0)
+		rc = send_kind(d, PS_KEEPER_UPGRADE, 0, exe);
+	if (rc == -EPIPE)
+		return ps_error_set(err, ENOTSUP,
+		        "this daemon has no keeper (Linux 6.10 or later, no --no-keeper), so its mounts end with "
+		        "it; unmount them first");
+	if (rc < 0)
+		return ps_error_set(err, -rc, "the keeper: %s", strerror(-rc));
+	atomic_store(&d->leaving, true);
+	return 0;
 }
 
 void ps_keeper_busy(int sock, const struct ps_error *err)

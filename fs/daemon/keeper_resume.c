@@ -57,6 +57,7 @@ struct resume {
 	struct ps_keeper_message session;
 	int session_fd, request_fd, state_fd, client;
 	int owners[OWNERS_MAX];
+	uint64_t owner_ids[OWNERS_MAX];
 	size_t nowners;
 };
 
@@ -83,7 +84,6 @@ static int new_mount(struct resume *r, struct ps_mount **ret, struct ps_error *e
 
 static void count_resumed(struct ps_daemon *d)
 {
-	const struct ps_keeper_message serving = {.kind = PS_KEEPER_SERVING};
 	bool last;
 
 	{
@@ -92,11 +92,7 @@ static void count_resumed(struct ps_daemon *d)
 	}
 	if (!last)
 		return;
-	{
-		PS_LOCK_SCOPE(&d->keeper_lock);
-		if (d->keeper >= 0)
-			(void)ps_keeper_send(d->keeper, &serving, -1, false);
-	}
+	ps_keeper_serving(d);
 	ps_daemon_wake(d);
 }
 
@@ -128,7 +124,7 @@ static void *resume_main(void *arg)
 	}
 	/* Owners that ended meanwhile are noticed now. */
 	if (rc == 0 && r->nowners > 0)
-		rc = ps_owned_restore(d, m, r->owners, r->nowners, &err);
+		rc = ps_owned_restore(d, m, r->owners, r->owner_ids, r->nowners, &err);
 	for (size_t i = 0; i < r->nowners; i++)
 		if (r->owners[i] >= 0)
 			close(r->owners[i]);
@@ -176,6 +172,7 @@ static struct resume *resume_new(struct ps_daemon *d, const struct ps_keeper_ite
 		if (item->message.kind != PS_KEEPER_OWNER || item->message.mount != number)
 			continue;
 		d->owner_id = PS_MAX(d->owner_id, item->message.owner);
+		r->owner_ids[r->nowners] = item->message.owner;
 		r->owners[r->nowners++] = ps_steal_fd(&item->fd);
 	}
 	return r;

@@ -87,14 +87,14 @@ static int key_of(struct ps_cache *cache, const struct ps_mount_request *r, char
 }
 
 /* Watches the owner's socket from now on. A descriptor that epoll cannot watch (-EPERM) is a file, and
- * would be an owner for ever. The lock is held. */
-static int watch_owner(struct ps_daemon *d, struct ps_owned *owned, int *fd)
+ * would be an owner for ever. id: at the keeper, which has it already; 0: a new one. The lock is held. */
+static int watch_owner(struct ps_daemon *d, struct ps_owned *owned, int *fd, uint64_t id)
 {
 	struct owner *o = calloc(1, sizeof(*o));
 
 	if (!o)
 		return -ENOMEM;
-	*o = (struct owner){.id = ++d->owner_id, .fd = *fd};
+	*o = (struct owner){.id = id ? id : ++d->owner_id, .fd = *fd};
 	struct epoll_event event = {.events = EPOLLRDHUP, .data.u64 = o->id};
 	if (epoll_ctl(d->owners_fd, EPOLL_CTL_ADD, *fd, &event) < 0) {
 		int rc = -errno;
@@ -105,7 +105,8 @@ static int watch_owner(struct ps_daemon *d, struct ps_owned *owned, int *fd)
 	ps_steal_fd(fd);
 	ps_list_append(&owned->owners, &o->link);
 	owned->nowners++;
-	ps_keeper_give_owner(d, owned->mount, o->id, o->fd);
+	if (!id)
+		ps_keeper_new_owner(d, owned->mount, o->id, o->fd);
 	return 0;
 }
 
@@ -117,17 +118,20 @@ static int add_owner(struct ps_daemon *d, struct ps_owned *owned, int *fd)
 	if (send(*fd, where, strlen(where) + 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EPIPE &&
 	        errno != ECONNRESET)
 		return -errno;
-	return watch_owner(d, owned, fd);
+	return watch_owner(d, owned, fd, 0);
 }
 
-void ps_owned_keep(struct ps_daemon *d, const struct ps_mount *m)
+int ps_owned_keep(struct ps_daemon *d, const struct ps_mount *m)
 {
-	for (struct ps_list *l = m->owned ? m->owned->owners.next : NULL; l && l != &m->owned->owners;
-	        l = l->next) {
+	int rc = 0;
+
+	for (struct ps_list *l = m->owned ? m->owned->owners.next : NULL;
+	        rc == 0 && l && l != &m->owned->owners; l = l->next) {
 		const struct owner *o = PS_CONTAINER_OF(l, struct owner, link);
 
-		ps_keeper_give_owner(d, m, o->id, o->fd);
+		rc = ps_keeper_give_owner(d, m, o->id, o->fd);
 	}
+	return rc;
 }
 
 /* The lock is held. */
@@ -271,7 +275,8 @@ int ps_owned_set_serving(
 	return 0;
 }
 
-int ps_owned_restore(struct ps_daemon *d, struct ps_mount *m, int *fds, size_t n, struct ps_error *err)
+int ps_owned_restore(struct ps_daemon *d, struct ps_mount *m, int *fds, const uint64_t *ids, size_t n,
+        struct ps_error *err)
 {
 	char *key = NULL;
 	int rc = key_of(d->cache, &m->request, &key, err);
@@ -283,7 +288,7 @@ int ps_owned_restore(struct ps_daemon *d, struct ps_mount *m, int *fds, size_t n
 	owned->mount = m;
 	ps_list_append(&d->owned, &owned->link);
 	for (size_t i = 0; rc == 0 && i < n; i++)
-		rc = watch_owner(d, owned, &fds[i]);
+		rc = watch_owner(d, owned, &fds[i], ids[i]);
 	m->owned = owned;
 	pthread_cond_broadcast(&d->ended);
 	return rc < 0 ? ps_error_set(err, -rc, "its owners: %s", strerror(-rc)) : 0;

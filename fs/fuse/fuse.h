@@ -90,9 +90,9 @@ void ps_session_await(struct ps_session *session);
 int ps_session_fd(const struct ps_session *session);
 /* True if the kernel can send requests again to the next daemon. Call once the mount answers. */
 bool ps_session_can_be_kept(const struct ps_session *session);
-/* Answers what was read, and reads nothing more; the mount stays. At most timeout_ms. The process must end
+/* Answers what was read, and reads nothing more; the mount stays. At most until until_ns. The process must end
  * then: nothing may be freed. */
-void ps_session_leave(struct ps_session *session, unsigned timeout_ms);
+void ps_session_leave(struct ps_session *session, uint64_t until_ns);
 /* Returns the loop's result. -EDEADLK: some reads do not end, so their files cannot be closed and nothing
  * may be freed. */
 int ps_session_finish(struct ps_session *session) PS_MUST_USE;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/secret.h"
 
 #define HEAD_NBYTES 65536
 #define CHUNK_NBYTES (PS_STATE_CHUNK * sizeof(struct ps_state_slot))
@@ -82,7 +83,7 @@ int ps_state_init(struct ps_mount_state *state, int fd)
 	bool old = fd >= 0;
 	struct stat st;
 
-	*state = (struct ps_mount_state){.fd = old ? fd : memfd_create("penstock-mount", MFD_CLOEXEC)};
+	*state = (struct ps_mount_state){.fd = old ? fd : ps_secret_memfd("penstock-mount")};
 	pthread_mutex_init(&state->lock, NULL);
 	state->chunks = calloc(PS_STATE_CHUNKS, sizeof(*state->chunks));
 	int rc = state->chunks ? 0 : -ENOMEM;

@@ -187,15 +187,16 @@ bool ps_session_can_be_kept(const struct ps_session *s)
 	return s->fs->kept && atomic_load(&s->fs->passthrough.handshake.resends);
 }
 
-void ps_session_leave(struct ps_session *s, unsigned timeout_ms)
+void ps_session_leave(struct ps_session *s, uint64_t until_ns)
 {
-	uint64_t until_ns = ps_clock_mono_ns() + timeout_ms * PS_NS_PER_MS;
+	uint64_t now;
 
-	while (!atomic_load(&s->ended) && ps_clock_mono_ns() < until_ns) {
+	while ((now = ps_clock_mono_ns()) < until_ns && !atomic_load(&s->ended)) {
 		ps_session_kick(s);
 		poll(NULL, 0, KICK_MS);
 	}
-	(void)ps_inflight_drain(&s->fs->inflight, false, timeout_ms);
+	(void)ps_inflight_drain(
+	        &s->fs->inflight, false, now < until_ns ? (unsigned)((until_ns - now) / PS_NS_PER_MS) : 0);
 }
 
 void ps_session_settle(struct ps_session *s)

@@ -17,7 +17,7 @@ start_nginx
 keeper_of() { awk '/^PPid:/ {print $2}' "/proc/$1/status"; }
 next_pid() { [[ $(stats .pid 2>/dev/null) != "$1" ]]; }
 gone() { ! kill -0 "$1" 2>/dev/null || [[ $(cut -d' ' -f3 "/proc/$1/stat" 2>/dev/null) == Z ]]; }
-join() { timeout 30 penstock mount "$@" --cache-dir "$CACHE"; }
+join() { timeout 30 penstock mount --cache-dir "$CACHE" "$@"; }
 
 mount_penstock "$ORIGIN/stall/" --header "X-Token: s3cret"
 pid=$(stats .pid)
@@ -108,6 +108,7 @@ check "a third mount, in another namespace" wait_until 20 test -e "$T/there"
 owner=$!
 check "a fourth mount, of a program" wait_until 20 test -s "$T/owner"
 at=$(head -n 1 "$T/owner")
+keeper=$(keeper_of "$(stats .pid)")
 for round in 1 2; do
 	pid=$(stats .pid)
 	kill -KILL "$pid"
@@ -116,8 +117,10 @@ for round in 1 2; do
 	check "the program's mount serves ($round)" cmp "$at/5.bin" "$T/www/5.bin"
 	equal "one daemon serves four mounts ($round)" 4 \
 		"$(penstock status --cache-dir "$CACHE" --json | jq '.mounts | length')"
+	find "/proc/$keeper/fd" -mindepth 1 | wc -l >"$T/fds$round"
 	sleep 1.1
 done
+equal "a takeover leaves the keeper as many descriptors" "$(cat "$T/fds1")" "$(cat "$T/fds2")"
 check_not "the second mount's process stays" gone "$joiner"
 rm "$T/hold"
 rc=0
@@ -163,6 +166,48 @@ rc=0
 penstock upgrade "$T/m4" >"$T/out" 2>&1 || rc=$?
 equal "upgrade of what is no mount fails" "1 1" "$rc $(grep -c "not a penstock mount" "$T/out")"
 
+# A keeper that is stopped, and a socket that soon is full.
+pid=$(stats .pid)
+keeper=$(keeper_of "$pid")
+kill -STOP "$keeper"
+"$python" - "$pid" <<'PY'
+import ctypes, os, socket, sys
+pid = int(sys.argv[1])
+libc = ctypes.CDLL(None, use_errno=True)
+pidfd = os.pidfd_open(pid)
+n = 0
+for fd in os.listdir(f"/proc/{pid}/fd"):
+    mine = libc.syscall(438, pidfd, int(fd), 0)  # pidfd_getfd
+    if mine < 0:
+        continue
+    try:
+        s = socket.socket(fileno=mine)
+    except OSError:
+        os.close(mine)
+        continue
+    if s.family == socket.AF_UNIX and s.type == socket.SOCK_SEQPACKET:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        n += 1
+    s.close()
+sys.exit(n != 1)
+PY
+for m in m1 m2 m3; do
+	check "$m is made while the keeper is stopped" join "$ORIGIN/" "$T/$m"
+done
+check "the log says that it is not kept" \
+	wait_until 10 grep -q "m3: ends with its daemon: the keeper" "$T/penstock.log"
+kill -CONT "$keeper"
+rc=0
+penstock upgrade "$MNT" >"$T/out" 2>&1 || rc=$?
+equal "no upgrade ends a mount that is not kept: it is named" "1 1" "$rc $(grep -c "$T/m3" "$T/out")"
+for m in m1 m2 m3; do
+	check "$m serves" cmp "$T/$m/4.bin" "$T/www/4.bin"
+	check "$m is unmounted" penstock umount "$T/$m"
+done
+kill -KILL "$(stats .pid)"
+check "the first mount is kept still" cmp "$MNT/4.bin" "$T/www/4.bin"
+sleep 1.1
+
 # The keeper alone is killed.
 kill -KILL "$(keeper_of "$(stats .pid)")"
 check "without its keeper the daemon serves on" cmp "$MNT/4.bin" "$T/www/4.bin"
@@ -197,6 +242,24 @@ kill -TERM "$started"
 rc=0
 wait "$started" || rc=$?
 equal "SIGTERM of the started process unmounts" "0 no" "$rc $(is_mounted && echo yes || echo no)"
+
+# With a stderr that nobody reads.
+mkfifo "$T/stderr"
+cat "$T/stderr" >"$T/out" &
+reader=$!
+penstock mount -f "$ORIGIN/" "$MNT" --cache-dir "$CACHE" 2>"$T/stderr" &
+started=$!
+check "a mount that logs to a pipe" wait_until 20 test -e "$MNT/1.bin"
+kill "$reader"
+wait "$reader" 2>/dev/null || true
+for round in 1 2; do
+	pid=$(stats .pid)
+	kill -KILL "$pid"
+	check "it outlives its daemon and the pipe's reader ($round)" wait_until 10 next_pid "$pid"
+	sleep 1.1
+done
+kill -TERM "$started"
+wait "$started" || true
 
 # Giving up: three starts that fail, and one that hangs.
 child_of() { read -r child _ 2>/dev/null <"/proc/$1/task/$1/children" && [[ $child ]] && echo "$child"; }
@@ -233,6 +296,28 @@ PY
 	check "a daemon that $way: its bytes are right" cmp "$MNT/2.bin" "$T/www/2.bin"
 	umount_penstock
 done
+
+# A connection that has ended while no daemon served: another mount may have its number.
+mount_penstock "$ORIGIN/"
+pid=$(stats .pid)
+keeper=$(keeper_of "$pid")
+device_of() { awk -v at="$1" '$5 == at {print $3}' /proc/self/mountinfo; }
+device=$(device_of "$MNT")
+kill -KILL "$pid"
+hung() {
+	local child
+	child=$(child_of "$keeper") && [[ $child != "$pid" ]] && kill -STOP "$child"
+}
+for ((i = 0; i < 100000; i++)); do
+	! hung || break
+done
+check "a daemon hangs at its start" test "$i" -lt 100000
+umount -l "$MNT"
+check "another mount" join "$ORIGIN/" "$T/m4" --cache-dir "$T/cache2"
+[[ $(device_of "$T/m4") == "$device" ]] || echo "# its number is another one"
+check "the keeper gives up" wait_until 15 gone "$keeper"
+check "the other mount serves" cmp "$T/m4/2.bin" "$T/www/2.bin"
+penstock umount "$T/m4"
 
 # An index that has lost its names must not serve other files by the numbers that the kernel knows.
 mount_penstock "$ORIGIN/"
