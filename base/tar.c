@@ -349,7 +349,7 @@ static void name_append(struct ps_tar *t, const void *p, size_t n)
 	t->name[t->name_len] = 0;
 }
 
-/* False: `size` more bytes, with padding and a header, would end beyond the end of the largest file. */
+/* False: `size` more bytes, with padding and a header, would end beyond 2^63 - 1, the largest offset. */
 static bool size_fits(const struct ps_tar *t, uint64_t size)
 {
 	const uint64_t most = INT64_MAX - 2 * PS_TAR_BLOCK;
@@ -360,7 +360,7 @@ static bool size_fits(const struct ps_tar *t, uint64_t size)
 
 static int size_refuse(uint64_t at, struct ps_load_error *err)
 {
-	return damaged(at, "a size beyond the end of the largest file", err);
+	return damaged(at, "a size that no file can have: it would end beyond 2^63 - 1 bytes", err);
 }
 
 /* Skips a GNU long name or link that is too long to be held. */
@@ -560,7 +560,7 @@ static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_loa
 		if (!checksum_fits(h))
 			return at ? damaged(at, "bad header checksum", err) : no_header(t, h, n, err);
 		if (!number_parse(h + OFF_SIZE, LEN_SIZE, &size) || size > INT64_MAX - PS_TAR_BLOCK)
-			return damaged(at, "a size that is not a number", err);
+			return damaged(at, "a size that is not a number, or too large", err);
 		type = (char)h[OFF_TYPE]; /* h is invalid once its block is taken */
 		switch (type) {
 		case 'x':

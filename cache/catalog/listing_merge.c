@@ -9,8 +9,9 @@
 #include "base/log.h"
 #include "catalog/catalog_private.h"
 
-/* Static functions are called with the catalog's names_lock held, unless they take it themselves or their
- * comment says otherwise. */
+/* Static functions are called with the catalog's names_lock held, unless they take it themselves, their
+ * comment says otherwise, or ps_merge_new() or ps_merge_free() calls them: no other thread has the merge
+ * then. */
 
 #define PS_MERGE_BATCHED_BITS 65536
 
@@ -34,7 +35,7 @@ struct ps_merge {
 	struct ps_merge_dir *dirs; /* by path */
 	struct ps_index_batch *batch;
 	size_t nbatched;
-	uint64_t *seen; /* nodes of this listing; sorted by finish */
+	uint64_t *seen; /* nodes of this listing; ps_merge_remove_vanished() sorts them */
 	size_t nseen, seen_cap;
 	size_t nsorted; /* the first nsorted of them are sorted */
 	uint64_t nfiles, first_unsized;

@@ -17,7 +17,7 @@
  * Life of an image: open, start, rows until all are taken, close. Close is allowed at any time and twice;
  * after an error the image is closed. Between open and close the bytes are borrowed.
  * Ownership: what make() returns belongs to its caller.   Threads: one at a time.   Locks: none.
- * Blocks: on the processor only.
+ * Blocks: open and start may wait for memory, as ps_image_ticket_take() does; the others never.
  * Errors: 0, -EBADMSG (damaged, truncated, of an unsupported kind, over a limit) or -ENOMEM, with a text that
  * begins with the format's name. */
 
@@ -77,7 +77,7 @@ int ps_format_take_memory(const char *name, const char *what, uint64_t nbytes,
 /* The orientation that EXIF data gives an image, and the transformation of regions and pixels from the stored
  * image to the upright one.
  *
- *   stored     1 upright    2 mirrored   3 turned by 180 degrees    4 upside down
+ *   stored     1 upright    2 mirrored left to right   3 turned by 180 degrees   4 mirrored top to bottom
  *              5 transposed 6 to be turned right (clockwise)
  *              7 transposed along the other diagonal 8 to be turned left (counterclockwise)
  * Threads: any. Errors: none: a damaged EXIF block gives orientation 1, as in PIL and browsers. Blocks:

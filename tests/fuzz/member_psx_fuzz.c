@@ -1,7 +1,7 @@
 /* Any bytes as the index of a shard: it is refused, or has members that are in the shard, one after another.
  *
- * Bits of the first byte: 1: the checksums are corrected, since otherwise hardly any input passes them; 2:
- * the index says that it has all members; 4: the shard is shown decoded. */
+ * Bits of the first byte: 1: the checksums are corrected, since otherwise hardly any input passes them; 2,
+ * only with 1: the index says that it has all members; 4: the shard is shown decoded. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -238,7 +238,7 @@ static void large_images_stay_within_the_memory_limit(void **state)
 		s.o.depth = 2;
 		(void)gpu.largest();
 		same_as_on_the_cpu(&s, &st);
-		assert_true(gpu.largest() <= LIMIT + LIMIT / 2 + (1 << 20)); /* grows by half more */
+		assert_true(gpu.largest() <= LIMIT + LIMIT / 2 + (1 << 20)); /* half larger than needed */
 		assert_int_equal(st.gpu_engine_images, i ? 0 : 4);
 		assert_int_equal(st.cpu_images, i ? 1 : 0);
 	}

@@ -503,9 +503,10 @@ static void a_long_name_beyond_the_end_is_damage(void **state)
 	} lengths[] = {
 	        {"00000100000", "truncated: the tar ends at offset 1024, before its end mark"},
 	        {"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xfc\x00",
-	                "damaged tar at offset 0: a size beyond the end of the largest file"},
+	                "damaged tar at offset 0: a size that no file can have: it would end beyond 2^63 - 1 "
+	                "bytes"},
 	        {"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff",
-	                "damaged tar at offset 0: a size that is not a number"},
+	                "damaged tar at offset 0: a size that is not a number, or too large"},
 	};
 
 	(void)state;

@@ -67,8 +67,8 @@ equal "no folder of cache/ includes one above it" "" "$(wrong floors cache "${ca
 equal "cache/decompress/ has one header for others" "" "$(private cache "${cache[@]}" "${fs[@]}")"
 equal "no folder of fs/ includes one above it" "" "$(wrong floors "fs cache" "${fs[@]}")"
 # second FILE...: prints lines "FILE: HEADER" of includes of another folder's header that is not named like
-# the folder. catalog/ has two on purpose: catalog.h for fs/, dataset.h for what starts and reads files in
-# cache/.
+# the folder. catalog/ has two on purpose: catalog.h for fs/, dataset.h for the folders of
+# cache/ that open and read a dataset's files.
 second() {
 	awk '
 		/^[ \t]*#[ \t]*include[ \t]*"/ {
@@ -79,9 +79,9 @@ second() {
 				print FILENAME ": " part[2]
 		}' "$@"
 }
-# fetch/ has more, which are to become one.
+# The one header of fetch/ for others is fill.h.
 equal "folders of cache/ have one header for others" "" "$(second "${cache[@]}" |
-	grep -v ': fetch/\(fill\|fill_private\|read\)\.h$' || true)"
+	grep -v ': fetch/\(fill\|fill_private\)\.h$' || true)"
 # Each folder of fs/ has one header for the others.
 equal "folders of fs/ have one header for others" "daemon/daemon.h fuse/fuse.h options/options.h" "$(
 	for folder in cli daemon fuse options; do
