@@ -180,8 +180,8 @@ static void shards_model(const struct setting *s, uint32_t d, uint32_t n, uint64
 	}
 }
 
-/* One set's canonical sequence. The set's lanes are numbered from `number` on; `all` is the number of lanes of
- * all sets together. */
+/* One set's canonical sequence. The set's lanes are numbered from `number` on; `all` is the number of lanes
+ * of all sets together. */
 static void set_model(const struct setting *s, uint32_t d, uint32_t number, uint32_t nlanes, uint32_t all,
         uint64_t passes, struct sequence *ret)
 {
