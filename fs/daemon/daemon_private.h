@@ -204,7 +204,7 @@ struct ps_daemon {
 	pthread_mutex_t keeper_lock;     /* covers `keeper` and what is sent there */
 	bool keeper_stuck;               /* it does not read; keeper_lock covers this */
 	struct ps_keeper_items *resumed; /* what the keeper had; NULL: begins with its first mount */
-	_Atomic bool leaving;            /* ends for another binary, without its mounts; set with the lock held */
+	_Atomic bool leaving; /* ends for another binary, without its mounts; set with the lock held */
 	/* the first mount's owner, until the mount has it; used by the main thread and the mount's; -1:
 	 * none */
 	int first_owner;
@@ -275,8 +275,8 @@ size_t ps_owned_count(const struct ps_mount *mount);
 int ps_owned_keep(struct ps_daemon *daemon, const struct ps_mount *mount);
 /* The owners of a mount of an earlier daemon, with their ids at the keeper. Takes descriptors over, and sets
  * those to -1; the caller closes the others. */
-int ps_owned_restore(struct ps_daemon *daemon, struct ps_mount *mount, int *fds, const uint64_t *ids, size_t n,
-        struct ps_error *err) PS_MUST_USE;
+int ps_owned_restore(struct ps_daemon *daemon, struct ps_mount *mount, int *fds, const uint64_t *ids,
+        size_t n, struct ps_error *err) PS_MUST_USE;
 
 /* The keeper --------------------------------------------------------------------------------------------- */
 

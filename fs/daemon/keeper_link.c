@@ -141,11 +141,12 @@ static int request_memfd(const struct ps_mount_request *request)
 	return fd;
 }
 
-/* Has the keeper forget what it got of the mount. If it does not hear that, either, it is told when the mount
+/* Has the keeper forget what it got of the mount. If that message fails, too, it is sent again when the mount
  * ends. The lock is held. */
 static void keep_not(struct ps_daemon *d, struct ps_mount *m, int rc)
 {
-	ps_log_warning("mount: %s: ends with its daemon: the keeper: %s", m->request.mountpoint, strerror(-rc));
+	ps_log_warning(
+	        "mount: %s: ends with its daemon: the keeper: %s", m->request.mountpoint, strerror(-rc));
 	if (send_kind(d, PS_KEEPER_DROP, m->kept, -1) == 0)
 		m->kept = 0;
 }
@@ -231,7 +232,8 @@ static int check_all_kept(const struct ps_daemon *d, struct ps_error *err)
 	}
 	if (!names.len && !names.failed)
 		return 0;
-	return ps_error_set(err, EBUSY, "the keeper does not have these mounts, which would end; unmount them first: %s",
+	return ps_error_set(err, EBUSY,
+	        "the keeper does not have these mounts, which would end; unmount them first: %s",
 	        ps_strbuf_peek(&names));
 }
 
@@ -245,7 +247,8 @@ int ps_keeper_upgrade(struct ps_daemon *d, int exe, struct ps_error *err)
 		rc = send_kind(d, PS_KEEPER_UPGRADE, 0, exe);
 	if (rc == -EPIPE)
 		return ps_error_set(err, ENOTSUP,
-		        "this daemon has no keeper (Linux 6.10 or later, no --no-keeper), so its mounts end with "
+		        "this daemon has no keeper (Linux 6.10 or later, no --no-keeper), so its mounts end "
+		        "with "
 		        "it; unmount them first");
 	if (rc < 0)
 		return ps_error_set(err, -rc, "the keeper: %s", strerror(-rc));
