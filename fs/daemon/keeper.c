@@ -35,7 +35,7 @@
 #define REAP_MS 1000 /* for a killed daemon; one that the kernel holds up is left */
 #define REAP_STEP_MS 10
 #define SEND_NBYTES (4 << 20) /* the kernel allows less */
-#define OOM_SCORE "-900" /* the daemon has the memory, and can be started again */
+#define OOM_SCORE "-900"      /* the daemon has the memory, and can be started again */
 
 extern char **environ;
 
@@ -44,7 +44,7 @@ struct keeper {
 	int owner;
 	int sock, signals, exe, old_exe; /* old_exe: until the new one has proven itself; -1: none */
 	pid_t daemon;
-	sigset_t mask; /* the process's own */
+	sigset_t mask;                /* the process's own */
 	struct sigaction broken_pipe; /* the process's own */
 	char oom_score[16];
 	struct ps_keeper_item *v;
