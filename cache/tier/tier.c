@@ -26,7 +26,7 @@
 #define CREDIT_FIRST ((int64_t)2 * (int64_t)PS_TIER_TRIAL_NBYTES)
 #define CREDIT_MAX ((int64_t)16 * CREDIT_FIRST)
 #define CREDIT_EVERY_NS (2 * PS_NS_PER_S) /* that time is credit for one trial, up to CREDIT_FIRST */
-#define SILENT_LIMITS 4                   /* a tier that answers nobody for this many late limits is silent */
+#define SILENT_LIMITS 4                   /* a tier without any answer for this many late limits is silent */
 #define CREDIT_SHARE 400                  /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
 #define LATE_DECAY 64                     /* an answer in time takes 1 / LATE_DECAY off the late limit */
 /* a tier is compared with what the others did in this time */
@@ -435,7 +435,7 @@ static bool is_slow(
 	if (!origin_answered || turn->tier->timely_ns >= turn->began_ns ||
 	        atomic_load_explicit(&turn->tier->paced_ns, memory_order_relaxed) + turn->late_ns / 2 > now)
 		return false;
-	/* The first byte takes a tier hardly longer than the origin, and this one answered nobody. */
+	/* The first byte takes a tier hardly longer than the origin, and this one answered no request. */
 	if (origin_ns < turn->silent_ns && !ps_tiers_answers(turn))
 		return true;
 	for (size_t i = 0; i < all->n; i++) {

@@ -74,7 +74,7 @@ struct ps_tier_turn {
 	uint64_t began_ns;
 	uint64_t late_ns; /* the tier's late limit */
 	bool probe;       /* the tier was set aside, and this request shows whether it still has to be */
-	/* for how long it waited while the tier answered nobody; 0: not so long that the tier is silent */
+	/* how long it waited while the tier answered no request; 0: too short to call the tier silent */
 	uint64_t silent_ns;
 };
 

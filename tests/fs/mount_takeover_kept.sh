@@ -243,7 +243,7 @@ rc=0
 wait "$started" || rc=$?
 equal "SIGTERM of the started process unmounts" "0 no" "$rc $(is_mounted && echo yes || echo no)"
 
-# With a stderr that nobody reads.
+# With a stderr whose reader has ended.
 mkfifo "$T/stderr"
 cat "$T/stderr" >"$T/out" &
 reader=$!

@@ -130,7 +130,7 @@ tier_keeps_versions_only() {
 	equal "by the origin, as a HEAD" 1 "$(grep -c '^HEAD /plain/' "$OURS_LOG")"
 }
 
-# Eight ask for what nobody has yet; the origin needs more than a second.
+# Eight ask for a slice that the tier does not have; the origin needs more than a second.
 tier_has_one_flight() {
 	local i readers=() etag
 	etag=$(etag_of shard.tar)
