@@ -16,15 +16,13 @@
 
 /* In memory ---------------------------------------------------------------------------------------------- */
 
+#define NOEXEC_SEAL 0x0008U /* MFD_NOEXEC_SEAL, which headers before Linux 6.3 lack */
+
 int ps_secret_memfd(const char *name)
 {
-	int fd = -1;
+	int fd = memfd_create(name, MFD_CLOEXEC | NOEXEC_SEAL);
 
-	errno = EINVAL;
-#ifdef MFD_NOEXEC_SEAL /* Linux 6.3 */
-	fd = memfd_create(name, MFD_CLOEXEC | MFD_NOEXEC_SEAL);
-#endif
-	if (fd < 0 && errno == EINVAL)
+	if (fd < 0 && errno == EINVAL) /* Linux before 6.3 */
 		fd = memfd_create(name, MFD_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }

@@ -401,7 +401,12 @@ static void give_up_if_failed(struct keeper *k)
 {
 	if (!has_failed(k))
 		return;
-	ps_log_error("keeper: the daemon cannot be started (%u attempts); the mounts are ended", k->nfailed);
+	if (k->nfailed >= STARTS_MAX)
+		ps_log_error("keeper: the daemon cannot be started (%u attempts); the mounts are ended",
+		        k->nfailed);
+	else
+		ps_log_error(
+		        "keeper: no daemon has served for %d s; the mounts are ended", GIVE_UP_MS / 1000);
 	give_up(k, PS_EXIT_FAILED);
 }
 

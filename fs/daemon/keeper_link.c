@@ -247,9 +247,8 @@ int ps_keeper_upgrade(struct ps_daemon *d, int exe, struct ps_error *err)
 		rc = send_kind(d, PS_KEEPER_UPGRADE, 0, exe);
 	if (rc == -EPIPE)
 		return ps_error_set(err, ENOTSUP,
-		        "this daemon has no keeper (Linux 6.10 or later, no --no-keeper), so its mounts end "
-		        "with "
-		        "it; unmount them first");
+		        "this daemon has no keeper (Linux 6.10 or later, no --no-keeper), so its mounts "
+		        "end with it; unmount them first");
 	if (rc < 0)
 		return ps_error_set(err, -rc, "the keeper: %s", strerror(-rc));
 	atomic_store(&d->leaving, true);
