@@ -383,8 +383,7 @@ int ps_handle_data_file(struct ps_handle *handle, struct ps_data_file *ret)
 	int rc = ps_index_get_node(handle->dataset->index, handle->node, &row);
 	if (rc < 0)
 		return rc;
-	/* Reads of an open file go on after its grant. A descriptor of the data file is more: it can be kept.
-	 * */
+	/* Reads of an open file go on after its grant. A data file's descriptor is more: it can be kept. */
 	bool granted = ps_grant_of_row(handle->dataset, &row) == PS_GRANT_VALID;
 	ps_node_row_fini(&row);
 	if (!granted)

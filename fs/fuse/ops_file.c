@@ -387,8 +387,9 @@ static void run_data_file(struct ps_job *job)
 
 static void ioctl_data_file(fuse_req_t req, const struct ps_open *open, size_t out_nbytes)
 {
-	int errnum = !ps_op_is_owner(req)                           ? EPERM
-	             : open->mode == PS_MODE_PASSED                 ? ENODATA
+	int errnum = !open->handle                  ? EIO /* not opened again after a takeover */
+	             : !ps_op_is_owner(req)         ? EPERM
+	             : open->mode == PS_MODE_PASSED ? ENODATA
 	             : out_nbytes < sizeof(struct ps_ioc_data_file) ? EINVAL
 	                                                            : 0;
 	struct data_file_op *op = errnum ? NULL : malloc(sizeof(*op));
