@@ -452,7 +452,8 @@ struct ps_http_request {
 	/* the tier that failed, and how; its request is now the origin's */
 	struct ps_tier_turn failed;
 	enum ps_tier_failure failure;
-	uint64_t failed_ns; /* when the origin's attempt began */
+	uint64_t failed_ns;      /* when the origin's attempt began */
+	uint64_t trial_first_ns; /* its time to the header; 0: none came */
 	/* the last tier that answered, and what; NULL: none did */
 	struct ps_tier *sample_tier;
 	uint64_t sample_first, sample_nbytes;

@@ -385,6 +385,8 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 		note_tier_header(rq);
 	else
 		rq->work->key_expires_s = rq->key_expires_s;
+	if (rq->failed.tier && !rq->trial_first_ns)
+		rq->trial_first_ns = ps_clock_mono_ns() - rq->failed_ns;
 	if (rq->client->as_stored && !rq->want_listing)
 		rq->response.encoded = false;
 	/* Curl goes on whatever accept() decides: a short body is read to its end, and the connection can be
@@ -835,7 +837,7 @@ static void note_location(struct ps_http_request *rq, CURL *curl)
 static void judge_tier(struct ps_http_request *rq)
 {
 	rq->direct = rq->failure != PS_TIER_LATE || !ps_tiers_answers(&rq->failed);
-	ps_tiers_judged(rq->client->tiers, &rq->failed, rq->failure, !rq->error.err,
+	ps_tiers_judged(rq->client->tiers, &rq->failed, rq->failure, !rq->error.err, rq->trial_first_ns,
 	        ps_clock_mono_ns() - rq->failed_ns, rq->range_last + 1 - rq->range_first);
 	rq->failed.tier = NULL;
 }
@@ -874,6 +876,7 @@ static bool tier_end(struct ps_http_request *rq, int rc)
 	rq->range_last = rq->range_end;
 	rq->direct = true;
 	rq->failed_ns = ps_clock_mono_ns();
+	rq->trial_first_ns = 0;
 	rq->error = (struct ps_error){0};
 	if (rq->range_first <= rq->range_end)
 		return true;

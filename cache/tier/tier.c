@@ -426,8 +426,8 @@ void ps_tiers_failed(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 }
 
 /* Whether a late tier is slow, or waits for a slow origin, as all others do. The lock is held. */
-static bool is_slow(
-        const struct ps_tiers *all, const struct ps_tier_turn *turn, bool origin_answered, uint64_t origin_ns)
+static bool is_slow(const struct ps_tiers *all, const struct ps_tier_turn *turn, bool origin_answered,
+        uint64_t first_ns, uint64_t origin_ns)
 {
 	uint64_t now = ps_clock_mono_ns(), since = now - PS_MIN(now, LATELY_NS);
 	bool others_timely = false, others_late = false;
@@ -435,8 +435,9 @@ static bool is_slow(
 	if (!origin_answered || turn->tier->timely_ns >= turn->began_ns ||
 	        atomic_load_explicit(&turn->tier->paced_ns, memory_order_relaxed) + turn->late_ns / 2 > now)
 		return false;
-	/* The first byte takes a tier hardly longer than the origin, and this one answered no request. */
-	if (origin_ns < turn->silent_ns && !ps_tiers_answers(turn))
+	/* It answered no request, though it could have fetched a slice meanwhile, at the trial's speed. */
+	uint64_t body_ns = origin_ns - PS_MIN(first_ns, origin_ns);
+	if (first_ns + body_ns * SLICE_TRIALS < turn->silent_ns && !ps_tiers_answers(turn))
 		return true;
 	for (size_t i = 0; i < all->n; i++) {
 		if (all->v[i] == turn->tier)
@@ -451,7 +452,7 @@ static bool is_slow(
 }
 
 void ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
-        bool origin_answered, uint64_t origin_ns, uint64_t nbytes)
+        bool origin_answered, uint64_t first_ns, uint64_t origin_ns, uint64_t nbytes)
 {
 	struct ps_tier *tier = turn->tier;
 
@@ -461,7 +462,7 @@ void ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 		return;
 	if (failure == PS_TIER_WRONG && origin_answered)
 		strike(tier, turn, 1);
-	else if (failure == PS_TIER_LATE && is_slow(all, turn, origin_answered, origin_ns))
+	else if (failure == PS_TIER_LATE && is_slow(all, turn, origin_answered, first_ns, origin_ns))
 		strike(tier, turn, 1);
 	else if (failure == PS_TIER_LATE)
 		all->late_ns = PS_MIN(PS_MAX(all->late_ns, 2 * turn->late_ns), LATE_MAX_NS);

@@ -106,9 +106,10 @@ enum ps_tier_failure {
 /* A tier failed after nbytes good bytes, and the origin is asked for the rest. text: why, for status. */
 void ps_tiers_failed(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
         uint64_t nbytes, const char *text);
-/* The origin's answer to that request: whether it did what the tier did not, and in what time. */
+/* The origin's answer to that request: whether it did what the tier did not, and in what time; first_ns: to its
+ * header. */
 void ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
-        bool origin_answered, uint64_t origin_ns, uint64_t nbytes);
+        bool origin_answered, uint64_t first_ns, uint64_t origin_ns, uint64_t nbytes);
 
 /* A request is late. True: leave it, and ask the origin for the next PS_TIER_TRIAL_NBYTES. */
 bool ps_tiers_leave(struct ps_tiers *all, struct ps_tier_turn *turn);

@@ -211,14 +211,14 @@ static void what_the_origin_does_not_answer_either_is_no_fault_of_the_tier(void 
 
 	(void)state;
 	ps_tiers_failed(all, &turn, PS_TIER_WRONG, 0, "HTTP 404");
-	ps_tiers_judged(all, &turn, PS_TIER_WRONG, false, 1, 0);
+	ps_tiers_judged(all, &turn, PS_TIER_WRONG, false, 1, 1, 0);
 	assert_int_equal(figure(all, "aside"), 0);
 	/* A redirect of the origin: no tier follows it. */
 	ps_tiers_failed(all, &turn, PS_TIER_REDIRECTED, 0, "HTTP 302");
-	ps_tiers_judged(all, &turn, PS_TIER_REDIRECTED, true, 1, 0);
+	ps_tiers_judged(all, &turn, PS_TIER_REDIRECTED, true, 1, 1, 0);
 	assert_int_equal(figure(all, "aside"), 0);
 	ps_tiers_failed(all, &turn, PS_TIER_WRONG, 0, "HTTP 500");
-	ps_tiers_judged(all, &turn, PS_TIER_WRONG, true, 1, 0);
+	ps_tiers_judged(all, &turn, PS_TIER_WRONG, true, 1, 1, 0);
 	assert_int_equal(figure(all, "aside"), 1);
 	assert_int_equal(figure(all, "fallbacks"), 3);
 	ps_tiers_free(all);
@@ -236,7 +236,7 @@ static void a_slow_origin_is_not_asked_twice(void **state)
 	assert_false(ps_tiers_leave(all, &other));
 	/* The origin took longer than the tier was silent: not the tier's fault, and it gets more time. */
 	ps_tiers_failed(all, &turn, PS_TIER_LATE, 0, "late");
-	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, turn.late_ns + 1, 0);
+	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, 0, turn.late_ns + 1, 0);
 	assert_int_equal(figure(all, "aside"), 0);
 	assert_int_equal(pick(all, 0).late_ns, 2 * turn.late_ns);
 	/* A part of what tiers answer is credit. */
@@ -249,18 +249,18 @@ static void a_slow_origin_is_not_asked_twice(void **state)
 	assert_int_equal(pick(all, 0).late_ns, turn.late_ns);
 	/* The tier answered other requests in time meanwhile: it is not struck for one that is late. */
 	ps_tiers_failed(all, &turn, PS_TIER_LATE, 0, "late");
-	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, 1, 0);
+	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, 1, 1, 0);
 	assert_int_equal(figure(all, "aside"), 0);
 	/* Nothing in time since then: struck, and all that is late there is left at once. */
 	turn = pick(all, 0);
 	ps_tiers_failed(all, &turn, PS_TIER_LATE, 0, "late");
-	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, 1, 0);
+	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, 1, 1, 0);
 	assert_int_equal(figure(all, "aside"), 1);
 	assert_true(ps_tiers_leave(all, &other));
 	ps_tiers_free(all);
 }
 
-static void a_tier_that_answers_nobody_is_struck_whatever_the_origin_takes(void **state)
+static void a_tier_without_an_answer_for_the_time_of_a_slice_is_struck(void **state)
 {
 	struct ps_tiers *all = tiers_new("http://a", 0);
 	struct ps_tier_turn turn = pick(all, 0), other = pick(all, PS_TIER_STRIPE_NBYTES);
@@ -275,14 +275,17 @@ static void a_tier_that_answers_nobody_is_struck_whatever_the_origin_takes(void 
 	assert_false(ps_tiers_answers(&turn));
 	/* The origin took longer than that: it may be the slow one. */
 	ps_tiers_failed(all, &turn, PS_TIER_LATE, 0, "late");
-	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, turn.silent_ns + 1, 0);
+	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, turn.silent_ns + 1, turn.silent_ns + 1, 0);
 	assert_int_equal(figure(all, "aside"), 0);
 	/* Another request was answered meanwhile: not silent. */
 	ps_tiers_heard(turn.tier, turn.began_ns + 1);
-	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, turn.late_ns, 0);
+	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, turn.late_ns, turn.late_ns, 0);
 	assert_int_equal(figure(all, "aside"), 0);
 	ps_tiers_heard(turn.tier, 0);
-	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, turn.late_ns, 0);
+	/* A slice takes a tier at this speed longer than that, too: the origin is busy. */
+	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, 0, turn.silent_ns / 8, 0);
+	assert_int_equal(figure(all, "aside"), 0);
+	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, turn.late_ns, turn.late_ns, 0);
 	assert_int_equal(figure(all, "aside"), 1);
 	assert_true(ps_tiers_leave(all, &other));
 	ps_tiers_free(all);
@@ -430,7 +433,7 @@ int main(void)
 	        cmocka_unit_test(a_tier_that_is_down_is_set_aside_and_tried_again),
 	        cmocka_unit_test(what_the_origin_does_not_answer_either_is_no_fault_of_the_tier),
 	        cmocka_unit_test(a_slow_origin_is_not_asked_twice),
-	        cmocka_unit_test(a_tier_that_answers_nobody_is_struck_whatever_the_origin_takes),
+	        cmocka_unit_test(a_tier_without_an_answer_for_the_time_of_a_slice_is_struck),
 	        cmocka_unit_test(time_is_credit_for_trials),
 	        cmocka_unit_test(secrets_are_withheld),
 	        cmocka_unit_test(a_share_of_the_bytes_is_compared),
