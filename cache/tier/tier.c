@@ -25,10 +25,12 @@
 #define LATE_MAX_NS (20 * PS_NS_PER_S)
 #define CREDIT_FIRST ((int64_t)2 * (int64_t)PS_TIER_TRIAL_NBYTES)
 #define CREDIT_MAX ((int64_t)16 * CREDIT_FIRST)
-#define CREDIT_EVERY_NS (2 * PS_NS_PER_S) /* that time is credit for one trial, up to CREDIT_FIRST */
-#define SILENT_LIMITS 4                   /* a tier without any answer for this many late limits is silent */
-#define CREDIT_SHARE 400                  /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
-#define LATE_DECAY 64                     /* an answer in time takes 1 / LATE_DECAY off the late limit */
+/* A tier is silent without any answer for this many late limits, and this time. A busy origin makes good tiers
+ * silent for a while: they give a slice to others once it is whole. */
+#define SILENT_LIMITS 4
+#define SILENT_LEAST_NS (5 * PS_NS_PER_S)
+#define CREDIT_SHARE 400 /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
+#define LATE_DECAY 64    /* an answer in time takes 1 / LATE_DECAY off the late limit */
 /* a tier is compared with what the others did in this time */
 #define LATELY_NS (5 * PS_NS_PER_S)
 /* A slice as a multiple of a trial. A request for a slice that the tier is fetching for another one may get
@@ -76,7 +78,6 @@ struct ps_tiers {
 	size_t n;
 	uint64_t late_ns; /* the late limit, of all tiers: the origin's speed decides it */
 	int64_t credit;
-	uint64_t credit_ns;   /* up to when time has become credit */
 	uint64_t verify_debt; /* bytes still to be compared, times PPM */
 	uint64_t nfallbacks, fallback_nbytes, nwithheld, nverified, nmismatches;
 
@@ -263,7 +264,6 @@ int ps_tiers_new(const struct ps_tier_options *options, struct ps_tiers **ret, s
 	all->here = options->here;
 	all->verify_ppm = options->verify_ppm;
 	all->credit = CREDIT_FIRST;
-	all->credit_ns = ps_clock_mono_ns();
 	all->late_ns = LATE_FIRST_NS;
 	all->list = strdup(options->list);
 	int rc = all->list ? start(all, &mine) : out_of_memory(&mine);
@@ -469,17 +469,6 @@ void ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 	end_turn(turn);
 }
 
-/* The lock is held. */
-static void refill(struct ps_tiers *all, uint64_t now)
-{
-	uint64_t n = (now - all->credit_ns) / CREDIT_EVERY_NS;
-
-	all->credit_ns += n * CREDIT_EVERY_NS;
-	if (all->credit < CREDIT_FIRST)
-		all->credit = n < 2 ? PS_MIN(all->credit + (int64_t)(n * PS_TIER_TRIAL_NBYTES), CREDIT_FIRST)
-		                    : CREDIT_FIRST;
-}
-
 bool ps_tiers_leave(struct ps_tiers *all, struct ps_tier_turn *turn)
 {
 	uint64_t now = ps_clock_mono_ns(), waited_ns = now - turn->began_ns;
@@ -487,11 +476,11 @@ bool ps_tiers_leave(struct ps_tiers *all, struct ps_tier_turn *turn)
 	PS_LOCK_SCOPE(&all->lock);
 	if (turn->tier->state == ASIDE && !turn->probe)
 		return true;
-	if (!ps_tiers_answers(turn) && waited_ns >= (turn->probe ? 1 : SILENT_LIMITS) * turn->late_ns) {
+	uint64_t silent_ns = PS_MAX((turn->probe ? 1 : SILENT_LIMITS) * turn->late_ns, SILENT_LEAST_NS);
+	if (!ps_tiers_answers(turn) && waited_ns >= silent_ns) {
 		turn->silent_ns = waited_ns;
 		return true;
 	}
-	refill(all, now);
 	if (all->credit < (int64_t)PS_TIER_TRIAL_NBYTES)
 		return false;
 	all->credit -= (int64_t)PS_TIER_TRIAL_NBYTES;
