@@ -234,7 +234,7 @@ int ps_node_info_get(struct ps_dataset *ds, uint64_t node, struct ps_node_info *
 			struct ps_refusal refusal;
 
 			ps_fill_object_error(ds->cache->fill, object, ds->origin, error, sizeof(error));
-			if (ps_object_refusal(object, &refusal))
+			if (ps_object_refusal(object, &refusal) && refusal.text[0])
 				snprintf(error, sizeof(error), "%s", refusal.text);
 			ps_object_put(object);
 		}

@@ -247,8 +247,8 @@ static int from_boto(const struct ps_key_context *x, struct ps_key **ret, struct
 		return ps_error_set(err, ENOMEM, "out of memory");
 	/* The file is gsutil's and may have syntax that we do not know: a syntax error is ignored, and only
 	 * the entries before it count. */
-	if (ps_key_read_file(path, &text, &n, NULL) < 0 || ps_ini_parse(text, n, take_boto, &b, NULL) < 0)
-		n = 0;
+	if (ps_key_read_file(path, &text, &n, NULL) == 0)
+		(void)!ps_ini_parse(text, n, take_boto, &b, NULL);
 	int rc = b.access_key && b.secret ? ps_key_checked(b.access_key, b.secret, NULL, NULL, 0, ret, err)
 	                                  : -ENOENT;
 	ps_secret_free(b.access_key);

@@ -98,13 +98,15 @@ static int take_answer(const struct ps_answer *answer, struct ps_key **ret, stru
 
 /* The request -------------------------------------------------------------------------------------------- */
 
-static int endpoint_of(const struct ps_key_context *x, const char *region, char **ret, bool *ret_users)
+/* ret_variable: the variable with the user's endpoint; NULL: there is none. */
+static int endpoint_of(
+        const struct ps_key_context *x, const char *region, char **ret, const char **ret_variable)
 {
-	const char *own = ps_key_env(x, "AWS_ENDPOINT_URL_STS");
+	const char *variable = "AWS_ENDPOINT_URL_STS", *own = ps_key_env(x, variable);
 
 	if (!own)
-		own = ps_key_env(x, "AWS_ENDPOINT_URL");
-	*ret_users = own;
+		own = ps_key_env(x, variable = "AWS_ENDPOINT_URL");
+	*ret_variable = own ? variable : NULL;
 	if (own)
 		*ret = strdup(own);
 	else if (!region || strspn(region, "abcdefghijklmnopqrstuvwxyz0123456789-") != strlen(region))
@@ -205,18 +207,19 @@ static int ask(struct ps_key_context *x, const struct ps_sts_role *role, const c
 	ps_autosecret char *signature = NULL, *session = NULL;
 	struct headers headers = {0};
 	ps_autourl struct ps_url u = {0};
-	bool users = false;
+	const char *variable = NULL;
 
-	int rc = endpoint_of(x, region, &url, &users);
+	int rc = endpoint_of(x, region, &url, &variable);
 	if (!rc)
 		rc = ps_url_parse(url, &u, NULL);
 	if (!rc && !role->token)
 		rc = sign(role->key, region, &u, body, &headers);
 	signature = headers.authorization;
 	session = headers.token;
+	if (rc == -EINVAL && variable)
+		return ps_error_set(err, EINVAL, "%s: not a URL", variable);
 	if (rc)
-		return ps_error_set(
-		        err, -rc, rc == -EINVAL ? "AWS_ENDPOINT_URL_STS: not a URL" : "out of memory");
+		return ps_error_set(err, -rc, "%s", strerror(-rc));
 	const char *bundle = ps_key_env(x, "AWS_CA_BUNDLE");
 	struct ps_http_call call = {.method = "POST",
 	        .url = url,
@@ -225,7 +228,7 @@ static int ask(struct ps_key_context *x, const struct ps_sts_role *role, const c
 	        .body = body,
 	        .timeout_ms = TIMEOUT_MS,
 	        .access = &x->access,
-	        .ca_file = users && x->ca_file ? x->ca_file : bundle,
+	        .ca_file = variable && x->ca_file ? x->ca_file : bundle,
 	        .stop = &x->stop};
 	for (int i = 0; i < TRIES; i++) {
 		ps_autoanswer struct ps_answer answer = {0};

@@ -90,8 +90,9 @@ void ps_write_run(struct ps_decompress *stage, struct ps_list *link)
 	struct ps_decompressing *shard = write->shard;
 
 	ps_list_remove(link);
+	bool caches = shard->caches;
 	pthread_mutex_unlock(&stage->lock);
-	int rc = shard->caches ? ps_object_write_block(write->object, write->block, write->data) : 0;
+	int rc = caches ? ps_object_write_block(write->object, write->block, write->data) : 0;
 	ps_fill_stored(
 	        stage->fill, write->object, write->block * PS_BLOCK_SIZE, (write->block + 1) * PS_BLOCK_SIZE);
 	ps_object_put(ps_steal_ptr(&write->object));

@@ -389,6 +389,10 @@ static bool go_elsewhere(struct ps_http_request *rq, struct ps_s3_signer *signer
 		        ps_url_redact(rq->location, safe));
 		return false;
 	}
+	if (rc) {
+		ps_error_set(&rq->error, -rc, "HTTP 307: the redirect cannot be followed: %s", strerror(-rc));
+		return false;
+	}
 	free(rq->elsewhere);
 	rq->elsewhere = ps_steal_ptr(&rq->location);
 	return true;

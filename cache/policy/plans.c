@@ -253,6 +253,12 @@ static void rank_free(struct ps_plans *plans, struct ps_plan_rank *rank)
 	free(rank);
 }
 
+static void rank_end(struct ps_plans *plans, struct ps_plan_rank *rank)
+{
+	rank_free(plans, rank);
+	ps_planned_files_sweep(&plans->files, rank_gone, plans);
+}
+
 static void drop_ranks(struct ps_plans *plans, bool (*goes)(const struct ps_plan_rank *rank, const void *arg),
         const void *arg)
 {
@@ -403,7 +409,7 @@ int ps_plans_tell(struct ps_plans *plans, const struct ps_plan_teller *teller, c
 		rc = announce(plans, rank, who, files, n, now_s);
 	plans->refused += rc < 0;
 	if (rank && ps_list_empty(&rank->epochs))
-		rank_free(plans, rank);
+		rank_end(plans, rank);
 	return rc;
 }
 
@@ -418,8 +424,7 @@ int ps_plans_position(struct ps_plans *plans, const struct ps_plan_teller *telle
 	if (who->epoch < rank->who.epoch) {
 		/* The rank is back in an earlier epoch, as a resumed run is: the files that are over must
 		 * be announced again. */
-		rank_free(plans, rank);
-		ps_planned_files_sweep(&plans->files, rank_gone, plans);
+		rank_end(plans, rank);
 		return -ESTALE;
 	}
 	advance(plans, rank, who->epoch, files_done);

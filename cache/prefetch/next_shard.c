@@ -30,7 +30,7 @@ struct ps_next_shard {
 	pthread_mutex_t lock; /* protects what follows */
 	uint64_t opens;
 	unsigned eighths; /* how much may be fetched ahead in all, in eighths of a shard */
-	unsigned pause;   /* opens without a guess after the next wrong guess */
+	unsigned pause;   /* opens without a guess after the last wrong guess, halved by each right one */
 	uint64_t resume;  /* guessing resumes at this number of opens */
 	struct opened recent[PS_NEXT_SHARD_RECENT];
 	struct start *starts[PS_NEXT_SHARD_AHEAD]; /* NULL: free */
@@ -127,8 +127,8 @@ static size_t take_ended(struct ps_next_shard *seq, uint64_t node, struct start 
 			seq->pause /= 2;
 		} else {
 			seq->eighths = 1;
-			seq->resume = seq->opens + seq->pause;
 			seq->pause = PS_MIN(PS_MAX(2 * seq->pause, PAUSE_MIN), PAUSE_MAX);
+			seq->resume = seq->opens + seq->pause;
 		}
 		ret[n++] = ps_steal_ptr(&seq->starts[i]);
 	}

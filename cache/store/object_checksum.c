@@ -30,6 +30,12 @@ static uint64_t refused_ns(const struct ps_store *store, unsigned times)
 	return PS_MIN(ms, PS_SUM_RETRY_MAX_MS) * PS_NS_PER_MS;
 }
 
+static void forget_refused(struct ps_store *store, uint64_t nodes_below)
+{
+	if (nodes_below != UINT64_MAX) /* no node could be renewed then */
+		store->forgotten_below = PS_MAX(store->forgotten_below, nodes_below);
+}
+
 /* store->lock held. NULL: there is none, or memory ran out: then the object is fetched again without a
  * pause. */
 static struct ps_refused *refused_of(struct ps_store *store, const struct ps_id *id, bool make)
@@ -42,6 +48,7 @@ static struct ps_refused *refused_of(struct ps_store *store, const struct ps_id 
 	if (HASH_COUNT(store->refused) >= PS_SUM_REFUSED) {
 		struct ps_refused *oldest = store->refused;
 
+		forget_refused(store, oldest->story.nodes_below);
 		HASH_DELETE(hh, store->refused, oldest);
 		free(oldest);
 	}
@@ -63,9 +70,9 @@ bool ps_object_refusal(struct ps_object *object, struct ps_refusal *ret)
 
 	PS_LOCK_SCOPE(&store->lock);
 	const struct ps_refused *refused = refused_of(store, &object->id, false);
+	*ret = refused ? refused->story : (struct ps_refusal){.nodes_below = store->forgotten_below};
 	if (!refused)
-		return false;
-	*ret = refused->story;
+		return store->forgotten_below > 0;
 	ret->now = ps_clock_mono_ns() < refused->until_ns;
 	return true;
 }
@@ -148,6 +155,8 @@ static void refuse(struct ps_object *object, const char *expected, const char *s
 		refused->story.nodes_below = node;
 		snprintf(refused->story.text, sizeof(refused->story.text),
 		        "its data have %s, but the origin or its list says %s; dropped", seen, expected);
+	} else {
+		forget_refused(store, node);
 	}
 	pthread_mutex_unlock(&store->lock);
 	ps_log_error("checksum: %s: its data have %s, but the origin or its list says %s; dropped, and not "

@@ -192,8 +192,8 @@ enum ps_sum ps_object_sum(struct ps_object *object);
  * Never blocks. */
 bool ps_object_corrupt(const struct ps_object *object);
 /* True if data of this id failed its checksum. now: the object must not be fetched again yet. nodes_below:
- * the kernel may have pages of the bad data for nodes with lower numbers. False: no failure is remembered.
- * Never blocks. */
+ * the kernel may have pages of the bad data for nodes with lower numbers. text: "" if failures were forgotten,
+ * of this id or others. False: no failure is known. Never blocks. */
 struct ps_refusal {
 	bool now;
 	uint64_t nodes_below;

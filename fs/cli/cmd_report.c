@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/size.h"
+#include "base/stats.h"
 #include "base/strbuf.h"
 #include "cli/commands.h"
 #include "cli/conf_file.h"
@@ -257,9 +258,9 @@ static void add_mounts(struct report *r)
 		const json_t *doc = answers[i].doc;
 
 		if (answers[i].rc < 0) {
-			json_array_append_new(
-			        all, json_pack("{s:s, s:s}", "mountpoint", mounts.v[i].mountpoint, "error",
-			                     ps_mounts_why_not(answers[i].rc)));
+			json_array_append_new(all,
+			        json_pack("{s:o, s:s}", "mountpoint", ps_json_lossy(mounts.v[i].mountpoint),
+			                "error", ps_mounts_why_not(answers[i].rc)));
 			continue;
 		}
 		pid_t pid = ps_mounts_pid(doc);

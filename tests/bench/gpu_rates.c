@@ -149,7 +149,7 @@ static int copy_main(char **argv, int argc)
 	struct penstock_field field;
 	struct beside b = {0};
 	double bare[GPU_MAX_TURNS], ring[GPU_MAX_TURNS], seconds = atof(argv[2]), began = gpu_now();
-	int turns = atoi(argv[1]);
+	int turns = PS_MIN(atoi(argv[1]), GPU_MAX_TURNS);
 	pthread_t thread;
 
 	gpu_open();
@@ -168,7 +168,7 @@ static int copy_main(char **argv, int argc)
 	}
 	(void)bare_run(&s, seconds / 4);
 	(void)ring_run(&s, seconds / 4);
-	for (int i = 0; i < turns && i < GPU_MAX_TURNS; i++) {
+	for (int i = 0; i < turns; i++) {
 		bare[i] = bare_run(&s, seconds);
 		ring[i] = ring_run(&s, seconds);
 	}
@@ -249,12 +249,12 @@ static int finish_main(char **argv)
 {
 	struct kernel_work w = {0};
 	double limit[GPU_MAX_TURNS], kernel[GPU_MAX_TURNS], seconds = atof(argv[4]);
-	int turns = atoi(argv[3]);
+	int turns = PS_MIN(atoi(argv[3]), GPU_MAX_TURNS);
 
 	gpu_open();
 	finish_make(&w, (uint32_t)atoi(argv[0]), (uint32_t)atoi(argv[1]), dtype_of(argv[2]));
 	(void)gpu_time(finish_give, &w, seconds / 4);
-	for (int i = 0; i < turns && i < GPU_MAX_TURNS; i++) {
+	for (int i = 0; i < turns; i++) {
 		limit[i] = (double)(2 * w.nwritten) / gpu_time(copy_give, &w, seconds) / 1e9;
 		kernel[i] = (double)(w.nread + w.nwritten) / gpu_time(finish_give, &w, seconds) / 1e9;
 	}

@@ -575,10 +575,14 @@ static void a_web_identity_gives_keys(void **state)
 	        "</SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration></Credentials></R>");
 	key_begins_with(t, "MINE");
 	ps_cloud_put(&cloud, "say.sts", NULL);
-	for (size_t i = 0; i < t->n; i++)
-		if (strncmp(t->env[i], "AWS_ENDPOINT_URL_STS=", 21) == 0)
-			memcpy(t->env[i] + 21, "ftp:", 5);
-	fails(t, "AWS_ENDPOINT_URL_STS: not a URL", "");
+	for (size_t i = 0; i < t->n; i++) {
+		if (strncmp(t->env[i], "AWS_ENDPOINT_URL_STS=", 21) != 0)
+			continue;
+		strcpy(t->env[i], "AWS_ENDPOINT_URL_STS=ftp:");
+		fails(t, "AWS_ENDPOINT_URL_STS: not a URL", "");
+		strcpy(t->env[i], "AWS_ENDPOINT_URL=ftp:");
+		fails(t, "AWS_ENDPOINT_URL: not a URL", "");
+	}
 }
 
 static void a_refused_web_identity_is_reported_with_its_code(void **state)

@@ -20,7 +20,8 @@ struct job {
 	struct ps_origin_get *outer;
 	struct ps_origin_get inner;
 	uint64_t due_ns;
-	bool fails, cancelled, running;
+	/* taken: the thread runs it; running: the inner get can be cancelled */
+	bool fails, cancelled, taken, running;
 };
 
 /* `lock` guards jobs, their flags, aborted and stop. */
@@ -68,6 +69,20 @@ static void inner_done(struct ps_origin_get *inner, const struct ps_error *err)
 	end_job(PS_CONTAINER_OF(inner, struct job, inner), err);
 }
 
+/* The inner get was submitted, and may have ended. It was cancelled meanwhile? */
+static void note_running(struct ps_fault_impl *impl, struct job *job)
+{
+	PS_LOCK_SCOPE(&impl->lock);
+	for (struct ps_list *l = impl->jobs.next; l != &impl->jobs; l = l->next) {
+		/* A later job may have the address of one that ended: it is not taken. */
+		if (l != &job->link || !job->taken)
+			continue;
+		job->running = true;
+		if (job->cancelled)
+			impl->inner->ops->cancel(impl->inner, &job->inner);
+	}
+}
+
 static void run(struct ps_fault_impl *impl, struct job *job, bool cancelled)
 {
 	struct ps_fault_origin *o = impl->origin;
@@ -87,9 +102,10 @@ static void run(struct ps_fault_impl *impl, struct job *job, bool cancelled)
 		return;
 	}
 	impl->inner->ops->get(impl->inner, &job->inner);
+	note_running(impl, job);
 }
 
-/* Marks the next job that is due as running, and returns it; NULL: none is due. */
+/* Marks the next job that is due as taken, and returns it; NULL: none is due. */
 static struct job *next_due(struct ps_fault_impl *impl, bool *ret_cancelled)
 {
 	bool stalled = atomic_load(&impl->origin->stalled);
@@ -100,9 +116,9 @@ static struct job *next_due(struct ps_fault_impl *impl, bool *ret_cancelled)
 		struct job *job = PS_CONTAINER_OF(l, struct job, link);
 		bool cancelled = job->cancelled || impl->aborted || impl->stop;
 
-		if (job->running || (!cancelled && (stalled || now < job->due_ns)))
+		if (job->taken || (!cancelled && (stalled || now < job->due_ns)))
 			continue;
-		job->running = true;
+		job->taken = true;
 		*ret_cancelled = cancelled;
 		return job;
 	}

@@ -121,6 +121,54 @@ static void gets_wait_as_set(void **state)
 	assert_int_equal(c.err.err, ECANCELED);
 }
 
+/* An origin whose get takes until the test lets it go on. */
+static sem_t entered, go, cancelled;
+static _Atomic(struct ps_origin_get *) submitted;
+
+static void slow_get(struct ps_origin *o, struct ps_origin_get *get)
+{
+	(void)o;
+	sem_post(&entered);
+	sem_wait(&go);
+	submitted = get;
+}
+
+static void slow_cancel(struct ps_origin *o, struct ps_origin_get *get)
+{
+	(void)o;
+	if (submitted == get) /* else it has no effect */
+		sem_post(&cancelled);
+}
+
+static void slow_abort(struct ps_origin *o)
+{
+	(void)o;
+}
+
+static void a_get_that_is_cancelled_while_it_begins_is_cancelled(void **state)
+{
+	static const struct ps_origin_ops slow_ops = {
+	        .get = slow_get, .cancel = slow_cancel, .abort = slow_abort, .close = slow_abort};
+	struct ps_origin slow = {.ops = &slow_ops};
+	struct ps_error err = {.err = ECANCELED};
+	struct ps_fault_origin *o = ps_fault_origin_new(&slow);
+	struct call c;
+
+	(void)state;
+	sem_init(&entered, 0, 0);
+	sem_init(&go, 0, 0);
+	sem_init(&cancelled, 0, 0);
+	start(o, &c);
+	sem_wait(&entered);
+	o->origin.ops->cancel(&o->origin, &c.get);
+	sem_post(&go);
+	sem_wait(&cancelled);
+	((struct ps_origin_get *)submitted)->done(submitted, &err);
+	sem_wait(&c.done);
+	assert_int_equal(c.err.err, ECANCELED);
+	o->origin.ops->close(&o->origin);
+}
+
 static int set_up(void **state)
 {
 	struct call c = {.head = {.url = url, .done = on_head}};
@@ -149,6 +197,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(gets_fail_as_set),
 	        cmocka_unit_test(gets_wait_as_set),
+	        cmocka_unit_test(a_get_that_is_cancelled_while_it_begins_is_cancelled),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -316,6 +316,20 @@ static void plans_are_bounded(void **state)
 	assert_int_equal(announce(&owner, 0, 0, 100, 100), 0);
 }
 
+static void a_rank_that_ends_with_a_refused_epoch_leaves_no_files(void **state)
+{
+	(void)state;
+	assert_int_equal(announce(&owner, 0, 0, 10, 100), 0);
+	assert_int_equal(position(&owner, 1, 0, 101), 0);
+	assert_int_equal(need(0, NULL), PS_NEED_NEVER);
+	int64_t room = (int64_t)PS_PLANS_MAX_NBYTES - counted("memory_bytes");
+	assert_int_equal(ps_plans_charge(plans, &owner, room), 0);
+	assert_int_equal(announce(&owner, 1, 10, 10, 102), -ENOSPC);
+	assert_int_equal(counted("active"), 0);
+	assert_int_equal(need(0, NULL), PS_NEED_UNKNOWN);
+	assert_int_equal(ps_plans_charge(plans, &owner, -room), 0);
+}
+
 static void a_rank_that_went_back_announces_its_epoch_again(void **state)
 {
 	(void)state;
@@ -565,6 +579,7 @@ int main(void)
 	        TEST(the_next_files_are_in_order_and_from_each_rank),
 	        TEST(a_planned_file_may_get_its_object_later),
 	        TEST(plans_are_bounded),
+	        TEST(a_rank_that_ends_with_a_refused_epoch_leaves_no_files),
 	        TEST(a_rank_that_went_back_announces_its_epoch_again),
 	        TEST(any_sequence_of_calls_ends_empty),
 	        TEST(the_file_needed_last_is_evicted_first_and_never_for_a_later_one),

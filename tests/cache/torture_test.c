@@ -144,6 +144,39 @@ static void a_failed_allocation_leaves_only_right_bytes_present(void **state)
 }
 
 /* A pin that could not be stored does not count; a pin that was stored before stays. */
+/* Its nodes must be renewed, for the kernel may have pages of it. */
+static void a_failed_allocation_forgets_no_refused_object(void **state)
+{
+	static const char wrong[] = "crc64nvme:0000000000000000";
+	struct ps_refusal refusal;
+	unsigned nforgotten = 0;
+	bool hit = true;
+	int e;
+
+	for (long n = 1; hit && n < 1000; n = faults_next(n)) {
+		struct ps_store *store = try_open(*state, &e);
+		struct ps_object *o = test_object(store, 100 + (unsigned)n, SIZE);
+
+		assert_int_equal(test_write_all(o), 0);
+		faults_fail(FAULTS_ALLOCATION, n, ENOMEM);
+		ps_object_expect(o, wrong, true);
+		for (int i = 0; i < 100 && ps_object_sum(o) == PS_SUM_PENDING; i++)
+			usleep(5000);
+		hit = faults_hit(FAULTS_ALLOCATION);
+		faults_end();
+		if (ps_object_corrupt(o)) {
+			for (int i = 0; i < 1000 && !ps_object_refusal(o, &refusal); i++)
+				usleep(5000);
+			assert_true(ps_object_refusal(o, &refusal));
+			assert_true(refusal.nodes_below > 1);
+			nforgotten += !refusal.text[0];
+		}
+		ps_object_put(o);
+		ps_store_close(store);
+	}
+	assert_true(nforgotten > 0);
+}
+
 static void a_failed_allocation_removes_no_pin(void **state)
 {
 	uint64_t nbytes;
@@ -327,6 +360,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 	        TEST(a_failed_allocation_leaves_only_right_bytes_present),
+	        TEST(a_failed_allocation_forgets_no_refused_object),
 	        TEST(a_failed_allocation_removes_no_pin),
 	        TEST(a_marker_written_in_pieces_is_complete),
 	        TEST(short_and_interrupted_calls_give_whole_blocks),

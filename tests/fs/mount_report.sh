@@ -75,3 +75,12 @@ check "secret values of the configuration are removed" grep -qx "header = (left 
 check "environment.txt says which variables are set" grep -qx "HF_TOKEN is set" x/environment.txt
 umount_penstock
 check "report works without a mount" penstock report none.tar.gz
+
+# A mount that does not answer, at a name that is not UTF-8.
+MNT=$T/$'odd-\xe4'
+mount_penstock "$ORIGIN/"
+kill_daemon "$(daemon_pid)"
+check "report works with a mount that has failed" penstock report "$T/odd.tar.gz"
+mkdir odd && tar xzf odd.tar.gz --strip-components=1 -C odd
+check "status.json has the mount and its error" \
+	jq -e 'any(.[]; .error and (.mountpoint | test("/odd-")))' odd/status.json
