@@ -19,7 +19,7 @@ watch() {
 	while [[ ! -e $T/done ]]; do
 		now=$(du -s --block-size=1 "$CACHE" 2>/dev/null | cut -f 1) || true
 		((${now:-0} > most)) && most=$now && echo "$most" >"$T/most"
-		sleep 0.02
+		sleep 0.05
 	done
 }
 watch &

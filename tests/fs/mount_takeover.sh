@@ -8,7 +8,7 @@ requires mount nginx root
 release=$(uname -r)
 release=${release%%-*}
 [[ $(printf '%s\n' 6.10 "$release" | sort -V | head -n 1) == 6.10 ]] || skip_all "needs Linux 6.10 or later"
-times=20
+times=6
 ! long || times=200
 # takeover [OPTION...]: prints the line of JSON.
 takeover() {

@@ -38,9 +38,7 @@ import types
 
 import tap
 
-tap.python_environment("docs", [], [
-    "jax==0.4.38", "jaxlib==0.4.38", "ml_dtypes==0.5.1", "opt_einsum==3.4.0", "scipy==1.15.3", "webdataset", "braceexpand",
-    "pyyaml", "pyarrow==18.1.0"], required=False)
+tap.python_environment(tap.DOCS[0], [], tap.DOCS[1], required=False)
 tap.python_package()
 
 DOCS = os.path.join(tap.SRC, "docs")

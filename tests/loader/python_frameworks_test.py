@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""The Python package with other packages: training loops of Accelerate, Hugging Face's Trainer and Lightning; pip."""
+"""The Python package with other packages: training loops of Accelerate, Hugging Face's Trainer and Lightning; pip. The
+continuous integration runs it, beside python_trainers_test, which has the latest versions."""
 import os
 import shutil
 import subprocess
@@ -8,6 +9,8 @@ import types
 
 import tap
 
+if os.environ.get("PENSTOCK_TEST_LONG") != "1":
+    tap.skip_all("its packages take long to install and import: scripts/check --all runs it")
 tap.python_environment("frameworks", ["accelerate", "pytorch_lightning", "transformers"], [
     # The last versions that work with Debian 12's torch 1.13 on its Python 3.11. Without dependencies: pip would fetch
     # gigabytes of another torch.

@@ -9,8 +9,7 @@ import warnings
 import tap
 
 # The current versions for Debian 12's Python. torch is Debian's own.
-tap.python_environment("jax", ["jax"], ["jax==0.4.38", "jaxlib==0.4.38", "ml_dtypes==0.5.1", "numpy==2.2.6",
-                                        "scipy==1.15.3", "opt_einsum==3.4.0"])
+tap.python_environment("jax", ["jax"], ["numpy==2.2.6"], over=tap.DOCS)
 tap.python_package()
 
 import numpy

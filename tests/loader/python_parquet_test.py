@@ -8,7 +8,7 @@ import tarfile
 
 import tap
 
-tap.python_environment("parquet", [], ["pyarrow==18.1.0"], required=False)
+tap.python_environment(tap.DOCS[0], [], tap.DOCS[1], required=False)
 tap.python_package()
 os.environ["PENSTOCK_PYTHON"] = sys.executable
 

@@ -86,10 +86,41 @@ def python_package(exit_code=0, needed=("numpy", "torch")):
     os.environ["PYTHONPATH"] = folder + os.pathsep + os.environ.get("PYTHONPATH", "")  # for children
 
 
-def python_environment(name, modules, packages, required=True, dependencies=False):
-    """Restarts the test in a Python environment, kept between runs, that has `packages` by pip besides Debian's. If
-    they cannot be installed: SKIP or, unless `required`, run without them. With `dependencies`, which may be
-    gigabytes, Debian's packages are left out, and only `scripts/check --all` installs them."""
+# Packages of several tests, of which some are large.
+DOCS = ("docs", ["jax==0.4.38", "jaxlib==0.4.38", "ml_dtypes==0.5.1", "opt_einsum==3.4.0", "scipy==1.15.3", "webdataset",
+                 "braceexpand", "pyyaml", "pyarrow==18.1.0"])
+
+
+def make_environment(name, packages, dependencies, over):
+    venv = os.path.join(BUILD, "tests-cache", name)
+    os.makedirs(os.path.dirname(venv), exist_ok=True)
+    ready = os.path.join(venv, "ready")
+    with open(venv + ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.path.exists(ready):
+            return
+        shutil.rmtree(venv, ignore_errors=True)
+        python = venv + "/bin/python"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip",
+                        *([] if dependencies else ["--system-site-packages"]), venv],
+                       check=True, capture_output=True, timeout=60, env=clean_environment())
+        pip = [sys.executable, "-m", "pip", "--python", python]
+        subprocess.run([*pip, "install", "-q", "--no-compile", "--disable-pip-version-check",
+                        *([] if dependencies else ["--no-deps"]), *packages], check=True,
+                       capture_output=True, timeout=900 if dependencies else 200, env=clean_environment())
+        if over:
+            make_environment(*over, False, None)
+            [site] = glob.glob(venv + "/lib/python*/site-packages")
+            with open(site + "/over.pth", "w") as f:
+                print(site.replace(venv, os.path.join(BUILD, "tests-cache", over[0])), file=f)
+        open(ready, "w").close()
+
+
+def python_environment(name, modules, packages, required=True, dependencies=False, over=None):
+    """Restarts the test in a Python environment, kept between runs, that has `packages` by pip besides Debian's and
+    those of the environment `over`. If they cannot be installed: SKIP or, unless `required`, run without them. With
+    `dependencies`, which may be gigabytes, Debian's packages are left out, and only `scripts/check --all` installs
+    them."""
     venv = os.path.join(BUILD, "tests-cache", name)
     if os.environ.get("PENSTOCK_TEST_VENV") != name:
         if os.environ.get("PENSTOCK_TEST_QUICK") == "1":
@@ -98,26 +129,12 @@ def python_environment(name, modules, packages, required=True, dependencies=Fals
             skip_all("slow, left out by --quick")
         if dependencies and os.environ.get("PENSTOCK_TEST_LONG") != "1":
             skip_all("its packages take long to install: scripts/check --all runs it")
-        os.makedirs(os.path.dirname(venv), exist_ok=True)
-        ready = os.path.join(venv, "ready")
-        with open(venv + ".lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not os.path.exists(ready):
-                shutil.rmtree(venv, ignore_errors=True)
-                try:
-                    python = venv + "/bin/python"
-                    subprocess.run([sys.executable, "-m", "venv", "--without-pip",
-                                    *([] if dependencies else ["--system-site-packages"]), venv],
-                                   check=True, capture_output=True, timeout=60, env=clean_environment())
-                    pip = [sys.executable, "-m", "pip", "--python", python]
-                    subprocess.run([*pip, "install", "-q", "--no-compile", "--disable-pip-version-check",
-                                    *([] if dependencies else ["--no-deps"]), *packages], check=True,
-                                   capture_output=True, timeout=900 if dependencies else 200, env=clean_environment())
-                except (subprocess.SubprocessError, OSError) as e:
-                    if not required:
-                        return
-                    skip_all("%s cannot be installed: %s" % (", ".join(modules), str(e)[-200:].replace("\n", " ")))
-                open(ready, "w").close()
+        try:
+            make_environment(name, packages, dependencies, over)
+        except (subprocess.SubprocessError, OSError) as e:
+            if not required:
+                return
+            skip_all("%s cannot be installed: %s" % (", ".join(modules), str(e)[-200:].replace("\n", " ")))
         os.execve(venv + "/bin/python", [venv + "/bin/python", *sys.argv],
                   {**os.environ, "PENSTOCK_TEST_VENV": name})
 
