@@ -45,9 +45,13 @@ ps_rgw_daemon() { # NAME COMMAND...
 	echo $! >"$T/rgw/$name.pid"
 }
 
-# Succeeds if the server answers, or never will: one of its daemons has ended, as its port was taken.
+# Succeeds if the server answers, or never will: one of its daemons has ended, as its port was taken. An OSD ends
+# ("wrong fsid") also if it asks a busy monitor before it has that one's map: it is started again.
 ps_rgw_answers() {
 	local name
+	if ! kill -0 "$(cat "$T/rgw/osd.pid")" && ((ps_osd_starts++ < 5)); then
+		ps_rgw_daemon osd ceph-osd -i 0 -f
+	fi
 	for name in mon osd radosgw; do
 		kill -0 "$(cat "$T/rgw/$name.pid")" || return 0
 	done
@@ -55,22 +59,23 @@ ps_rgw_answers() {
 }
 
 ps_rgw_try() {
-	local dir=$T/rgw port tls mon fsid osd
+	local dir=$T/rgw port tls mon ports fsid osd
 	rm -rf "$dir"
 	mkdir -p "$dir"/{mon,osd,run}
-	port=$(free_port) tls=$(free_port) mon=$(free_port)
+	port=$(free_port) tls=$(free_port) mon=$(free_port) ports=$(free_port)
 	fsid=$(cat /proc/sys/kernel/random/uuid)
 	osd=$(cat /proc/sys/kernel/random/uuid)
 	openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost \
 		-addext subjectAltName=DNS:localhost,DNS:shards.localhost,IP:127.0.0.1 -keyout "$dir/tls.key" -out "$dir/tls.crt"
 	export CEPH_CONF=$dir/ceph.conf
-	ps_rgw_conf "$dir" "$fsid" "$port" "$tls" "$mon" >"$CEPH_CONF"
+	ps_rgw_conf "$dir" "$fsid" "$port" "$tls" "$mon" "$ports" >"$CEPH_CONF"
 	: >"$dir/keyring"
 	monmaptool --create --clobber --fsid "$fsid" --addv a "[v1:127.0.0.1:$mon]" "$dir/monmap"
 	ceph-mon --mkfs -i a --monmap "$dir/monmap" --keyring "$dir/keyring" || return 1
 	ps_rgw_daemon mon ceph-mon -i a -f
 	timeout -k 1 40 ceph --connect-timeout 30 osd new "$osd" || return 1
 	ceph-osd -i 0 --mkfs --osd-uuid "$osd" || return 1
+	ps_osd_starts=0
 	ps_rgw_daemon osd ceph-osd -i 0 -f
 	ps_rgw_daemon radosgw radosgw -n client.rgw -f
 	# The gateway makes its pools before it listens.
@@ -84,7 +89,9 @@ ps_rgw_try() {
 	export S3=http://127.0.0.1:$port S3_TLS=https://localhost:$tls
 }
 
-ps_rgw_conf() { # DIR FSID PORT TLS-PORT MONITOR-PORT
+# An OSD takes the first ports that are free of a range, and ends if another OSD takes one at the same moment. So
+# each has a range of its own.
+ps_rgw_conf() { # DIR FSID PORT TLS-PORT MONITOR-PORT OSD-PORTS
 	cat <<-CONF
 		[global]
 		fsid = $2
@@ -123,6 +130,8 @@ ps_rgw_conf() { # DIR FSID PORT TLS-PORT MONITOR-PORT
 		mon data = $1/mon
 		[osd]
 		osd data = $1/osd
+		ms bind port min = $6
+		ms bind port max = $(($6 + 200))
 		osd objectstore = memstore
 		osd class load list = *
 		osd class default list = *

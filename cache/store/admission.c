@@ -16,6 +16,8 @@ static bool admit_known(struct ps_object *object, int *ret_e)
 
 	while (object->admitting || object->state == PS_OBJECT_EVICTING)
 		pthread_cond_wait(&store->changed, &store->lock);
+	if (object->after_deleted && !ps_deleted_entry_find(store, &object->id))
+		object->after_deleted = object->no_disk = false;
 	*ret_e = object->admitted ? 0 : -ENOSPC;
 	return object->admitted || object->state == PS_OBJECT_EVICTED || object->no_disk ||
 	       store->index_failed || ps_clock_mono_ns() < object->refused_until_ns;

@@ -164,6 +164,7 @@ static void ps_object_load(struct ps_object *object)
 		object->no_disk = true;
 
 	PS_LOCK_SCOPE(&store->lock);
+	object->after_deleted = deleted;
 	object->state = PS_OBJECT_READY;
 	ps_object_checksum_look(object);
 	pthread_cond_broadcast(&store->changed);

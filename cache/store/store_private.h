@@ -125,6 +125,7 @@ struct ps_object {
 	bool committing;      /* its rows are being written; eviction waits for that */
 	bool admitting;       /* a thread is making room for it */
 	bool no_disk;         /* the index or the file could not be read: the object is streamed */
+	bool after_deleted;   /* no_disk, until an earlier object's rows and file are deleted */
 	bool failed;          /* a write failed and was logged */
 	bool passed;          /* the kernel may read the file by itself */
 	/* evicted, and on store->named: the last put unlinks its file */

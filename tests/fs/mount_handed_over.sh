@@ -88,15 +88,15 @@ check "once it has ended, the file and its bytes are gone" wait_until 10 freed
 
 # Evictions while a loader reads, again and again.
 check "all is cached again" timeout 60 penstock warm "$MNT"
-(while :; do
+(until [[ -e $T/enough ]]; do
 	timeout 20 penstock evict "$MNT" >/dev/null
-	timeout 60 penstock warm "$MNT" >/dev/null
+	timeout 60 penstock warm "$MNT" >/dev/null 2>&1 || true # no room for what the loader holds open
 done) &
 evictor=$!
 again() { for _ in $(seq 20); do same_samples || return 1; done; }
 check "samples are the same while shards are evicted and fetched" again
-kill "$evictor"
-wait "$evictor" || true
+touch "$T/enough"
+wait "$evictor"
 
 # A new version of the object.
 check "all is cached" timeout 60 penstock warm "$MNT"
