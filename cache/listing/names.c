@@ -194,7 +194,8 @@ int ps_names_add(struct ps_names *names, const struct ps_listed *listed)
 	if (rc == 0)
 		rc = insert(names, listed->path, strlen(listed->path), IS_FILE);
 	if (rc == 1) {
-		ps_names_warn(names, listed->path, "skipped: a second object of that name");
+		if (!names->again)
+			ps_names_warn(names, listed->path, "skipped: a second object of that name");
 		return 0;
 	}
 	if (rc == -EEXIST) {
