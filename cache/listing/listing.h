@@ -71,6 +71,7 @@ const char *ps_listing_filter_pattern(
 #define PS_NAMES_MAX_WARNINGS 10
 #define PS_LIST_MAX_ENTRIES 20000000
 #define PS_LIST_MAX_DEPTH 32
+#define PS_NAMES_TABLES 256
 
 /* One object of a listing. The strings are borrowed for the duration of the call. */
 struct ps_listed {
@@ -113,8 +114,12 @@ struct ps_names {
 	struct ps_error *err;
 	uint64_t nfiles;
 
-	uint64_t *table; /* hashes of paths; the lowest bit distinguishes files from directories; 0: free */
-	uint64_t nused, nslots;
+	/* Hashes of paths, in a table for each first byte of a hash, so that only a small part is copied when one
+	 * grows. The lowest bit distinguishes files from directories; 0: free. */
+	struct ps_names_table {
+		uint64_t *slots;
+		uint64_t nused, nslots;
+	} tables[PS_NAMES_TABLES];
 	struct ps_strbuf last_dir; /* the last directory that was added, with its parents */
 	unsigned nwarnings;
 	bool quiet; /* log no warnings */
