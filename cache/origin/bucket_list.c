@@ -419,6 +419,9 @@ static int walk_pages(struct walk *walk)
 		walk->names->again = true;
 		walk->nkeys = walk->nmarkers = 0;
 		rc = walk_parts(walk);
+	} else if (walk->nsplits) {
+		ps_log_debug("list: %s://%s: in %u parts", walk->bucket.scheme, walk->bucket.bucket,
+		        walk->nsplits + 1);
 	}
 	ps_strbuf_fini(&walk->url);
 	ps_strbuf_fini(&walk->key);
