@@ -5,8 +5,8 @@
  *
  * Keys are functions of their number and in the order of numbers, so no memory is needed for them and a
  * start-after is found by bisection. A page has at most 1,000 keys and comes MS milliseconds after its request
- * at the earliest, as from a store at some distance. Each object's version is a function of its key. Objects
- * have no bytes: only listings are answered, all else with 404.
+ * at the earliest, as from a store at some distance; so does the answer to a HEAD. Each object's version is a
+ * function of its key. Objects have no bytes.
  *
  * The loop is what a listing can cost at least: CHAINS threads, each of an equal part of the names, request
  * page after page and count the keys in them. It knows the parts in advance. */
@@ -62,6 +62,11 @@ static void key_of(uint64_t i, char ret[static KEY_LEN])
 		        (unsigned long long)(i / FOLDER_KEYS * 61), number);
 	else
 		snprintf(ret, KEY_LEN, "data/train/sample-%012llu.jpg", number);
+}
+
+static uint64_t nbytes_of(uint64_t i)
+{
+	return 100000 + mix(i) % 10000;
 }
 
 /* The number of keys that are not greater than text. */
@@ -151,7 +156,7 @@ static size_t write_page(const char *query, char *body)
 		        "<ETag>&quot;%016llx%016llx&quot;</ETag><Size>%llu</Size>"
 		        "<StorageClass>STANDARD</StorageClass></Contents>",
 		        key, (unsigned long long)mix(i), (unsigned long long)mix(i + 1),
-		        100000 + (unsigned long long)(mix(i) % 10000));
+		        (unsigned long long)nbytes_of(i));
 	}
 	to += sprintf(to, "<IsTruncated>%s</IsTruncated>", i < end ? "true" : "false");
 	if (i < end)
@@ -161,25 +166,50 @@ static size_t write_page(const char *query, char *body)
 	return (size_t)(to - body);
 }
 
+/* Writes the answer to a HEAD of "/BUCKET/KEY"; returns its length. */
+static size_t write_head(const char *path, char *to)
+{
+	char key[KEY_LEN];
+	const char *name = strchr(path + 1, '/');
+	uint64_t i = 0;
+
+	snprintf(key, sizeof(key), "%.*s", name ? (int)strcspn(name + 1, " ?") : 0, name ? name + 1 : "");
+	i = after(key);
+	char last[KEY_LEN] = "";
+	if (i > 0)
+		key_of(i - 1, last);
+	if (strcmp(key, last) != 0)
+		return (size_t)sprintf(to, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+	return (size_t)sprintf(to,
+	        "HTTP/1.1 200 OK\r\nContent-Length: %llu\r\nETag: \"%016llx%016llx\"\r\n"
+	        "Last-Modified: Fri, 02 Jan 2026 03:04:05 GMT\r\n\r\n",
+	        (unsigned long long)nbytes_of(i - 1), (unsigned long long)mix(i - 1),
+	        (unsigned long long)mix(i));
+}
+
 static bool answer(int fd, const char *request, char *page)
 {
 	char head[HEAD_NBYTES], *body = page + HEAD_NBYTES;
 	struct timespec due;
 	const char *query = strchr(request, '?'), *line = strpbrk(request, "\r\n");
 	bool lists = query && line && query < line && strncmp(request, "GET ", 4) == 0;
+	size_t n = 0, nhead;
 
 	clock_gettime(CLOCK_MONOTONIC, &due);
 	due.tv_nsec += (long)(page_ms % 1000) * 1000000;
 	due.tv_sec += (time_t)(page_ms / 1000) + due.tv_nsec / 1000000000;
 	due.tv_nsec %= 1000000000;
-	size_t n = lists ? write_page(query + 1, body) : 0;
-	int nhead =
-	        sprintf(head, "HTTP/1.1 %s\r\nContent-Type: application/xml\r\nContent-Length: %zu\r\n\r\n",
-	                lists ? "200 OK" : "404 Not Found", n);
-	memcpy(body - nhead, head, (size_t)nhead);
+	if (lists) {
+		n = write_page(query + 1, body);
+		nhead = (size_t)sprintf(head,
+		        "HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: %zu\r\n\r\n", n);
+	} else {
+		nhead = write_head(request + strcspn(request, "/"), head);
+	}
+	memcpy(body - nhead, head, nhead);
 	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL) == EINTR)
 		;
-	return send_all(fd, body - nhead, (size_t)nhead + n);
+	return send_all(fd, body - nhead, nhead + n);
 }
 
 static void *serve_one(void *arg)
