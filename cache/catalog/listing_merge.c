@@ -30,14 +30,22 @@ struct ps_merge_dir {
 	UT_hash_handle hh;
 };
 
+/* A set of node numbers: a hash table of runs of 64. Nodes that were made one after another take a third of a
+ * byte each, scattered ones up to 32. */
+struct seen {
+	struct seen_run {
+		uint64_t number; /* of the run */
+		uint64_t nodes;  /* a bit each; 0: the slot is free */
+	} * runs;
+	size_t nused, nslots; /* nslots: a power of two */
+};
+
 struct ps_merge {
 	struct ps_dataset *dataset;
 	struct ps_merge_dir *dirs; /* by path */
 	struct ps_index_batch *batch;
 	size_t nbatched;
-	uint64_t *seen; /* nodes of this listing; ps_merge_remove_vanished() sorts them */
-	size_t nseen, seen_cap;
-	size_t nsorted; /* the first nsorted of them are sorted */
+	struct seen seen; /* nodes of this listing */
 	uint64_t nfiles, first_unsized;
 	bool relists;               /* the catalog was listed before: new names are reported */
 	uint64_t nadded, nvanished; /* files */
@@ -67,14 +75,13 @@ static int ps_merge_named(struct ps_merge *m, uint64_t parent, const char *name,
 /* Another file or directory takes the name under which the shard `view` is shown. If this listing has the
  * shard, the shard is shown raw, under its listed name. */
 static int ps_merge_give_way(struct ps_merge *m, const struct ps_node_row *view) PS_MUST_USE;
-static int ps_merge_compare(const void *a, const void *b); /* nodes, for qsort() and bsearch() */
 /* Merges the shards that were put off to the end. Takes names_lock. */
 static int ps_merge_later(struct ps_merge *m) PS_MUST_USE;
 static void ps_merge_forget_later(struct ps_merge *m);
 
 /* Vanished names. */
 static int ps_merge_remove_children(struct ps_merge *m, uint64_t dir, int depth) PS_MUST_USE;
-/* Removes the names that are in directories of this listing, but not in the listing. Sorts m->seen. Takes
+/* Removes the names that are in directories of this listing, but not in the listing. Takes
  * names_lock, for each name. */
 static int ps_merge_remove_vanished(struct ps_merge *m) PS_MUST_USE;
 
@@ -140,7 +147,7 @@ void ps_merge_free(struct ps_merge *m)
 	ps_merge_forget_later(m);
 	if (m->batch)
 		ps_index_batch_free(m->batch);
-	free(m->seen);
+	free(m->seen.runs);
 	free(m);
 }
 
@@ -168,19 +175,50 @@ int ps_merge_flush(struct ps_dataset *dataset)
 	return dataset->catalog->merge ? commit(dataset->catalog->merge) : 0;
 }
 
+static struct seen_run *seen_run_of(const struct seen *seen, uint64_t number)
+{
+	size_t i = (size_t)(number * UINT64_C(0x9E3779B97F4A7C15) >> 32) & (seen->nslots - 1);
+
+	while (seen->runs[i].nodes && seen->runs[i].number != number)
+		i = (i + 1) & (seen->nslots - 1);
+	return &seen->runs[i];
+}
+
+static int seen_grow(struct seen *seen)
+{
+	struct seen grown = {.nused = seen->nused, .nslots = seen->nslots ? seen->nslots * 2 : 64};
+
+	if (seen->nused * 2 < seen->nslots)
+		return 0;
+	grown.runs = calloc(grown.nslots, sizeof(*grown.runs));
+	if (!grown.runs)
+		return -ENOMEM;
+	for (size_t i = 0; i < seen->nslots; i++)
+		if (seen->runs[i].nodes)
+			*seen_run_of(&grown, seen->runs[i].number) = seen->runs[i];
+	free(seen->runs);
+	*seen = grown;
+	return 0;
+}
+
+/* Notes that this listing has the node. */
 static int merge_seen(struct ps_merge *m, uint64_t node)
 {
-	if (m->nseen == m->seen_cap) {
-		size_t cap = m->seen_cap ? m->seen_cap * 2 : 1024;
-		uint64_t *seen = realloc(m->seen, cap * sizeof(*seen));
+	int rc = seen_grow(&m->seen);
 
-		if (!seen)
-			return -ENOMEM;
-		m->seen = seen;
-		m->seen_cap = cap;
-	}
-	m->seen[m->nseen++] = node;
+	if (rc < 0)
+		return rc;
+	struct seen_run *run = seen_run_of(&m->seen, node / 64);
+	m->seen.nused += !run->nodes;
+	run->number = node / 64;
+	run->nodes |= UINT64_C(1) << node % 64;
 	return 0;
+}
+
+/* True if this listing has the node. */
+static bool was_listed(const struct ps_merge *m, uint64_t node)
+{
+	return m->seen.nslots && seen_run_of(&m->seen, node / 64)->nodes >> node % 64 & 1;
 }
 
 /* The bit of a name in m->batched. */
@@ -541,38 +579,6 @@ static void free_later(struct ps_merge_later *later)
 	free(later);
 }
 
-#define TAIL 1024 /* maximum of unsorted nodes at the end of `seen` */
-
-/* Sorts the tail and merges it into the sorted rest, from the end. Without memory the tail stays unsorted,
- * which only costs time. */
-static void sort_seen(struct ps_merge *m)
-{
-	size_t nsorted = m->nsorted, ntail = m->nseen - nsorted, to = m->nseen;
-	uint64_t *tail = reallocarray(NULL, ntail, sizeof(*tail));
-
-	if (!tail)
-		return;
-	memcpy(tail, m->seen + nsorted, ntail * sizeof(*tail));
-	qsort(tail, ntail, sizeof(*tail), ps_merge_compare);
-	while (ntail > 0)
-		m->seen[--to] = nsorted > 0 && m->seen[nsorted - 1] > tail[ntail - 1] ? m->seen[--nsorted]
-		                                                                      : tail[--ntail];
-	m->nsorted = m->nseen;
-	free(tail);
-}
-
-/* True if this listing has the node. Must be fast: if all files have moved to other URLs, it is called for
- * each name. */
-static bool was_listed(struct ps_merge *m, uint64_t node)
-{
-	if (m->nseen - m->nsorted > TAIL)
-		sort_seen(m);
-	for (size_t i = m->nseen; i > m->nsorted; i--)
-		if (m->seen[i - 1] == node)
-			return true;
-	return m->nsorted > 0 && bsearch(&node, m->seen, m->nsorted, sizeof(node), ps_merge_compare);
-}
-
 static int merge_as_it_is(
         struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed)
 {
@@ -704,13 +710,6 @@ static void ps_merge_forget_later(struct ps_merge *m)
 
 /* Removal of names that an earlier listing had, and this one has not. */
 
-static int ps_merge_compare(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 static int remove_name(struct ps_merge *m, uint64_t parent, const char *name, uint64_t node, int depth)
 {
 	struct ps_node_row row = {0};
@@ -778,8 +777,7 @@ static int remove_in(struct ps_merge *m, uint64_t parent)
 	while (rc == 0 && ps_index_children_next(it, &name, &node)) {
 		/* A node with a higher number was made after the listing began, by this listing or by a
 		 * probe. */
-		if (node > m->first_number ||
-		        bsearch(&node, m->seen, m->nseen, sizeof(node), ps_merge_compare))
+		if (node > m->first_number || was_listed(m, node))
 			continue;
 		PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
 		if (!was_seen_since(m, parent, name, node))
@@ -796,7 +794,6 @@ static int ps_merge_remove_vanished(struct ps_merge *m)
 	struct ps_merge_dir *dir, *next;
 	int rc = 0;
 
-	qsort(m->seen, m->nseen, sizeof(*m->seen), ps_merge_compare);
 	HASH_ITER (hh, m->dirs, dir, next) {
 		if (rc == 0)
 			rc = remove_in(m, dir->node);

@@ -526,6 +526,8 @@ struct ps_page_body {
 };
 int ps_http_page_wait(struct ps_http_page *page, const _Atomic bool *stop, struct ps_page_body *ret,
         struct ps_error *err) PS_MUST_USE;
+/* True if wait would not block on the network, unless the page has failed and is requested again. */
+bool ps_http_page_is_done(struct ps_http_page *page);
 void ps_http_page_free(struct ps_http_page *page);
 
 #endif

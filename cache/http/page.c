@@ -279,6 +279,12 @@ int ps_http_page_wait(
 	return 0;
 }
 
+bool ps_http_page_is_done(struct ps_http_page *page)
+{
+	PS_LOCK_SCOPE(&page->lock);
+	return page->done;
+}
+
 void ps_http_page_free(struct ps_http_page *page)
 {
 	if (!page)

@@ -13,6 +13,7 @@
 
 void ps_s3_page_fini(struct ps_s3_page *page)
 {
+	free(page->last_key);
 	free(page->token);
 	free(page->key_marker);
 	free(page->version_marker);
@@ -56,8 +57,10 @@ static int page_end(void *arg, const char *path, const char *text)
 	else if (strcmp(name, "NextMarker") == 0 && strncmp(path, "Enum", 4) == 0) {
 		page->truncated = *text != '\0';
 		return keep(&page->token, text);
-	} else if (strcmp(name, "Contents/Key") == 0 || strcmp(name, "Version/Key") == 0 ||
-	           strcmp(name, "Blobs/Blob/Name") == 0)
+	} else if (strcmp(name, "Contents/Key") == 0) {
+		page->nkeys++;
+		return keep(&page->last_key, text);
+	} else if (strcmp(name, "Version/Key") == 0 || strcmp(name, "Blobs/Blob/Name") == 0)
 		page->nkeys++;
 	else if (strcmp(name, "NextContinuationToken") == 0)
 		return keep(&page->token, text);
@@ -239,17 +242,28 @@ static int not_a_listing(int rc, struct ps_error *err)
 	return rc;
 }
 
-/* A marker is a key and encoded like keys; a token is not. */
-static int decode_marker(struct ps_s3_page *page)
+/* Decodes a key of the page in place; a token is not encoded. False: there is no memory, or (*text is NULL
+ * then) it cannot be decoded. */
+static bool decode_text(char **text)
 {
 	struct ps_strbuf b = {0};
+	bool good = decode_key(*text, &b);
 
-	if (!page->encoded || !page->key_marker)
+	free(*text);
+	*text = ps_strbuf_take(&b);
+	if (good || !*text)
+		return good && *text;
+	free(ps_steal_ptr(text));
+	return false;
+}
+
+static int decode_markers(struct ps_s3_page *page)
+{
+	if (!page->encoded)
 		return 0;
-	bool good = decode_key(page->key_marker, &b);
-	free(page->key_marker);
-	page->key_marker = ps_strbuf_take(&b);
-	return !good ? -EPROTO : page->key_marker ? 0 : -ENOMEM;
+	if (page->last_key)
+		(void)decode_text(&page->last_key);
+	return !page->key_marker || decode_text(&page->key_marker) ? 0 : -EPROTO;
 }
 
 int ps_s3_page_parse(const char *text, size_t nbytes, struct ps_s3_page *ret, struct ps_error *err)
@@ -259,7 +273,7 @@ int ps_s3_page_parse(const char *text, size_t nbytes, struct ps_s3_page *ret, st
 	int rc = ps_xml_parse(text, nbytes, &reader, &page, err);
 
 	if (rc == 0)
-		rc = decode_marker(&page);
+		rc = decode_markers(&page);
 	if (rc == 0 && page.truncated && !page.token && !page.key_marker)
 		rc = ps_error_set(err, EPROTO,
 		        "the server says that there is more, but gives no marker for the next page");

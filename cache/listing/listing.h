@@ -2,8 +2,8 @@
  * shown.
  *
  * Files, from the top: listing.c (JSON of web servers) uses html.c and json_array.c; names.c (checking
- * names) uses patterns.c (--include, --exclude, globs); manifest.c and bucket_xml.c (S3, Azure) use none of
- * them. No network. Each section describes ownership, threads and errors. */
+ * names) uses patterns.c (--include, --exclude, globs); manifest.c, bucket_xml.c (S3, Azure) and split.c use
+ * none of them. No network. Each section describes ownership, threads and errors. */
 #ifndef PS_LISTING_LISTING_H
 #define PS_LISTING_LISTING_H
 
@@ -69,8 +69,9 @@ const char *ps_listing_filter_pattern(
  * Ownership: the caller's, on its stack. Threads: one. Blocks if fn does. */
 
 #define PS_NAMES_MAX_WARNINGS 10
-#define PS_LIST_MAX_ENTRIES 2000000
+#define PS_LIST_MAX_ENTRIES 20000000
 #define PS_LIST_MAX_DEPTH 32
+#define PS_NAMES_TABLES 256
 
 /* One object of a listing. The strings are borrowed for the duration of the call. */
 struct ps_listed {
@@ -113,11 +114,16 @@ struct ps_names {
 	struct ps_error *err;
 	uint64_t nfiles;
 
-	uint64_t *table; /* hashes of paths; the lowest bit distinguishes files from directories; 0: free */
-	uint64_t nused, nslots;
+	/* Hashes of paths, in a table for each first byte of a hash, so that only a small part is copied when one
+	 * grows. The lowest bit distinguishes files from directories; 0: free. */
+	struct ps_names_table {
+		uint64_t *slots;
+		uint64_t nused, nslots;
+	} tables[PS_NAMES_TABLES];
 	struct ps_strbuf last_dir; /* the last directory that was added, with its parents */
 	unsigned nwarnings;
 	bool quiet; /* log no warnings */
+	bool again; /* the listing has begun again: names that were passed on are skipped without a warning */
 };
 
 /* lister: has the filter; NULL: all names are passed on. */
@@ -255,7 +261,8 @@ struct ps_s3_page {
 	bool truncated;
 	bool encoded; /* keys are URL-encoded, as encoding-type=url requests */
 	uint64_t nkeys;
-	char *token;                       /* NextContinuationToken, opaque; NULL: none */
+	char *last_key; /* of a listing of keys; decoded; NULL: there is no key, or it cannot be decoded */
+	char *token;    /* NextContinuationToken, opaque; NULL: none */
 	char *key_marker, *version_marker; /* where the next page of a listing of versions begins; decoded */
 };
 void ps_s3_page_fini(struct ps_s3_page *page);
@@ -275,6 +282,33 @@ int ps_s3_page_parse(
         const char *text, size_t nbytes, struct ps_s3_page *ret, struct ps_error *err) PS_MUST_USE;
 int ps_s3_page_objects(const char *text, size_t nbytes, const struct ps_s3_page *page, ps_s3_object_fn fn,
         void *arg, uint64_t *ret_nskipped, struct ps_error *err) PS_MUST_USE;
+
+/* Splitting a listing ------------------------------------------------------------------------------------ */
+
+/* A key that splits what is left of a listing in two, guessed from the keys so far.
+ *
+ * A store lists keys in the order of their bytes, and can begin after any text; but it tells neither how many
+ * keys there are nor which is the last. A bad guess costs a request without keys.
+ *
+ * Ownership: the caller's. Threads: any. Never blocks. */
+
+#define PS_SPLIT_KEY_MAX_LEN 1024 /* longest key of a store */
+
+/* The characters that were seen in keys. */
+struct ps_split_alphabet {
+	bool ascii[128];
+	uint32_t max; /* the greatest other code point; 0: none */
+};
+void ps_split_note(struct ps_split_alphabet *alphabet, const char *key);
+
+/* Finds a text between `at` (the last key that was listed) and `end` (NULL: there is no limit), excluding
+ * both. All keys begin with at[0..nprefix); the keys listed so far begin with at[0..ncommon). False: none was
+ * found, or there is no memory.
+ *
+ * The text is UTF-8 if `at` is, and ends in DEL. So keys that begin with it and a slash are hardly ever seen,
+ * and every other folder with a key after it lies below a key that is listed before `at`, or after the text. */
+bool ps_split_between(const struct ps_split_alphabet *alphabet, const char *at, const char *end,
+        size_t nprefix, size_t ncommon, struct ps_strbuf *ret) PS_MUST_USE;
 
 /* Manifests ---------------------------------------------------------------------------------------------- */
 

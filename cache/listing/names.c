@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/url.h"
 
-#define FIRST_SLOTS 1024
+#define FIRST_SLOTS 32
 #define NAME_MAX_NBYTES 255
 #define PATH_MAX_NBYTES 4095
 
@@ -57,7 +57,8 @@ void ps_names_fini(struct ps_names *names)
 	if (names->nwarnings > PS_NAMES_MAX_WARNINGS && !(names->lister && names->lister->quiet))
 		ps_log_warning(
 		        "list: %u more entries were skipped", names->nwarnings - PS_NAMES_MAX_WARNINGS);
-	free(names->table);
+	for (size_t i = 0; i < PS_NAMES_TABLES; i++)
+		free(names->tables[i].slots);
 	ps_strbuf_fini(&names->last_dir);
 }
 
@@ -112,30 +113,37 @@ static uint64_t hash_of(const char *path, size_t n)
 	return h ? h : 2;
 }
 
-static uint64_t *slot_of(uint64_t *table, uint64_t nslots, uint64_t hash)
+static uint64_t *slot_of(const struct ps_names_table *t, uint64_t hash)
 {
-	uint64_t i = (hash >> 1) & (nslots - 1);
+	/* The bits below the byte that has chosen the table, as a fraction of its slots. */
+	uint64_t i = (hash >> 24 & UINT32_MAX) * t->nslots >> 32;
 
-	while (table[i] && (table[i] & ~IS_FILE) != hash)
-		i = (i + 1) & (nslots - 1);
-	return &table[i];
+	while (t->slots[i] && (t->slots[i] & ~IS_FILE) != hash)
+		i = i + 1 < t->nslots ? i + 1 : 0;
+	return &t->slots[i];
 }
 
-static int grow(struct ps_names *names)
+static struct ps_names_table *table_of(const struct ps_names *names, uint64_t hash)
 {
-	uint64_t nslots = names->nslots ? names->nslots * 2 : FIRST_SLOTS;
+	return (struct ps_names_table *)&names->tables[hash >> 56];
+}
 
-	if (names->nused * 2 < names->nslots)
+/* Keeps a table at most four fifths full. It grows by a quarter, so it is half full at least. */
+static int grow(struct ps_names_table *t)
+{
+	struct ps_names_table grown = {
+	        .nused = t->nused, .nslots = t->nslots ? t->nslots + t->nslots / 4 : FIRST_SLOTS};
+
+	if (t->nused * 5 < t->nslots * 4)
 		return 0;
-	uint64_t *table = calloc(nslots, sizeof(*table));
-	if (!table)
+	grown.slots = calloc(grown.nslots, sizeof(*grown.slots));
+	if (!grown.slots)
 		return -ENOMEM;
-	for (uint64_t i = 0; i < names->nslots; i++)
-		if (names->table[i])
-			*slot_of(table, nslots, names->table[i] & ~IS_FILE) = names->table[i];
-	free(names->table);
-	names->table = table;
-	names->nslots = nslots;
+	for (uint64_t i = 0; i < t->nslots; i++)
+		if (t->slots[i])
+			*slot_of(&grown, t->slots[i] & ~IS_FILE) = t->slots[i];
+	free(t->slots);
+	*t = grown;
 	return 0;
 }
 
@@ -143,20 +151,24 @@ static int grow(struct ps_names *names)
 static int insert(struct ps_names *names, const char *path, size_t n, uint64_t kind)
 {
 	uint64_t hash = hash_of(path, n);
+	struct ps_names_table *t = table_of(names, hash);
 
-	if (!hash || grow(names) < 0)
+	if (!hash || grow(t) < 0)
 		return -ENOMEM;
-	uint64_t *slot = slot_of(names->table, names->nslots, hash);
+	uint64_t *slot = slot_of(t, hash);
 	if (*slot)
 		return (*slot & IS_FILE) == kind ? 1 : -EEXIST;
 	*slot = hash | kind;
-	names->nused++;
+	t->nused++;
 	return 0;
 }
 
 bool ps_names_is_file(const struct ps_names *names, const char *path, size_t n)
 {
-	return names->nslots && *slot_of(names->table, names->nslots, hash_of(path, n)) & IS_FILE;
+	uint64_t hash = hash_of(path, n);
+	const struct ps_names_table *t = table_of(names, hash);
+
+	return t->nslots && *slot_of(t, hash) & IS_FILE;
 }
 
 /* Adds all parents of a path. -EEXIST: one of them is a file. */
@@ -194,7 +206,8 @@ int ps_names_add(struct ps_names *names, const struct ps_listed *listed)
 	if (rc == 0)
 		rc = insert(names, listed->path, strlen(listed->path), IS_FILE);
 	if (rc == 1) {
-		ps_names_warn(names, listed->path, "skipped: a second object of that name");
+		if (!names->again)
+			ps_names_warn(names, listed->path, "skipped: a second object of that name");
 		return 0;
 	}
 	if (rc == -EEXIST) {

@@ -5,9 +5,9 @@
  * which errors are retryable. A fault, a delay or a trace for a test is an origin that wraps an origin.
  *
  * Files, from the top: origin.c (opening; access and route of an origin), one or more files for each kind
- * (file.c; http.c; s3.c, s3_request.c, s3_endpoint.c, also for gs; az.c; hub.c, hub_get.c, hub_source.c),
- * http_get.c (ranges and HEADs by HTTP), source.c. origin_private.h, bucket_private.h and hub_private.h are
- * private to this folder.
+ * (file.c; http.c; s3.c, s3_request.c, s3_endpoint.c, also for gs; az.c; bucket_list.c, for s3, gs and
+ * az; hub.c, hub_get.c, hub_source.c), http_get.c (ranges and HEADs by HTTP), source.c. origin_private.h,
+ * bucket_private.h and hub_private.h are private to this folder.
  *
  * Ownership: an origin belongs to its opener. close ends requests in flight with ECANCELED, and returns
  * once every done has returned; it must not be called from done or progress. Threads: head, get and cancel

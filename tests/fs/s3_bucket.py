@@ -3,6 +3,7 @@
 
     s3_bucket.py pages BUCKET COUNT       puts COUNT small objects, page/00000 ...
     s3_bucket.py nasty BUCKET             puts keys below nasty/ that are hard to sign, to list or to show
+    s3_bucket.py clashes BUCKET           puts some 4,500 keys below clashes/, many named like folders of others
     s3_bucket.py large BUCKET KEY MIB     puts an object of several parts, with pseudo-random bytes
     s3_bucket.py ranges KEY MIB PATH      compares PATH with that object: its length, and some ranges
     s3_bucket.py put BUCKET KEY TEXT
@@ -11,7 +12,7 @@
     s3_bucket.py versioned BUCKET         keeps versions from now on
     s3_bucket.py policy BUCKET JSON
     s3_bucket.py session                  prints export lines of a session's credentials
-    s3_bucket.py compare BUCKET PREFIX DIR    checks that DIR has exactly the objects of pages and nasty, by their
+    s3_bucket.py compare BUCKET PREFIX DIR    checks that DIR has exactly the objects of pages, nasty and clashes, by their
                                               documented names; compares the bytes of 200 of them
 """
 import concurrent.futures
@@ -217,6 +218,10 @@ def main():
         fill(s3, args[0], [f"page/{i:05}" for i in range(int(args[1]))])
     elif what == "nasty":
         fill(s3, args[0], ["nasty/" + key for key in NASTY])
+    elif what == "clashes":
+        rng = random.Random(5)
+        fill(s3, args[0], {"clashes/" + "".join(rng.choices(["a", "-", "/", "0", "コ", "é"], k=rng.randint(1, 9)))
+                           for _ in range(5000)})
     elif what == "large":
         large(s3, args[0], args[1], int(args[2]))
     elif what == "put":

@@ -1,0 +1,518 @@
+/* Listings of buckets: S3, Google and Azure. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/url.h"
+#include "http/http.h"
+#include "listing/listing.h"
+#include "origin/bucket_private.h"
+#include "origin/origin_private.h"
+
+/* Parts. A chain of pages is one page after another: 1,000 keys in each round trip. So a long listing is split
+ * into parts, each of the keys after `start` up to `end`, with a chain of its own. Nothing is known of the keys
+ * in advance: whenever this thread would have to wait for a page, the widest part is split at a text that is
+ * guessed (ps_split_between()). A part without keys has cost a request, and has shown that its neighbour ends
+ * earlier. One thread takes all pages, the oldest request's first.
+ *
+ * Each key is in one part, whatever the guesses are, as long as the store lists keys in the order of their
+ * bytes. A store that does not, or that cannot begin after a text, is noticed by its first key out of order;
+ * then all parts are dropped, and the bucket is listed again in one chain.
+ *
+ * A folder is shown under another name if a key is named like it (keep_apart()), so that key must have been
+ * listed before the folder's. Say p is a folder of a key after `start`, and p is listed by another part. Then p
+ * <= start < p/..., so `start` begins with p. `start` is a[0..k) x DEL, where a is the last key that was listed
+ * before the split, and x a character. If p ends within a[0..k), then a begins with p, and p was listed before
+ * a, by the part that was split or (by the same argument) earlier. If p ends later, but is shorter than `start`,
+ * then p/... < start, since the byte that follows p in `start` is more than a slash. What remains is p = start,
+ * a folder whose name ends in DEL: buckets with such a folder are listed in one chain. */
+
+#define PARTS_MAX 8
+
+struct part {
+	struct part *next;
+	char *start, *end; /* keys k with start < k <= end; NULL: from the first, to the last */
+	struct ps_http_page *page;
+	struct ps_s3_page at; /* the page before it */
+	char *first;          /* key; NULL: none was listed */
+	struct ps_strbuf last;
+	bool over;  /* a key after `end` was listed */
+	bool whole; /* no text was found to split it at, for now */
+};
+
+struct walk {
+	struct ps_http_client *client;
+	struct ps_names *names;
+	const char *endpoint; /* the source's */
+	bool azure;
+	struct ps_s3_url bucket; /* the source, with its prefix as key; borrowed */
+	size_t nshown;           /* length of the key prefix that becomes the mount's root and is not shown */
+	bool pin;
+	const char *only; /* the only key that is wanted; NULL: all */
+	uint64_t nkeys, nmarkers;
+
+	struct part *parts, **parts_end; /* in the order of requests */
+	unsigned nparts, nsplits;
+	unsigned credit;   /* pages with keys for which no split was tried */
+	bool chained;      /* one chain, no parts */
+	bool disorder;     /* and this was noticed after a split */
+	struct part *part; /* whose page is taken */
+	struct ps_split_alphabet alphabet;
+
+	struct ps_strbuf url, key, path;
+	struct ps_strbuf dir, shown; /* the folder of the last object, and its name in the mount */
+};
+
+static int out_of_memory(struct ps_names *names)
+{
+	return ps_error_set(names->err, ENOMEM, "listing: out of memory");
+}
+
+/* Pages -------------------------------------------------------------------------------------------------- */
+
+/* Requests the page that follows `after`, or (NULL) the first one after the key `start` (NULL: of all), as
+ * bucket_private.h describes. */
+static struct ps_http_page *ask(struct walk *walk, const struct ps_s3_page *after, const char *start)
+{
+	struct ps_sigv4_pair pairs[7];
+	size_t n = 0;
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	if (walk->azure) {
+		pairs[n++] = (struct ps_sigv4_pair){"comp", "list"};
+		pairs[n++] = (struct ps_sigv4_pair){"restype", "container"};
+		pairs[n++] = (struct ps_sigv4_pair){"prefix", walk->bucket.key};
+		if (after)
+			pairs[n++] = (struct ps_sigv4_pair){"marker", after->token};
+		ps_strbuf_addf(&b, "%s://%s?", walk->bucket.scheme, walk->bucket.bucket);
+		ps_sigv4_query(pairs, n, &b);
+		return b.failed ? NULL : ps_http_page_start(walk->client, b.s, PS_S3_PAGE_MAX_NBYTES);
+	}
+	if (walk->pin)
+		pairs[n++] = (struct ps_sigv4_pair){"versions", ""};
+	else
+		pairs[n++] = (struct ps_sigv4_pair){"list-type", "2"};
+	pairs[n++] = (struct ps_sigv4_pair){"encoding-type", "url"};
+	pairs[n++] = (struct ps_sigv4_pair){"prefix", walk->bucket.key};
+	if (walk->only)
+		pairs[n++] = (struct ps_sigv4_pair){"max-keys", "1"};
+	if (after && after->token) {
+		pairs[n++] = (struct ps_sigv4_pair){"continuation-token", after->token};
+	} else if (after) {
+		pairs[n++] = (struct ps_sigv4_pair){"key-marker", after->key_marker};
+		if (after->version_marker)
+			pairs[n++] = (struct ps_sigv4_pair){"version-id-marker", after->version_marker};
+	} else if (start) {
+		pairs[n++] = (struct ps_sigv4_pair){"start-after", (char *)start};
+	}
+	ps_strbuf_addf(&b, "%s://%s?", walk->bucket.scheme, walk->bucket.bucket);
+	ps_sigv4_query(pairs, n, &b);
+	return b.failed ? NULL : ps_http_page_start(walk->client, b.s, PS_S3_PAGE_MAX_NBYTES);
+}
+
+/* In a bucket "a" and "a/b" may both be objects, but in the mount "a" cannot be both a file and a folder.
+ * "a" is listed first and keeps its name; the folder is shown as "a%00", which cannot be a key. */
+static void keep_apart(struct walk *walk, const char *path)
+{
+	const char *name = strrchr(path, '/');
+	size_t n = name ? (size_t)(name - path) : 0;
+
+	if (name && (walk->dir.len != n || memcmp(ps_strbuf_peek(&walk->dir), path, n) != 0)) {
+		ps_strbuf_reset(&walk->dir);
+		ps_strbuf_addn(&walk->dir, path, n);
+		ps_strbuf_reset(&walk->shown);
+		for (const char *s = path, *end; s <= name; s = end + 1) {
+			end = s + strcspn(s, "/");
+			ps_strbuf_addn(&walk->shown, s, (size_t)(end - s));
+			if (ps_names_is_file(walk->names, ps_strbuf_peek(&walk->shown), walk->shown.len))
+				ps_strbuf_add(&walk->shown, "%00");
+			ps_strbuf_addc(&walk->shown, '/');
+		}
+	}
+	ps_strbuf_reset(&walk->path);
+	if (name)
+		ps_strbuf_add(&walk->path, ps_strbuf_peek(&walk->shown));
+	ps_strbuf_add(&walk->path, name ? name + 1 : path);
+}
+
+/* Checks what parts depend on. False: the key is not this part's, or the listing begins again. */
+static bool take_key(struct walk *walk, const char *key)
+{
+	struct part *part = walk->part;
+	const char *last = part->last.len ? part->last.s : part->start;
+
+	if ((last && strcmp(key, last) <= 0) || strstr(key, "\x7f/")) {
+		walk->chained = true;
+		walk->disorder = walk->nsplits > 0;
+		return !walk->disorder;
+	}
+	part->over = part->over || (part->end && strcmp(key, part->end) > 0);
+	if (part->over)
+		return false;
+	if (!part->first)
+		part->first = strdup(key); /* without it the part is not split */
+	ps_strbuf_reset(&part->last);
+	ps_strbuf_add(&part->last, key);
+	ps_split_note(&walk->alphabet, key);
+	return true;
+}
+
+static int take_object(void *arg, const struct ps_s3_object *object)
+{
+	struct walk *walk = arg;
+	struct ps_s3_url url = walk->bucket;
+	size_t n = strlen(object->key);
+
+	if (walk->disorder || (!walk->chained && !take_key(walk, object->key)))
+		return 0;
+	if (walk->only && strcmp(object->key, walk->only) != 0)
+		return 0;
+	if (strncmp(object->key, walk->bucket.key, strlen(walk->bucket.key)) != 0)
+		return ps_error_set(walk->names->err, EPROTO, "the store lists keys without the prefix");
+	walk->nkeys++;
+	/* Consoles make "folders": empty objects whose names end in a slash. */
+	if (n && object->key[n - 1] == '/' && object->remote.size == 0) {
+		walk->nmarkers++;
+		return 0;
+	}
+	url.key = (char *)object->key;
+	url.version = *object->version ? (char *)object->version : NULL;
+	url.endpoint = (char *)walk->endpoint;
+	ps_strbuf_reset(&walk->url);
+	ps_s3_url_compose(&url, &walk->url);
+	ps_strbuf_reset(&walk->key);
+	ps_s3_path(object->key + walk->nshown, &walk->key);
+	keep_apart(walk, ps_strbuf_peek(&walk->key));
+	if (walk->url.failed || walk->key.failed || walk->path.failed || walk->dir.failed ||
+	        walk->shown.failed || walk->part->last.failed)
+		return out_of_memory(walk->names);
+	struct ps_listed listed = {.path = walk->path.s, .url = walk->url.s, .remote = object->remote};
+	return ps_names_add(walk->names, &listed);
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+/* True if this page names the same next page as the page before it did: the store ignores these parameters,
+ * and would be listed forever. */
+static bool leads_nowhere(const struct ps_s3_page *before, const struct ps_s3_page *page)
+{
+	return page->truncated && same_text(before->token, page->token) &&
+	       same_text(before->key_marker, page->key_marker) &&
+	       same_text(before->version_marker, page->version_marker);
+}
+
+/* Parts -------------------------------------------------------------------------------------------------- */
+
+static void part_free(struct part *part)
+{
+	if (!part)
+		return;
+	ps_http_page_free(part->page);
+	ps_s3_page_fini(&part->at);
+	ps_strbuf_fini(&part->last);
+	free(part->first);
+	free(part->start);
+	free(part->end);
+	free(part);
+}
+
+static void append(struct walk *walk, struct part *part)
+{
+	part->next = NULL;
+	*walk->parts_end = part;
+	walk->parts_end = &part->next;
+	walk->nparts++;
+}
+
+static struct part *take_first(struct walk *walk)
+{
+	struct part *part = walk->parts;
+
+	walk->parts = part->next;
+	if (!walk->parts)
+		walk->parts_end = &walk->parts;
+	walk->nparts--;
+	return part;
+}
+
+/* Adds a part and requests its first page. start and end become the part's. */
+static int add_part(struct walk *walk, char *start, char *end)
+{
+	struct part *part = calloc(1, sizeof(*part));
+
+	if (!part) {
+		free(start);
+		free(end);
+		return out_of_memory(walk->names);
+	}
+	part->start = start;
+	part->end = end;
+	part->page = ask(walk, NULL, start);
+	if (!part->page) {
+		part_free(part);
+		return out_of_memory(walk->names);
+	}
+	append(walk, part);
+	return 0;
+}
+
+static size_t same_bytes(const char *a, const char *b)
+{
+	size_t n = 0;
+
+	while (a[n] && a[n] == b[n])
+		n++;
+	return n;
+}
+
+/* The part that spans most of the space of keys, as far as its first byte that is not decided shows; NULL: none
+ * can be split. */
+static struct part *widest_part(const struct walk *walk)
+{
+	struct part *widest = NULL;
+	size_t depth = 0;
+	int gap = 0;
+
+	for (struct part *part = walk->parts; part; part = part->next) {
+		if (part->whole || part->over || !part->first)
+			continue;
+		size_t d = part->end ? same_bytes(part->last.s, part->end) : strlen(walk->bucket.key);
+		int g = (part->end ? (unsigned char)part->end[d] : 256) - (unsigned char)part->last.s[d];
+
+		if (!widest || d < depth || (d == depth && g > gap)) {
+			widest = part;
+			depth = d;
+			gap = g;
+		}
+	}
+	return widest;
+}
+
+/* Splits the widest part that can be split, if any. */
+static int split(struct walk *walk, bool *ret_split)
+{
+	struct part *part;
+
+	*ret_split = false;
+	if (walk->chained || walk->nparts >= PARTS_MAX || walk->credit < 2)
+		return 0;
+	while ((part = widest_part(walk))) {
+		ps_autostrbuf struct ps_strbuf at = {0};
+
+		if (!ps_split_between(&walk->alphabet, part->last.s, part->end, strlen(walk->bucket.key),
+		            same_bytes(part->first, part->last.s), &at)) {
+			part->whole = true;
+			continue;
+		}
+		char *start = strdup(at.s);
+		int rc = start ? add_part(walk, start, part->end) : out_of_memory(walk->names);
+		part->end = rc == 0 ? ps_strbuf_take(&at) : NULL;
+		walk->credit--;
+		walk->nsplits++;
+		*ret_split = true;
+		return rc;
+	}
+	return 0;
+}
+
+/* Waits for the part's page; meanwhile splits what is left. Some stores refuse a start-after. */
+static int wait_page(struct walk *walk, struct part *part, struct ps_page_body *ret)
+{
+	struct ps_names *names = walk->names;
+	bool more = true;
+	int rc = 0;
+
+	while (rc == 0 && more && !ps_http_page_is_done(part->page))
+		rc = split(walk, &more);
+	if (rc == 0)
+		rc = ps_http_page_wait(part->page, names->stop, ret, names->err);
+	if (rc && part->start && !part->at.token && !names->err->retryable && rc != -ECANCELED) {
+		ps_log_debug("list: after a key: %s", names->err->text);
+		*names->err = (struct ps_error){0};
+		walk->chained = walk->disorder = true;
+		return 0;
+	}
+	return rc;
+}
+
+/* True if the part has more pages after this one. */
+static bool goes_on(const struct walk *walk, const struct part *part, const struct ps_s3_page *page)
+{
+	bool beyond = part->end && page->last_key && strcmp(page->last_key, part->end) > 0;
+
+	return page->truncated && !beyond && (!walk->only || (walk->azure && page->nkeys == 0));
+}
+
+/* Takes the part's page, and requests the next one while this one is merged into the index. */
+static int take_page(struct walk *walk, struct part *part)
+{
+	struct ps_names *names = walk->names;
+	struct ps_http_page *next = NULL;
+	struct ps_page_body body;
+	struct ps_s3_page seen = {0};
+	uint64_t nskipped = 0;
+	int rc = wait_page(walk, part, &body);
+
+	if (rc == 0 && !walk->disorder)
+		rc = ps_s3_page_parse(body.text, body.nbytes, &seen, names->err);
+	if (rc || walk->disorder)
+		return rc;
+	if (leads_nowhere(&part->at, &seen))
+		rc = ps_error_set(names->err, EPROTO, "the store lists the same page again and again");
+	else if (goes_on(walk, part, &seen) && !(next = ask(walk, &seen, NULL)))
+		rc = out_of_memory(names);
+	walk->part = part;
+	if (rc == 0)
+		rc = ps_s3_page_objects(
+		        body.text, body.nbytes, &seen, take_object, walk, &nskipped, names->err);
+	if (nskipped)
+		ps_names_warn(names, walk->bucket.bucket, "skipped: keys that are no text");
+	walk->credit = PS_MIN(walk->credit + (seen.nkeys > 0), (unsigned)PARTS_MAX);
+	ps_http_page_free(part->page);
+	part->page = next;
+	part->whole = false;
+	ps_s3_page_fini(&part->at);
+	part->at = seen;
+	return rc;
+}
+
+static void drop_parts(struct walk *walk)
+{
+	while (walk->parts)
+		part_free(take_first(walk));
+}
+
+static int walk_parts(struct walk *walk)
+{
+	int rc = add_part(walk, NULL, NULL);
+
+	while (rc == 0 && walk->parts && !walk->disorder) {
+		/* It stays in the list meanwhile, so that it can be split. */
+		rc = take_page(walk, walk->parts);
+		struct part *part = take_first(walk);
+		if (part->page && !part->over)
+			append(walk, part);
+		else
+			part_free(part);
+		if (rc == 0)
+			rc = ps_names_stopped(walk->names);
+	}
+	drop_parts(walk);
+	return rc;
+}
+
+static int walk_pages(struct walk *walk)
+{
+	walk->parts_end = &walk->parts;
+	walk->chained = walk->azure || walk->pin || walk->only;
+	int rc = walk_parts(walk);
+	if (rc == 0 && walk->disorder) {
+		ps_log_info(
+		        "list: %s://%s: listed again, page by page: keys that are out of order, or end in a "
+		        "control character",
+		        walk->bucket.scheme, walk->bucket.bucket);
+		walk->disorder = false;
+		walk->names->again = true;
+		walk->nkeys = walk->nmarkers = 0;
+		rc = walk_parts(walk);
+	} else if (walk->nsplits) {
+		ps_log_debug("list: %s://%s: in %u parts", walk->bucket.scheme, walk->bucket.bucket,
+		        walk->nsplits + 1);
+	}
+	ps_strbuf_fini(&walk->url);
+	ps_strbuf_fini(&walk->key);
+	ps_strbuf_fini(&walk->path);
+	ps_strbuf_fini(&walk->dir);
+	ps_strbuf_fini(&walk->shown);
+	return rc;
+}
+
+/* Sources ------------------------------------------------------------------------------------------------ */
+
+static int list_prefix(struct walk *walk)
+{
+	walk->nshown = strlen(walk->bucket.key);
+	int rc = walk_pages(walk);
+
+	if (rc == 0 && walk->nkeys == 0)
+		rc = ps_error_set(walk->names->err, ENOENT, "%s://%s/%s: there is no key that begins so",
+		        walk->bucket.scheme, walk->bucket.bucket, walk->bucket.key);
+	if (rc == 0 && walk->nkeys == walk->nmarkers)
+		rc = ps_error_set(walk->names->err, ENOENT,
+		        "%s://%s/%s: nothing but empty objects that stand for folders", walk->bucket.scheme,
+		        walk->bucket.bucket, walk->bucket.key);
+	return rc;
+}
+
+/* Lists a name without a trailing slash: an object if that key exists, otherwise a prefix whose slash was
+ * left out. If listing is denied, the name is taken for an object. */
+static int list_name(struct walk *walk, const struct ps_origin_source *source)
+{
+	const char *slash = strrchr(walk->bucket.key, '/');
+	ps_autostrbuf struct ps_strbuf dir = {0};
+
+	walk->only = walk->bucket.key;
+	walk->nshown = slash ? (size_t)(slash + 1 - walk->bucket.key) : 0;
+	int rc = walk_pages(walk);
+	if (rc == -EACCES) {
+		ps_log_debug("list: %s", walk->names->err->text);
+		*walk->names->err = (struct ps_error){0};
+		return ps_source_expand(source, NULL, NULL, NULL, walk->names);
+	}
+	if (rc || walk->nkeys)
+		return rc;
+	ps_strbuf_addf(&dir, "%s/", walk->bucket.key);
+	if (dir.failed)
+		return out_of_memory(walk->names);
+	walk->only = NULL;
+	walk->bucket.key = dir.s;
+	rc = list_prefix(walk);
+	if (rc == -ENOENT && walk->nkeys == 0)
+		ps_error_set(walk->names->err, ENOENT,
+		        "%s: there is neither such an object nor a key that begins with it and a slash%s",
+		        source->canonical,
+		        strstr(source->canonical, "%2A") ? "; wildcards do not work here: write {000..127} "
+		                                           "braces, or a prefix with a / at its end"
+		                                         : "");
+	return rc;
+}
+
+static int list(struct walk *walk, const struct ps_origin_source *source)
+{
+	if (source->kind == PS_SOURCE_DIR)
+		return list_prefix(walk);
+	if (source->kind == PS_SOURCE_MANIFEST)
+		return ps_http_manifest_list(walk->client, source, NULL, NULL, walk->names);
+	if (source->is_pattern || walk->bucket.version)
+		return ps_source_expand(source, NULL, NULL, NULL, walk->names);
+	return list_name(walk, source);
+}
+
+int ps_s3_list(struct ps_origin *o, struct ps_http_client *c, struct ps_credentials *credentials,
+        const struct ps_origin_source *source, bool pin, ps_list_fn fn, void *arg, const _Atomic bool *stop,
+        struct ps_error *err)
+{
+	struct ps_names names;
+	struct ps_error mine = {0};
+	struct ps_s3_url url = {0};
+	struct walk walk = {.client = c, .names = &names, .pin = pin, .endpoint = source->endpoint};
+
+	if (!err)
+		err = &mine;
+	ps_names_init(&names, &o->lister, fn, arg, stop, err);
+	int rc = credentials ? ps_credentials_wait(credentials, stop, err) : 0;
+	if (rc == 0)
+		rc = ps_s3_url_parse(source->first, &url, err);
+	if (rc == 0) {
+		walk.bucket = url;
+		walk.azure = strcmp(url.scheme, "az") == 0;
+		rc = list(&walk, source);
+	}
+	ps_s3_url_fini(&url);
+	ps_names_fini(&names);
+	return rc;
+}
