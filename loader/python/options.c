@@ -122,7 +122,7 @@ static bool shape_set(struct penstock_field *field, const struct ps_option *m, P
 	Py_ssize_t n = PySequence_Size(value);
 
 	if (n < 0 || n > (Py_ssize_t)(sizeof(field->shape) / sizeof(field->shape[0]))) {
-		PyErr_Format(PyExc_ValueError, "%s: at most %zu numbers are needed, not %R", m->name,
+		PyErr_Format(PyExc_ValueError, "%s: must be at most %zu numbers, not %R", m->name,
 		        sizeof(field->shape) / sizeof(field->shape[0]), value);
 		return false;
 	}
