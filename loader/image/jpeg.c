@@ -16,7 +16,7 @@
 
 #define ROWS 8u       /* decoded at a time: few calls, and rows that fit in the L1 cache */
 #define MARGIN 1u     /* pixels left and right: fancy upsampling looks at the neighbours, ... */
-#define NARROWEST 16u /* ... and libjpeg leaves it out where a row has less than three values of chroma */
+#define NARROWEST 16u /* ... but not where a row has fewer than three chroma values: it is left out then */
 #define MARKER_SOS 0xda
 /* extra bytes that are tolerated before a restart marker: cameras write some; more of them are damage: a
  * segment that was not decoded */
