@@ -523,7 +523,7 @@ struct ps_image_decoder *ps_image_decoder_new(const struct ps_image_spec *spec, 
 /* NULL is allowed. */
 void ps_image_decoder_free(struct ps_image_decoder *decoder);
 
-/* Makes a decoder take crops and maps from the leader's last image from now on. Both must have the same
+/* From now on the decoder takes crops and maps from the leader's last image. Both must have the same
  * views and output size. If their limits, tickets, orientation and form of pixels are the same, too, the
  * decoder frees its own memory and works in the leader's. The leader must outlive the decoder's last
  * decode. */

@@ -326,7 +326,7 @@ static const struct ps_flag flags[] = {
         {"decode", PS_FLAG_SET, offsetof(struct doctor, decode),
                 .text = "decode images, .cls, .json, .npy and .txt, too, on all processors"},
         {"fix", PS_FLAG_TEXT, offsetof(struct doctor, fix), "DIR",
-                "write sound shards of the same names into DIR, also those that were sound"},
+                "write repaired shards into DIR under their own names, and sound ones, too"},
         {"json", PS_FLAG_SET, offsetof(struct doctor, json), .text = "a JSON object a line for each shard"},
         {"machine", PS_FLAG_SET, offsetof(struct doctor, machine),
                 .text = "check this machine, and FOLDER's disk [.]: what slows loaders down, and the remedy"},

@@ -567,11 +567,11 @@ int ps_cmd_pack(int argc, char **argv)
 	if (o.from)
 		return parquet_exec(&o, argc - optind, argv + optind);
 	if (o.classes && o.source[0] == '@') {
-		ps_complain("--classes goes with a folder; a list names labels itself");
+		ps_complain("--classes needs a folder; a list has labels of its own");
 		return PS_EXIT_USAGE;
 	}
 	if (o.ncolumns > 0 && !o.index) {
-		ps_complain("--column goes with --index");
+		ps_complain("--column needs --index");
 		return PS_EXIT_USAGE;
 	}
 	return pack_run(&o, &list);
