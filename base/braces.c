@@ -7,7 +7,8 @@
 #include <string.h>
 
 /* A pattern is a chain of parts that are concatenated (counts multiply). A part is a text, a range, or a
- * choice of patterns (counts add up). Counts are checked while parsing, so that an index always fits. */
+ * choice of patterns (counts add up). Counts are checked while parsing, so that the number of every result
+ * fits in 64 bits. */
 enum part_kind { TEXT, INTS, LETTERS, CHOICE };
 
 struct ps_braces { /* a pattern */

@@ -1,10 +1,10 @@
 /* Errors with a text. Internal functions return 0 or -errno. Where errno alone would lose the cause (HTTP,
  * a listing, a config line, a damaged sample), they also fill an error that the caller owns.
  *
- * There are two structs with the same functions, one for each program. The mount's ps_error also has what
+ * There are two structs, one for each program, with similar functions. The mount's ps_error also has what
  * only an origin knows (HTTP status, whether and when to retry). The cache keeps one with each dataset,
  * credential and decompressed object, so its text is short. The loader has a ps_load_error on the stack for
- * every sample: clearing one must be cheap (two stores), and its text must have room for a shard's path and a
+ * every sample: clearing it must be cheap (two stores), and its text must have room for a shard's path and a
  * member's name.
  *
  * Contract of both: the text is one line for a person: what failed, on what, what to do. It never holds a

@@ -160,7 +160,7 @@ static uint16_t bfloat_from_double(double v)
 	memcpy(&bits, &f, sizeof(bits));
 	if (isnan(v))
 		return (uint16_t)(bits >> 16 | 0x40);
-	/* The first rounding may have turned a number that is no tie into one. */
+	/* The first rounding may have turned a number that is no tie into a tie. */
 	if ((bits & 0xffff) == 0x8000 && (double)f != v) {
 		bool up = fabs(v) > fabs((double)f);
 

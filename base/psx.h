@@ -34,8 +34,8 @@
  *            shape 0: varint units of the sample, as far as known
  *            other shapes: varint bytes of each member
  *          In shards of lines each sample is followed by one byte, the line's end.
- *          A sample of image and class takes 6 bytes with all its members. A sample with which the average so
- *          far would exceed 15.5 bytes gets shape 0.
+ *          A sample of image and class takes 6 bytes with all its members. A sample gets shape 0 if, with
+ *          its members, the samples so far would take more than 15.5 bytes each on average.
  *
  * KEYS     a mark for each 64 samples: u64 place in the texts; then a text for each sample, its key
  *

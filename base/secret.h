@@ -37,7 +37,8 @@ int ps_secret_file_read(const char *path, const struct ps_secret_file *kind, cha
 /* The file's first line only. */
 int ps_secret_file_line(
         const char *path, const struct ps_secret_file *kind, char **ret, struct ps_error *err) PS_MUST_USE;
-/* Logs the same warning for a file that another library reads; does nothing if the file is missing. */
+/* For a file that another library reads: logs that it is world-readable or world-writable, as above. Does
+ * nothing if the file is missing. */
 void ps_secret_file_warn(const char *path, const char *what);
 
 /* *ret: a copy of text without surrounding blanks and line ends; NULL: nothing is left. -EINVAL: not a

@@ -43,7 +43,7 @@ static unsigned distance(const char *word, size_t len, const char *known, size_t
 	return row[nknown];
 }
 
-/* True for "cache" and cache-dir, and for "endpoint-url" and endpoint. */
+/* True for the word "cache" and the known "cache-dir", and for "endpoint-url" and the known "endpoint". */
 static bool begins_alike(const struct ps_guess *guess, const char *known, size_t n)
 {
 	size_t len = PS_MIN(guess->len, n);

@@ -30,7 +30,7 @@ enum {
 struct text {
 	char *p; /* NULL: there was none so far; else PS_TAR_MAX_NAME + 1 bytes, zero-terminated */
 	size_t len;
-	bool dropped; /* it was too long: empty */
+	bool dropped; /* the record's text was too long, and "" is stored */
 };
 
 /* Contents of pax headers. */

@@ -73,10 +73,10 @@ bool ps_tar_header_fits(const uint8_t block[static PS_TAR_BLOCK], uint64_t size)
 
 struct ps_tar;
 
-/* drops_long_names: a name or link longer than PS_TAR_MAX_NAME (in a GNU record: with its zero byte) sets
- * name_too_long, and the walk continues. Without drops_long_names it counts as damage, except that a pax
- * linkpath becomes "". A pax linkpath with a zero byte is treated as too long. Returns NULL if out of
- * memory. */
+/* drops_long_names: a name or link longer than PS_TAR_MAX_NAME sets name_too_long, and the walk continues.
+ * Without drops_long_names such a name or link counts as damage, except that a pax linkpath becomes "". The
+ * length of a GNU record includes its zero byte. A pax linkpath with a zero byte is treated as too long.
+ * Returns NULL if out of memory. */
 struct ps_tar *ps_tar_new(const struct ps_tar_source *source, void *arg, bool drops_long_names);
 
 void ps_tar_free(struct ps_tar *tar);

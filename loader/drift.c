@@ -10,8 +10,8 @@
 #include "base/buf.h"
 #include "public.h"
 
-/* Differences above these cause a warning. In a batch of a thousand rows, chance alone causes smaller
- * ones. */
+/* Differences above these limits cause a warning. In a batch of a thousand rows, chance alone causes smaller
+ * differences. */
 #define MEAN_SHIFT 0.25   /* change of a mean, in standard deviations */
 #define SCALE_CHANGE 1.5  /* change of a standard deviation, as a factor */
 #define LABELS_MOVED 0.10 /* share of the samples that would have to change their label */

@@ -102,9 +102,8 @@ static int refuse(const struct ps_gpu_decode *g, const struct ps_state *state, s
 		        "other pixels; no GPU can decode here: %s",
 		        theirs, g->why.text);
 	return ps_load_error_set(err, ESTALE,
-	        "the state is of a loader with gpu_decode %s, which gives other pixels than %g; open it with "
-	        "%s, or with "
-	        "auto, which continues with the state's share",
+	        "the state is of a loader with gpu_decode %s, which gives other pixels than %g; open this "
+	        "loader with %s, or with auto, which continues with the state's share",
 	        theirs, g->asked, theirs);
 }
 

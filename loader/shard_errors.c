@@ -185,7 +185,7 @@ static struct place *place_of(
 	while (places[i].number &&
 	        (places[i].hash != h || strcmp(s->shards[places[i].number - 1] + run->folder, name) != 0))
 		i = (i + 1) & mask;
-	/* Unchanged; or the place is free, where a hash has no effect until the number is set. */
+	/* A used place has this hash already. In a free place it has no effect until the number is set. */
 	places[i].hash = h;
 	return &places[i];
 }

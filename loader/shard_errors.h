@@ -35,7 +35,7 @@ uint64_t ps_shard_errors_count(struct ps_shard_errors *lost);
 /* The nth shard that was noted, for n below PENSTOCK_LOST_KEPT; -ENOENT: there is none. */
 int ps_shard_errors_get(struct ps_shard_errors *lost, uint64_t n, struct penstock_lost *ret_lost);
 
-/* A hint what to do about a lost shard, to be appended to an error text. */
+/* Advice on a lost shard, to be appended to an error text. */
 const char *ps_shard_error_hint(const char *shard, int errnum);
 
 /* Missing shards ----------------------------------------------------------------------------------------- */

@@ -514,30 +514,31 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 		theirs[i] = word_get(state, W_PRINT + i);
 	if (theirs[P_NSHARDS] != mine[P_NSHARDS])
 		return ps_load_error_set(err, ESTALE,
-		        "the state is of %ju shards, but the loader has %ju; open it with the list it was "
-		        "saved with",
+		        "the state is of %ju shards, but the loader has %ju; open the loader with the list "
+		        "that the state was saved with",
 		        (uintmax_t)theirs[P_NSHARDS], (uintmax_t)mine[P_NSHARDS]);
 	if (theirs[P_SHARDS] != mine[P_SHARDS])
 		return ps_load_error_set(err, ESTALE,
 		        "the state is of shards with other names, or of the same in another order; open the "
-		        "loader with the list it was saved with (it may be stored in another folder)");
+		        "loader with the list that the state was saved with (the shards may be in another "
+		        "folder)");
 	for (int i = P_NSHARDS + 1; i < PS_STATE_NPRINT; i++)
 		if (i != P_SAMPLING && theirs[i] != mine[i])
 			return number_refuse(print, i, theirs[i], err);
 	if (theirs[P_SAMPLING] != mine[P_SAMPLING] && mine[P_ORDER] == PENSTOCK_ORDER_NUMBERS)
 		return ps_load_error_set(err, ESTALE,
 		        "the state was saved by rank %ju of world %ju with other sample numbers in order; "
-		        "open it with "
-		        "those (a rank's numbers and its state belong together), or begin the next epoch",
+		        "open the loader with those (a rank's numbers and its state belong together), or "
+		        "begin the next epoch",
 		        (uintmax_t)word_get(state, W_RANK), (uintmax_t)word_get(state, W_WORLD));
 	if (theirs[P_SAMPLING] != mine[P_SAMPLING])
 		return ps_load_error_set(err, ESTALE,
 		        "the state is of a loader with another mix, filter, weights, draws or balance; open "
-		        "it with "
-		        "what it was saved with");
+		        "this loader with those of the state");
 	if (theirs[P_FIELDS] != mine[P_FIELDS])
 		return ps_load_error_set(err, ESTALE,
-		        "the state is of a loader with other fields; open it with those it was saved with");
+		        "the state is of a loader with other fields; open this loader with those of the "
+		        "state");
 	if (theirs[P_VERSIONS] != mine[P_VERSIONS])
 		return ps_load_error_set(err, ESTALE,
 		        "the state is of another version of the library or of libjpeg-turbo (%016jx, this is "

@@ -235,8 +235,8 @@ static int late_fill(struct penstock_batch *b)
 
 /* The whole batch ---------------------------------------------------------------------------------------- */
 
-static const char too_large[] = "the ragged fields of one batch are larger than half of memory_budget / "
-                                "depth; raise memory_budget, lower batch or depth, or set max_bytes";
+static const char too_large[] = "the ragged fields of one batch are larger than memory_budget / (2 * depth); "
+                                "raise memory_budget, lower batch or depth, or set max_bytes";
 
 /* Fills a blank row of a field in place: padded fields with padding, integers with the missing value, if
  * they have one. */

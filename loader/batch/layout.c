@@ -40,7 +40,8 @@ static int rename_check(const struct penstock_options *o, struct ps_load_error *
 			        memcmp(o->fields[i].name, p, len) == 0;
 		if (p[len] != '=' || len == 0 || used == 0)
 			return ps_load_error_set(err, EINVAL,
-			        "rename \"%.*s\": must be NAME=SUFFIXES with NAME a field, as image=jpg;png",
+			        "rename \"%.*s\": must be NAME=SUFFIXES, where NAME is a field, as "
+			        "image=jpg;png",
 			        (int)PS_MIN(strcspn(p, SPACES), (size_t)100), p);
 	}
 	return 0;

@@ -177,9 +177,8 @@ static int boxes_plan(struct ps_layout_field *f, const struct penstock_field *in
 	if (in->box_format <= PENSTOCK_BOX_CXCYWH && in->dtype == PENSTOCK_F32 && in->ndim == 0)
 		return 0;
 	return ps_load_error_set(err, EINVAL,
-	        "field %.100s: box_format %u, dtype %u, ndim %u: must be 0 (xyxy), 1 (xywh) or 2 (cxcywh), "
-	        "f32, and "
-	        "0",
+	        "field %.100s: box_format %u, dtype %u, ndim %u: box_format must be 0 (xyxy), 1 (xywh) or 2 "
+	        "(cxcywh), dtype f32, and ndim 0",
 	        f->name, in->box_format, in->dtype, in->ndim);
 }
 

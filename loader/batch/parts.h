@@ -64,8 +64,8 @@ struct ps_rng_key ps_picture_key(
         const struct penstock_batch *batch, uint32_t row, const struct ps_batch_worker *worker);
 
 /* Decodes field i, an image or a mask, from its member's bytes. Where fields share a member's image, one
- * field decodes it for all of them, and the call does nothing for the others. Called for the fields in
- * their order. */
+ * field decodes it for all of them, and the call does nothing for the others. Must be called for the fields
+ * in their order. */
 int ps_picture_decode(struct penstock_batch *batch, uint32_t row, uint32_t i,
         const struct ps_sample_field *member, struct ps_batch_worker *worker,
         struct ps_load_error *err) PS_MUST_USE;

@@ -197,7 +197,7 @@ const struct ps_device_ops ps_device_cuda = {
 /* A stream that uses the mirror, and an event after the stream's work on it. */
 struct user {
 	void *stream;
-	ps_cu_event left; /* created when the place is first used, and kept */
+	ps_cu_event left; /* created when this entry is first used, and kept */
 };
 
 /*   made                 data
@@ -218,7 +218,7 @@ static struct cuda_mirror *mirror_of(struct ps_mirror *m)
 	return PS_CONTAINER_OF(m, struct cuda_mirror, base);
 }
 
-/* Frees the mirror's memory once no stream uses it; the context is entered. */
+/* Frees the mirror's memory once no stream uses it. The context must be entered. */
 static void memory_give(struct ps_cuda_device *d, struct cuda_mirror *m)
 {
 	for (uint32_t i = 0; i < m->nusers; i++)

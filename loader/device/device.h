@@ -236,8 +236,9 @@ struct ps_nvjpeg_worker;
 struct ps_nvjpeg_rows;
 
 /* A decoder for a CUDA device with kernels. -ENODEV: no library starts on it; the text says what to do.
- * `most_rows`: the largest batch. *ret_refused lists libraries that were not used and why
- * (nvjpeg_library.h), also if none was used. *ret_refused also reports an engine that does not decode. */
+ * `most_rows`: the largest batch; `most_workers`: the largest number of workers. *ret_refused, which is also
+ * set on failure, lists the libraries that were not used, with reasons (nvjpeg_library.h), and reports an
+ * engine that does not decode. */
 int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_workers,
         struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *ret_refused,
         struct ps_load_error *err) PS_MUST_USE;

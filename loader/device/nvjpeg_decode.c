@@ -127,7 +127,7 @@ static bool engine_can(struct ps_nvjpeg_worker *w)
 	       w->n->lib->batched_supported(w->n->handle, w->files[w->turn], &is_not) == 0 && !is_not;
 }
 
-/* Takes a row: 1, 0 (the CPU decodes it), or -ENOMEM; the context is entered. */
+/* Takes a row: 1, 0 (the CPU decodes it), or -ENOMEM. The context must be entered. */
 static int row_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uint32_t row, const void *data,
         size_t nbytes, const struct ps_image_outline *o, struct ps_load_error *err)
 {

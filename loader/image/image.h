@@ -269,7 +269,7 @@ bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, c
  *   with both sides less than the picture's is placed uniformly: top below(height' - height + 1) [4t + 3],
  *   left likewise [4t + 4]. If no attempt fits, nothing is erased.
  *   fill       a level for each channel; or, with erase_random, noise as above with key u64 [64], about the
- *              channel's mean: clamp(mean + ((n * F(sigma / 147.8, 16) + 32768) >> 16))
+ *              channel's mean: clamp(mean + ((n * F(sigma / 147.80054127, 16) + 32768) >> 16))
  *
  * Threads: any, on different images.   Errors: with a text.   Blocks: never. */
 
@@ -350,7 +350,7 @@ void ps_transform_apply(const struct ps_transform *transform, const struct ps_tr
 /* For devices that apply operations themselves.
  *   ps_affine_fixed()    the coefficients a to f above, in fixed point
  *   ps_blur_weights()    writes the weights from the middle outwards, returns how many follow the middle one
- *   ps_noise_factor()    F(sigma / 147.8, 16)
+ *   ps_noise_factor()    F(sigma / 147.80054127, 16)
  *   ps_transform_ops()   all operations of a transform */
 void ps_affine_fixed(const struct ps_affine *map, int64_t ret_fixed[static 6]);
 uint32_t ps_blur_weights(double sigma, uint32_t size, int32_t ret_weights[static PS_BLUR_REACH_MAX + 1]);
@@ -523,7 +523,7 @@ struct ps_image_decoder *ps_image_decoder_new(const struct ps_image_spec *spec, 
 /* NULL is allowed. */
 void ps_image_decoder_free(struct ps_image_decoder *decoder);
 
-/* Makes a decoder take crops and maps from the leader's last image from now on. Both must have the same
+/* From now on the decoder takes crops and maps from the leader's last image. Both must have the same
  * views and output size. If their limits, tickets, orientation and form of pixels are the same, too, the
  * decoder frees its own memory and works in the leader's. The leader must outlive the decoder's last
  * decode. */
@@ -603,7 +603,7 @@ int ps_mask_spec_check(const struct ps_mask_spec *spec, struct ps_load_error *er
 struct ps_mask_decoder *ps_mask_decoder_new(const struct ps_mask_spec *spec);
 void ps_mask_decoder_free(struct ps_mask_decoder *m);
 
-/* Decodes labels into dst: window_h * window_w for each view of the placement. */
+/* Decodes labels into dst: for each view of the placement, one for each pixel of its picture. */
 int ps_mask_decode(struct ps_mask_decoder *m, const struct ps_image_placement *placement, const void *data,
         size_t nbytes, void *dst, struct ps_load_error *err) PS_MUST_USE;
 

@@ -15,8 +15,8 @@
 #include "image/huffman.h"
 
 #define ROWS 8u       /* decoded at a time: few calls, and rows that fit in the L1 cache */
-#define MARGIN 1u     /* pixels left and right: fancy upsampling looks at the neighbours, ... */
-#define NARROWEST 16u /* ... and libjpeg leaves it out where a row has less than three values of chroma */
+#define MARGIN 1u     /* pixels left and right of the region: fancy upsampling looks at the neighbours */
+#define NARROWEST 16u /* of decoded rows: with fewer than three chroma values there is no fancy upsampling */
 #define MARKER_SOS 0xda
 /* extra bytes that are tolerated before a restart marker: cameras write some; more of them are damage: a
  * segment that was not decoded */

@@ -93,7 +93,7 @@ static uint32_t source_row(const struct ps_resize_geometry *g, uint32_t out)
 	return source_of(g->box_y, g->box_h, g->scaled_h, g->window_y + out);
 }
 
-/* The size of all views' pictures: that of the image's field. Their windows are not larger. */
+/* The size of each view's picture, which is that of the image field. No view's window is larger. */
 static struct ps_image_size picture_of(const struct ps_image_placement *p)
 {
 	const struct ps_resize_geometry *g = &p->views[0].geometry;

@@ -221,7 +221,7 @@ void ps_pad_window(
         enum ps_pad_mode mode, int64_t at, uint32_t size, uint32_t n, uint32_t *ret_first, uint32_t *ret_n);
 
 /* Makes one plane of the whole picture from the geometry's window, flipped as the geometry says; elements
- * of 1 or 2 bytes. */
+ * have `nbytes` bytes. */
 struct ps_resize_geometry;
 void ps_pad_apply(const struct ps_resize_geometry *geometry, size_t nbytes, const void *window,
         const void *fill, void *to);

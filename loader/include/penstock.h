@@ -149,7 +149,7 @@ enum penstock_crop {
 
 /* What a RANDOM_CROP or LETTERBOX shows outside of the image. */
 enum penstock_padding {
-	PENSTOCK_PADDING_CONSTANT = 0,  /* `fill`; a MASK has its own */
+	PENSTOCK_PADDING_CONSTANT = 0,  /* the level `fill`; a MASK field has its own `fill` */
 	PENSTOCK_PADDING_EDGE = 1,      /* the pixels at the edge: aaa|abcd|ddd */
 	PENSTOCK_PADDING_REFLECT = 2,   /* mirrored: dcb|abcd|cba */
 	PENSTOCK_PADDING_SYMMETRIC = 3, /* mirrored with the edge: cba|abcd|dcb */
@@ -268,10 +268,10 @@ struct penstock_field {
 	 * its member; NULL: `name` is also the member's. Image fields of one member are decoded once, each
 	 * with its own random choices: multi-crop. */
 	const char *member;
-	/* IMAGE: the name of an image field before it, whose crop, flips and map it shares (frames, pairs);
-	 * its images must have the same size as those of the other field; image_width, image_height and
-	 * views are the other field's. MASK and BOXES: the image they belong to; NULL: the first image
-	 * field. */
+	/* IMAGE: the name of an earlier image field, whose crop, flips and map this field shares (frames,
+	 * pairs). In a sample the images of both fields must have the same size. image_width, image_height
+	 * and views are those of the earlier field. MASK and BOXES: the image field they belong to; NULL: the
+	 * first image field. */
 	const char *follow;
 	/* IMAGE: pictures made of one decode, each with random choices of its own; rows get a dimension for
 	 * them. 0 (default): one, without that dimension; at most 64. */
@@ -283,8 +283,9 @@ struct penstock_field {
                               * WebP, turned ones); one that needs more is bad; 0 (default): 256 MiB */
 	uint32_t max_scans;  /* scans of a progressive JPEG; one with more is bad; 0 (default): 100 */
 
-	/* -- IMAGE: what follows crop, resize and flips, in this order. Each has a probability; 0 (default):
-	 * never. Later additions are at the end. The arithmetic is in the library's image/image.h. -- */
+	/* -- IMAGE: operations after crop, resize and flips, in this order. Each has a probability; 0
+	 * (default): never. Members added later are at the end of the struct. The arithmetic is in the
+	 * library's image/image.h. -- */
 	uint32_t fill;      /* affine, padding: level (MASK: label) of pixels outside the image; 0 */
 	double vflip;       /* probability of turning the picture upside down */
 	double affine;      /* probability of an affine map: */
@@ -327,8 +328,8 @@ struct penstock_field {
 	uint32_t erase_fill;                     /* enum penstock_erase_fill; MEAN */
 	uint32_t erase_levels;                   /* ERASE_LEVELS: 0xRRGGBB */
 	/* Operations under one probability, as "apply:0.8=jitter,gray;one:0.5=blur,noise". apply
-	 * (RandomApply): with the group's probability, each operation is applied by its own probability; else
-	 * none is. one (OneOf): with the group's probability, one operation is applied, chosen in proportion
+	 * (RandomApply): with the group's probability, each operation is applied with its own probability;
+	 * else none is. one (OneOf): with the group's probability, one operation is applied, chosen in proportion
 	 * to the operations' probabilities. Names: hflip, vflip, affine, jitter, gray, blur, noise, erase,
 	 * each in one group at most. The order of operations does not change. NULL (default): each on its
 	 * own. */
@@ -384,7 +385,7 @@ enum penstock_mix_end {
  * (without .zst, .gz or .lz4, and up to its last dot) and the sample's number: "train-007-12". */
 enum penstock_source {
 	/* The name decides, without .zst, .gz or .lz4 at its end: .jsonl and .txt are lines; .bin are tokens,
-	 * if a field is of kind TOKENS; all else tars. */
+	 * if a field is of kind TOKENS; all other shards are tars. */
 	PENSTOCK_SOURCE_AUTO = 0,
 	PENSTOCK_SOURCE_TAR = 1,
 	/* Lines of text: member "json" in .jsonl files, whose blank lines are left out, else "txt"; "line"
@@ -400,10 +401,11 @@ enum penstock_on_error {
 	/* penstock_loader_next() fails, and names the first bad sample's shard, key, offset and reason
 	   (default). */
 	PENSTOCK_FAIL = 0,
-	/* A bad sample's row repeats the next good row of its batch (cyclic), valid = 0; it is counted. A
-	 * batch without a good row (of one row, or a short last one) is blank: rows of zeros, nothing in
-	 * ragged fields, padding in padded ones, missing_value in integer fields that are optional or were
-	 * given one; valid = 0, shard and sample -1. Only max_bad ends the run. */
+	/* A bad sample's row repeats the next good row of its batch (cyclic), valid = 0; the sample is
+	 * counted. A batch without any good row (most likely a batch of one or a few rows) is blank: rows of
+	 * zeros; nothing in ragged fields, padding in padded ones; missing_value in integer fields that are
+	 * optional or whose missing_value was set; valid = 0, shard and sample -1. Only max_bad ends the
+	 * run. */
 	PENSTOCK_SKIP = 1,
 };
 
@@ -443,18 +445,18 @@ struct penstock_options {
 	/* Threads that decode; 1 to 1024; 0 (default): the CPUs that this process may use, and one more
 	 * with transform_unit, whose code may wait for locks. */
 	uint32_t threads;
-	uint32_t readers; /* threads that read shards; 1 to 64; 0 (default): one for each CPU, at least 2, at
-                           * most 8 */
+	uint32_t readers; /* threads that read shards; 1 to 64; 0 (default): as many as `threads`, but at
+                           * least 2 and at most 8 */
 
-	/* Bytes of batches, read buffers and the samples of the shuffle window; 512 MiB. The ragged fields of
-	 * one batch may have half of the budget / depth. Samples that do not fit are read again from their
-	 * file when they are due. Samples of pipes and of compressed shards cannot be read again: they are
-	 * held, whatever the budget; a smaller shuffle_window holds fewer. Example: 4096 samples of 110 kB
-	 * are 430 MiB (memory of decompressors counts, too); together with 4 batches of 64 x 3 x 224 x 224
-	 * floats (149 MiB) and 64 read buffers (64 MiB), about two thirds of these samples are held. Images
-	 * that need much memory while they are decoded (progressive, interlaced) have up to a quarter of what
-	 * the batches leave, 64 MiB at most, and wait for each other. The process takes at most the budget
-	 * and 64 MiB more, apart from the decoders' own memory, a few MiB a thread. */
+	/* Bytes of batches, read buffers, decompressors and the samples of the shuffle window; 512 MiB. The
+	 * ragged fields of one batch may take memory_budget / (2 * depth). Samples that do not fit are read
+	 * again from their file when they are due. Samples of pipes and of compressed shards cannot be read
+	 * again: they are held, even beyond the budget; a smaller shuffle_window holds fewer. Example: 4096
+	 * samples of 110 kB are 430 MiB; beside 4 batches of 64 x 3 x 224 x 224 floats (149 MiB) and 64 read
+	 * buffers (64 MiB), about two thirds of these samples are held. Images that need much memory while
+	 * they are decoded (progressive, interlaced) share a quarter of what batches and read buffers leave,
+	 * at most 64 MiB, and wait for each other. The process takes at most the budget and 64 MiB more,
+	 * apart from the decoders' own memory, a few MiB a thread. */
 	uint64_t memory_budget;
 
 	/* The order: a pure function of these and of the shards' contents. */
@@ -494,8 +496,9 @@ struct penstock_options {
 	const char *device;
 
 	/* Folder of the shards' indexes (`penstock-loader index --dir`). An index that is not in the folder
-	 * is looked for beside its shard; with NULL (default) each one is. A catalogue beside the shards
-	 * (`pack --index`) may have the counts of all of them. An index never changes an order. */
+	 * is looked for beside its shard. NULL (default): all indexes are looked for beside their shards. A
+	 * catalogue beside the shards (`pack --index`) may have the counts of all of them. An index never
+	 * changes an order. */
 	const char *index_dir;
 
 	/* A saved state to begin with, as penstock_loader_state_load() does, with the same errors; the
@@ -519,9 +522,9 @@ struct penstock_options {
 	uint32_t global_batch;
 	/* Length buckets, at most 256: samples of similar length (bytes of the wanted fields) come
 	 * together. Each lane's share of shuffle_window is sorted by length and cut into this many runs,
-	 * which come in the same order in all lanes. So shuffle_window / bucket consecutive samples are
-	 * alike; choose a multiple of global_batch for that number. 0 (default), 1: none. order WINDOW
-	 * only. */
+	 * which come in the same order in all lanes. So shuffle_window / bucket consecutive samples are of
+	 * similar length; this quotient should be a multiple of global_batch. 0 (default), 1: none. order
+	 * WINDOW only. */
 	uint32_t bucket;
 	/* Batches of an epoch on each rank. The shards are read again as often as that takes (each lane for
 	 * itself), or `repeat` times at most. 0 (default): as many as the samples give. */
@@ -545,11 +548,11 @@ struct penstock_options {
 	/* 1: samples are counted for penstock_loader_profile(), which costs less than 1 %. 0 (default):
 	 * they are not counted. */
 	uint32_t profile;
-	/* MixUp and CutMix of finished batches, each row with the one before it: the alphas of their weights,
-	 * 0 (default): off, else 0.01 to 100. Every image field is mixed, masks follow CutMix. Batches then
-	 * have the tensors "__mix_lambda__" (f32, the share of a row's own label), "__mix_row__" (int64,
-	 * the row that has the other label) and for each INT64 or FLOAT field NAME:mix, the other row's
-	 * label. All ranks of a step draw the same. */
+	/* MixUp and CutMix of finished batches: each row is mixed with the row before it. The alphas of the
+	 * weights' beta distributions: 0 (default): off, else 0.01 to 100. Every image field is mixed; masks
+	 * follow CutMix. Batches then have the tensors "__mix_lambda__" (f32, the share of a row's own
+	 * label), "__mix_row__" (int64, the row that has the other label) and for each INT64 or FLOAT field
+	 * NAME:mix, the other row's label. In a step all ranks draw the same weight and box. */
 	double mixup_alpha, cutmix_alpha;
 	double mix_probability; /* that a batch is mixed; 1 */
 	double cutmix_share;    /* with both alphas: the share of mixed batches that take CutMix; 0.5 */
@@ -635,8 +638,8 @@ struct penstock_options {
 	 * 8 bytes a number. Not with filter, weights, balance, mix, skip, take and repeat; `steps` ends an
 	 * epoch early. A state has a hash of them, and belongs to this rank and world. `batch_ends`: where
 	 * each batch ends in `numbers` (each of at most `batch` samples); these batches are delivered
-	 * unchanged, whatever `end` is; NULL (default): runs of `batch`. `numbers` NULL (default):
-	 * penstock_loader_feed() gives them. */
+	 * unchanged, whatever `end` is; NULL (default): every `batch` numbers are a batch.
+	 * `numbers` NULL (default): penstock_loader_feed() gives them. */
 	const int64_t *numbers;
 	uint64_t nnumbers;
 	const uint64_t *batch_ends;
@@ -654,8 +657,8 @@ struct penstock_options {
 	 * independent of all others instead. The same for any world. */
 	uint64_t draws;
 
-	/* In place of `transform`: takes a unit of rows in each call, 1 to 256 rows of one batch, which
-	 * took some milliseconds to decode. It gets transform_ctx, too. NULL (default): none. */
+	/* In place of `transform`: takes a unit of rows in each call: 1 to 256 rows of one batch, so many
+	 * that decoding them took some milliseconds. It gets transform_ctx, too. NULL (default): none. */
 	penstock_transform_unit transform_unit;
 	/* Called by each decoding thread that ends, after its last call of transform_unit; no loader function
 	 * may be called. NULL (default): nothing is called. */
@@ -705,16 +708,17 @@ int penstock_loader_open(const struct penstock_options *options, const char *con
         struct penstock_loader **ret_loader, struct penstock_error *error);
 
 /* 1: the next batch, which the caller holds now. 0: the epoch is over; the next call begins the one after it.
- * -EBUSY: the caller holds all batches. -EBADMSG: a bad sample (on_error FAIL), or more than max_bad in a row
- * (SKIP). -ESTALE: the same, in a shard that was replaced since it was indexed or opened. After an error
- * other than -EBUSY and -ECHILD the loader stays failed until set_epoch or close. Blocks: until a batch is
- * ready: on disk, network and decoding. */
+ * -EBUSY: the caller holds all batches. -EAGAIN: all that penstock_loader_feed() gave is delivered. -EBADMSG:
+ * a bad sample (on_error FAIL), or more than max_bad bad samples in a row (SKIP). -ESTALE: the same, in a
+ * shard that was replaced since it was indexed or opened. After an error other than -EBUSY, -EAGAIN and
+ * -ECHILD the loader stays failed until set_epoch, state_load or close. Blocks: until a batch is ready: on
+ * disk, network and decoding. */
 int penstock_loader_next(
         struct penstock_loader *loader, struct penstock_batch **ret_batch, struct penstock_error *error);
 
-/* Waits until penstock_loader_next() would return at once (also with an error, or the end of the epoch): 1;
- * 0: it would not after timeout_ms. For callers that must handle other events meanwhile, such as Ctrl-C in
- * Python. */
+/* Waits until penstock_loader_next() would return at once (with a batch, an error, or the end of the epoch),
+ * or until timeout_ms have passed. 1: it would return at once; 0: not yet. For callers that must handle other
+ * events meanwhile, such as Ctrl-C in Python. */
 int penstock_loader_wait(struct penstock_loader *loader, uint32_t timeout_ms, struct penstock_error *error);
 
 /* While the caller holds all batches, waits until one is released on another thread, or until timeout_ms
@@ -727,15 +731,15 @@ int penstock_loader_wait_released(
  * batches take at most half. -ENOBUFS: there is no room for the batch. */
 int penstock_loader_add_batch(struct penstock_loader *loader, struct penstock_error *error);
 
-/* Moves to the beginning of an epoch, also of one that was resumed. Cheap if the loader is at that place
- * already; else samples and batches that were read ahead are dropped. Batches that are held stay valid.
+/* Moves to the beginning of an epoch, even of one in whose middle a loaded state is. Cheap if the loader is
+ * already there; else samples and batches that were read ahead are dropped. Batches that are held stay valid.
  * Blocks: until reads and decodes under way are done. */
 int penstock_loader_set_epoch(struct penstock_loader *loader, uint64_t epoch, struct penstock_error *error);
 
 /* Order NUMBERS without `numbers`: feeds the samples of the epoch's next batch, 1 to `batch` of them, which
  * are copied; n 0: the epoch ends after the batches that were fed before. Returns 1: there is room for
  * another batch; 0: `depth` batches are ahead of the one that next() returned last, or the epoch was ended.
- * To be called on the thread that calls next(). Open, set_epoch, state_load and the end of an epoch leave
+ * Call it on the thread that calls next(). Open, set_epoch, state_load and the end of an epoch leave
  * nothing fed; after state_load, feed what comes after the batches that were delivered. When all that was
  * fed is delivered, next() fails with -EAGAIN. -EBUSY: there was no room; -ERANGE: no such sample. Blocks:
  * never. */
@@ -754,13 +758,13 @@ int penstock_loader_length(struct penstock_loader *loader, uint64_t epoch, uint6
  * 65536. Random numbers are those of the epoch that the loader was opened with. The batch is not one of
  * `depth`; it must be released before the loader is closed. May run while the loader's threads work: one
  * call at a time, and not during calls that are limited to one thread. -ENODATA: a shard has no index; the
- * text names the shard; -ERANGE: there is no such sample; -EBADMSG: a bad sample (on_error FAIL). Blocks:
- * on disk and decoding. Since 0.2. */
+ * text names the shard; -ERANGE: there is no such sample; -EBADMSG: a bad sample (on_error FAIL); -ESTALE:
+ * the shard was replaced since it was indexed. Blocks: on disk and decoding. Since 0.2. */
 int penstock_loader_get(struct penstock_loader *loader, const uint64_t *numbers, uint32_t n,
         struct penstock_batch **ret_batch, struct penstock_error *error);
 
 /* Writes the loader's position as bytes for any machine: the position after the last batch that
- * penstock_loader_next() returned (batches that were read ahead do not count). The state has 216 bytes (32
+ * penstock_loader_next() returned (batches that were read ahead do not count). The state has 224 bytes (32
  * more with gpu_decode), and 64 for each lane of this rank (if lengths are known, only for lanes that gave a
  * row; none with order permutation). Returns the number of bytes; with `buf` NULL, only a number that
  * suffices for any state of this loader. -ENOBUFS: `size` is less. Blocks: never. */
@@ -783,8 +787,8 @@ int penstock_loader_state_save(
  * penstock_loader_next() fails with -ESTALE when the shard is opened.
  *
  * -EINVAL: not a state, or damaged; -ESTALE: the state is of other shards, of other options, or of a
- * library that makes other batches, or the run cannot be continued exactly; the text says which. After an
- * error the loader's position is unchanged. Blocks: as penstock_loader_set_epoch(). */
+ * library that makes other batches, or the run cannot be continued exactly; the text says which. After one
+ * of these errors the loader's position is unchanged. Blocks: as penstock_loader_set_epoch(). */
 int penstock_loader_state_load(
         struct penstock_loader *loader, const void *state, size_t size, struct penstock_error *error);
 
@@ -905,7 +909,9 @@ struct penstock_sample_info {
 	uint64_t epoch;
 	uint64_t shard_index;  /* the shard's place in the list */
 	uint64_t sample_index; /* the sample's place in its shard */
-	uint64_t random;       /* a function of (seed, epoch, shard, sample) alone, for repeatable choices */
+	/* for repeatable choices: a function of seed, epoch, shard, sample and, where a sample may come more
+	 * than once in an epoch, of which of its draws this is */
+	uint64_t random;
 	uint64_t reserved[4];
 };
 
@@ -918,9 +924,10 @@ void penstock_sample_info(const struct penstock_sample *sample, struct penstock_
 int penstock_sample_field(
         struct penstock_sample *sample, const char *name, struct penstock_tensor *ret_tensor);
 
-/* The memory of an output's row, which the transform fills, or of the row of any field of fixed shape,
- * which the transform may overwrite. It has room for *ret_items items (ret_items may be NULL). The row of
- * an output of fixed shape is zeroed before the call. NULL: there is no such field of that name. */
+/* The memory of an output's row, which the transform fills, or of the row of another field of fixed shape,
+ * which the transform may overwrite (not of TOKENS, nor of the labels of mixed batches, which have two
+ * tensors). It has room for *ret_items items (ret_items may be NULL). The row of an output of fixed shape is
+ * zeroed before the call. NULL: there is no such field of that name. */
 void *penstock_sample_output(struct penstock_sample *sample, const char *name, uint64_t *ret_items);
 
 /* Sets how many items of a ragged or padded output were written; 0 until this is called. -ENOENT; -EINVAL:
@@ -979,7 +986,7 @@ struct penstock_stats {
 	double gpu_share;
 	double gpu_images_per_second, cpu_images_per_second;
 	char gpu_decode_why[160];
-	/* shards that could not be opened or read, each counted once: penstock_loader_lost() */
+	/* shards that could not be opened or read, each counted once; penstock_loader_lost() lists them */
 	uint64_t shards_lost;
 	/* The file of the nvJPEG that decodes ("": none), and those that were found but cannot be used here,
 	 * each with its reason. */
@@ -1053,8 +1060,8 @@ struct penstock_shard_writer;
 int penstock_shard_writer_open(
         const char *path, int level, struct penstock_shard_writer **ret_writer, struct penstock_error *error);
 
-/* Adds a file KEY.SUFFIX. The files of one key that follow each other are a sample. -EINVAL: another name;
- * nothing was written. After other errors only _abort() may be called. */
+/* Adds a file named KEY.SUFFIX. Consecutive files of one key are a sample. -EINVAL: the name has another
+ * form; nothing was written. After other errors only _abort() may be called. */
 int penstock_shard_writer_add(struct penstock_shard_writer *writer, const char *name, const void *data,
         size_t nbytes, struct penstock_error *error);
 

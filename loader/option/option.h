@@ -79,7 +79,7 @@ enum ps_need {
 	PS_NNEEDS,
 };
 
-/* How a state's print depends on an option. */
+/* How the print of a state (its fingerprint of the options, state.h) depends on an option. */
 enum ps_option_print {
 	/* name and value are hashed if the value is not the default, so that older states stay valid */
 	PS_PRINT_IF_SET = 0,

@@ -302,8 +302,7 @@ void ps_turns_skip(struct ps_turns *t, uint64_t n)
 	}
 	for (uint32_t d = 0; d < t->nsets; d++)
 		weights += t->sets[d].o.weight;
-	/* At the time 2 (to - nsets) / weights, at most `to` samples are due, and only a few fewer than
-	 * `to`. */
+	/* By the time 2 (to - nsets) / weights at most `to` samples are due, and only a few fewer. */
 	due = to > t->nsets ? (u128)2 * (to - t->nsets) : 0;
 	for (uint32_t d = 0; d < t->nsets; d++) {
 		struct ps_turns_set *s = &t->sets[d];

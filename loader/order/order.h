@@ -40,8 +40,8 @@
  *   lane 2   2  5  7  9  10                                 + number of earlier lanes longer than index
  *
  * Sets take turns by stride scheduling: sample j (from 0) of a set of weight w is due at (2j + 1) / w; the
- * earliest comes first, the set with the lower number among equals. The number of a set's samples before a
- * given time is a division, so positions are computed without a walk. The sequence ends when the next set
+ * earliest comes first, the set with the lower number among equals. A division gives the number of a set's
+ * samples before a given time, so positions are computed without a walk. The sequence ends when the next set
  * due has no lane left.
  *
  * Two views: ps_turns walks (and jumps) forward; where lengths are not known, the caller reports each
@@ -119,8 +119,8 @@ void ps_turns_set_lane(struct ps_turns *turns, uint32_t lane, uint64_t position,
 /* How many samples of a lane come before the current turn; lengths must be known. */
 uint64_t ps_turns_before(const struct ps_turns *turns, uint32_t lane);
 
-/* A place between two turns of a set: all of its lanes have given their samples before `round`, and lanes
- * below `lane` also that of `round` (or all they have, where a lane is shorter). */
+/* A place between two turns of a set. Before the place are the first `round` samples of each lane of the set,
+ * and one more sample of each lane below `lane`. Of a lane that is shorter, all samples are before it. */
 struct ps_mark {
 	uint64_t round; /* PS_ENDLESS: all lanes have ended */
 	uint32_t lane;
@@ -204,16 +204,17 @@ uint64_t ps_steps_end(const struct ps_steps *steps);
  * seed, epoch and block), and then the samples of each run among themselves. So the samples that lanes give
  * in the same turn are of about the same length, while batches of different lengths come in random order.
  *
- * Homes: with H > 1 a permutation of the set's shards that is keyed by the seed alone gives each a place, and
- * so a home: the place mod H. The shards of a home are permuted among its places only, in each epoch and
- * pass. H divides the number of lanes, so the shards of home h are dealt to the lanes l with l mod H = h, in
- * all epochs. So where the number of machines divides H, each machine reads the same shards in every epoch,
- * from its own cache.
+ * Homes: with H > 1 a permutation of the set's shards, keyed by the seed alone, gives each shard a place. The
+ * shard's home is that place mod H. In each epoch and pass the shards of a home are permuted among the places
+ * of this home only. H divides the number of lanes, so the shards of home h are dealt to the lanes l with l
+ * mod H = h, in all epochs. So where the number of machines divides H, each machine reads the same shards
+ * in every epoch, from its own cache.
  *
- * Ranks: rank r of W has the rows of each step that its deal gives it (shared): first those of the lanes l
- * with l mod W = r. That needs the lanes' lengths. Where they are not known before reading, a rank has the
- * lanes with l mod W = r alone, and gives their samples in turn (not shared). The result is the same as
- * long as no lane has ended and W divides the lanes; after that each rank continues with its own lanes.
+ * Ranks: if ranks share lanes (`shared`), rank r of W has the rows of each step that its deal gives it: first
+ * those of the lanes l with l mod W = r. That needs the lanes' lengths. Where lengths are not known before
+ * reading, ranks share no lanes: a rank has the lanes with l mod W = r alone, and gives their samples in
+ * turn. The result is the same as long as no lane has ended and W divides the lanes; after that each rank
+ * continues with its own lanes.
  *
  * A position depends only on the list of shards, the options and the counts of the shards read so far: not
  * on threads, indexes or memory limits.
@@ -692,9 +693,10 @@ struct ps_lane_position {
 struct ps_position {
 	uint64_t epoch;
 	uint64_t batches; /* delivered batches of the epoch */
-	uint32_t turn;    /* the lane of the next row; lanes from it on that have ended are passed over */
+	/* the lane of the next row; if that lane has ended, the first one after it that has not */
+	uint32_t turn;
 	uint32_t nlanes;
-	bool known; /* the lengths of lanes were known: the run must continue by them */
+	bool known; /* the lengths of lanes were known, so the run must continue with known lengths */
 	struct ps_lane_position *lanes;
 };
 

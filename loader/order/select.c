@@ -648,7 +648,7 @@ static int exact_make(struct ps_select *s, struct ps_load_error *err)
 	s->marks = ps_steal_ptr(&marks);
 	if (s->draws * (u128)ldexp(most, s->scale) / s->sum >= PS_SELECT_MAX_TIMES)
 		return ps_load_error_set(err, EINVAL,
-		        "weights: the sample of the weight %g would come more than %d times in an epoch of "
+		        "weights: a sample of weight %g would come more than %d times in an epoch of "
 		        "%ju draws; lower the weight, or draws",
 		        most, PS_SELECT_MAX_TIMES, (uintmax_t)s->draws);
 	return 0;

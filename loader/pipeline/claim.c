@@ -333,7 +333,7 @@ static enum ps_claim unit_claim_unknown(struct ps_pipeline *p, struct ps_unit *u
 			break;
 	}
 	if (u->n == 0)
-		u->batch = NULL; /* all samples that were taken are skipped ones */
+		u->batch = NULL; /* all samples that were taken were dropped (option `skip`) */
 	if (ps_due_any(p))
 		pthread_cond_signal(&p->room);
 	return PS_CLAIMED;
@@ -363,8 +363,8 @@ enum ps_claim ps_unit_claim(struct ps_pipeline *p, struct ps_unit *u)
 
 /* Which lane is read next. Lanes that no thread reads wait in heaps: two for each set, for odd and even
  * epochs. A heap is sorted by epoch, by the round in which a lane's next block is needed, and by the lane's
- * place in that round. Rounds of different sets are not comparable, but a set that is late for its turns
- * comes first.
+ * place in that round. Rounds of different sets are not comparable: of the heaps' first lanes that may be
+ * read, one without a queued block comes first.
  *
  * The pipeline's lock must be held. A lane's own members may be read here, as no thread serves a waiting
  * lane. */

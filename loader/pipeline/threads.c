@@ -150,7 +150,7 @@ static void unit_run(struct ps_pipeline *p, const struct ps_unit *u, struct ps_b
 	for (uint32_t i = 0; i < u->n; i++)
 		ps_batch_decode(u->batch, u->first + i, w);
 	ps_range_end();
-	/* The time of a transform is not counted: it waits for other threads. */
+	/* The time of a transform_unit is not counted: it may wait for locks that other threads hold. */
 	begin = ps_clock_mono_ns() - begin;
 	ps_batch_transform(u->batch, u->first, u->n, w);
 	pthread_mutex_lock(&p->lock);

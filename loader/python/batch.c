@@ -301,7 +301,7 @@ static PyMethodDef batch_methods[] = {
         {"release", batch_release, METH_NOARGS, "Gives the batch back to its loader now."},
         {"record_stream", batch_use, METH_O,
                 "record_stream(stream): later work on the stream waits for the batch; the batch's memory is "
-                "used again only after the work that the stream got before the release."},
+                "used again only after all work that was queued on the stream before the release."},
         {"synchronize", batch_sync, METH_NOARGS, "Waits until the batch has arrived on its device."},
         {NULL, NULL, 0, NULL},
 };

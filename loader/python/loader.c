@@ -508,7 +508,7 @@ static PyObject *loader_get(PyObject *self, PyObject *sequence)
 	PyMem_Free(numbers);
 	PyObject *result = NULL;
 	if (rc == -ENODATA)
-		PyErr_SetString(l->state->unknown_length, error.text);
+		raise_text(l->state->unknown_length, &error);
 	else if (rc < 0)
 		raise_read_error(l->state, rc, &error);
 	else

@@ -202,8 +202,8 @@ static bool row_nbytes(const struct unit_object *u, struct penstock_sample *s, c
 	return true;
 }
 
-/* write(i, name, buffer): writes a row of an output, or of another field of fixed shape. Returns None, or
- * how many items there is room for if the buffer has more. */
+/* write(i, name, buffer): writes a row of an output, or of another field of fixed shape. Returns None; if the
+ * buffer has more items than fit, writes nothing and returns how many fit. */
 static PyObject *unit_write(PyObject *self, PyObject *args)
 {
 	struct unit_object *u = (struct unit_object *)self;
@@ -288,8 +288,8 @@ static PyMethodDef unit_methods[] = {
         {"bytes", unit_bytes, METH_VARARGS, "bytes(i, name): a copy of the field."},
         {"read", unit_read, METH_VARARGS, "read(i, name, buffer): copies the field."},
         {"write", unit_write, METH_VARARGS,
-                "write(i, name, buffer): writes a row of an output. Returns None, or the number of items "
-                "that have room if the buffer has more."},
+                "write(i, name, buffer): writes a row of an output. Returns None; if the buffer has more "
+                "items than fit, writes nothing and returns how many fit."},
         {"fail", unit_fail, METH_VARARGS, "fail(i, text): the sample is bad."},
         {"info", unit_info, METH_O, "info(i): (key, shard, epoch, shard's place, sample's place, random)."},
         {NULL, NULL, 0, NULL},

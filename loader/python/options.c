@@ -122,7 +122,7 @@ static bool shape_set(struct penstock_field *field, const struct ps_option *m, P
 	Py_ssize_t n = PySequence_Size(value);
 
 	if (n < 0 || n > (Py_ssize_t)(sizeof(field->shape) / sizeof(field->shape[0]))) {
-		PyErr_Format(PyExc_ValueError, "%s: at most %zu numbers are needed, not %R", m->name,
+		PyErr_Format(PyExc_ValueError, "%s: must be at most %zu numbers, not %R", m->name,
 		        sizeof(field->shape) / sizeof(field->shape[0]), value);
 		return false;
 	}
@@ -238,14 +238,14 @@ static const char *const elsewhere[][2] = {
         {"world_size", "did you mean \"world\"?"},
         {"num_shards", "did you mean \"world\"?"},
         {"shard_id", "did you mean \"rank\"?"},
-        {"shuffle", "did you mean \"order\"? Batches are shuffled by default; order=\"none\" does not"},
-        {"shardshuffle", "did you mean \"order\"? Shards are shuffled by default; order=\"none\" does not"},
+        {"shuffle", "did you mean \"order\"? Batches are shuffled by default; order=\"none\" ends that"},
+        {"shardshuffle", "did you mean \"order\"? Shards are shuffled by default; order=\"none\" ends that"},
         {"shuffle_buffer", "did you mean \"shuffle_window\"?"},
         {"initial_fill", "did you mean \"shuffle_window\"?"},
         {"drop_last", "did you mean end=\"drop_last\"?"},
         {"sampler", "did you mean \"order\"? It takes a sampler"},
         {"batch_sampler", "did you mean \"order\"? It takes a batch sampler"},
-        {"resampled", "did you mean \"replacement\"? With weights=, or repeat= for passes of an epoch"},
+        {"resampled", "did you mean \"replacement\", with weights=? Or repeat=, for passes of an epoch"},
         {"generator", "did you mean \"seed\"?"},
         {"collate_fn", "did you mean \"transform\"? It gets the batch, which C has put together"},
         {"handler", "did you mean on_error=\"skip\"?"},

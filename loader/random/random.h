@@ -25,8 +25,8 @@
  * about 50 ns for each number. */
 
 /* The subject of a random decision. shard and sample are ordinals: of the shard in the dataset's list, of
- * the sample in its shard; so duplicates in other places get other numbers. Decisions that are not about a
- * single sample set unused members to 0. */
+ * the sample in its shard; so a duplicate of a sample in another place gets other numbers. Decisions that are
+ * not about a single sample set unused members to 0. */
 struct ps_rng_key {
 	uint64_t seed;
 	uint64_t epoch;

@@ -89,7 +89,7 @@ struct ps_lines *ps_lines_new(
         const char *path, struct ps_stream *stream, const struct ps_shard_options *options);
 void ps_lines_free(struct ps_lines *lines); /* NULL is allowed */
 
-/* Reads the next line into the builder's open sample. At the end of the shard, no sample is open after it. */
+/* Reads the next line into the builder's open sample. At the end of the shard it leaves no sample open. */
 int ps_lines_next(struct ps_lines *lines, struct ps_builder *builder, uint64_t ordinal, bool hold,
         struct ps_load_error *err) PS_MUST_USE;
 
@@ -108,8 +108,7 @@ struct ps_tokens;
 struct ps_tokens *ps_tokens_new(const char *path, struct ps_stream *stream, const struct ps_windows *windows);
 void ps_tokens_free(struct ps_tokens *tokens); /* NULL is allowed */
 
-/* Reads the next window into the builder's open sample. At the end of the shard, no sample is open after
- * it. */
+/* Reads the next window into the builder's open sample. At the end of the shard it leaves no sample open. */
 int ps_tokens_next(struct ps_tokens *tokens, struct ps_builder *builder, uint64_t ordinal, bool hold,
         struct ps_load_error *err) PS_MUST_USE;
 

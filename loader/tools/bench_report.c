@@ -75,9 +75,9 @@ static void gpu_decode_print(const struct penstock_stats *s)
 	if (s->gpu_decode_why[0])
 		printf("the GPU decodes nothing: %s\n", s->gpu_decode_why);
 	else if (s->gpu_share > 0 || s->gpu_engine_images + s->gpu_hybrid_images > 0)
-		printf("JPEGs: %.1f%% to the GPU: %ju decoded by its engine, %ju with threads here, %ju by "
-		       "threads alone; "
-		       "alone the GPU would make %.0f/s, the threads %.0f/s\n",
+		printf("JPEGs: %.1f%% to the GPU: %ju decoded by its engine, %ju by the GPU and threads "
+		       "together, "
+		       "%ju by threads; alone the GPU would make %.0f/s, the threads %.0f/s\n",
 		        100 * s->gpu_share, (uintmax_t)s->gpu_engine_images, (uintmax_t)s->gpu_hybrid_images,
 		        (uintmax_t)s->cpu_images, s->gpu_images_per_second, s->cpu_images_per_second);
 	if (s->gpu_library[0])

@@ -10,8 +10,8 @@
  *
  *   end of the last step ── gap ──▶ asked ── copy ──▶ begin ── busy ──▶ end
  *
- *   gap    no batch was requested yet
- *   copy   requested, but not on the device yet
+ *   gap    the consumer does not have the next batch yet
+ *   copy   it has the batch, but the batch is not on the device yet
  *   busy   the work itself
  *
  * Ownership: a step belongs to its creator.   Threads: the main one.   Errors: -errno with a text.

@@ -152,7 +152,7 @@ int ps_cmd_cat(int argc, char **argv)
 	if (rc >= 0)
 		return rc;
 	if (o.lines && !o.field) {
-		ps_complain("--lines goes with --field");
+		ps_complain("--lines needs --field");
 		return PS_EXIT_USAGE;
 	}
 	if (!o.field && isatty(STDOUT_FILENO)) {

@@ -113,8 +113,8 @@ static void report_plain(const char *shard, const struct ps_chart *c, const stru
 
 /* Repairs ------------------------------------------------------------------------------------------------ */
 
-/* Opens a descriptor for the tar's bytes at any offset: of the shard, or of a decompressed copy without a
- * name in `dir`. */
+/* Opens a descriptor from which the tar's bytes can be read at any offset: of the shard itself, or of a
+ * decompressed copy in `dir`, which has no name. */
 static int tar_open(const char *shard, const char *dir, struct ps_load_error *err)
 {
 	static const struct ps_stream_options options = {.buf_nbytes = 1UL << 20, .wake_fd = -1};
@@ -326,7 +326,7 @@ static const struct ps_flag flags[] = {
         {"decode", PS_FLAG_SET, offsetof(struct doctor, decode),
                 .text = "decode images, .cls, .json, .npy and .txt, too, on all processors"},
         {"fix", PS_FLAG_TEXT, offsetof(struct doctor, fix), "DIR",
-                "write sound shards of the same names into DIR, also those that were sound"},
+                "write repaired shards into DIR under their own names, and sound ones, too"},
         {"json", PS_FLAG_SET, offsetof(struct doctor, json), .text = "a JSON object a line for each shard"},
         {"machine", PS_FLAG_SET, offsetof(struct doctor, machine),
                 .text = "check this machine, and FOLDER's disk [.]: what slows loaders down, and the remedy"},
@@ -354,7 +354,7 @@ int ps_cmd_doctor(int argc, char **argv)
 	if (rc >= 0)
 		return rc;
 	if (d.machine && (d.fix || d.decode || argc - optind > 1)) {
-		ps_complain("--machine goes with --json and a folder alone");
+		ps_complain("--machine takes --json and one folder, nothing else");
 		return PS_EXIT_USAGE;
 	}
 	if (d.machine)

@@ -221,8 +221,8 @@ int ps_chart_decode(
 	if (c->samples == 0)
 		return rc;
 	empty_find(c);
-	/* A loader wants an image in all samples. An image that some samples lack is decoded by a loader of
-	 * its own, which skips these samples. */
+	/* A loader requires an image field in all samples. A field that some samples lack is decoded by a
+	 * loader of its own, which skips these samples. */
 	for (size_t i = 0; i < c->nfields && rc == 0; i++) {
 		const struct ps_chart_field *field = &c->fields[i];
 

@@ -224,7 +224,7 @@ static void refused_find(struct ps_chart *c, const struct run *run, size_t ntwic
 		kept += !m[i].drop;
 	}
 	if (kept > PS_SAMPLE_MAX_FIELDS && !why)
-		why = "more than 1024 fields, together";
+		why = "more than 1024 fields in all";
 	if (why && (ntwice == 0 || sparse || kept > PS_SAMPLE_MAX_FIELDS))
 		ps_chart_found(c, PS_FOUND_REFUSED, "%.*s: %s", (int)m->key_len, m->name, why);
 }
@@ -269,7 +269,7 @@ static int members_group(struct ps_chart *c, struct ps_load_error *err)
 	return 0;
 }
 
-/* Finds the samples that lack a field which nine of ten have. */
+/* Finds the samples that lack a field that at least nine of ten samples have. */
 static void missing_find(struct ps_chart *c)
 {
 	for (size_t i = 0, end; i < c->n; i = end) {

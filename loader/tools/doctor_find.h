@@ -1,6 +1,6 @@
 /* Finds what is wrong with a shard, and the order in which its members should be: one pass of the loader's
- * own reader (shard/shard.h), with a few bytes of memory for each member. Each bad sample of that reader is
- * a finding that counts as an error, so that doctor and loader agree.
+ * own reader (shard/shard.h), which keeps the name and about 90 bytes of each member. Each bad sample of that
+ * reader is a finding that counts as an error, so that doctor and loader agree.
  *
  * Ownership: the chart owns its texts.   Threads: one at a time.   Blocks: on the disk.
  * Errors: -errno with a text if the shard cannot be read at all; damage is a finding. */
@@ -111,9 +111,10 @@ bool ps_jpeg_is_progressive(const uint8_t *data, size_t n);
 /* Converts a progressive JPEG to a baseline one with the same coefficients, which decodes to the same
  * pixels about three times as fast. Metadata is kept.
  *
- * Ownership: the caller frees *ret.   Threads: any.
- * Errors: 1: converted; both files were decoded and compared. 0: not a progressive JPEG, or it cannot be
- * converted. -ENOMEM. */
+ * Returns 1: converted; both files were decoded and compared. 0: not a progressive JPEG, or it cannot be
+ * converted. -ENOMEM.
+ *
+ * Ownership: the caller frees *ret.   Threads: any. */
 int ps_jpeg_to_baseline(const uint8_t *data, size_t n, uint8_t **ret, size_t *ret_n);
 
 #endif

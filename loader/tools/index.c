@@ -166,14 +166,15 @@ static void remedy_add(const struct index_options *o, const char *shard, bool li
 		ps_load_error_set(err, ESTALE,
 		        "%s; make the index again: penstock-loader index --force --dir %s%s %s%s", text,
 		        o->dir, columns, shard,
-		        mounted ? "; if the mount has an old shard: penstock evict, or mount with a shorter "
+		        mounted ? "; if the mount shows an old shard: penstock evict, or mount with a "
+		                  "shorter "
 		                  "--revalidate"
 		                : "");
 	else if (mounted)
 		ps_load_error_set(err, ESTALE,
-		        "%s; if the mount has an old version of one: penstock evict, or mount with a shorter "
-		        "--revalidate; if the origin has one, make both again there: penstock-loader index "
-		        "--catalogue%s",
+		        "%s; if the mount shows an old version of one: penstock evict, or mount with a "
+		        "shorter --revalidate; if one is old at the origin, make both again there: "
+		        "penstock-loader index --catalogue%s",
 		        text, columns);
 	else
 		ps_load_error_set(err, ESTALE,
@@ -208,7 +209,7 @@ static bool shard_verify(const struct index_options *o, const char *shard)
 	}
 	if (rc == 0)
 		rc = hash_verify(shard, index, e, &err);
-	if (rc == 0) /* 1: these are the bytes that the index was made of */
+	if (rc == 0) /* 1: the shard has the bytes that the index was made of, so both need no comparison */
 		rc = content_verify(shard, index, &err);
 	if (rc == -ESTALE)
 		remedy_add(o, shard, c == 0, index && ps_shard_index_ncolumns(index) > 0, &err);
@@ -347,7 +348,7 @@ static const struct ps_flag flags[] = {
                 "keep a value of each sample, from member .SUFFIX, or from PATH inside of its JSON",
                 .take = column_take},
         {"catalogue", PS_FLAG_SET, offsetof(struct index_options, catalogue),
-                .text = "for a publisher: also a hash of each whole shard, and SHARDS.psc beside them"},
+                .text = "for publishers: also hash each whole shard, and write SHARDS.psc beside them"},
         {"dali", PS_FLAG_SET, offsetof(struct index_options, dali),
                 .text = "write DALI's index instead, NAME.idx"},
         {"force", PS_FLAG_SET, offsetof(struct index_options, force),

@@ -387,7 +387,7 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 		}
 	}
 	if (l->ignored > 0)
-		ps_complain("%ju file%s without a sample left out (no suffix, or beside the classes)",
+		ps_complain("left out %ju file%s of no sample (no suffix, or beside the classes)",
 		        (uintmax_t)l->ignored, ps_plural(l->ignored));
 	ps_tool_progress_begin(&p.progress, "pack", "shards", p.end - p.first);
 	bool sound = shards_write(&p);
@@ -506,7 +506,7 @@ static const struct ps_flag flags[] = {
         {"column", PS_FLAG_CALL, 0, "NAME=SUFFIX[:PATH]",
                 "with --index: keep a value of each sample, as index does", .take = column_take},
         {"resize", PS_FLAG_U32, AT(recode.resize), "N",
-                "shrink images whose shorter side is longer than N pixels to that", 1, PS_IMAGE_SIDE_MAX},
+                "shrink images whose shorter side is longer than N pixels, to N", 1, PS_IMAGE_SIDE_MAX},
         {"to", PS_FLAG_CALL, 0, "jpeg|webp", "convert images (PNG: with --images), and change their suffix",
                 .take = format_take},
         {"quality", PS_FLAG_U32, AT(recode.quality), "N", "quality of images that are recoded, 1 to 100 [90]",
@@ -525,13 +525,10 @@ int ps_cmd_pack(int argc, char **argv)
 	static const struct ps_flags command = {
 	        "Usage: penstock-loader pack [OPTION...] SOURCE OUT\n"
 	        "       penstock-loader pack --from FILE [OPTION...] COLUMN[=SUFFIX]... OUT\n\n"
-	        "Writes files into shards. SOURCE is a folder, whose files with one "
-	        "path up to the first "
-	        "dot\nof their name are a sample, or @LIST: a file a line, "
-	        "PATH[<tab>KEY[<tab>LABEL]] "
-	        "(@-: standard\ninput). OUT names the shards: train-%06d.tar, or "
-	        ".tar.zst. The same files "
-	        "give the same bytes.\n",
+	        "Writes files into shards. SOURCE is a folder: files whose paths are the same up to the "
+	        "first dot of\nthe name are one sample. Or it is @LIST, a text that names a file on each "
+	        "line:\nPATH[<tab>KEY[<tab>LABEL]] (@-: standard input). OUT names the shards: "
+	        "train-%06d.tar, or .tar.zst.\nThe same files give the same bytes.\n",
 	        "Examples:\n"
 	        "  penstock-loader pack --max-size 256M photos/ 'out/photos-%06d.tar'\n"
 	        "  penstock-loader pack --classes --shuffle 1 imagenet/train/ "
@@ -570,11 +567,11 @@ int ps_cmd_pack(int argc, char **argv)
 	if (o.from)
 		return parquet_exec(&o, argc - optind, argv + optind);
 	if (o.classes && o.source[0] == '@') {
-		ps_complain("--classes goes with a folder; a list names labels itself");
+		ps_complain("--classes needs a folder; a list has labels of its own");
 		return PS_EXIT_USAGE;
 	}
 	if (o.ncolumns > 0 && !o.index) {
-		ps_complain("--column goes with --index");
+		ps_complain("--column needs --index");
 		return PS_EXIT_USAGE;
 	}
 	return pack_run(&o, &list);

@@ -22,7 +22,8 @@ enum ps_recode_format {
 };
 
 struct ps_recode {
-	/* an image whose shorter side is longer than this is reduced until it is as long; 0: no resize */
+	/* an image whose shorter side is longer than this is shrunk until that side has this length; 0: no
+	 * resize */
 	uint32_t resize;
 	enum ps_recode_format to;
 	int quality;        /* 1 to 100 */

@@ -583,16 +583,15 @@ static void many_print(
 	              "of them in the batch before, too          %10s\n"
 	              "distance from the list (1: permutation)   %10.3f\n"
 	              "a sample's time in two epochs, correlated %10.3f\n"
-	              "ranks that read of a shard                %10.2f\n"
+	              "ranks that read from a shard              %10.2f\n"
 	              "samples that a rank holds to shuffle      %10ju\n",
 	        o->world, q->lanes, q->window, q->shards, least[0] ? least : none,
 	        overlap[0] ? overlap : none, q->distance, q->correlation, q->opens, (uintmax_t)q->held,
 	        nshards, (uintmax_t)advised);
 	if (!json && nshards < advised && o->world > 1)
-		printf("%u shards are fewer than %u a rank: batches are of few shards, or samples come at "
-		       "about the same "
-		       "time in every epoch; with %ju shards (smaller ones of the same samples) they do "
-		       "not\n",
+		printf("%u shards are fewer than %u for each rank: batches have samples of few shards, or a "
+		       "sample comes at about the same time in every epoch; to avoid both, split the same "
+		       "samples into %ju shards\n",
 		        nshards, SHARDS_A_RANK, (uintmax_t)advised);
 	if (!json && q->samples < global)
 		printf("%ju samples are less than a global batch of %ju: no batch is full; take a smaller "

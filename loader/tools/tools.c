@@ -65,7 +65,7 @@ static void flag_name(const char *option, char ret_name[static 64])
 		*p = *p == '_' ? '-' : *p;
 }
 
-/* The flag for the name of a library option with which `text` begins; NULL: it begins with none. */
+/* If `text` begins with the name of a library's option: the flag that sets this option. NULL: it does not. */
 static const char *flag_of(const char *text, size_t *ret_len)
 {
 	static const char *const others[][2] = {{"steps=", "--steps"}, {"end=\"uneven\"", "--end uneven"}};
@@ -654,7 +654,7 @@ bool ps_out_level(const char *pattern, int level, int *ret_level)
 	bool zst = len > 4 && strcmp(pattern + len - 4, ".zst") == 0;
 
 	if (level > 0 && !zst) {
-		ps_complain("--zstd: then the shards' name must end in .zst, not %s", pattern);
+		ps_complain("--zstd: needs a name for the shards that ends in .zst, not %s", pattern);
 		return false;
 	}
 	*ret_level = zst && level == 0 ? LEVEL_DEFAULT : level;

@@ -181,6 +181,6 @@ equal "a sample of the replaced shard by number is an error" 116 "$(load number 
 equal "a sample of another shard by number is read" "[120]" "$(load number "$MNT" 120)"
 check_not "index --verify detects the replaced shard" penstock-loader index --verify "$MNT/t-005.tar"
 check "index --verify says how to fix it on a mount" grep \
-	-q "t-005.tar.*; if the mount has an old version of one: penstock evict" \
+	-q "t-005.tar.*; if the mount shows an old version of one: penstock evict" \
 	<(penstock-loader index --verify "$MNT/t-005.tar" 2>&1)
 check "index --verify accepts another shard" penstock-loader index --verify "$MNT/t-004.tar"

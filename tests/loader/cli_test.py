@@ -432,7 +432,7 @@ def shuffle_quality_deals_to_many_ranks():
     tap.equal((r["world"], r["lanes"], r["shards_in_batch"], r["ranks_per_shard"]), (4, 8, 2.0, 1.0))
     plain = tap.run("shuffle-quality", "--world", "4", "quality-{0..7}.tar").stdout.decode()
     assert plain.startswith("world 4: 8 lanes, a window of "), plain
-    assert "8 shards are fewer than 32 a rank: " in plain and "; with 128 shards" in plain, plain
+    assert "8 shards are fewer than 32 for each rank: " in plain and "into 128 shards" in plain, plain
     tap.equal((r["shards"], r["shards_advised"]), (8, 128))
     enough = tap.run("shuffle-quality", "--world", "4", "--simulate", "128x20").stdout.decode()
     assert "fewer" not in enough and "less than" not in enough, enough

@@ -112,7 +112,7 @@ def keywords_of_other_loaders_are_answered_with_ours():
         "world_size": "world",
         "num_shards": "world",
         "shard_id": "rank",
-        "shuffle": 'order="none" does not',
+        "shuffle": 'order="none" ends that',
         "shardshuffle": "order",
         "shuffle_buffer": "shuffle_window",
         "initial_fill": "shuffle_window",

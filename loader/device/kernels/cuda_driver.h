@@ -104,7 +104,7 @@ int ps_cuda_context_enter(
 void ps_cuda_context_leave(const struct ps_cuda_driver *driver);
 
 /* Creates a stream whose work precedes that of streams without a priority (a model's). It is for short copies
- * and kernels, which would otherwise wait for the end of a step. The context is entered. */
+ * and kernels, which would otherwise wait for the end of a training step. The context must be entered. */
 ps_cu_result ps_cuda_urgent_stream_new(
         const struct ps_cuda_driver *driver, ps_cu_stream *ret_stream) PS_MUST_USE;
 

@@ -59,7 +59,7 @@ struct ps_erase {
 	uint64_t key;
 	uint32_t x0, y0, x1, y1;
 	uint32_t random;   /* 0: all values are `level`; else noise around `level` */
-	int32_t factor[3]; /* F(sigma / 147.8, 16) */
+	int32_t factor[3]; /* F(sigma / 147.80054127, 16) */
 	uint8_t level[4];  /* levels of the three channels */
 	uint32_t unused;
 };
@@ -70,7 +70,7 @@ struct ps_image_ops {
 	uint32_t what;                             /* PS_IMAGE_ bits */
 	uint32_t brightness, contrast, saturation; /* F(factor, 12) */
 	int32_t turn;                              /* turn of the hue */
-	int32_t noise;                             /* F(sigma / 147.8, 16) */
+	int32_t noise;                             /* F(sigma / 147.80054127, 16) */
 	uint64_t noise_key;
 	uint64_t gray_sum; /* 0 at first; kernels sum up gray values here */
 	struct ps_erase erase;

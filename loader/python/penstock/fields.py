@@ -65,7 +65,7 @@ def Image(
 ) -> Field:
     """An image, cropped, resized, flipped and normalised.
 
-    size: of the result, one side or (height, width).
+    size: of the result: (height, width), or one number for both.
     crop: "random" (RandomResizedCrop of `scale` and `ratio`), "center" (resized, then the middle part), "random_crop"
           (RandomCrop: resized if `resize` is given, then a part at random), "none" (the whole image, stretched),
           "letterbox" (the whole image with its aspect ratio, as large as fits, centred in padding).
@@ -79,20 +79,20 @@ def Image(
     dtype: float types are (value / 255 - mean) / std; "u8" and "u16" are left as they are ("u16": 0 to 65535).
     channels: "rgb", "rgba" or "gray". Pictures with other channels than "rgb", or of dtype "u16", are resized in 16
           bits, so that 16-bit PNGs keep their values; affine and the operations after it are for "rgb" in 8 bits.
-    mean, std: of the channels, one number or three, of values 0 to 1; std 0.000001 to 1000000.
+    mean, std: of the channels, one number or three, for values from 0 to 1; std 0.000001 to 1000000.
     max_pixels, max_memory, max_scans: an image with more than that is a bad sample (pixels; bytes needed to decode
           it; scans of a progressive JPEG); by default 2^27, 256 MiB, 100.
     follow: the name of an earlier image field, whose crop, flips and map this one shares.
 
     More options. An operation has a probability, 0 to 1, by default 0; options that describe an operation have no
-    effect without its probability, and are refused. (min, max): drawn from that range for each picture. The
-    operations are applied in this order.
+    effect without its probability, and are refused. (min, max): drawn from that range for each picture. A number or
+    pair after the last semicolon of a line is the default. The operations are applied in this order.
 
     views               pictures made of one decode, 1 to 64, each with its own random choices; 0: one, without the
                         dimension
     orient              1: turned as EXIF says; 0
-    dct_scale           1: large JPEGs are decoded at 1/2, 1/4, 1/8 where that is enough: faster, other pixels; 0
-    scale, ratio        share of the area, above 0 to 1; width / height, 0.001 to 1000
+    dct_scale           1: large JPEGs are decoded at 1/2, 1/4, 1/8 where that is enough: faster, but other pixels; 0
+    scale, ratio        share of the area, above 0 to 1, and width / height, 0.001 to 1000
     resize              pixels, 1 to 16384
     padding             pixels, 0 to less than the size
     padding_mode        "constant", "edge", "reflect", "symmetric"
@@ -157,7 +157,7 @@ def Image(
 
 
 def RandomApply(operations: Sequence[str], p: float = 0.5) -> str:
-    """A group for Image(groups=): with probability p each operation is applied by its own probability, else none:
+    """A group for Image(groups=): with probability p each operation is applied with its own probability, else none is:
     Image(jitter=1, gray=0.2, groups=[RandomApply(["jitter", "gray"], 0.8)]). An operation is in one group at most: hflip,
     vflip, affine, jitter, gray, blur, noise, erase."""
     return _group("apply", operations, p)
@@ -270,8 +270,8 @@ def Array(
 ) -> Field:
     """A .npy member whose array has this shape. A first dimension of 0 has the length that each sample has: Ragged,
     or with pad_to (items, or "longest") a padded tensor with NAME:mask and NAME:lengths beside it. Without `shape`
-    the shape is that of the first sound sample of the first shard, on all ranks, and is stored in the state; with
-    pad_to, max_bytes and other options of ragged rows the shape is (0,)."""
+    the shape is that of the first sound sample of the first shard, on all ranks, and is stored in the state; but if
+    pad_to, max_bytes or another option of ragged rows is given, it is (0,)."""
     ragged = pad_to is not None or any(name in options for name in _OF_RAGGED)
     field = Field(name, "npy", shape=(0,) if shape is None else tuple(shape), dtype=dtype, optional=int(optional),
                   pad_to=_pad(pad_to), **options)
@@ -305,7 +305,7 @@ def Json(
 def Tokens(
     name: str, length: int, *, dtype: str = "i64", source_dtype: str = "u16", **options: Unpack[TokensOptions],
 ) -> Field:
-    """length + 1 tokens: NAME is the first `length` of them, NAME:y the last."""
+    """A window of length + 1 tokens: NAME has the first `length` of them, NAME:y the last `length`."""
     return Field(name, "tokens", shape=(length,), dtype=dtype, source_dtype=source_dtype, **options)
 
 

@@ -280,8 +280,8 @@ class Batch(Dict[str, Any]):
     The memory is the loader's, and is used again once neither the batch nor one of its tensors is in use. With
     Loader(copy=True) tensors are the caller's own, and the batch holds no memory of the loader. On a GPU
     (device="cuda") the stream that was current when a tensor was taken waits for the batch, and the memory is used
-    again only after the work that this stream got before the last tensor was dropped; name other streams by
-    record_stream(). format="numpy" gives the batch's copy in host memory. Frameworks that move a batch to a device
+    again only after the work that was queued on this stream before the last tensor was dropped; name other streams
+    by record_stream(). format="numpy" gives the batch's copy in host memory. Frameworks that move a batch to a device
     rebuild it as Batch(dict), which has the fields alone.
     """
 
@@ -389,8 +389,8 @@ class Batch(Dict[str, Any]):
 
     def record_stream(self, stream: Any) -> None:
         """Names another stream (torch's, CuPy's, or its address) that works with the batch: later work on the stream
-        waits for the batch, and the batch's memory is used again only after the work that the stream got before the
-        release. Does nothing with copy=True, since the copies are the framework's own."""
+        waits for the batch, and the batch's memory is used again only after all work that was queued on the stream
+        before the release. Does nothing with copy=True, since the copies are the framework's own."""
         if self._kept is None:
             self._raw.record_stream(stream)
 
@@ -472,11 +472,11 @@ def _state_of(
     theirs = state.get("transform_version", transform_version)
     if theirs != transform_version:
         raise _penstock.StateError("the state is of a loader with transform_version %r, but this one has %r; open it with the "
-                                   "transform that it was saved with" % (theirs, transform_version))
+                                   "transform that the state was saved with" % (theirs, transform_version))
     theirs = state.get("map_version", map_version)
     if theirs != map_version:
-        raise _penstock.StateError("the state is of a loader with %s, but this one has %s; open it with the map that it was saved "
-                                   "with" % tuple("no map" if v is None else "map_version %r" % v for v in (theirs, map_version)))
+        raise _penstock.StateError("the state is of a loader with %s, but this one has %s; open it with the map that the state "
+                                   "was saved with" % tuple("no map" if v is None else "map_version %r" % v for v in (theirs, map_version)))
     try:
         return base64.b64decode(state["state"], validate=True), int(state["epoch"])
     except (KeyError, TypeError, ValueError) as e:
@@ -608,7 +608,7 @@ class Loader:
         is in the fingerprint, and a state saved with another version is refused.
     map: a function that gets each sample on the loader's threads, before batches are put together: a dict of its decoded
         fields (NumPy arrays, numbers, str, bytes), and as a second argument, if it has one, a numpy.random.Generator of the
-        sample's own. It changes the dict, or returns another: fields of a fixed shape are taken from it, and `outputs`.
+        sample's own. It changes the dict, or returns another, from which the fields of a fixed shape and `outputs` are taken.
         Fields with hidden=1 are for the map alone. The numbers that it draws from that generator are the same for any
         number of threads and after a resume. An exception makes the sample bad.
     map_factory: makes such a function for each thread; its set_random_seed(), as Albumentations' pipelines have, is called
@@ -655,11 +655,11 @@ class Loader:
         numbers are not the same as before. A state of another world size is refused. An iterator continues in the next
         epoch; one that never ends needs steps=; otherwise the epoch does not end.
 
-    weights= takes a list or array of the weights of all samples, or the name of a column of the indexes. An array (8 bytes a
-    sample), and a column with draws=N, are resampled systematically: an epoch (each pass of it) has exactly `draws` samples
-    over all ranks (by default as many as there are), a sample of weight w comes draws * w / sum times, rounded up or
-    down, in the sample's place of the order; with order="permutation" draws are independent. For a column without
-    draws=, w is a probability, or with replacement=1 the average number of draws. A state has a hash of the weights.
+    weights= takes a list or array of the weights of all samples (8 bytes each), or the name of a column of the indexes.
+    With an array, or a column and draws=N, each pass of an epoch has exactly `draws` samples over all ranks (by default
+    as many as the shards have). A sample of weight w comes draws * w / sum times, rounded up or down, in its place of the
+    order; with order="permutation" all draws are independent instead. With a column and no draws=, w is the probability
+    that a sample comes, or with replacement=1 how often it comes on average. A state has a hash of the weights.
 
     A loader pickles as its options and its position, so it can be sent to a spawned process. A forked process must make
     its own loader. Threads: one at a time.
@@ -819,8 +819,8 @@ class Loader:
     # -- Epochs -------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        """The rest of the epoch if the loader was just made, resumed or set; else the epoch after the last one of
-        which a batch was taken. (Lightning calls iter() once only to see whether that works.)"""
+        """The rest of the epoch if the loader was just made, or moved by a state or set_epoch(); else the epoch after
+        the last one of which a batch was taken. (Lightning calls iter() once only to see whether that works.)"""
         with self._raw:
             untouched = not self._fresh and self._taken() == 0
             if untouched:
@@ -985,7 +985,7 @@ class Loader:
     @property
     def dataset(self) -> Any:
         """Hugging Face's Trainer and Accelerate look for this member of a DataLoader when they skip batches that a
-        run has had."""
+        run has already had."""
         raise AttributeError(
             "to skip the beginning of an epoch (resume_from_checkpoint, skip_first_batches) a DataLoader is needed: "
             "torch.utils.data.DataLoader(penstock.torch.Dataset(loader), batch_size=None)")

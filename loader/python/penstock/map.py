@@ -248,7 +248,8 @@ class Map:
                     sample[name] = self._decode[name](sample[name])
                 continue
             if dtype not in _DTYPES:
-                raise TypeError("field %s is %s, which NumPy does not have: give it dtype f32, and an output" % (name, dtype))
+                raise TypeError("field %s is %s, which NumPy does not have: give the field dtype f32, and declare an Output "
+                                "for its %s" % (name, dtype, dtype))
             if shape:
                 sample[name] = self._array(own, name, dtype, shape)
                 unit.read(i, inside, sample[name])

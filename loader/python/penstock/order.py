@@ -75,7 +75,7 @@ def of_array(order: Any) -> Tuple[bytes, Optional[bytes], int]:
     ends, longest, parts = array.array("Q"), 0, []
     for batch in order:
         if not _is_batch(batch):
-            raise TypeError("order: %r comes among batches of numbers, and is none" % (batch,))
+            raise TypeError("order: %r comes among batches of numbers, but is not a batch" % (batch,))
         parts.append(_batch_words(batch))
         longest = max(longest, len(batch))
         ends.append(len(batch) + (ends[-1] if ends else 0))
@@ -94,7 +94,8 @@ def weights_of(weights: Any) -> bytes:
 
     numbers = numpy.asarray(weights)
     if numbers.ndim != 1 or numbers.dtype.kind not in "iuf":
-        raise TypeError("weights: an array has one dimension and numbers, not %d and %s" % (numbers.ndim, numbers.dtype))
+        raise TypeError("weights: an array of numbers in one dimension is needed, not of %s in %d"
+                        % (numbers.dtype, numbers.ndim))
     return numbers.astype(numpy.float64, copy=False).tobytes()
 
 

@@ -55,11 +55,11 @@ class ShardWriter:
     none); the loader needs the index for lengths, orders over all samples and more than one rank. If the block is
     left by an exception, the unfinished shard is removed; those before it stay.
 
-    pattern: of the names, with one %d or %06d; a name that ends in .zst is compressed, in zstd's seekable format.
+    pattern: of the names, with one %d or %06d; shards whose names end in .zst are compressed, in zstd's seekable format.
     maxcount, maxsize: limits of a shard: samples, and bytes before compression (a single sample may be larger).
     start_shard: the first number.
     index: whether each shard gets an index.
-    level: of zstd, 1 to 19; 3.
+    level: of zstd, 1 to 19; by default 3.
     overwrite: whether existing shards may be replaced; otherwise they are an error.
     post: called with each shard's name, once the shard and its index are complete.
     encoder: encoder(suffix, value) returns bytes, or NotImplemented for values that penstock encodes: bytes and str

@@ -114,10 +114,11 @@ int ps_stream_open(const char *path, const struct ps_stream_options *options, st
  * ("pipe:..."). NULL: the path may be a file. */
 const char *ps_stream_path_hint(const char *path);
 
-/* A descriptor of the data file that has the bytes of shard_fd, if that is a complete file of a penstock
- * mount that does not pass it through, and this process may read the cache's files; else -1. The caller keeps
- * shard_fd open as long: until then the data file stays as it is, and is counted in the cache's quota
- * (docs/design/open-modes.md). Threads: any. Blocks: on the mount, for an answer from memory and index. */
+/* A descriptor of the data file in the cache that has the bytes of shard_fd; -1: none. There is one if
+ * shard_fd is a complete file of a penstock mount without passthrough, and this process may read the cache's
+ * files. The caller must keep shard_fd open while it uses the data file: until shard_fd is closed, the data
+ * file stays as it is, and is counted in the cache's quota (docs/design/open-modes.md). Threads: any. Blocks:
+ * on the mount, for an answer from memory and index. */
 int ps_data_file_open(int shard_fd);
 
 /* Whether a path is on a FUSE mount, also if the file does not exist. ENOTCONN (the mount's daemon is dead)

@@ -255,7 +255,7 @@ static int source_check(const struct ps_shard_indexes *xs, const char *shard, co
 	if (lines == of_lines)
 		return 0;
 	return ps_load_error_set(err, ESTALE, "%s: its %s describes %s", shard, what,
-	        lines ? "a tar, not of lines" : "lines, not of a tar");
+	        lines ? "a tar, not lines" : "lines, not a tar");
 }
 
 static int shard_open(struct ps_shard_indexes *xs, const char *shard, struct ps_shard_index **ret_index,

@@ -226,7 +226,8 @@ static int ps_shard_index_column_finish(
 
 /* Indexes ------------------------------------------------------------------------------------------------ */
 
-/* Average bytes of a sample; a sample with which the average would be higher loses its members (shape 0). */
+/* Most bytes of a sample on average. If a sample would raise the average above this, it loses its members
+ * (shape 0). */
 #define SAMPLE_NBYTES 15.5
 
 /* A shape, encoded as in the file. */
