@@ -291,6 +291,13 @@ int ps_store_dir_open(const char *dir, bool must_exist, int given_lock_fd, int *
 	return 0;
 }
 
+int ps_store_dir_lock(const char *dir, int *ret_dir_fd, int *lock_fd, struct ps_error *err)
+{
+	ps_autofree char *path = NULL;
+
+	return ps_store_dir_open(dir, false, *lock_fd, ret_dir_fd, lock_fd, &path, err);
+}
+
 int ps_store_dir_salt(int dir_fd, const char *path, uint8_t *ret_salt, size_t nbytes, struct ps_error *err)
 {
 	char text[256];

@@ -112,10 +112,9 @@ static int serve(struct mount *m, int *ret_exit, struct ps_error *err)
 
 	m->logs = rc == 0;
 	if (rc == 0 && !m->options.no_keeper)
-		rc = ps_keeper_begin(&m->daemonize, owner_of(m), &keeper, err);
+		rc = ps_keeper_begin(&m->daemonize, &m->options, owner_of(m), &keeper, err);
 	if (rc < 0)
 		return rc;
-	ps_privileges_drop();
 	const struct ps_daemon_options options = {.options = &m->options,
 	        .request = &m->request,
 	        .daemonize = &m->daemonize,

@@ -307,13 +307,22 @@ int ps_daemonize_failed(struct ps_daemonize *daemonize, const char *command, con
 
 /* Privileges --------------------------------------------------------------------------------------------- */
 
-/* The privileges that a daemon drops before it serves; no secrets in core files; leaving the control group.
+/* What a daemon gives up before it serves; no secrets in core files; leaving the control group.
  *
  * Threads: call before any other thread is started. Blocks: never. */
-/* Root's daemon keeps the capabilities for mounting, unmounting and passthrough, and for using a cache and
- * a source of other users. It drops all others, also for its child processes. Does nothing for other
- * users. */
-void ps_privileges_drop(void);
+enum ps_privileges {
+	PS_PRIVILEGES_KEEPER, /* starts the next daemon with what that needs until it is in its sandbox */
+	PS_PRIVILEGES_HELPER,
+	PS_PRIVILEGES_ALONE,  /* a daemon without a helper */
+	PS_PRIVILEGES_DAEMON, /* reads sources and credentials of other users, with a cache of its own */
+};
+/* Root's process drops all other capabilities, also for its child processes. Does nothing for other users. */
+void ps_privileges_drop(enum ps_privileges which);
+
+/* Drops what a daemon needs a helper for, for ever and for its child processes, too: privileges; gaining any;
+ * dangerous system calls; as root, changing files outside of the cache folder (cache_fd, borrowed). Returns
+ * what of that this kernel does not have; "": nothing. */
+const char *ps_sandbox_enter(int cache_fd);
 
 /* Keeps this process's memory, and so its credentials, out of core files. Inherited by forks;
  * /proc/PID/coredump_filter can undo it. */
@@ -339,9 +348,10 @@ struct ps_keeper_items;
 /* Makes this process the keeper of a daemon, which is its child (docs/design/keeper.md): 0 in the daemon,
  * with *ret_sock (-1: no keeper, since the kernel cannot send requests again). In the keeper returns only if
  * the daemon found that another one has the cache (-EBUSY and its text); else ends the process as the daemon
- * ended. owner: the daemon's, or -1. Call before any thread is started. */
-int ps_keeper_begin(
-        struct ps_daemonize *daemonize, int owner, int *ret_sock, struct ps_error *err) PS_MUST_USE;
+ * ended. options: the daemon's, and those of the next ones. owner: the daemon's, or -1. Call before any thread is
+ * started. */
+int ps_keeper_begin(struct ps_daemonize *daemonize, const struct ps_mount_options *options, int owner,
+        int *ret_sock, struct ps_error *err) PS_MUST_USE;
 /* In the daemon: another one has the cache. Does not return. */
 _Noreturn void ps_keeper_busy(int sock, const struct ps_error *err);
 /* The daemon that a keeper starts after the first: serves what the keeper has. Returns an exit code. */

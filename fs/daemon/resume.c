@@ -78,7 +78,6 @@ int ps_daemon_resume(int sock)
 		                 : o.foreground ? "stderr"
 		                                : "syslog",
 		        o.log_level, "penstock", &err);
-	ps_privileges_drop();
 	const struct ps_daemon_options options = {
 	        .options = &o, .daemonize = &none, .keeper = sock, .resumed = &items, .owner = -1};
 	if (rc == 0)

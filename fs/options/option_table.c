@@ -558,6 +558,8 @@ const struct ps_opt ps_options[] = {
                 .help = "read complete files through the daemon, not straight from the cache"},
         {"no-keeper", 0, FLAG(no_keeper), .scope = PS_SCOPE_DAEMON, .commands = PS_CMD_MOUNT,
                 .help = "mounts end when their daemon is killed"},
+        {"no-sandbox", 0, FLAG(no_sandbox), .scope = PS_SCOPE_DAEMON, .commands = PS_CMD_MOUNT,
+                .help = "the daemon keeps its privileges, and may change all files"},
         {"cold-reads", 0, WORD(cold_reads, "auto|direct|cached"), MOUNT, .def = "auto",
                 .help = "how to read what is not in the cache yet"},
         {"members", 0, CALL(set_members, "yes|merge|both|no"), .scope = PS_SCOPE_MOUNT,
