@@ -159,6 +159,15 @@ static void *first_main(void *arg)
 	return NULL;
 }
 
+/* Ready for the mounts of other processes. */
+static void begin_without_mount(struct ps_daemon *d)
+{
+	ps_keeper_ready(d);
+	d->reported = true;
+	ps_daemonize_ready(d->daemonize);
+	ps_log_info("serve: cache %s", ps_store_dir(ps_cache_store(d->cache)));
+}
+
 /* Stopping ----------------------------------------------------------------------------------------------- */
 
 struct place {
@@ -280,7 +289,7 @@ static void main_loop(struct ps_daemon *d)
 	for (;;) {
 		size_t n = POLL_FIXED;
 		bool resuming;
-		if (ps_thread_group_count(&d->threads) == 0) {
+		if ((!d->options->serve || d->stopping) && ps_thread_group_count(&d->threads) == 0) {
 			ps_thread_group_join(&d->threads);
 			return;
 		}
@@ -437,8 +446,10 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 	rc = open_all(&d, err);
 	if (rc == 0 && d.resumed && (rc = ps_keeper_resume(&d)) < 0)
 		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
-	if (rc == 0 && !d.resumed && (rc = ps_daemon_thread(&d, first_main, &d)) < 0)
+	if (rc == 0 && d.first && (rc = ps_daemon_thread(&d, first_main, &d)) < 0)
 		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
+	if (rc == 0 && !d.resumed && !d.first)
+		begin_without_mount(&d);
 	if (rc == 0) {
 		main_loop(&d);
 		*ret_exit = d.exit_code;

@@ -338,6 +338,13 @@ void ps_privileges_no_core(void);
  * Threads: any; the whole process moves. Blocks: on the kernel. */
 void ps_cgroup_leave(void);
 
+/* The control group of root's unit that this process is in; "": it is in none. Its parts are groups in it, for
+ * processes that are killed apart (a unit with Delegate=). Errors are logged at level debug. */
+void ps_cgroup_of_unit(char *ret, size_t room);
+void ps_cgroup_enter_part(const char *unit, const char *part);
+/* Limits and kills of a lack of memory are counted by part, and end all processes of this part. */
+void ps_cgroup_die_together(const char *unit, const char *part);
+
 /* The group that a process in group `own` ("/user.slice/...") moves to; "": it stays. For tests. */
 void ps_cgroup_target(const char *own, uid_t uid, char *ret, size_t room);
 
@@ -359,14 +366,15 @@ int ps_daemon_resume(int sock);
 
 struct ps_daemon_options {
 	const struct ps_mount_options *options; /* with cache_dir set; also decide the log and the cache */
-	struct ps_mount_request *request;       /* the first mount's; taken over */
+	/* the first mount's; taken over. NULL: there is none, and the daemon serves until a signal ends it */
+	struct ps_mount_request *request;
 	struct ps_daemonize *daemonize;         /* receives the first mount's success or failure */
 	int keeper;                             /* the socket to the keeper; -1: none */
 	struct ps_keeper_items *resumed;        /* what the keeper had; NULL: begins with `request` */
 	int owner;                              /* the first mount's owner: a socket, taken over; -1: none */
 };
 
-/* Serves until the last mount has ended, then closes the cache. *ret_exit is an exit code; the first
+/* Serves until the last mount has ended, or a signal, then closes the cache. *ret_exit is an exit code; the first
  * mount's failure sets it even if other mounts were served. -EBUSY: another process has the cache; nothing
  * is taken over and nothing reported. Other failures to open the cache are reported. */
 int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct ps_error *err) PS_MUST_USE;

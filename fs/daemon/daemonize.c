@@ -233,35 +233,88 @@ static void own_group(char *ret, size_t room)
 		fclose(f);
 }
 
-static int enter(const char *hierarchy, const char *group)
+static int enter(const char *top, const char *group)
 {
 	char path[8192], pid[16];
 
-	snprintf(path, sizeof(path), "%s%s", hierarchy, group);
+	snprintf(path, sizeof(path), "%s%s", top, group);
 	if (mkdir(path, 0755) < 0 && errno != EEXIST)
 		return -errno;
-	snprintf(path, sizeof(path), "%s%s/cgroup.procs", hierarchy, group);
+	snprintf(path, sizeof(path), "%s%s/cgroup.procs", top, group);
 	ps_autofd int fd = open(path, O_WRONLY | O_CLOEXEC);
 	int n = snprintf(pid, sizeof(pid), "%d", (int)getpid());
 	return fd < 0 || write(fd, pid, (size_t)n) != n ? -errno : 0;
 }
 
+/* The mountpoint of the cgroup2 hierarchy; NULL: there is none. */
+static const char *hierarchy(void)
+{
+	static const char *const all[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) {
+		char path[64];
+		struct stat st;
+
+		snprintf(path, sizeof(path), "%s/cgroup.procs", all[i]);
+		if (stat(path, &st) == 0)
+			return all[i];
+	}
+	return NULL;
+}
+
+void ps_cgroup_of_unit(char *ret, size_t room)
+{
+	size_t n;
+
+	own_group(ret, room);
+	n = strlen(ret);
+	if (geteuid() != 0 || n < 8 || strcmp(ret + n - 8, ".service") != 0)
+		ret[0] = '\0';
+}
+
+void ps_cgroup_enter_part(const char *unit, const char *part)
+{
+	const char *top = hierarchy();
+	char group[4200];
+	int rc = -ENOENT;
+
+	snprintf(group, sizeof(group), "%s/%s", unit, part);
+	if (top)
+		rc = enter(top, group);
+	if (rc < 0)
+		ps_log_debug("keeper: control group %s: %s", group, strerror(-rc));
+}
+
+static void write_control(const char *group, const char *file, const char *text)
+{
+	const char *top = hierarchy();
+	char path[8192];
+
+	snprintf(path, sizeof(path), "%s%s/%s", top ? top : "", group, file);
+	ps_autofd int fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || write(fd, text, strlen(text)) < 0)
+		ps_log_debug("keeper: %s: %s", path, strerror(errno));
+}
+
+void ps_cgroup_die_together(const char *unit, const char *part)
+{
+	char group[4200];
+
+	snprintf(group, sizeof(group), "%s/%s", unit, part);
+	write_control(unit, "cgroup.subtree_control", "+memory");
+	write_control(group, "memory.oom.group", "1");
+}
+
 void ps_cgroup_leave(void)
 {
-	static const char *const hierarchies[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+	const char *top = hierarchy();
 	char own[4096], target[4096];
-	struct stat st;
 	int rc = -ENOENT;
 
 	own_group(own, sizeof(own));
 	ps_cgroup_target(own, geteuid(), target, sizeof(target));
-	for (size_t i = 0; *target && rc == -ENOENT && i < PS_ARRAY_LEN(hierarchies); i++) {
-		char path[64];
-
-		snprintf(path, sizeof(path), "%s/cgroup.procs", hierarchies[i]);
-		if (stat(path, &st) == 0)
-			rc = enter(hierarchies[i], target);
-	}
+	if (*target && top)
+		rc = enter(top, target);
 	if (*target && rc == 0)
 		ps_log_info("mount: the daemon is in the control group %s now", target);
 	else if (own[0] && own[1])

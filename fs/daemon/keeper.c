@@ -51,6 +51,7 @@ struct keeper {
 	sigset_t mask;                /* the process's own */
 	struct sigaction broken_pipe; /* the process's own */
 	char oom_score[16];
+	char unit[4096]; /* control group of which keeper and daemon have a part each; "": none */
 	struct ps_keeper_item *v;
 	size_t n, nsent; /* nsent: items that the resuming daemon has got */
 	bool resuming, stopping, held, sent_done;
@@ -227,6 +228,8 @@ static void take_message(struct keeper *k, const struct ps_keeper_message *m, in
 		drop(k, m->mount, m->owner);
 		break;
 	case PS_KEEPER_READY:
+		if (*k->unit)
+			ps_cgroup_die_together(k->unit, "daemon");
 		ps_daemonize_keeper_ready(k->daemonize);
 		break;
 	case PS_KEEPER_SERVING:
@@ -307,6 +310,8 @@ static void become_daemon(const struct keeper *k, pid_t parent)
 			_exit(PS_EXIT_FAILED);
 	}
 	write_file("/proc/self/oom_score_adj", k->oom_score);
+	if (*k->unit)
+		ps_cgroup_enter_part(k->unit, "daemon");
 	sigaction(SIGPIPE, &k->broken_pipe, NULL);
 	sigprocmask(SIG_SETMASK, &k->mask, NULL);
 }
@@ -588,6 +593,8 @@ static int setup_memfd(const struct ps_mount_options *o)
 
 	if (rc == 0 && o->foreground)
 		rc = ps_given_add(&message, "foreground", "", NULL);
+	if (rc == 0 && o->serve)
+		rc = ps_given_add(&message, "serve", "", NULL);
 	for (size_t i = 0; rc == 0 && i < o->given.n; i++) {
 		const struct ps_opt *opt = ps_options_find(o->given.v[i].name);
 		ps_autostrbuf struct ps_strbuf b = {0};
@@ -626,6 +633,10 @@ int ps_keeper_begin(struct ps_daemonize *daemonize, const struct ps_mount_option
 	sigaction(SIGPIPE, &ignore, &k.broken_pipe);
 	k.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	read_oom_score(k.oom_score, sizeof(k.oom_score));
+	if (options->serve)
+		ps_cgroup_of_unit(k.unit, sizeof(k.unit));
+	if (*k.unit)
+		ps_cgroup_enter_part(k.unit, "keeper");
 	int rc = k.signals < 0 ? ps_error_set(err, errno, "signalfd: %s", strerror(errno))
 	                       : fork_daemon(&k, ret_sock, err);
 	if (rc > 0) {

@@ -572,6 +572,8 @@ const struct ps_opt ps_options[] = {
         {"owner", 0, PS_OPT_COUNT, FIELD(owner), COMMANDS(PS_CMD_MOUNT), .arg = "FD", .most = COUNT_MAX,
                 .flags = PS_OPT_CLI_ONLY,
                 .help = "share the mount, and unmount it when this socket is closed; no MOUNTPOINT"},
+        {"serve", 0, FLAG(serve), COMMANDS(PS_CMD_MOUNT), .flags = PS_OPT_CLI_ONLY,
+                .help = "mount nothing: serve the cache's mounts of other commands, in the foreground"},
         {"foreground", 'f', FLAG(foreground), COMMANDS(PS_CMD_MOUNT), .flags = PS_OPT_CLI_ONLY,
                 .help = "stay in the foreground"},
         {0},
