@@ -172,9 +172,8 @@ const char *ps_log_early(unsigned i)
 
 int ps_log_open_again(void)
 {
-	int fd = logger.path
-	                 ? open(logger.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600)
-	                 : -1;
+	int fd = logger.path ? open(logger.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600)
+	                     : -1;
 
 	return fd < 0 && logger.path ? -errno : fd < 0 ? -ENOENT : fd;
 }

@@ -406,9 +406,9 @@ static int mount_with(struct mount *m, char **args, int nargs)
 	if (m->options.all)
 		return nargs ? ps_cli_fail("mount", PS_EXIT_USAGE, "--all takes no arguments") : mount_all(m);
 	if (m->options.serve)
-		return nargs || m->options.owner
-		               ? ps_cli_fail("mount", PS_EXIT_USAGE, "--serve takes no arguments and no --owner")
-		               : serve_cache(m);
+		return nargs || m->options.owner ? ps_cli_fail("mount", PS_EXIT_USAGE,
+		                                           "--serve takes no arguments and no --owner")
+		                                 : serve_cache(m);
 	if (m->options.owner)
 		return mount_owned(m, args, nargs);
 	if (nargs < 1)

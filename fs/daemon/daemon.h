@@ -1,8 +1,9 @@
 /* Mounts and the daemons that serve them: how commands find existing mounts, request a mount, and serve it.
  *
  * Files, from the top: resume; daemon (main loop, signals, the cache), control_server, keeper_resume,
- * mount (a mount, and the daemon's list of mounts), owners, keeper_link; control_client; keeper; keeper_wire;
- * mount_request, mountpoint, mount_table, control_protocol; daemonize, timed_call, thread_group. Only these files include daemon_private.h.
+ * mount (a mount, and the daemon's list of mounts), owners, keeper_link, helper; control_client; keeper; keeper_wire;
+ * mount_request, mountpoint, mount_table, control_protocol; daemonize, sandbox, timed_call, thread_group. Only these
+ * files include daemon_private.h.
  *
  * Errors: -errno and a text with advice, unless a function's comment says otherwise. */
 #ifndef PS_DAEMON_DAEMON_H
@@ -368,10 +369,10 @@ struct ps_daemon_options {
 	const struct ps_mount_options *options; /* with cache_dir set; also decide the log and the cache */
 	/* the first mount's; taken over. NULL: there is none, and the daemon serves until a signal ends it */
 	struct ps_mount_request *request;
-	struct ps_daemonize *daemonize;         /* receives the first mount's success or failure */
-	int keeper;                             /* the socket to the keeper; -1: none */
-	struct ps_keeper_items *resumed;        /* what the keeper had; NULL: begins with `request` */
-	int owner;                              /* the first mount's owner: a socket, taken over; -1: none */
+	struct ps_daemonize *daemonize;  /* receives the first mount's success or failure */
+	int keeper;                      /* the socket to the keeper; -1: none */
+	struct ps_keeper_items *resumed; /* what the keeper had; NULL: begins with `request` */
+	int owner;                       /* the first mount's owner: a socket, taken over; -1: none */
 };
 
 /* Serves until the last mount has ended, or a signal, then closes the cache. *ret_exit is an exit code; the first

@@ -239,7 +239,8 @@ int ps_daemon_start_mount(struct ps_daemon *daemon, struct ps_mount *mount, int 
         struct ps_error *err) PS_MUST_USE;
 /* Waits until the mount's session is over, if it was started, and frees it. */
 void ps_daemon_end_mount(struct ps_daemon *daemon, struct ps_mount *mount);
-/* Waits until no mount has this device number, and returns how many mounts are left. */
+/* Waits until no mount has this device number, and returns how many things are left that the daemon
+ * stays for. */
 unsigned ps_daemon_await_end(struct ps_daemon *daemon, dev_t dev);
 /* Starts a thread whose end the daemon awaits: fn calls ps_daemon_thread_ends() last. */
 int ps_daemon_thread(struct ps_daemon *daemon, void *(*fn)(void *), void *arg) PS_MUST_USE;
@@ -318,7 +319,7 @@ enum ps_keeper_kind {
 	PS_KEEPER_SERVING, /* all mounts of the earlier daemon answer */
 	PS_KEEPER_BUSY,    /* another daemon has the cache, or the keeper refuses; the text */
 	PS_KEEPER_UPGRADE, /* a client whose program the next daemon is to run; answered by DONE, or BUSY and why not */
-	PS_KEEPER_DONE,    /* keeper to daemon: the end of what it has */
+	PS_KEEPER_DONE, /* keeper to daemon: the end of what it has */
 };
 struct ps_keeper_message {
 	uint32_t kind;

@@ -210,8 +210,7 @@ static _Noreturn void serve(int sock, const struct ps_mountfd_options *first)
 
 /* The daemon's side -------------------------------------------------------------------------------------- */
 
-int ps_helper_start(
-        const struct ps_mountfd_options *first, struct ps_helper **ret, struct ps_error *err)
+int ps_helper_start(const struct ps_mountfd_options *first, struct ps_helper **ret, struct ps_error *err)
 {
 	const struct timeval patience = {.tv_sec = ANSWER_S};
 	struct ps_helper *h = calloc(1, sizeof(*h));
@@ -267,8 +266,8 @@ static int send_request(
         struct ps_helper *h, const struct request *request, const char *text, const int *fds, size_t nfds)
 {
 	union control control = {0};
-	struct iovec iov[] = {{(void *)(uintptr_t)request, sizeof(*request)},
-	        {(void *)(uintptr_t)text, request->nbytes}};
+	struct iovec iov[] = {
+	        {(void *)(uintptr_t)request, sizeof(*request)}, {(void *)(uintptr_t)text, request->nbytes}};
 	struct msghdr msg = {.msg_iov = iov,
 	        .msg_iovlen = PS_ARRAY_LEN(iov),
 	        .msg_control = control.buf,
@@ -315,8 +314,8 @@ static int backing_close(void *arg, int dev_fd, int id)
 const struct ps_backing_ops ps_helper_backing = {backing_open, backing_close};
 
 /* Sends a request whose answer comes through a socket of its own. *ret_fd: what came with it, or -1. */
-static int call(struct ps_helper *h, struct request request, const char *text, int *ret_fd,
-        struct ps_error *err)
+static int call(
+        struct ps_helper *h, struct request request, const char *text, int *ret_fd, struct ps_error *err)
 {
 	struct ps_keeper_message answer;
 	int ends[2], fd = -1, rc;
@@ -344,8 +343,8 @@ static int call(struct ps_helper *h, struct request request, const char *text, i
 	return 0;
 }
 
-int ps_helper_mount(struct ps_helper *h, const struct ps_mountfd_options *options, int *ret_fd,
-        struct ps_error *err)
+int ps_helper_mount(
+        struct ps_helper *h, const struct ps_mountfd_options *options, int *ret_fd, struct ps_error *err)
 {
 	int fd = -1;
 

@@ -39,7 +39,7 @@
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 /* Linux 6.5 */
 #endif
-#define OOM_SCORE "-900"      /* the daemon has the memory, and can be started again */
+#define OOM_SCORE "-900" /* the daemon has the memory, and can be started again */
 
 extern char **environ;
 

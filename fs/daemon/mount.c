@@ -352,7 +352,7 @@ static bool serves_device(struct ps_daemon *d, dev_t dev)
 
 unsigned ps_daemon_await_end(struct ps_daemon *d, dev_t dev)
 {
-	unsigned left = 0;
+	unsigned left = d->options->serve; /* it stays, as for a mount */
 
 	PS_LOCK_SCOPE(&d->lock);
 	while (serves_device(d, dev))

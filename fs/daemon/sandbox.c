@@ -82,8 +82,8 @@ void ps_privileges_no_core(void)
 
 #define SYS_OPEN_TREE_ATTR 467 /* Linux 6.15 */
 #define X32_BIT 0x40000000u
-#define NEW_NAMESPACES                                                                                       \
-	(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET |           \
+#define NEW_NAMESPACES                                                                             \
+	(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | \
 	        CLONE_NEWCGROUP)
 
 /* What no part of the daemon calls, nor any library of it or command of credentials should: mounts, other
@@ -150,9 +150,8 @@ static const uint32_t denied[] = {
 };
 
 #define LOAD(offset) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(offset))
-#define LOAD_ARG(n)                                                                                          \
-	LOAD(offsetof(struct seccomp_data, args) + 8 * (n) +                                                 \
-	        (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? 4 : 0))
+#define LOAD_ARG(n) \
+	LOAD(offsetof(struct seccomp_data, args) + 8 * (n) + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? 4 : 0))
 #define RETURN(what) BPF_STMT(BPF_RET | BPF_K, (what))
 #define FAIL(errnum) RETURN(SECCOMP_RET_ERRNO | (errnum))
 /* Skips `n` instructions if the comparison is not true. */
@@ -161,21 +160,38 @@ static const uint32_t denied[] = {
 #define IF_EQUAL(k, n) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(k), (n), 0)
 
 static const struct sock_filter head[] = {
-        LOAD(offsetof(struct seccomp_data, arch)), IF_EQUAL(OUR_ARCH, 1), FAIL(ENOSYS),
+        LOAD(offsetof(struct seccomp_data, arch)),
+        IF_EQUAL(OUR_ARCH, 1),
+        FAIL(ENOSYS),
         LOAD(offsetof(struct seccomp_data, nr)),
 #if defined(__x86_64__)
-        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 0, 1), FAIL(ENOSYS),
+        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 0, 1),
+        FAIL(ENOSYS),
 #endif
         /* Its flags are in memory, which a filter cannot read; libc calls clone() instead. */
-        UNLESS_EQUAL(SYS_clone3, 1), FAIL(ENOSYS),
-        UNLESS_EQUAL(SYS_clone, 4), LOAD_ARG(0), UNLESS_ANY(NEW_NAMESPACES, 1), FAIL(EPERM),
+        UNLESS_EQUAL(SYS_clone3, 1),
+        FAIL(ENOSYS),
+        UNLESS_EQUAL(SYS_clone, 4),
+        LOAD_ARG(0),
+        UNLESS_ANY(NEW_NAMESPACES, 1),
+        FAIL(EPERM),
         RETURN(SECCOMP_RET_ALLOW),
         /* Typing into a terminal */
-        UNLESS_EQUAL(SYS_ioctl, 5), LOAD_ARG(1), IF_EQUAL(TIOCSTI, 1), UNLESS_EQUAL(TIOCLINUX, 1), FAIL(EPERM),
+        UNLESS_EQUAL(SYS_ioctl, 5),
+        LOAD_ARG(1),
+        IF_EQUAL(TIOCSTI, 1),
+        UNLESS_EQUAL(TIOCLINUX, 1),
+        FAIL(EPERM),
         RETURN(SECCOMP_RET_ALLOW),
         /* Families of sockets that are used: the others are kernel code that nothing else reaches */
-        UNLESS_EQUAL(SYS_socket, 7), LOAD_ARG(0), IF_EQUAL(AF_UNIX, 3), IF_EQUAL(AF_INET, 2),
-        IF_EQUAL(AF_INET6, 1), UNLESS_EQUAL(AF_NETLINK, 1), RETURN(SECCOMP_RET_ALLOW), FAIL(EAFNOSUPPORT),
+        UNLESS_EQUAL(SYS_socket, 7),
+        LOAD_ARG(0),
+        IF_EQUAL(AF_UNIX, 3),
+        IF_EQUAL(AF_INET, 2),
+        IF_EQUAL(AF_INET6, 1),
+        UNLESS_EQUAL(AF_NETLINK, 1),
+        RETURN(SECCOMP_RET_ALLOW),
+        FAIL(EAFNOSUPPORT),
 };
 
 /* A list of what is denied: one of what is allowed would break with the next C library. */
@@ -221,9 +237,9 @@ struct ruleset {
 
 #define FS_WRITE (LANDLOCK_ACCESS_FS_WRITE_FILE | FS_TRUNCATE)
 #define FS_DEVICES (LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_BLOCK)
-#define FS_CHANGE                                                                                            \
-	(FS_WRITE | FS_REFER | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE |              \
-	        LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK |   \
+#define FS_CHANGE                                                                                          \
+	(FS_WRITE | FS_REFER | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE |            \
+	        LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK | \
 	        LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_SYM)
 
 static int allow(int rules, const struct ruleset *handled, int fd, uint64_t access)

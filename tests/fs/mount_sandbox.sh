@@ -12,9 +12,12 @@ start_nginx
 status() { penstock status "$MNT" --json | jq -r "$1"; }
 of() { awk -v name="$1:" '$1 == name {print $2}' "/proc/$(stats .pid)/status"; }
 next_pid() { [[ $(stats .pid 2>/dev/null) != "$1" ]]; }
-helper() { grep -lx penstock-helper "/proc/"[0-9]*/comm 2>/dev/null | while read -r comm; do
-	! grep -qx "PPid:	$1" "${comm%/comm}/status" || basename "${comm%/comm}"
-done; }
+helper() { # PID of the daemon
+	local pid
+	for pid in $(cat "/proc/$1/task/"*/children 2>/dev/null); do
+		! grep -qsx penstock-helper "/proc/$pid/comm" || echo "$pid"
+	done
+}
 kernel() { # MAJOR.MINOR
 	local release
 	release=$(uname -r)

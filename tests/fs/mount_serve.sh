@@ -30,9 +30,10 @@ sanitized "$top_builddir/penstock" && sed -i -e '/^SystemCallFilter/d' -e '/^Mem
 cp /lib/systemd/system/{sysinit,basic,shutdown,umount,final,sockets}.target "$T/units/" 2>/dev/null ||
 	skip_all "systemd's units are not where Debian has them"
 printf '[Unit]\nRequires=basic.target\n' >"$T/units/test.target"
-# Copies of other tests' mounts are unmounted here, so that they do not keep these mounts alive.
+# Copies of other tests' mounts and disks are unmounted here, so that they do not keep these alive.
 cat >"$T/init.sh" <<INIT
-awk '\$3 ~ /^fuse/ {print \$2}' /proc/self/mounts | xargs -r -n 1 umount -l
+awk -v own="$T" '\$3 ~ /^fuse/ || (\$2 ~ "/penstock-test-" && index(\$2, own) != 1) {print \$2}' /proc/self/mounts |
+	xargs -r -n 1 umount -l
 umount -R -l /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup &&
 	mount -t proc proc /proc && mount -t tmpfs tmpfs /run && mount --bind $T/empty /etc/systemd/system &&
 	mount --bind $T/units /lib/systemd/system && mount --make-rshared / || exit 9

@@ -170,7 +170,8 @@ static void a_process_in_the_sandbox_is_refused_what_is_dangerous(void **state)
 			continue;
 		in_sandbox(tries[i].tries, &rc);
 		if (rc != tries[i].errnum)
-			fail_msg("%s: %s, expected %s", tries[i].why, strerror(rc), strerror(tries[i].errnum));
+			fail_msg(
+			        "%s: %s, expected %s", tries[i].why, strerror(rc), strerror(tries[i].errnum));
 	}
 }
 
@@ -299,7 +300,10 @@ static int enters(void)
 	ps_autofd int dir = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	const char *text = ps_sandbox_enter(dir);
 
-	return !*text ? 0 : strstr(text, "seccomp") && strstr(text, "landlock") ? 3 : strstr(text, "seccomp") ? 1 : 2;
+	return !*text                                                ? 0
+	       : strstr(text, "seccomp") && strstr(text, "landlock") ? 3
+	       : strstr(text, "seccomp")                             ? 1
+	                                                             : 2;
 }
 
 static int set_up(void **state)
