@@ -342,6 +342,34 @@ static void report_reach(const struct ps_daemon *d)
 		ps_cli_fail("mount", 0, "warning: %s", text);
 }
 
+/* Gives up what the daemon needs no more, and has a helper for the rest. With the cache's lock: without it
+ * (-EBUSY) this process may become a client. */
+static int confine(struct ps_daemon *d, struct ps_error *err)
+{
+	const struct ps_mountfd_options first = {
+	        .mountpoint = d->first ? d->first->mountpoint : NULL, .allow_other = d->options->allow_other};
+	ps_autofd int dir = -1;
+	int rc = ps_store_dir_lock(d->options->cache_dir, &dir, &d->lock_fd, err);
+
+	if (rc < 0)
+		return rc;
+	if (!d->resumed && d->daemonize->background)
+		ps_cgroup_leave();
+	if (d->options->no_sandbox) {
+		ps_privileges_drop(PS_PRIVILEGES_ALONE);
+		ps_stats_set_sandbox(false, "turned off (--no-sandbox)");
+		return 0;
+	}
+	rc = ps_helper_start(d->first ? &first : NULL, &d->helper, err);
+	if (rc < 0)
+		return rc;
+	const char *lacks = ps_sandbox_enter(dir);
+	if (*lacks)
+		ps_log_info("sandbox: %s", lacks);
+	ps_stats_set_sandbox(true, lacks);
+	return 0;
+}
+
 static int open_all(struct ps_daemon *d, struct ps_error *err)
 {
 	struct ps_mount_options options = *d->options; /* a shallow copy, in which defaults are filled in */
@@ -354,6 +382,8 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 	 * freed buffers: several times --memory. */
 	mallopt(M_MMAP_THRESHOLD, LARGE_NBYTES);
 #endif
+	if (rc == 0)
+		rc = confine(d, err);
 	cache.store.lock_fd = d->lock_fd;
 	if (rc == 0)
 		rc = ps_cache_open(&cache, &d->cache, err);
@@ -390,32 +420,6 @@ static void close_all(struct ps_daemon *d, bool failed)
 		ps_cache_close(d->cache);
 }
 
-/* Gives up what the daemon needs no more, and has a helper for the rest. With the cache's lock: without it
- * (-EBUSY) this process may become a client. */
-static int confine(struct ps_daemon *d, const struct ps_mountfd_options *first, struct ps_error *err)
-{
-	ps_autofd int dir = -1;
-	int rc = ps_store_dir_lock(d->options->cache_dir, &dir, &d->lock_fd, err);
-
-	if (rc < 0)
-		return rc;
-	if (!d->resumed && d->daemonize->background)
-		ps_cgroup_leave();
-	if (d->options->no_sandbox) {
-		ps_privileges_drop(PS_PRIVILEGES_ALONE);
-		ps_stats_set_sandbox(false, "turned off (--no-sandbox)");
-		return 0;
-	}
-	rc = ps_helper_start(first, &d->helper, err);
-	if (rc < 0)
-		return rc;
-	const char *lacks = ps_sandbox_enter(dir);
-	if (*lacks)
-		ps_log_info("sandbox: %s", lacks);
-	ps_stats_set_sandbox(true, lacks);
-	return 0;
-}
-
 int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct ps_error *err)
 {
 	struct ps_daemon d = {.options = options->options,
@@ -430,12 +434,7 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 	        .reported = options->resumed,
 	        .first_owner = options->owner};
 
-	const struct ps_mountfd_options first = {
-	        .mountpoint = d.first ? d.first->mountpoint : NULL, .allow_other = d.options->allow_other};
 	d.lock_fd = d.resumed ? ps_keeper_take_lock(d.resumed) : 0;
-	int rc = confine(&d, d.first ? &first : NULL, err);
-	if (rc < 0)
-		return rc;
 	pthread_mutex_init(&d.lock, NULL);
 	ps_cond_init(&d.ended);
 	ps_list_init(&d.mounts);
@@ -443,7 +442,7 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 	ps_list_init(&d.owned);
 	ps_thread_group_init(&d.threads);
 	pthread_mutex_init(&d.keeper_lock, NULL);
-	rc = open_all(&d, err);
+	int rc = open_all(&d, err);
 	if (rc == 0 && d.resumed && (rc = ps_keeper_resume(&d)) < 0)
 		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
 	if (rc == 0 && d.first && (rc = ps_daemon_thread(&d, first_main, &d)) < 0)
