@@ -170,18 +170,28 @@ const char *ps_log_early(unsigned i)
 	return i < nearly ? early[i].text : NULL;
 }
 
-int ps_log_reopen(void)
+int ps_log_open_again(void)
 {
-	if (!logger.path)
-		return 0;
-	int fd = open(logger.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
-	if (fd < 0)
-		return -errno;
+	int fd = logger.path ? open(logger.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600)
+	                     : -1;
+
+	return fd < 0 && logger.path ? -errno : fd < 0 ? -ENOENT : fd;
+}
+
+int ps_log_take(int fd)
+{
 	/* dup2 keeps the descriptor's number: writers on other threads see one file or the other, never
 	 * none. */
 	int rc = dup2(fd, logger.fd) < 0 || fcntl(logger.fd, F_SETFD, FD_CLOEXEC) < 0 ? -errno : 0;
 	close(fd);
 	return rc;
+}
+
+int ps_log_reopen(void)
+{
+	int fd = ps_log_open_again();
+
+	return fd == -ENOENT && !logger.path ? 0 : fd < 0 ? fd : ps_log_take(fd);
 }
 
 /* The length of the first part of "call: object: reason", or 0. */

@@ -676,7 +676,7 @@ daemon_pid() {
 		pid=${file#/proc/}
 		pid=${pid%/environ}
 		{ read -r comm <"/proc/$pid/comm"; } 2>/dev/null || continue
-		if [[ $comm == *penstock* && $comm != penstock-keeper ]]; then
+		if [[ $comm == *penstock* && $comm != penstock-keeper && $comm != penstock-helper ]]; then
 			echo "$pid"
 			return
 		fi

@@ -250,13 +250,8 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 		rc = start_threads(store, err);
 	}
 	if (rc == -ENOSPC || rc == -EDQUOT)
-		ps_error_set(err, -rc,
-		        "cache directory %s: %s: the cache cannot be opened without %llu MiB for its index; "
-		        "make room on that "
-		        "disk, or name another directory",
-		        options->dir, strerror(-rc),
-		        (unsigned long long)((store->is_small ? PS_RESERVE_SMALL_NBYTES : PS_RESERVE_NBYTES) /
-		                             PS_MIB));
+		(void)ps_store_dir_no_room(
+		        options->dir, rc, store->is_small ? PS_RESERVE_SMALL_NBYTES : PS_RESERVE_NBYTES, err);
 	if (rc < 0) {
 		if (store->committer.started)
 			(void)stop_threads(store);

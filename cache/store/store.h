@@ -295,5 +295,8 @@ uint64_t ps_store_dataset_nbytes(struct ps_store *store, uint32_t dataset);
  * absolute, malloced, and only for messages: a user who may rename a folder above may replace it. */
 int ps_store_dir_find(
         const char *dir, bool make, int *ret_fd, char **ret_path, struct ps_error *err) PS_MUST_USE;
+/* Takes the lock of the cache folder, which is made if it is missing; for ps_store_options.lock_fd (a given one,
+ * or 0, in *lock_fd before). -EBUSY: another process has it. */
+int ps_store_dir_lock(const char *dir, int *ret_dir_fd, int *lock_fd, struct ps_error *err) PS_MUST_USE;
 
 #endif

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/size.h"
 
 #define BROKEN_NAME "index.broken-" /* 1: the newest, 2: the one before */
 #define BROKEN_DEPTH 3
@@ -289,6 +290,23 @@ int ps_store_dir_open(const char *dir, bool must_exist, int given_lock_fd, int *
 	*ret_lock_fd = ps_steal_fd(&lock_fd);
 	*ret_path = ps_steal_ptr(&path);
 	return 0;
+}
+
+int ps_store_dir_no_room(const char *dir, int rc, uint64_t nbytes, struct ps_error *err)
+{
+	return ps_error_set(err, -rc,
+	        "cache directory %s: %s: the cache cannot be opened without %llu MiB for its index; make "
+	        "room "
+	        "on that disk, or name another directory",
+	        dir, strerror(-rc), (unsigned long long)(nbytes / PS_MIB));
+}
+
+int ps_store_dir_lock(const char *dir, int *ret_dir_fd, int *lock_fd, struct ps_error *err)
+{
+	ps_autofree char *path = NULL;
+
+	int rc = ps_store_dir_open(dir, false, *lock_fd, ret_dir_fd, lock_fd, &path, err);
+	return rc == -ENOSPC || rc == -EDQUOT ? ps_store_dir_no_room(dir, rc, PS_RESERVE_NBYTES, err) : rc;
 }
 
 int ps_store_dir_salt(int dir_fd, const char *path, uint8_t *ret_salt, size_t nbytes, struct ps_error *err)

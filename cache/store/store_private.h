@@ -330,6 +330,8 @@ int ps_store_dir_sub(int dir_fd, const char *path, const char *name, struct ps_e
 void ps_store_dir_unlock(int fd);
 int ps_store_dir_open(const char *dir, bool must_exist, int given_lock_fd, int *ret_dir_fd, int *ret_lock_fd,
         char **ret_path, struct ps_error *err) PS_MUST_USE;
+/* Returns rc, with the text for a disk that is full. */
+int ps_store_dir_no_room(const char *dir, int rc, uint64_t nbytes, struct ps_error *err);
 /* Reads nbytes of salt, which is created if there is none. */
 int ps_store_dir_salt(
         int dir_fd, const char *path, uint8_t *ret_salt, size_t nbytes, struct ps_error *err) PS_MUST_USE;

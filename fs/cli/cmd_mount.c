@@ -112,12 +112,11 @@ static int serve(struct mount *m, int *ret_exit, struct ps_error *err)
 
 	m->logs = rc == 0;
 	if (rc == 0 && !m->options.no_keeper)
-		rc = ps_keeper_begin(&m->daemonize, owner_of(m), &keeper, err);
+		rc = ps_keeper_begin(&m->daemonize, &m->options, owner_of(m), &keeper, err);
 	if (rc < 0)
 		return rc;
-	ps_privileges_drop();
 	const struct ps_daemon_options options = {.options = &m->options,
-	        .request = &m->request,
+	        .request = m->options.serve ? NULL : &m->request,
 	        .daemonize = &m->daemonize,
 	        .keeper = keeper,
 	        .owner = owner_of(m)};
@@ -192,6 +191,26 @@ static int run(struct mount *m, const char *mountpoint)
 	if (join_or_serve(m, &code, &err) < 0)
 		return ps_daemonize_failed(&m->daemonize, "mount", err.text);
 	return code;
+}
+
+/* Becomes the daemon of the cache, for the mounts that other commands make. */
+static int serve_cache(struct mount *m)
+{
+	struct ps_error err = {0};
+	int code = PS_EXIT_OK;
+
+	m->options.foreground = true;
+	ps_privileges_no_core();
+	if (ps_mount_options_finish(&m->options, &err) < 0)
+		return refuse(&err);
+	if (ps_mount_options_cache_dir(&m->options, &err) < 0 ||
+	        ps_daemonize_start(&m->daemonize, "mount", false, &err) < 0)
+		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
+	ps_environment_forget();
+	int rc = serve(m, &code, &err);
+	if (rc == -EBUSY)
+		name_server(&err, m->options.cache_dir);
+	return rc < 0 ? ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text) : code;
 }
 
 /* Mounts a section of penstock.conf(5); mountpoint NULL: the section's. */
@@ -386,6 +405,10 @@ static int mount_with(struct mount *m, char **args, int nargs)
 
 	if (m->options.all)
 		return nargs ? ps_cli_fail("mount", PS_EXIT_USAGE, "--all takes no arguments") : mount_all(m);
+	if (m->options.serve)
+		return nargs || m->options.owner ? ps_cli_fail("mount", PS_EXIT_USAGE,
+		                                           "--serve takes no arguments and no --owner")
+		                                 : serve_cache(m);
 	if (m->options.owner)
 		return mount_owned(m, args, nargs);
 	if (nargs < 1)

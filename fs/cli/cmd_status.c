@@ -143,6 +143,16 @@ static void print_passthrough(const json_t *passthrough)
 		printf("  kernel    no passthrough: %s\n", text(passthrough, "reason"));
 }
 
+static void print_sandbox(const json_t *sandbox)
+{
+	const char *reason = text(sandbox, "reason");
+
+	if (json_is_true(json_object_get(sandbox, "active")))
+		printf("sandboxed%s%s\n", *reason ? ": " : "", reason);
+	else
+		printf("no sandbox%s%s\n", *reason ? ": " : "", reason);
+}
+
 static void print_missing(const json_t *mount)
 {
 	json_int_t n = json_integer_value(json_object_get(mount, "missing"));
@@ -384,9 +394,10 @@ static void print_mount(const json_t *doc, const json_t *mount, struct seen *las
 	print_siblings(doc, mount);
 	if (last)
 		print_rates(doc, mount, last);
-	printf("  daemon    pid %lld, version %s, mounted %s\n",
+	printf("  daemon    pid %lld, version %s, mounted %s, ",
 	        (long long)json_integer_value(json_object_get(doc, "pid")), text(doc, "version"),
 	        ago(json_integer_value(json_object_get(mount, "mounted_at")), when));
+	print_sandbox(json_object_get(doc, "sandbox"));
 }
 
 static struct seen *seen_of(struct seen seen[static SEEN_MAX], unsigned dev_minor)

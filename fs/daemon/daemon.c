@@ -85,21 +85,22 @@ static int mount_here(struct ps_daemon *d, struct ps_mount *m, struct ps_error *
 
 	if (ps_daemonize_abandoned(d->daemonize))
 		return ps_error_set(err, ECANCELED, "interrupted");
-	int rc = ps_mountfd_mount(&(struct ps_mountfd_options){.source = m->device,
-	                                  .mountpoint = mountpoint,
-	                                  .allow_other = m->options->allow_other},
+	int rc = ps_helper_mount(d->helper,
+	        &(struct ps_mountfd_options){.source = m->device,
+	                .mountpoint = mountpoint,
+	                .allow_other = m->options->allow_other},
 	        &fd, err);
 	if (rc < 0)
 		return rc;
 	struct ps_mount_id id = ps_mounts_id(mountpoint);
 	rc = ps_daemon_start_mount(d, m, fd, id, err);
 	if (rc < 0) {
-		ps_mountfd_detach(mountpoint, id);
+		ps_helper_detach(d->helper, mountpoint, id);
 		return rc;
 	}
 	rc = see_it_answer(m, err);
 	if (rc < 0) {
-		ps_mountfd_detach(mountpoint, id);
+		ps_helper_detach(d->helper, mountpoint, id);
 		end_session(m);
 	}
 	return rc;
@@ -141,8 +142,6 @@ static void *first_main(void *arg)
 	}
 	if (rc < 0)
 		ps_log_error("mount: %s", err.text);
-	else if (d->daemonize->background)
-		ps_cgroup_leave();
 	if (rc == 0)
 		ps_keeper_ready(d);
 	{
@@ -158,6 +157,15 @@ static void *first_main(void *arg)
 		ps_daemon_end_mount(d, m);
 	ps_daemon_thread_ends(d);
 	return NULL;
+}
+
+/* Ready for the mounts of other processes. */
+static void begin_without_mount(struct ps_daemon *d)
+{
+	ps_keeper_ready(d);
+	d->reported = true;
+	ps_daemonize_ready(d->daemonize);
+	ps_log_info("serve: cache %s", ps_store_dir(ps_cache_store(d->cache)));
 }
 
 /* Stopping ----------------------------------------------------------------------------------------------- */
@@ -209,7 +217,7 @@ static void stop(struct ps_daemon *d)
 	size_t n = own_places(d, &places);
 	for (size_t i = 0; i < n; i++) {
 		ps_log_info("mount: %s: signal %d: unmounting", places[i].mountpoint, (int)stop_signal);
-		ps_mountfd_detach(places[i].mountpoint, places[i].id);
+		ps_helper_detach(d->helper, places[i].mountpoint, places[i].id);
 		free(places[i].mountpoint);
 	}
 	free(places);
@@ -224,7 +232,7 @@ static void heed_signals(struct ps_daemon *d)
 	if (hangup) {
 		hangup = 0;
 		if (o->log && o->log[0] == '/')
-			ps_log_reopen();
+			(void)ps_helper_reopen_log(d->helper);
 		else if (o->foreground)
 			stop_signal = SIGHUP; /* the terminal was closed */
 	}
@@ -281,7 +289,7 @@ static void main_loop(struct ps_daemon *d)
 	for (;;) {
 		size_t n = POLL_FIXED;
 		bool resuming;
-		if (ps_thread_group_count(&d->threads) == 0) {
+		if ((!d->options->serve || d->stopping) && ps_thread_group_count(&d->threads) == 0) {
 			ps_thread_group_join(&d->threads);
 			return;
 		}
@@ -334,6 +342,34 @@ static void report_reach(const struct ps_daemon *d)
 		ps_cli_fail("mount", 0, "warning: %s", text);
 }
 
+/* Gives up what the daemon needs no more, and has a helper for the rest. With the cache's lock: without it
+ * (-EBUSY) this process may become a client. */
+static int confine(struct ps_daemon *d, struct ps_error *err)
+{
+	const struct ps_mountfd_options first = {
+	        .mountpoint = d->first ? d->first->mountpoint : NULL, .allow_other = d->options->allow_other};
+	ps_autofd int dir = -1;
+	int rc = ps_store_dir_lock(d->options->cache_dir, &dir, &d->lock_fd, err);
+
+	if (rc < 0)
+		return rc;
+	if (!d->resumed && d->daemonize->background)
+		ps_cgroup_leave();
+	if (d->options->no_sandbox) {
+		ps_privileges_drop(PS_PRIVILEGES_ALONE);
+		ps_stats_set_sandbox(false, "turned off (--no-sandbox)");
+		return 0;
+	}
+	rc = ps_helper_start(d->first ? &first : NULL, &d->helper, err);
+	if (rc < 0)
+		return rc;
+	const char *lacks = ps_sandbox_enter(dir);
+	if (*lacks)
+		ps_log_info("sandbox: %s", lacks);
+	ps_stats_set_sandbox(true, lacks);
+	return 0;
+}
+
 static int open_all(struct ps_daemon *d, struct ps_error *err)
 {
 	struct ps_mount_options options = *d->options; /* a shallow copy, in which defaults are filled in */
@@ -346,7 +382,9 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 	 * freed buffers: several times --memory. */
 	mallopt(M_MMAP_THRESHOLD, LARGE_NBYTES);
 #endif
-	cache.store.lock_fd = d->resumed ? ps_keeper_take_lock(d->resumed) : 0;
+	if (rc == 0)
+		rc = confine(d, err);
+	cache.store.lock_fd = d->lock_fd;
 	if (rc == 0)
 		rc = ps_cache_open(&cache, &d->cache, err);
 	if (rc < 0)
@@ -396,6 +434,7 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 	        .reported = options->resumed,
 	        .first_owner = options->owner};
 
+	d.lock_fd = d.resumed ? ps_keeper_take_lock(d.resumed) : 0;
 	pthread_mutex_init(&d.lock, NULL);
 	ps_cond_init(&d.ended);
 	ps_list_init(&d.mounts);
@@ -406,8 +445,10 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 	int rc = open_all(&d, err);
 	if (rc == 0 && d.resumed && (rc = ps_keeper_resume(&d)) < 0)
 		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
-	if (rc == 0 && !d.resumed && (rc = ps_daemon_thread(&d, first_main, &d)) < 0)
+	if (rc == 0 && d.first && (rc = ps_daemon_thread(&d, first_main, &d)) < 0)
 		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
+	if (rc == 0 && !d.resumed && !d.first)
+		begin_without_mount(&d);
 	if (rc == 0) {
 		main_loop(&d);
 		*ret_exit = d.exit_code;
@@ -421,6 +462,7 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 		close(d.owners_fd);
 	if (rc == 0 && d.first_owner >= 0)
 		close(d.first_owner);
+	ps_helper_free(d.helper);
 	ps_thread_group_fini(&d.threads);
 	pthread_mutex_destroy(&d.keeper_lock);
 	pthread_cond_destroy(&d.ended);

@@ -1,8 +1,9 @@
 /* Mounts and the daemons that serve them: how commands find existing mounts, request a mount, and serve it.
  *
  * Files, from the top: resume; daemon (main loop, signals, the cache), control_server, keeper_resume,
- * mount (a mount, and the daemon's list of mounts), owners, keeper_link; control_client; keeper; keeper_wire;
- * mount_request, mountpoint, mount_table, control_protocol; daemonize, timed_call, thread_group. Only these files include daemon_private.h.
+ * mount (a mount, and the daemon's list of mounts), owners, keeper_link, helper; control_client; keeper; keeper_wire;
+ * mount_request, mountpoint, mount_table, control_protocol; daemonize, sandbox, timed_call, thread_group. Only these
+ * files include daemon_private.h.
  *
  * Errors: -errno and a text with advice, unless a function's comment says otherwise. */
 #ifndef PS_DAEMON_DAEMON_H
@@ -307,13 +308,22 @@ int ps_daemonize_failed(struct ps_daemonize *daemonize, const char *command, con
 
 /* Privileges --------------------------------------------------------------------------------------------- */
 
-/* The privileges that a daemon drops before it serves; no secrets in core files; leaving the control group.
+/* What a daemon gives up before it serves; no secrets in core files; leaving the control group.
  *
  * Threads: call before any other thread is started. Blocks: never. */
-/* Root's daemon keeps the capabilities for mounting, unmounting and passthrough, and for using a cache and
- * a source of other users. It drops all others, also for its child processes. Does nothing for other
- * users. */
-void ps_privileges_drop(void);
+enum ps_privileges {
+	PS_PRIVILEGES_KEEPER, /* starts the next daemon with what that needs until it is in its sandbox */
+	PS_PRIVILEGES_HELPER,
+	PS_PRIVILEGES_ALONE,  /* a daemon without a helper */
+	PS_PRIVILEGES_DAEMON, /* reads sources and credentials of other users, with a cache of its own */
+};
+/* Root's process drops all other capabilities, also for its child processes. Does nothing for other users. */
+void ps_privileges_drop(enum ps_privileges which);
+
+/* Drops what a daemon needs a helper for, for ever and for its child processes, too: privileges; gaining any;
+ * dangerous system calls; as root, changing files outside of the cache folder (cache_fd, borrowed). Returns
+ * what of that this kernel does not have; "": nothing. */
+const char *ps_sandbox_enter(int cache_fd);
 
 /* Keeps this process's memory, and so its credentials, out of core files. Inherited by forks;
  * /proc/PID/coredump_filter can undo it. */
@@ -329,6 +339,13 @@ void ps_privileges_no_core(void);
  * Threads: any; the whole process moves. Blocks: on the kernel. */
 void ps_cgroup_leave(void);
 
+/* The control group of root's unit that this process is in; "": it is in none. Its parts are groups in it, for
+ * processes that are killed apart (a unit with Delegate=). Errors are logged at level debug. */
+void ps_cgroup_of_unit(char *ret, size_t room);
+void ps_cgroup_enter_part(const char *unit, const char *part);
+/* Limits and kills of a lack of memory are counted by part, and end all processes of this part. */
+void ps_cgroup_die_together(const char *unit, const char *part);
+
 /* The group that a process in group `own` ("/user.slice/...") moves to; "": it stays. For tests. */
 void ps_cgroup_target(const char *own, uid_t uid, char *ret, size_t room);
 
@@ -339,9 +356,10 @@ struct ps_keeper_items;
 /* Makes this process the keeper of a daemon, which is its child (docs/design/keeper.md): 0 in the daemon,
  * with *ret_sock (-1: no keeper, since the kernel cannot send requests again). In the keeper returns only if
  * the daemon found that another one has the cache (-EBUSY and its text); else ends the process as the daemon
- * ended. owner: the daemon's, or -1. Call before any thread is started. */
-int ps_keeper_begin(
-        struct ps_daemonize *daemonize, int owner, int *ret_sock, struct ps_error *err) PS_MUST_USE;
+ * ended. options: the daemon's, and those of the next ones. owner: the daemon's, or -1. Call before any thread is
+ * started. */
+int ps_keeper_begin(struct ps_daemonize *daemonize, const struct ps_mount_options *options, int owner,
+        int *ret_sock, struct ps_error *err) PS_MUST_USE;
 /* In the daemon: another one has the cache. Does not return. */
 _Noreturn void ps_keeper_busy(int sock, const struct ps_error *err);
 /* The daemon that a keeper starts after the first: serves what the keeper has. Returns an exit code. */
@@ -349,14 +367,15 @@ int ps_daemon_resume(int sock);
 
 struct ps_daemon_options {
 	const struct ps_mount_options *options; /* with cache_dir set; also decide the log and the cache */
-	struct ps_mount_request *request;       /* the first mount's; taken over */
-	struct ps_daemonize *daemonize;         /* receives the first mount's success or failure */
-	int keeper;                             /* the socket to the keeper; -1: none */
-	struct ps_keeper_items *resumed;        /* what the keeper had; NULL: begins with `request` */
-	int owner;                              /* the first mount's owner: a socket, taken over; -1: none */
+	/* the first mount's; taken over. NULL: there is none, and the daemon serves until a signal ends it */
+	struct ps_mount_request *request;
+	struct ps_daemonize *daemonize;  /* receives the first mount's success or failure */
+	int keeper;                      /* the socket to the keeper; -1: none */
+	struct ps_keeper_items *resumed; /* what the keeper had; NULL: begins with `request` */
+	int owner;                       /* the first mount's owner: a socket, taken over; -1: none */
 };
 
-/* Serves until the last mount has ended, then closes the cache. *ret_exit is an exit code; the first
+/* Serves until the last mount has ended, or a signal, then closes the cache. *ret_exit is an exit code; the first
  * mount's failure sets it even if other mounts were served. -EBUSY: another process has the cache; nothing
  * is taken over and nothing reported. Other failures to open the cache are reported. */
 int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct ps_error *err) PS_MUST_USE;

@@ -204,6 +204,8 @@ struct ps_daemon {
 	pthread_mutex_t keeper_lock;     /* covers `keeper` and what is sent there */
 	bool keeper_stuck;               /* it does not read; keeper_lock covers this */
 	struct ps_keeper_items *resumed; /* what the keeper had; NULL: begins with its first mount */
+	struct ps_helper *helper;        /* does what needs privileges; NULL: this process */
+	int lock_fd;                     /* the cache's, until that is open */
 	_Atomic bool leaving; /* ends for another binary, without its mounts; set with the lock held */
 	/* the first mount's owner, until the mount has it; used by the main thread and the mount's; -1:
 	 * none */
@@ -237,7 +239,8 @@ int ps_daemon_start_mount(struct ps_daemon *daemon, struct ps_mount *mount, int 
         struct ps_error *err) PS_MUST_USE;
 /* Waits until the mount's session is over, if it was started, and frees it. */
 void ps_daemon_end_mount(struct ps_daemon *daemon, struct ps_mount *mount);
-/* Waits until no mount has this device number, and returns how many mounts are left. */
+/* Waits until no mount has this device number, and returns how many things are left that the daemon
+ * stays for. */
 unsigned ps_daemon_await_end(struct ps_daemon *daemon, dev_t dev);
 /* Starts a thread whose end the daemon awaits: fn calls ps_daemon_thread_ends() last. */
 int ps_daemon_thread(struct ps_daemon *daemon, void *(*fn)(void *), void *arg) PS_MUST_USE;
@@ -278,6 +281,24 @@ int ps_owned_keep(struct ps_daemon *daemon, const struct ps_mount *mount);
 int ps_owned_restore(struct ps_daemon *daemon, struct ps_mount *mount, int *fds, const uint64_t *ids,
         size_t n, struct ps_error *err) PS_MUST_USE;
 
+/* The helper --------------------------------------------------------------------------------------------- */
+
+/* helper.c: the process that does for a daemon in its sandbox what needs privileges. Call start before any
+ * thread is started. helper NULL: done in this process. Threads: any. Blocks: for a backing id as long as the
+ * ioctl; else on the kernel and on fusermount3. Without a helper (it was killed) all fail. */
+struct ps_helper;
+struct ps_backing_ops;
+/* first: the mount that ps_helper_mount() may make: mountpoint and who may read; must stay; NULL: none. */
+int ps_helper_start(
+        const struct ps_mountfd_options *first, struct ps_helper **ret, struct ps_error *err) PS_MUST_USE;
+void ps_helper_free(struct ps_helper *helper);
+/* As ps_mountfd_mount(), of options->source; the rest is `first`. */
+int ps_helper_mount(struct ps_helper *helper, const struct ps_mountfd_options *options, int *ret_fd,
+        struct ps_error *err) PS_MUST_USE;
+int ps_helper_detach(struct ps_helper *helper, const char *mountpoint, struct ps_mount_id id);
+int ps_helper_reopen_log(struct ps_helper *helper);
+extern const struct ps_backing_ops ps_helper_backing; /* arg: the helper */
+
 /* The keeper --------------------------------------------------------------------------------------------- */
 
 /* What passes between the keeper (keeper.c) and its daemon (keeper_link.c): messages with at most one
@@ -285,7 +306,7 @@ int ps_owned_restore(struct ps_daemon *daemon, struct ps_mount *mount, int *fds,
  * next daemon. It reads no other content than what is here. */
 enum ps_keeper_kind {
 	PS_KEEPER_LOCK = 1, /* the cache folder's lock: the daemon has the cache; the keeper answers DONE */
-	PS_KEEPER_SETUP,    /* memfd: the options of the daemon */
+	PS_KEEPER_SETUP,    /* memfd: the options of the daemon; only from the keeper */
 	/* of a mount; it is kept once SESSION is there */
 	PS_KEEPER_REQUEST, /* memfd: struct ps_mount_request */
 	PS_KEEPER_STATE,   /* memfd: fuse/mount_state.h */
@@ -296,9 +317,9 @@ enum ps_keeper_kind {
 	PS_KEEPER_DROP,    /* the mount has ended */
 	PS_KEEPER_READY,   /* the first mount answers */
 	PS_KEEPER_SERVING, /* all mounts of the earlier daemon answer */
-	PS_KEEPER_BUSY,    /* another daemon has the cache; the text */
-	PS_KEEPER_UPGRADE, /* the program of the next daemon */
-	PS_KEEPER_DONE,    /* keeper to daemon: the end of what it has */
+	PS_KEEPER_BUSY,    /* another daemon has the cache, or the keeper refuses; the text */
+	PS_KEEPER_UPGRADE, /* a client whose program the next daemon is to run; answered by DONE, or BUSY and why not */
+	PS_KEEPER_DONE, /* keeper to daemon: the end of what it has */
 };
 struct ps_keeper_message {
 	uint32_t kind;
@@ -312,6 +333,9 @@ struct ps_keeper_message {
 int ps_keeper_send(int sock, const struct ps_keeper_message *message, int fd, bool dontwait);
 /* Waits for at most timeout_ms. *ret_fd: -1: none came. */
 int ps_keeper_receive(int sock, int timeout_ms, struct ps_keeper_message *ret, int *ret_fd);
+
+/* The message in memory, never in a file: it holds secrets. The caller closes it. */
+int ps_keeper_memfd(const struct ps_given *message);
 
 struct ps_keeper_item {
 	struct ps_keeper_message message;
@@ -338,8 +362,9 @@ int ps_keeper_give_owner(struct ps_daemon *daemon, const struct ps_mount *mount,
 /* Of a mount that may be kept already: without all its owners it is not. */
 void ps_keeper_new_owner(struct ps_daemon *daemon, struct ps_mount *mount, uint64_t owner, int fd);
 void ps_keeper_drop_owner(struct ps_daemon *daemon, const struct ps_mount *mount, uint64_t owner);
-/* Also sets `leaving`. exe: borrowed. -ENOTSUP: there is no keeper. -EBUSY: there are mounts that would end. */
-int ps_keeper_upgrade(struct ps_daemon *daemon, int exe, struct ps_error *err) PS_MUST_USE;
+/* Also sets `leaving`. client: the socket of the process whose program is to follow; borrowed. -ENOTSUP: there
+ * is no keeper. -EBUSY: there are mounts that would end. -EPERM: not that process's program. */
+int ps_keeper_upgrade(struct ps_daemon *daemon, int client, struct ps_error *err) PS_MUST_USE;
 /* keeper_resume.c */
 /* Takes a descriptor out of what the keeper had; -1: it is not there. mount 0: what is not a mount's. */
 int ps_keeper_take(struct ps_keeper_items *items, uint64_t mount, enum ps_keeper_kind kind);

@@ -1,7 +1,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
@@ -12,7 +11,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -196,44 +194,7 @@ int ps_daemonize_failed(struct ps_daemonize *daemonize, const char *command, con
 	return PS_EXIT_FAILED;
 }
 
-/* Privileges --------------------------------------------------------------------------------------------- */
-
-static const unsigned kept[] = {CAP_SYS_ADMIN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER};
-
-void ps_privileges_drop(void)
-{
-	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct data[2];
-	uint64_t keep = 0;
-
-	if (geteuid() != 0)
-		return;
-	for (size_t i = 0; i < PS_ARRAY_LEN(kept); i++)
-		keep |= UINT64_C(1) << kept[i];
-	/* The bounding set first: dropping from it needs a capability that is dropped next. */
-	for (unsigned cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
-		if (!(keep >> cap & 1))
-			prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
-	if (syscall(SYS_capget, &head, data) < 0) {
-		ps_log_debug("capabilities: %s", strerror(errno));
-		return;
-	}
-	for (unsigned i = 0; i < 2; i++) {
-		data[i].permitted &= (uint32_t)(keep >> (32 * i));
-		data[i].effective &= data[i].permitted;
-		data[i].inheritable = 0;
-	}
-	if (syscall(SYS_capset, &head, data) < 0)
-		ps_log_warning("capabilities: %s: the daemon keeps them all", strerror(errno));
-}
-
-void ps_privileges_no_core(void)
-{
-	ps_autofd int fd = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
-
-	if (fd >= 0 && write(fd, "0", 1) < 0)
-		return; /* the kernel has no core files */
-}
+/* The control group ------------------------------------------------------------------------------------ */
 
 void ps_cgroup_target(const char *own, uid_t uid, char *ret, size_t room)
 {
@@ -272,35 +233,88 @@ static void own_group(char *ret, size_t room)
 		fclose(f);
 }
 
-static int enter(const char *hierarchy, const char *group)
+static int enter(const char *top, const char *group)
 {
 	char path[8192], pid[16];
 
-	snprintf(path, sizeof(path), "%s%s", hierarchy, group);
+	snprintf(path, sizeof(path), "%s%s", top, group);
 	if (mkdir(path, 0755) < 0 && errno != EEXIST)
 		return -errno;
-	snprintf(path, sizeof(path), "%s%s/cgroup.procs", hierarchy, group);
+	snprintf(path, sizeof(path), "%s%s/cgroup.procs", top, group);
 	ps_autofd int fd = open(path, O_WRONLY | O_CLOEXEC);
 	int n = snprintf(pid, sizeof(pid), "%d", (int)getpid());
 	return fd < 0 || write(fd, pid, (size_t)n) != n ? -errno : 0;
 }
 
+/* The mountpoint of the cgroup2 hierarchy; NULL: there is none. */
+static const char *hierarchy(void)
+{
+	static const char *const all[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) {
+		char path[64];
+		struct stat st;
+
+		snprintf(path, sizeof(path), "%s/cgroup.procs", all[i]);
+		if (stat(path, &st) == 0)
+			return all[i];
+	}
+	return NULL;
+}
+
+void ps_cgroup_of_unit(char *ret, size_t room)
+{
+	size_t n;
+
+	own_group(ret, room);
+	n = strlen(ret);
+	if (geteuid() != 0 || n < 8 || strcmp(ret + n - 8, ".service") != 0)
+		ret[0] = '\0';
+}
+
+void ps_cgroup_enter_part(const char *unit, const char *part)
+{
+	const char *top = hierarchy();
+	char group[4200];
+	int rc = -ENOENT;
+
+	snprintf(group, sizeof(group), "%s/%s", unit, part);
+	if (top)
+		rc = enter(top, group);
+	if (rc < 0)
+		ps_log_debug("keeper: control group %s: %s", group, strerror(-rc));
+}
+
+static void write_control(const char *group, const char *file, const char *text)
+{
+	const char *top = hierarchy();
+	char path[8192];
+
+	snprintf(path, sizeof(path), "%s%s/%s", top ? top : "", group, file);
+	ps_autofd int fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || write(fd, text, strlen(text)) < 0)
+		ps_log_debug("keeper: %s: %s", path, strerror(errno));
+}
+
+void ps_cgroup_die_together(const char *unit, const char *part)
+{
+	char group[4200];
+
+	snprintf(group, sizeof(group), "%s/%s", unit, part);
+	write_control(unit, "cgroup.subtree_control", "+memory");
+	write_control(group, "memory.oom.group", "1");
+}
+
 void ps_cgroup_leave(void)
 {
-	static const char *const hierarchies[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+	const char *top = hierarchy();
 	char own[4096], target[4096];
-	struct stat st;
 	int rc = -ENOENT;
 
 	own_group(own, sizeof(own));
 	ps_cgroup_target(own, geteuid(), target, sizeof(target));
-	for (size_t i = 0; *target && rc == -ENOENT && i < PS_ARRAY_LEN(hierarchies); i++) {
-		char path[64];
-
-		snprintf(path, sizeof(path), "%s/cgroup.procs", hierarchies[i]);
-		if (stat(path, &st) == 0)
-			rc = enter(hierarchies[i], target);
-	}
+	if (*target && top)
+		rc = enter(top, target);
 	if (*target && rc == 0)
 		ps_log_info("mount: the daemon is in the control group %s now", target);
 	else if (own[0] && own[1])

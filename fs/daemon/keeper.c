@@ -27,6 +27,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/strbuf.h"
 #include "daemon/daemon_private.h"
 
 #define STARTS_MAX 3
@@ -35,7 +36,10 @@
 #define REAP_MS 1000 /* for a killed daemon; one that the kernel holds up is left */
 #define REAP_STEP_MS 10
 #define SEND_NBYTES (4 << 20) /* the kernel allows less */
-#define OOM_SCORE "-900"      /* the daemon has the memory, and can be started again */
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5 */
+#endif
+#define OOM_SCORE "-900" /* the daemon has the memory, and can be started again */
 
 extern char **environ;
 
@@ -47,6 +51,7 @@ struct keeper {
 	sigset_t mask;                /* the process's own */
 	struct sigaction broken_pipe; /* the process's own */
 	char oom_score[16];
+	char unit[4096]; /* control group of which keeper and daemon have a part each; "": none */
 	struct ps_keeper_item *v;
 	size_t n, nsent; /* nsent: items that the resuming daemon has got */
 	bool resuming, stopping, held, sent_done;
@@ -103,6 +108,13 @@ static bool is_connected(int fuse_fd)
 	return fuse_fd >= 0 && poll(&p, 1, 0) == 0; /* POLLERR: it has ended */
 }
 
+/* Only a penstock mount, whatever place the daemon has named. */
+static void detach(const struct ps_keeper_message *m)
+{
+	if (m->here && ps_mount_id_same(m->id, ps_mounts_id(m->text)))
+		(void)ps_mountfd_detach(m->text, m->id);
+}
+
 /* Mounts that have ended, which the daemon did not say, and those that it did not give completely. */
 static void drop_unfinished(struct keeper *k)
 {
@@ -111,8 +123,7 @@ static void drop_unfinished(struct keeper *k)
 
 		if (m->kind != PS_KEEPER_SESSION || is_connected(k->v[i].fd))
 			continue;
-		if (m->here)
-			(void)ps_mountfd_detach(m->text, m->id); /* after an abort */
+		detach(m); /* after an abort */
 		remove_item(k, i);
 	}
 	for (size_t i = k->n; i-- > 0;)
@@ -144,8 +155,59 @@ static void serving(struct keeper *k)
 	k->served_ns = ps_clock_mono_ns();
 }
 
-static void upgrade(struct keeper *k, int fd)
+/* How many filters of system calls the process has. One in the daemon's sandbox has more than the keeper. */
+static unsigned count_filters(pid_t pid)
 {
+	char path[40], line[256];
+	unsigned n = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	FILE *f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f) && sscanf(line, "Seccomp_filters: %u", &n) != 1) {
+	}
+	if (f)
+		fclose(f);
+	return n;
+}
+
+/* The program that the client runs, and never one that the daemon names: it could have written that. */
+static int program_of(int client, struct ps_error *err)
+{
+	struct ucred peer = {0};
+	socklen_t len = sizeof(peer), pidfd_len = sizeof(int);
+	char path[40];
+	int number = -1;
+
+	if (client < 0 || getsockopt(client, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.pid <= 0 ||
+	        getsockopt(client, SOL_SOCKET, SO_PEERPIDFD, &number, &pidfd_len) < 0)
+		return ps_error_set(err, EPERM, "it does not see the process that asks");
+	ps_autofd int pidfd = number;
+	snprintf(path, sizeof(path), "/proc/%d/exe", (int)peer.pid);
+	ps_autofd int exe = open(path, O_RDONLY | O_CLOEXEC);
+	unsigned n = count_filters(peer.pid);
+	struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+	if (exe < 0 || poll(&ended, 1, 0) != 0)
+		return ps_error_set(err, EPERM, "the program of the process that asks cannot be opened");
+	if ((peer.uid != 0 && peer.uid != geteuid()) || n > count_filters(getpid()))
+		return ps_error_set(err, EPERM,
+		        "the process that asks has more filters of system calls than the keeper, as the "
+		        "daemon has; upgrade from outside of its sandbox");
+	return ps_steal_fd(&exe);
+}
+
+static void upgrade(struct keeper *k, int client)
+{
+	struct ps_keeper_message answer = {.kind = PS_KEEPER_DONE};
+	struct ps_error err = {0};
+	int fd = program_of(client, &err);
+
+	if (fd < 0) {
+		answer.kind = PS_KEEPER_BUSY;
+		snprintf(answer.text, sizeof(answer.text), "%s", err.text);
+	}
+	(void)ps_keeper_send(k->sock, &answer, -1, true);
+	if (fd < 0)
+		return;
 	if (k->old_exe >= 0)
 		close(k->exe);
 	else
@@ -154,31 +216,36 @@ static void upgrade(struct keeper *k, int fd)
 	k->upgraded = false;
 }
 
+/* Of a daemon that may be in the hands of an origin: nothing here gives it more than the mounts it has. */
 static void take_message(struct keeper *k, const struct ps_keeper_message *m, int fd)
 {
 	switch (m->kind) {
 	case PS_KEEPER_DROP:
-		drop(k, m->mount, 0);
+		if (m->mount) /* else: what is the daemon's own */
+			drop(k, m->mount, 0);
 		break;
 	case PS_KEEPER_DROP_OWNER:
 		drop(k, m->mount, m->owner);
 		break;
 	case PS_KEEPER_READY:
+		if (*k->unit)
+			ps_cgroup_die_together(k->unit, "daemon");
 		ps_daemonize_keeper_ready(k->daemonize);
 		break;
 	case PS_KEEPER_SERVING:
 		serving(k);
 		break;
 	case PS_KEEPER_UPGRADE:
-		if (fd >= 0)
-			upgrade(k, fd);
-		return;
+		upgrade(k, fd);
+		break;
+	case PS_KEEPER_LOCK:
+		if (fd >= 0 && !k->held)
+			add_item(k, m, ps_steal_fd(&fd));
+		held(k);
+		break;
 	default:
-		if (fd >= 0)
-			add_item(k, m, fd);
-		if (m->kind == PS_KEEPER_LOCK)
-			held(k);
-		return;
+		if (fd >= 0 && m->mount && m->kind <= PS_KEEPER_SESSION)
+			add_item(k, m, ps_steal_fd(&fd));
 	}
 	if (fd >= 0)
 		close(fd);
@@ -243,6 +310,8 @@ static void become_daemon(const struct keeper *k, pid_t parent)
 			_exit(PS_EXIT_FAILED);
 	}
 	write_file("/proc/self/oom_score_adj", k->oom_score);
+	if (*k->unit)
+		ps_cgroup_enter_part(k->unit, "daemon");
 	sigaction(SIGPIPE, &k->broken_pipe, NULL);
 	sigprocmask(SIG_SETMASK, &k->mask, NULL);
 }
@@ -353,8 +422,8 @@ static _Noreturn void give_up(struct keeper *k, int code)
 	for (size_t i = 0; i < k->n; i++) {
 		const struct ps_keeper_message *m = &k->v[i].message;
 
-		if (m->kind == PS_KEEPER_SESSION && m->here)
-			(void)ps_mountfd_detach(m->text, m->id);
+		if (m->kind == PS_KEEPER_SESSION)
+			detach(m);
 	}
 	_exit(code);
 }
@@ -515,7 +584,36 @@ static void read_oom_score(char *ret, size_t room)
 	ret[n > 0 ? n : 0] = '\0';
 }
 
-int ps_keeper_begin(struct ps_daemonize *daemonize, int owner, int *ret_sock, struct ps_error *err)
+/* The options of the next daemon: from here, since the one before must not decide where they write. Sealed,
+ * since that has the descriptor, too. */
+static int setup_memfd(const struct ps_mount_options *o)
+{
+	struct ps_given message = {0};
+	int rc = ps_given_add(&message, "cache-dir", o->cache_dir, NULL);
+
+	if (rc == 0 && o->foreground)
+		rc = ps_given_add(&message, "foreground", "", NULL);
+	if (rc == 0 && o->serve)
+		rc = ps_given_add(&message, "serve", "", NULL);
+	for (size_t i = 0; rc == 0 && i < o->given.n; i++) {
+		const struct ps_opt *opt = ps_options_find(o->given.v[i].name);
+		ps_autostrbuf struct ps_strbuf b = {0};
+
+		if (!opt || opt->scope != PS_SCOPE_DAEMON || opt->flags & PS_OPT_LOCAL)
+			continue;
+		ps_strbuf_addf(&b, "%s%s%s", opt->name, o->given.v[i].value ? "=" : "",
+		        o->given.v[i].value ? o->given.v[i].value : "");
+		rc = b.failed ? -ENOMEM : ps_given_add(&message, "option", ps_strbuf_peek(&b), NULL);
+	}
+	ps_autofd int fd = rc == 0 ? ps_keeper_memfd(&message) : rc;
+	ps_given_fini(&message);
+	if (fd < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
+		return fd < 0 ? fd : -errno;
+	return ps_steal_fd(&fd);
+}
+
+int ps_keeper_begin(struct ps_daemonize *daemonize, const struct ps_mount_options *options, int owner,
+        int *ret_sock, struct ps_error *err)
 {
 	struct keeper k = {.daemonize = daemonize, .owner = owner, .sock = -1, .old_exe = -1};
 	const struct sigaction ignore = {.sa_handler = SIG_IGN};
@@ -535,6 +633,10 @@ int ps_keeper_begin(struct ps_daemonize *daemonize, int owner, int *ret_sock, st
 	sigaction(SIGPIPE, &ignore, &k.broken_pipe);
 	k.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	read_oom_score(k.oom_score, sizeof(k.oom_score));
+	if (options->serve)
+		ps_cgroup_of_unit(k.unit, sizeof(k.unit));
+	if (*k.unit)
+		ps_cgroup_enter_part(k.unit, "keeper");
 	int rc = k.signals < 0 ? ps_error_set(err, errno, "signalfd: %s", strerror(errno))
 	                       : fork_daemon(&k, ret_sock, err);
 	if (rc > 0) {
@@ -546,7 +648,12 @@ int ps_keeper_begin(struct ps_daemonize *daemonize, int owner, int *ret_sock, st
 			files.rlim_cur = files.rlim_max;
 			setrlimit(RLIMIT_NOFILE, &files);
 		}
-		ps_privileges_drop();
+		ps_privileges_drop(PS_PRIVILEGES_KEEPER);
+		int setup = setup_memfd(options);
+		if (setup < 0)
+			ps_log_error("keeper: the daemon's options: %s", strerror(-setup));
+		else
+			add_item(&k, &(struct ps_keeper_message){.kind = PS_KEEPER_SETUP}, setup);
 		rc = keep(&k, err);
 		prctl(PR_SET_NAME, "penstock");
 		write_file("/proc/self/oom_score_adj", k.oom_score);

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/secret.h"
 #include "base/strbuf.h"
 #include "daemon/daemon_private.h"
 
@@ -61,46 +60,6 @@ static int send_kind(struct ps_daemon *d, enum ps_keeper_kind kind, uint64_t mou
 	return send_one(d, &(struct ps_keeper_message){.kind = kind, .mount = mount}, fd);
 }
 
-/* Memory, never a file: it holds secrets. The caller closes it. */
-static int memfd_of(const struct ps_given *message)
-{
-	ps_autofd int fd = ps_secret_memfd("penstock-kept");
-	struct ps_strbuf b = {0};
-	int rc = ps_control_encode(message, &b);
-
-	if (fd < 0)
-		rc = fd;
-	if (rc == 0 && write(fd, b.s ? b.s : "", b.len) != (ssize_t)b.len)
-		rc = -ENOSPC;
-	if (b.s)
-		explicit_bzero(b.s, b.len);
-	ps_strbuf_fini(&b);
-	return rc < 0 ? rc : ps_steal_fd(&fd);
-}
-
-static int setup_memfd(const struct ps_daemon *d)
-{
-	const struct ps_mount_options *o = d->options;
-	struct ps_given message = {0};
-	int rc = ps_given_add(&message, "cache-dir", o->cache_dir, NULL);
-
-	if (rc == 0 && o->foreground)
-		rc = ps_given_add(&message, "foreground", "", NULL);
-	for (size_t i = 0; rc == 0 && i < o->given.n; i++) {
-		const struct ps_opt *opt = ps_options_find(o->given.v[i].name);
-		ps_autostrbuf struct ps_strbuf b = {0};
-
-		if (!opt || opt->scope != PS_SCOPE_DAEMON || opt->flags & PS_OPT_LOCAL)
-			continue;
-		ps_strbuf_addf(&b, "%s%s%s", opt->name, o->given.v[i].value ? "=" : "",
-		        o->given.v[i].value ? o->given.v[i].value : "");
-		rc = b.failed ? -ENOMEM : ps_given_add(&message, "option", ps_strbuf_peek(&b), NULL);
-	}
-	int fd = rc == 0 ? memfd_of(&message) : rc;
-	ps_given_fini(&message);
-	return fd;
-}
-
 void ps_keeper_hold(struct ps_daemon *d)
 {
 	struct ps_keeper_message m;
@@ -108,10 +67,7 @@ void ps_keeper_hold(struct ps_daemon *d)
 
 	if (d->keeper < 0)
 		return;
-	ps_autofd int setup = setup_memfd(d);
-	rc = setup < 0 ? setup : send_kind(d, PS_KEEPER_SETUP, 0, setup);
-	if (rc == 0)
-		rc = send_kind(d, PS_KEEPER_LOCK, 0, ps_store_lock_fd(ps_cache_store(d->cache)));
+	rc = send_kind(d, PS_KEEPER_LOCK, 0, ps_store_lock_fd(ps_cache_store(d->cache)));
 	/* It has given up its copies of the terminal when it answers. */
 	if (rc == 0)
 		rc = ps_keeper_receive(d->keeper, DONE_MS, &m, &fd);
@@ -136,7 +92,7 @@ static int request_memfd(const struct ps_mount_request *request)
 
 	if (rc == 0 && request->view[0])
 		rc = ps_given_add(&message, "mountpoint", request->mountpoint, NULL);
-	int fd = rc == 0 ? memfd_of(&message) : rc;
+	int fd = rc == 0 ? ps_keeper_memfd(&message) : rc;
 	ps_given_fini(&message);
 	return fd;
 }
@@ -237,14 +193,31 @@ static int check_all_kept(const struct ps_daemon *d, struct ps_error *err)
 	        ps_strbuf_peek(&names));
 }
 
-int ps_keeper_upgrade(struct ps_daemon *d, int exe, struct ps_error *err)
+/* The keeper looks at the client itself: it believes no daemon which program to run. The lock is held. */
+static int ask_for_upgrade(struct ps_daemon *d, int client, struct ps_error *err)
+{
+	struct ps_keeper_message answer;
+	int fd = -1;
+
+	PS_LOCK_SCOPE(&d->keeper_lock);
+	int rc = send_locked(d, &(struct ps_keeper_message){.kind = PS_KEEPER_UPGRADE}, client);
+	if (rc == 0)
+		rc = ps_keeper_receive(d->keeper, DONE_MS, &answer, &fd);
+	if (fd >= 0)
+		close(fd);
+	if (rc == 0 && answer.kind != PS_KEEPER_DONE)
+		return ps_error_set(err, EPERM, "the keeper: %s", answer.text);
+	return rc;
+}
+
+int ps_keeper_upgrade(struct ps_daemon *d, int client, struct ps_error *err)
 {
 	PS_LOCK_SCOPE(&d->lock);
 	int rc = d->keeper < 0 ? -EPIPE : check_all_kept(d, err);
-	if (rc == -EBUSY)
-		return rc;
 	if (rc == 0)
-		rc = send_kind(d, PS_KEEPER_UPGRADE, 0, exe);
+		rc = ask_for_upgrade(d, client, err);
+	if (rc == -EBUSY || rc == -EPERM)
+		return rc;
 	if (rc == -EPIPE)
 		return ps_error_set(err, ENOTSUP,
 		        "this daemon has no keeper (Linux 6.10 or later, no --no-keeper), so its mounts "

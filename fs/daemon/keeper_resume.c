@@ -106,7 +106,7 @@ static void drop_unserved(struct resume *r, const struct ps_error *err)
 		close(ps_steal_fd(&r->session_fd));
 	ps_keeper_drop(d, &gone);
 	if (r->session.here)
-		(void)ps_mountfd_detach(r->session.text, r->session.id);
+		(void)ps_helper_detach(d->helper, r->session.text, r->session.id);
 }
 
 static void *resume_main(void *arg)

@@ -4,7 +4,10 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include "base/secret.h"
+#include "base/strbuf.h"
 #include "daemon/daemon_private.h"
 
 union control {
@@ -70,4 +73,20 @@ int ps_keeper_receive(int sock, int timeout_ms, struct ps_keeper_message *ret, i
 	if (*ret_fd >= 0)
 		close(*ret_fd);
 	return -EPROTO;
+}
+
+int ps_keeper_memfd(const struct ps_given *message)
+{
+	ps_autofd int fd = ps_secret_memfd("penstock-kept");
+	struct ps_strbuf b = {0};
+	int rc = ps_control_encode(message, &b);
+
+	if (fd < 0)
+		rc = fd;
+	if (rc == 0 && write(fd, b.s ? b.s : "", b.len) != (ssize_t)b.len)
+		rc = -ENOSPC;
+	if (b.s)
+		explicit_bzero(b.s, b.len);
+	ps_strbuf_fini(&b);
+	return rc < 0 ? rc : ps_steal_fd(&fd);
 }

@@ -288,6 +288,8 @@ int ps_daemon_start_mount(
 	m->daemon = d;
 	if (d->keeper >= 0)
 		ps_fs_set_kept(m->fs);
+	if (d->helper)
+		ps_fs_set_backing(m->fs, &ps_helper_backing, d->helper);
 	{
 		/* Under the lock: a stop that comes now must find the mount on the list. */
 		PS_LOCK_SCOPE(&d->lock);
@@ -316,7 +318,7 @@ void ps_daemon_end_mount(struct ps_daemon *d, struct ps_mount *m)
 		ps_keeper_drop(d, m);
 		/* After an abort the dead mount is still in the namespace. */
 		if (m->here)
-			ps_mountfd_detach(m->request.mountpoint, m->id);
+			ps_helper_detach(d->helper, m->request.mountpoint, m->id);
 	}
 	{
 		PS_LOCK_SCOPE(&d->lock);
@@ -350,7 +352,7 @@ static bool serves_device(struct ps_daemon *d, dev_t dev)
 
 unsigned ps_daemon_await_end(struct ps_daemon *d, dev_t dev)
 {
-	unsigned left = 0;
+	unsigned left = d->options->serve; /* it stays, as for a mount */
 
 	PS_LOCK_SCOPE(&d->lock);
 	while (serves_device(d, dev))

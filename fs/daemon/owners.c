@@ -373,7 +373,7 @@ void ps_owners_remove_gone(struct ps_daemon *d)
 		pthread_mutex_unlock(&d->lock);
 		if (!place.mountpoint)
 			continue;
-		int rc = ps_mountfd_detach(place.mountpoint, place.id);
+		int rc = ps_helper_detach(d->helper, place.mountpoint, place.id);
 		if (rc < 0 && rc != -ENOENT) {
 			ps_log_warning("mount: %s: cannot be unmounted: %s", place.mountpoint, strerror(-rc));
 			end_session(d, place.id);

@@ -44,6 +44,8 @@ static int set_up(struct ps_keeper_items *items, struct ps_mount_options *o, str
 			rc = o->cache_dir ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 		} else if (strcmp(name, "foreground") == 0) {
 			o->foreground = true;
+		} else if (strcmp(name, "serve") == 0) {
+			o->serve = true;
 		} else if (strcmp(name, "option") == 0) {
 			const char *equals = strchr(value, '=');
 			ps_autofree char *option =
@@ -78,7 +80,6 @@ int ps_daemon_resume(int sock)
 		                 : o.foreground ? "stderr"
 		                                : "syslog",
 		        o.log_level, "penstock", &err);
-	ps_privileges_drop();
 	const struct ps_daemon_options options = {
 	        .options = &o, .daemonize = &none, .keeper = sock, .resumed = &items, .owner = -1};
 	if (rc == 0)

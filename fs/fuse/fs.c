@@ -74,6 +74,12 @@ void ps_fs_set_kept(struct ps_fs *fs)
 	fs->kept = fs->state.fd >= 0;
 }
 
+void ps_fs_set_backing(struct ps_fs *fs, const struct ps_backing_ops *ops, void *arg)
+{
+	fs->passthrough.backing = ops;
+	fs->passthrough.backing_arg = arg;
+}
+
 bool ps_fs_drain(struct ps_fs *fs, unsigned timeout_ms)
 {
 	return ps_inflight_drain(&fs->inflight, false, timeout_ms);

@@ -55,6 +55,15 @@ struct ps_fs *ps_fs_new(struct ps_cache *cache, struct ps_fs_source *sources, si
 int ps_fs_state_fd(const struct ps_fs *fs);
 /* With a keeper nothing may be read from a descriptor that ends with the daemon. Call before the start. */
 void ps_fs_set_kept(struct ps_fs *fs);
+/* Has another process open and close backing ids, as ps_backing_open() and close do. Call before the start. */
+struct ps_backing_ops {
+	int (*open)(void *arg, int dev_fd, int fd);
+	int (*close)(void *arg, int dev_fd, int id);
+};
+void ps_fs_set_backing(struct ps_fs *fs, const struct ps_backing_ops *ops, void *arg);
+/* The ioctls of passthrough, on a FUSE descriptor: a backing id (> 0) or -errno; 0 or -errno. */
+int ps_backing_open(int dev_fd, int fd);
+int ps_backing_close(int dev_fd, int id);
 void ps_fs_free(struct ps_fs *fs);
 /* Waits until every request is answered, at most timeout_ms; false: some are still open. */
 bool ps_fs_drain(struct ps_fs *fs, unsigned timeout_ms);
@@ -102,6 +111,8 @@ void ps_session_free(struct ps_session *session);
 
 /* How often a keeper has started a daemon for these mounts, before this one. */
 void ps_stats_set_restarts(uint64_t n);
+/* What the daemon's sandbox lacks, a constant text; "": nothing. entered: there is one. */
+void ps_stats_set_sandbox(bool entered, const char *lacks);
 /* The daemon's statistics with those of `mounts` (stolen); penstock(1) lists the fields. */
 json_t *ps_stats_daemon(struct ps_cache *cache, json_t *mounts);
 /* Adds the mount's own counters to `mount`, which holds those of its datasets. */

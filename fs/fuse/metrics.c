@@ -18,6 +18,7 @@ struct row {
 static const struct row of_cache[] = {
         {"started_at", GAUGE, "When the daemon started, in seconds since 1970."},
         {"restarts", COUNTER, "Daemons that took the mounts over after another one had ended."},
+        {"sandbox.active", FLAG, "1 if the daemon has given up its privileges."},
         {"cache.limit_bytes", GAUGE, "Quota of the cache (--cache-size)."},
         {"cache.used_bytes", GAUGE, "Bytes stored in the cache."},
         {"cache.index_bytes", GAUGE, "Disk used by the index and its reserve."},

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "fuse/fuse.h"
 
 /* The parts of the kernel's ABI (linux/fuse.h, protocol 7.40) that are needed here: Debian 12's headers are
  * older. */
@@ -54,6 +55,8 @@ static const char *refusal(int errnum)
 	case EPERM:
 		return "it needs CAP_SYS_ADMIN in the initial user namespace (run as root, outside of a "
 		       "container)";
+	case EPIPE:
+		return "the daemon's helper has ended";
 	case ELOOP:
 		return "the cache directory is on a stacked file system; put it on ext4 or xfs";
 	case ENOTTY:
@@ -67,15 +70,30 @@ static const char *refusal(int errnum)
 	}
 }
 
+int ps_backing_open(int dev_fd, int fd)
+{
+	struct kernel_backing_map map = {.fd = fd};
+	int id = ioctl(dev_fd, KERNEL_BACKING_OPEN, &map);
+
+	return id > 0 ? id : id < 0 ? -errno : -EINVAL;
+}
+
+int ps_backing_close(int dev_fd, int id)
+{
+	uint32_t number = (uint32_t)id;
+
+	return ioctl(dev_fd, KERNEL_BACKING_CLOSE, &number) < 0 ? -errno : 0;
+}
+
 /* Returns a backing id or -errno; a permanent error also turns passthrough off. */
 static int backing_open(struct ps_passthrough *pt, int fd)
 {
-	struct kernel_backing_map map = {.fd = fd};
-	int id = ioctl(pt->dev_fd, KERNEL_BACKING_OPEN, &map);
+	int id = pt->backing ? pt->backing->open(pt->backing_arg, pt->dev_fd, fd)
+	                     : ps_backing_open(pt->dev_fd, fd);
 
 	if (id > 0)
 		return id;
-	int errnum = id < 0 ? errno : EINVAL;
+	int errnum = -id;
 	const char *reason = refusal(errnum);
 	if (reason)
 		turn_off(pt, reason);
@@ -88,10 +106,11 @@ static int backing_open(struct ps_passthrough *pt, int fd)
  * answered already. */
 void ps_passthrough_backing_close(struct ps_passthrough *pt, int backing_id)
 {
-	uint32_t id = (uint32_t)backing_id;
+	int rc = pt->backing ? pt->backing->close(pt->backing_arg, pt->dev_fd, backing_id)
+	                     : ps_backing_close(pt->dev_fd, backing_id);
 
-	if (ioctl(pt->dev_fd, KERNEL_BACKING_CLOSE, &id) < 0)
-		ps_log_debug("passthrough: closing a backing file: %s", strerror(errno));
+	if (rc < 0)
+		ps_log_debug("passthrough: closing a backing file: %s", strerror(-rc));
 }
 
 void ps_passthrough_probe(struct ps_passthrough *pt)
@@ -133,7 +152,7 @@ const char *ps_passthrough_reason(const struct ps_passthrough *pt)
 
 int ps_passthrough_backing_open(struct ps_passthrough *pt, fuse_req_t req, int fd)
 {
-	int id = fuse_passthrough_open(req, fd);
+	int id = pt->backing ? 0 : fuse_passthrough_open(req, fd);
 
 	/* libfuse returns no error code: the second attempt, by ioctl, finds the reason. */
 	return id > 0 ? id : backing_open(pt, fd);

@@ -17,8 +17,12 @@
 
 #include "fuse/handshake.h"
 
+struct ps_backing_ops; /* fuse.h */
+
 struct ps_passthrough {
 	struct ps_handshake handshake;
+	const struct ps_backing_ops *backing; /* NULL: this process */
+	void *backing_arg;
 	int dev_fd;            /* the session's; borrowed */
 	const char *cache_dir; /* borrowed; probed after INIT */
 	_Atomic bool active;

@@ -110,6 +110,15 @@ void ps_stats_set_restarts(uint64_t n)
 	atomic_store(&nrestarts, n);
 }
 
+static bool sandboxed;
+static const char *sandbox_lacks = "";
+
+void ps_stats_set_sandbox(bool entered, const char *lacks)
+{
+	sandboxed = entered;
+	sandbox_lacks = lacks;
+}
+
 json_t *ps_stats_daemon(struct ps_cache *cache, json_t *mounts)
 {
 	json_t *doc = json_object(), *parts = ps_cache_stats(cache);
@@ -117,6 +126,8 @@ json_t *ps_stats_daemon(struct ps_cache *cache, json_t *mounts)
 	json_object_set_new(doc, "version", json_string(PACKAGE_VERSION));
 	json_object_set_new(doc, "pid", json_integer(getpid()));
 	json_object_set_new(doc, "restarts", json_integer((json_int_t)atomic_load(&nrestarts)));
+	json_object_set_new(
+	        doc, "sandbox", json_pack("{s:b, s:s}", "active", (int)sandboxed, "reason", sandbox_lacks));
 	json_object_set_new(doc, "mounts", mounts);
 	json_object_update(doc, parts);
 	json_object_set_new(json_object_get(doc, "reads"), "hit_ratio", hit_ratio(doc));

@@ -175,7 +175,7 @@ struct ps_mount_options {
 	uid_t uid;
 	gid_t gid;
 	mode_t file_mode, dir_mode;
-	bool allow_other, nonempty, foreground, no_passthrough, no_keeper;
+	bool allow_other, nonempty, foreground, no_passthrough, no_keeper, no_sandbox, serve;
 	uint64_t refresh_ms;
 	enum ps_missing missing;
 	enum ps_cold_reads cold_reads;

@@ -16,6 +16,7 @@ done < <(ps_mounts_below "")
 # COMMAND <tab> REASON
 cat >"$T/exceptions" <<'ROWS'
 penstock plan /data/train </tmp/epoch-1	lasts until it is ended; tests/fs/mount_plan_command.sh
+systemctl enable --now "penstockd@$(systemd-escape -p /nvme/penstock).service"	needs the unit; tests/fs/mount_serve.sh
 penstock upgrade --cache-dir /nvme/penstock	needs a daemon there; tests/fs/mount_takeover_kept.sh
 scripts/demo	a build of its own; the continuous integration runs it
 scripts/check	runs this test

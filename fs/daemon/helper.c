@@ -1,0 +1,385 @@
+/* The helper: the small process beside a daemon that does what needs privileges, so that the daemon has none
+ * (docs/design/keeper.md). It is forked before the daemon reads anything from the network, is as short-lived as
+ * the daemon, and believes it nothing: it mounts on one folder only, unmounts penstock mounts only, opens one
+ * log file only, and passes descriptors on that the daemon has.
+ *
+ *   backing ids   on the way of an open: answered at once, one after the other
+ *   all else      may wait for the kernel: in a child of its own, with a socket of its own for the answer */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "daemon/daemon_private.h"
+
+#define ANSWER_S 10      /* for a backing id; a helper that is stopped for longer is given up */
+#define SLOW_MS 60000    /* for mounting, which may go through fusermount3 */
+#define OOM_SCORE "-900" /* the daemon has the memory */
+#define FDS_MAX 2
+
+enum kind { BACKING_OPEN = 1, BACKING_CLOSE, MOUNT, DETACH, LOG };
+
+struct request {
+	uint32_t kind, nbytes; /* nbytes: of the text that follows */
+	int32_t id;            /* BACKING_CLOSE */
+	struct ps_mount_id mount;
+};
+
+struct ps_helper {
+	int sock;
+	pthread_mutex_t lock; /* covers sock, and a request with its answer */
+};
+
+union control {
+	char buf[CMSG_SPACE(FDS_MAX * sizeof(int))];
+	struct cmsghdr align;
+};
+
+/* The helper's side -------------------------------------------------------------------------------------- */
+
+struct job {
+	const struct ps_mountfd_options *first; /* NULL: no mount is made */
+	struct request request;
+	char text[4200];
+	int fds[FDS_MAX];
+	size_t nfds;
+};
+
+static bool receive_rest(int sock, void *to, size_t nbytes)
+{
+	size_t n = 0;
+
+	while (n < nbytes) {
+		ssize_t got = recv(sock, (char *)to + n, nbytes - n, MSG_WAITALL);
+
+		if (got == 0 || (got < 0 && errno != EINTR))
+			return false;
+		n += got > 0 ? (size_t)got : 0;
+	}
+	return true;
+}
+
+static bool receive(int sock, struct job *job)
+{
+	union control control;
+	struct iovec iov = {&job->request, sizeof(job->request)};
+	struct msghdr msg = {.msg_iov = &iov,
+	        .msg_iovlen = 1,
+	        .msg_control = control.buf,
+	        .msg_controllen = sizeof(control.buf)};
+	ssize_t n;
+
+	job->nfds = 0;
+	do
+		n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	if (n <= 0)
+		return false;
+	const struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+		job->nfds = PS_MIN((c->cmsg_len - CMSG_LEN(0)) / sizeof(int), FDS_MAX);
+		memcpy(job->fds, CMSG_DATA(c), job->nfds * sizeof(int));
+	}
+	if (!receive_rest(sock, (char *)&job->request + n, sizeof(job->request) - (size_t)n) ||
+	        job->request.nbytes >= sizeof(job->text) ||
+	        !receive_rest(sock, job->text, job->request.nbytes))
+		return false;
+	job->text[job->request.nbytes] = '\0';
+	return true;
+}
+
+static int mount_first(const struct job *job, int *ret_fd, struct ps_error *err)
+{
+	struct ps_mountfd_options options;
+
+	if (!job->first)
+		return ps_error_set(err, EPERM, "the helper: there is nothing to mount");
+	options = *job->first;
+	options.source = job->text;
+	return ps_mountfd_mount(&options, ret_fd, err);
+}
+
+static int detach_ours(const struct job *job)
+{
+	if (!ps_mount_id_same(job->request.mount, ps_mounts_id(job->text)))
+		return -ENOENT;
+	return ps_mountfd_detach(job->text, job->request.mount);
+}
+
+static _Noreturn void do_slow(const struct job *job)
+{
+	struct ps_keeper_message answer = {.kind = PS_KEEPER_DONE};
+	struct ps_error err = {0};
+	int fd = -1, rc;
+
+	signal(SIGCHLD, SIG_DFL); /* fusermount3's end is waited for */
+	switch (job->request.kind) {
+	case MOUNT:
+		rc = mount_first(job, &fd, &err);
+		break;
+	case DETACH:
+		rc = detach_ours(job);
+		break;
+	case LOG:
+		rc = fd = ps_log_open_again();
+		break;
+	default:
+		rc = -ENOSYS;
+	}
+	answer.owner = rc < 0 ? (uint64_t)-rc : 0;
+	snprintf(answer.text, sizeof(answer.text), "%s", err.text);
+	_exit(ps_keeper_send(job->fds[0], &answer, fd, false) < 0);
+}
+
+static void do_one(int sock, const struct job *job)
+{
+	int32_t answer = -EPROTO;
+
+	switch (job->request.kind) {
+	case BACKING_OPEN:
+		if (job->nfds == 2)
+			answer = ps_backing_open(job->fds[0], job->fds[1]);
+		if (send(sock, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
+			_exit(PS_EXIT_FAILED);
+		break;
+	case BACKING_CLOSE:
+		if (job->nfds == 1)
+			(void)ps_backing_close(job->fds[0], job->request.id);
+		break;
+	default:
+		if (job->nfds == 1 && fork() == 0)
+			do_slow(job);
+	}
+	for (size_t i = 0; i < job->nfds; i++)
+		close(job->fds[i]);
+}
+
+static void write_oom_score(void)
+{
+	ps_autofd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	if (fd >= 0 && write(fd, OOM_SCORE, sizeof(OOM_SCORE) - 1) < 0)
+		return; /* not allowed: the kernel's default holds */
+}
+
+/* Gives up what it has inherited. */
+static int let_go(int sock)
+{
+	ps_autofd int null = open("/dev/null", O_RDWR);
+
+	if (null < 0 || chdir("/") < 0)
+		return -errno;
+	for (int fd = 0; fd <= STDERR_FILENO; fd++)
+		if (dup2(null, fd) < 0)
+			return -errno;
+	if (dup2(sock, STDERR_FILENO + 1) < 0 || close_range(STDERR_FILENO + 2, ~0u, 0) < 0)
+		return -errno;
+	(void)ps_steal_fd(&null);
+	return fcntl(STDERR_FILENO + 1, F_SETFD, FD_CLOEXEC) < 0 ? -errno : STDERR_FILENO + 1;
+}
+
+static _Noreturn void serve(int sock, const struct ps_mountfd_options *first)
+{
+	static struct job job;
+
+	prctl(PR_SET_NAME, "penstock-helper");
+	write_oom_score();
+	/* What ends the daemon ends it: a group's signal comes to both, and the daemon unmounts. */
+	for (int signo = 1; signo < SIGRTMIN; signo++)
+		if (signo == SIGTERM || signo == SIGINT || signo == SIGHUP || signo == SIGQUIT ||
+		        signo == SIGCHLD || signo == SIGPIPE)
+			signal(signo, SIG_IGN);
+	sock = let_go(sock);
+	if (sock < 0)
+		_exit(PS_EXIT_FAILED);
+	ps_privileges_drop(PS_PRIVILEGES_HELPER);
+	job.first = first;
+	while (receive(sock, &job))
+		do_one(sock, &job);
+	_exit(PS_EXIT_OK);
+}
+
+/* The daemon's side -------------------------------------------------------------------------------------- */
+
+int ps_helper_start(const struct ps_mountfd_options *first, struct ps_helper **ret, struct ps_error *err)
+{
+	const struct timeval patience = {.tv_sec = ANSWER_S};
+	struct ps_helper *h = calloc(1, sizeof(*h));
+	int ends[2];
+
+	if (!h)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0) {
+		free(h);
+		return ps_error_set(err, errno, "socketpair: %s", strerror(errno));
+	}
+	fflush(NULL);
+	pid_t pid = fork();
+	if (pid == 0)
+		serve(ends[1], first);
+	int rc = pid < 0 ? ps_error_set(err, errno, "fork: %s", strerror(errno)) : 0;
+	close(ends[1]);
+	if (rc < 0) {
+		close(ends[0]);
+		free(h);
+		return rc;
+	}
+	setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	h->sock = ends[0];
+	pthread_mutex_init(&h->lock, NULL);
+	*ret = h;
+	return 0;
+}
+
+void ps_helper_free(struct ps_helper *h)
+{
+	if (!h)
+		return;
+	if (h->sock >= 0)
+		close(h->sock);
+	pthread_mutex_destroy(&h->lock);
+	free(h);
+}
+
+/* Its answers could not be told apart any more. The lock is held. */
+static int give_up(struct ps_helper *h)
+{
+	if (h->sock >= 0) {
+		ps_log_error("helper: it has ended: no file is passed through any more, and mounts are not "
+		             "unmounted");
+		close(ps_steal_fd(&h->sock));
+	}
+	return -EPIPE;
+}
+
+/* The lock is held. */
+static int send_request(
+        struct ps_helper *h, const struct request *request, const char *text, const int *fds, size_t nfds)
+{
+	union control control = {0};
+	struct iovec iov[] = {
+	        {(void *)(uintptr_t)request, sizeof(*request)}, {(void *)(uintptr_t)text, request->nbytes}};
+	struct msghdr msg = {.msg_iov = iov,
+	        .msg_iovlen = PS_ARRAY_LEN(iov),
+	        .msg_control = control.buf,
+	        .msg_controllen = CMSG_SPACE(nfds * sizeof(int))};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+	ssize_t n;
+
+	*c = (struct cmsghdr){
+	        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(nfds * sizeof(int))};
+	memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
+	/* The kernel takes a message this short as a whole. */
+	do
+		n = h->sock < 0 ? -1 : sendmsg(h->sock, &msg, MSG_NOSIGNAL);
+	while (n < 0 && h->sock >= 0 && errno == EINTR);
+	return n == (ssize_t)(sizeof(*request) + request->nbytes) ? 0 : give_up(h);
+}
+
+static int backing_open(void *arg, int dev_fd, int fd)
+{
+	struct ps_helper *h = arg;
+	const struct request request = {.kind = BACKING_OPEN};
+	int32_t answer;
+	ssize_t n;
+
+	PS_LOCK_SCOPE(&h->lock);
+	int rc = send_request(h, &request, NULL, (const int[]){dev_fd, fd}, 2);
+	if (rc < 0)
+		return rc;
+	do
+		n = recv(h->sock, &answer, sizeof(answer), MSG_WAITALL);
+	while (n < 0 && errno == EINTR);
+	return n == sizeof(answer) ? answer : give_up(h);
+}
+
+static int backing_close(void *arg, int dev_fd, int id)
+{
+	struct ps_helper *h = arg;
+	const struct request request = {.kind = BACKING_CLOSE, .id = id};
+
+	PS_LOCK_SCOPE(&h->lock);
+	return send_request(h, &request, NULL, &dev_fd, 1);
+}
+
+const struct ps_backing_ops ps_helper_backing = {backing_open, backing_close};
+
+/* Sends a request whose answer comes through a socket of its own. *ret_fd: what came with it, or -1. */
+static int call(
+        struct ps_helper *h, struct request request, const char *text, int *ret_fd, struct ps_error *err)
+{
+	struct ps_keeper_message answer;
+	int ends[2], fd = -1, rc;
+
+	request.nbytes = (uint32_t)strlen(text);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+		return ps_error_set(err, errno, "socketpair: %s", strerror(errno));
+	ps_autofd int ours = ends[0];
+	{
+		PS_LOCK_SCOPE(&h->lock);
+		rc = send_request(h, &request, text, &ends[1], 1);
+	}
+	close(ends[1]);
+	if (rc == 0)
+		rc = ps_keeper_receive(ours, SLOW_MS, &answer, &fd);
+	if (rc < 0)
+		return ps_error_set(err, -rc, "the daemon's helper: %s", strerror(-rc));
+	if (answer.owner) {
+		if (fd >= 0)
+			close(fd);
+		rc = -(int)answer.owner;
+		return ps_error_set(err, -rc, "%s", *answer.text ? answer.text : strerror(-rc));
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+int ps_helper_mount(
+        struct ps_helper *h, const struct ps_mountfd_options *options, int *ret_fd, struct ps_error *err)
+{
+	int fd = -1;
+
+	if (!h)
+		return ps_mountfd_mount(options, ret_fd, err);
+	int rc = call(h, (struct request){.kind = MOUNT}, options->source, &fd, err);
+	if (rc == 0 && fd < 0)
+		rc = ps_error_set(err, EPROTO, "the daemon's helper: no descriptor came");
+	if (rc == 0)
+		*ret_fd = fd;
+	return rc;
+}
+
+int ps_helper_detach(struct ps_helper *h, const char *mountpoint, struct ps_mount_id id)
+{
+	struct ps_error err = {0};
+	int fd = -1;
+
+	if (!h)
+		return ps_mountfd_detach(mountpoint, id);
+	if (!id.number || strlen(mountpoint) >= sizeof(((struct job *)0)->text))
+		return -ENOENT;
+	int rc = call(h, (struct request){.kind = DETACH, .mount = id}, mountpoint, &fd, &err);
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
+int ps_helper_reopen_log(struct ps_helper *h)
+{
+	struct ps_error err = {0};
+	int fd = -1;
+
+	if (!h)
+		return ps_log_reopen();
+	int rc = call(h, (struct request){.kind = LOG}, "", &fd, &err);
+	return rc < 0 || fd < 0 ? rc : ps_log_take(fd);
+}

@@ -1,0 +1,247 @@
+/* The helper does for a daemon what it has to, and nothing else, whatever the daemon asks for. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "daemon/daemon_private.h"
+
+static char top[] = "/tmp/penstock-helper-XXXXXX";
+static char log_path[64];
+
+/* In the helper: in place of the ioctls. The id is the size of the file, so it is seen which one came. */
+int ps_backing_open(int dev_fd, int fd)
+{
+	struct stat st;
+
+	return fcntl(dev_fd, F_GETFD) >= 0 && fstat(fd, &st) == 0 ? (int)st.st_size : -EBADF;
+}
+
+int ps_backing_close(int dev_fd, int id)
+{
+	char text[16];
+	int n = snprintf(text, sizeof(text), "%d", id);
+
+	return write(dev_fd, text, (size_t)n) == n ? 0 : -errno;
+}
+
+static struct ps_helper *start(void)
+{
+	struct ps_helper *h = NULL;
+	struct ps_error err = {0};
+
+	assert_int_equal(ps_helper_start(NULL, &h, &err), 0);
+	return h;
+}
+
+static int file_of(int nbytes)
+{
+	char path[80];
+
+	snprintf(path, sizeof(path), "%s/%d", top, nbytes);
+	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	assert_true(fd >= 0 && ftruncate(fd, nbytes) == 0);
+	return fd;
+}
+
+struct opener {
+	struct ps_helper *helper;
+	int nbytes;
+	int failed;
+};
+
+static void *open_often(void *arg)
+{
+	struct opener *o = arg;
+	int fd = file_of(o->nbytes);
+
+	for (int i = 0; i < 500; i++)
+		o->failed += ps_helper_backing.open(o->helper, fd, fd) != o->nbytes;
+	close(fd);
+	return NULL;
+}
+
+static void each_thread_gets_the_id_of_its_file(void **state)
+{
+	struct ps_helper *h = start();
+	struct opener openers[8];
+	pthread_t threads[8];
+
+	(void)state;
+	for (int i = 0; i < 8; i++) {
+		openers[i] = (struct opener){.helper = h, .nbytes = 100 + i};
+		assert_int_equal(pthread_create(&threads[i], NULL, open_often, &openers[i]), 0);
+	}
+	for (int i = 0; i < 8; i++) {
+		pthread_join(threads[i], NULL);
+		assert_int_equal(openers[i].failed, 0);
+	}
+	ps_helper_free(h);
+}
+
+static void an_id_is_closed_on_the_descriptor_that_came(void **state)
+{
+	struct ps_helper *h = start();
+	char text[16] = "";
+	int dev = file_of(0), fd = file_of(7);
+
+	(void)state;
+	assert_int_equal(ps_helper_backing.close(h, dev, 4711), 0);
+	assert_int_equal(ps_helper_backing.open(h, dev, fd), 7); /* answered after the close */
+	assert_int_equal(pread(dev, text, sizeof(text) - 1, 0), 4);
+	assert_string_equal(text, "4711");
+	ps_helper_free(h);
+	close(dev);
+	close(fd);
+}
+
+static void it_mounts_nothing_but_the_first_mount(void **state)
+{
+	const struct ps_mountfd_options options = {.source = "x", .mountpoint = top};
+	struct ps_helper *h = start();
+	struct ps_error err = {0};
+	int fd = -1;
+
+	(void)state;
+	assert_int_equal(ps_helper_mount(h, &options, &fd, &err), -EPERM);
+	assert_int_equal(fd, -1);
+	ps_helper_free(h);
+}
+
+static void it_unmounts_no_mount_of_another_kind(void **state)
+{
+	char place[80];
+	struct stat before, after;
+
+	(void)state;
+	snprintf(place, sizeof(place), "%s/mnt", top);
+	if (mkdir(place, 0700) < 0 || geteuid() != 0 || mount("none", place, "tmpfs", 0, NULL) < 0)
+		return; /* not permitted here, as in a container */
+	struct ps_helper *h = start();
+	ps_autofd int fd = open(place, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	assert_int_equal(stat(place, &before), 0);
+	const struct ps_mount_id id = {before.st_dev, ps_mounts_number(fd)};
+	assert_true(id.number != 0);
+	assert_int_equal(ps_helper_detach(h, place, id), -ENOENT);
+	assert_int_equal(stat(place, &after), 0);
+	assert_true(before.st_dev == after.st_dev);
+	ps_helper_free(h);
+	assert_int_equal(umount2(place, MNT_DETACH), 0);
+}
+
+static void it_opens_the_log_s_file_again(void **state)
+{
+	struct ps_helper *h = start();
+	char old[80];
+
+	(void)state;
+	snprintf(old, sizeof(old), "%s.old", log_path);
+	assert_int_equal(rename(log_path, old), 0);
+	assert_int_equal(ps_helper_reopen_log(h), 0);
+	ps_log_warning("a line");
+	struct stat st;
+	assert_int_equal(stat(log_path, &st), 0);
+	assert_true(st.st_size > 0);
+	ps_helper_free(h);
+}
+
+/* The child of this process whose name is the helper's. */
+static pid_t helper_pid(void)
+{
+	char command[160];
+	long pid = 0;
+
+	snprintf(command, sizeof(command),
+	        "for p in $(cat /proc/%d/task/*/children); do grep -qx penstock-helper /proc/$p/comm && echo "
+	        "$p; done",
+	        (int)getpid());
+	for (int tries = 0; pid == 0 && tries < 500; tries++, usleep(10000)) {
+		FILE *f = popen(command, "re");
+		if (f && fscanf(f, "%ld", &pid) != 1)
+			pid = 0;
+		if (f)
+			pclose(f);
+	}
+	return (pid_t)pid;
+}
+
+static void a_killed_helper_is_an_error_at_once(void **state)
+{
+	while (waitpid(-1, NULL, 0) > 0) {
+	}
+	struct ps_helper *h = start();
+	pid_t pid = helper_pid();
+	int fd = file_of(9);
+
+	(void)state;
+	assert_true(pid > 0);
+	assert_int_equal(kill(pid, SIGTERM), 0); /* the daemon unmounts yet: no effect */
+	assert_int_equal(ps_helper_backing.open(h, fd, fd), 9);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_int_equal(ps_helper_backing.open(h, fd, fd), -EPIPE);
+	assert_int_equal(ps_helper_backing.close(h, fd, 1), -EPIPE);
+	assert_int_equal(ps_helper_detach(h, top, (struct ps_mount_id){1, 1}), -EPIPE);
+	ps_helper_free(h);
+	close(fd);
+}
+
+static void it_ends_with_its_daemon(void **state)
+{
+	while (waitpid(-1, NULL, 0) > 0) {
+	}
+	struct ps_helper *h = start();
+	pid_t pid = helper_pid();
+
+	(void)state;
+	ps_helper_free(h); /* what a daemon's end does, too */
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static int set_up(void **state)
+{
+	struct ps_error err = {0};
+
+	(void)state;
+	if (!mkdtemp(top))
+		return -1;
+	snprintf(log_path, sizeof(log_path), "%s/log", top);
+	return ps_log_open(log_path, PS_LOG_WARNING, "test", &err);
+}
+
+static int tear_down(void **state)
+{
+	char command[80];
+
+	(void)state;
+	snprintf(command, sizeof(command), "rm -rf %s", top);
+	return system(command);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(each_thread_gets_the_id_of_its_file),
+	        cmocka_unit_test(an_id_is_closed_on_the_descriptor_that_came),
+	        cmocka_unit_test(it_mounts_nothing_but_the_first_mount),
+	        cmocka_unit_test(it_unmounts_no_mount_of_another_kind),
+	        cmocka_unit_test(it_opens_the_log_s_file_again),
+	        cmocka_unit_test(a_killed_helper_is_an_error_at_once),
+	        cmocka_unit_test(it_ends_with_its_daemon),
+	};
+
+	return cmocka_run_group_tests_name("helper", tests, set_up, tear_down);
+}
