@@ -164,7 +164,7 @@ static int load_meta(struct ps_index *index, const char *dir, const char *boot_i
  * possible power cut all rows are read. Otherwise those are left out that are most of the index and can be
  * made again: extents (an object whose extents cannot be read is only streamed), tables of members and the
  * folders of merged trees. Whoever reads a damaged one later gets an error, and the next start moves the
- * index aside. */
+ * index aside. Nothing is read to take mounts over: readers wait, and without the index the mounts would end. */
 #define RANGE(from_, to_)                                                                        \
 	{                                                                                        \
 		.from = (from_), .nfrom = sizeof(from_) - 1, .to = (to_), .nto = sizeof(to_) - 1 \
@@ -215,10 +215,11 @@ static int check_rows(struct ps_index *index, struct ps_error *err)
 }
 
 /* boot_id NULL: uses the kernel's boot id, and also compares the number of the mount. */
-static int index_open(const char *dir, size_t memtable_nbytes, const char *boot_id, struct ps_index **ret,
+static int index_open(const char *dir, unsigned flags, const char *boot_id, struct ps_index **ret,
         struct ps_error *err)
 {
 	struct ps_index *index = calloc(1, sizeof(*index));
+	size_t memtable_nbytes = flags & PS_INDEX_SMALL ? SMALL_MEMTABLE_NBYTES : PS_KV_MEMTABLE_NBYTES;
 	char now[37] = "";
 
 	if (!index)
@@ -234,7 +235,7 @@ static int index_open(const char *dir, size_t memtable_nbytes, const char *boot_
 		rc = check_schema(index, err);
 	if (rc == 0)
 		rc = load_meta(index, boot_id ? NULL : dir, boot_id ? boot_id : now, err);
-	if (rc == 0)
+	if (rc == 0 && !(flags & PS_INDEX_WAS_CHECKED && index->kept))
 		rc = check_rows(index, err);
 	if (rc < 0)
 		ps_index_close(index);
@@ -245,17 +246,12 @@ static int index_open(const char *dir, size_t memtable_nbytes, const char *boot_
 
 int ps_index_open_at_boot(const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err)
 {
-	return index_open(dir, PS_KV_MEMTABLE_NBYTES, boot_id, ret, err);
+	return index_open(dir, 0, boot_id, ret, err);
 }
 
-int ps_index_open(const char *dir, struct ps_index **ret, struct ps_error *err)
+int ps_index_open(const char *dir, unsigned flags, struct ps_index **ret, struct ps_error *err)
 {
-	return index_open(dir, PS_KV_MEMTABLE_NBYTES, NULL, ret, err);
-}
-
-int ps_index_open_small(const char *dir, struct ps_index **ret, struct ps_error *err)
-{
-	return index_open(dir, SMALL_MEMTABLE_NBYTES, NULL, ret, err);
+	return index_open(dir, flags, NULL, ret, err);
 }
 
 void ps_index_close(struct ps_index *index)

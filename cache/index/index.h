@@ -134,11 +134,13 @@ void ps_node_row_fini(struct ps_node_row *row);
 void ps_object_row_fini(struct ps_object_row *row);
 void ps_pin_row_fini(struct ps_pin_row *row);
 
+/* For a small disk or quota: the index takes less room, and writes more. */
+#define PS_INDEX_SMALL 1u
+/* A process that has just died has looked for damage, so this one does not, unless its writes may be lost. */
+#define PS_INDEX_WAS_CHECKED 2u
 /* -EPROTO: a newer schema. -EIO: damaged (the text has the cause); the store moves the index aside. After
  * other errors (-ENOSPC, -EACCES, -EMFILE, -EBUSY...) the index is left as it is. */
-int ps_index_open(const char *dir, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
-/* The same for a small disk or quota: the index takes less room, and writes more. */
-int ps_index_open_small(const char *dir, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
+int ps_index_open(const char *dir, unsigned flags, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
 /* The disk space by which the index may grow, at its peak, while it sorts and compacts nbytes of new rows.
  * sorted_nbytes: the disk space of its sorted files now. */
 uint64_t ps_index_peak_nbytes(struct ps_index *index, uint64_t sorted_nbytes, size_t nbytes);

@@ -58,8 +58,9 @@ static int try_index(struct ps_store *store, struct ps_error *err)
 	if (store->index_fd < 0)
 		return store->index_fd;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", store->index_fd);
-	int rc = store->is_small ? ps_index_open_small(path, &store->index, err)
-	                         : ps_index_open(path, &store->index, err);
+	int rc = ps_index_open(path,
+	        (store->is_small ? PS_INDEX_SMALL : 0) | (store->keeps_lock ? PS_INDEX_WAS_CHECKED : 0),
+	        &store->index, err);
 	if (rc < 0)
 		ps_error_prefix(err, rc, "cache directory %s", store->dir);
 	return rc;

@@ -733,7 +733,7 @@ static void damage_object_row(const char *dir, const struct ps_id *id)
 	struct ps_index_key key;
 
 	snprintf(path, sizeof(path), "%s/cache/index", dir);
-	assert_int_equal(ps_index_open(path, &index, NULL), 0);
+	assert_int_equal(ps_index_open(path, 0, &index, NULL), 0);
 	ps_index_key_id(&key, 'O', id);
 	ps_kv_batch_put(batch, key.bytes, key.n, "?", 1);
 	assert_int_equal(ps_kv_write(index->kv, batch), 0);

@@ -156,7 +156,7 @@ static void set_used(const char *dir, const int64_t *used_s, uint32_t n)
 	struct ps_id id;
 
 	snprintf(path, sizeof(path), "%s/cache/index", dir);
-	assert_int_equal(ps_index_open(path, &index, NULL), 0);
+	assert_int_equal(ps_index_open(path, 0, &index, NULL), 0);
 	ps_object_id("http://h/p/000000.tar", &remote, "raw", &id);
 	struct ps_index_batch *b = ps_index_batch_new();
 	for (uint32_t i = 0; i < n; i++) {

@@ -160,7 +160,7 @@ static void another_format_or_a_newer_schema_is_refused_and_left_alone(void **st
 	test_write_file(*state, "cache/penstock-cache", "penstock cache 2\n");
 
 	path_in(*state, "cache/index", path);
-	assert_int_equal(ps_index_open(path, &index, &err), 0);
+	assert_int_equal(ps_index_open(path, 0, &index, &err), 0);
 	assert_int_equal(ps_index_set_schema(index, PS_INDEX_SCHEMA + 1), 0);
 	ps_index_close(index);
 	assert_int_equal(try_open(*state, "cache", false, &err), -EPROTO);
@@ -338,7 +338,7 @@ static void kill_it(const char *path)
 	char dir[4096];
 
 	snprintf(dir, sizeof(dir), "%.*s/index", (int)(strstr(path, "/data/") - path), path);
-	assert_int_equal(ps_index_open(dir, &index, NULL), 0);
+	assert_int_equal(ps_index_open(dir, 0, &index, NULL), 0);
 	ps_index_close(index);
 }
 
@@ -451,7 +451,7 @@ static void make_a_large_index(const char *dir, unsigned n)
 	struct ps_extent_row extent = {.present = UINT64_MAX};
 
 	path_in(dir, "cache/index", path);
-	assert_int_equal(ps_index_open(path, &index, NULL), 0);
+	assert_int_equal(ps_index_open(path, 0, &index, NULL), 0);
 	for (unsigned i = 0; i < PS_EXTENT_BLOCKS; i++)
 		extent.crc[i] = i * 2654435761u;
 	for (unsigned i = 0; i < 256; i++) {

@@ -275,7 +275,7 @@ static bool was_clean(const char *dir)
 	char path[4096];
 
 	snprintf(path, sizeof(path), "%s/cache/index", dir);
-	assert_int_equal(ps_index_open(path, &index, NULL), 0);
+	assert_int_equal(ps_index_open(path, 0, &index, NULL), 0);
 	bool clean = ps_index_was_clean(index);
 	ps_index_close(index);
 	return clean;
