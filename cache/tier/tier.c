@@ -28,7 +28,7 @@
 #define PING_NS (PS_TIER_PING_MS * PS_NS_PER_MS)
 #define MUTE_NS (450 * PS_NS_PER_MS) /* a tier that has not answered a ping for this long is mute */
 #define CREDIT_SHARE 400 /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
-#define LATE_DECAY 64    /* an answer in time takes 1 / LATE_DECAY off the late limit */
+#define LATE_DECAY 256    /* an answer in time takes 1 / LATE_DECAY off the late limit */
 /* A tier that answers pings is slow if the origin is this much quicker. Less is chance: the requests of one
  * node to a busy origin differ as much. */
 #define SLOWER 2

@@ -268,7 +268,7 @@ static void a_slow_origin_is_not_asked_twice(void **state)
 		ps_tiers_answered(all, &turn, PS_TIER_SLICE_NBYTES, 1);
 	leave_late(all, &turn);
 	assert_int_equal(ps_tiers_waits(all, &other, other.late_ns), PS_TIER_STAY);
-	for (int i = 0; i < 200; i++)
+	for (int i = 0; i < 1000; i++)
 		ps_tiers_answered(all, &turn, PS_TIER_SLICE_NBYTES, 1);
 	assert_int_equal(pick(all, 0).late_ns, turn.late_ns);
 	/* The tier answered other requests in time meanwhile: it is not struck for one that is late. */
