@@ -27,7 +27,7 @@
 #define CREDIT_MAX ((int64_t)16 * CREDIT_FIRST)
 #define PING_NS (PS_TIER_PING_MS * PS_NS_PER_MS)
 #define MUTE_NS (450 * PS_NS_PER_MS) /* a tier that has not answered a ping for this long is mute */
-#define CREDIT_SHARE 400 /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
+#define CREDIT_SHARE 800 /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
 #define LATE_DECAY 256    /* an answer in time takes 1 / LATE_DECAY off the late limit */
 /* A tier that answers pings is slow if the origin is this much quicker. Less is chance: the requests of one
  * node to a busy origin differ as much. */
@@ -55,7 +55,7 @@ struct ps_tier {
 	bool barred; /* it was proven wrong: not asked before it has left the list */
 	unsigned strikes;
 	uint64_t until_ns;
-	uint64_t timely_ns; /* when it last answered within the late limit */
+	uint64_t answered_ns; /* when it last answered a request whole */
 	uint64_t nrequests, nbytes, nstruck, nfailed[PS_TIER_FAILURES];
 	char error[160];
 	struct ps_histogram latency;
@@ -75,6 +75,7 @@ struct ps_tiers {
 	size_t n;
 	uint64_t late_ns; /* the late limit, of all tiers: the origin's speed decides it */
 	int64_t credit;
+	bool trying; /* a trial is under way */
 	uint64_t verify_debt; /* bytes still to be compared, times PPM */
 	uint64_t nfallbacks, fallback_nbytes, nwithheld, nverified, nmismatches;
 
@@ -354,8 +355,10 @@ static void strike(struct ps_tier *tier, const struct ps_tier_turn *turn, unsign
 }
 
 /* The lock is held. */
-static void end_turn(const struct ps_tier_turn *turn)
+static void end_turn(struct ps_tiers *all, const struct ps_tier_turn *turn)
 {
+	if (turn->trial)
+		all->trying = false;
 	if (turn->probe)
 		turn->tier->probing = false;
 }
@@ -367,13 +370,12 @@ void ps_tiers_answered(
 
 	ps_histogram_add(&tier->latency, first_byte_ns);
 	PS_LOCK_SCOPE(&all->lock);
-	end_turn(turn);
+	end_turn(all, turn);
 	tier->nbytes += nbytes;
 	all->credit = PS_MIN(all->credit + (int64_t)(nbytes / CREDIT_SHARE), CREDIT_MAX);
-	if (first_byte_ns <= turn->late_ns) {
-		tier->timely_ns = ps_clock_mono_ns();
+	tier->answered_ns = ps_clock_mono_ns();
+	if (first_byte_ns <= turn->late_ns)
 		all->late_ns = PS_MAX(LATE_FIRST_NS, all->late_ns - all->late_ns / LATE_DECAY);
-	}
 	if (tier->state == ASIDE && turn->probe && !tier->barred) {
 		ps_log_info("tier: %s: it answers again", tier->url);
 		tier->state = UP;
@@ -400,7 +402,7 @@ bool ps_tiers_answers(const struct ps_tier_turn *turn)
 void ps_tiers_left(struct ps_tiers *all, const struct ps_tier_turn *turn)
 {
 	PS_LOCK_SCOPE(&all->lock);
-	end_turn(turn);
+	end_turn(all, turn);
 }
 
 void ps_tiers_failed(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
@@ -416,7 +418,7 @@ void ps_tiers_failed(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 	all->nfallbacks++;
 	if (failure == PS_TIER_DOWN) {
 		strike(tier, turn, 1);
-		end_turn(turn);
+		end_turn(all, turn);
 	}
 }
 
@@ -431,7 +433,7 @@ static enum verdict compare(
 	double parts = (double)(trial->ndone + trial->nmissing) / (double)PS_MAX(trial->ndone, 1u);
 
 	*ret_slice_ns = (uint64_t)PS_MIN((double)trial->ns * parts, (double)LATE_MAX_NS);
-	if (tier->timely_ns >= turn->began_ns || paced_ns + turn->late_ns / 2 > ps_clock_mono_ns() ||
+	if (tier->answered_ns >= turn->began_ns || paced_ns + turn->late_ns / 2 > ps_clock_mono_ns() ||
 	        SLOWER * *ret_slice_ns > turn->idle_ns)
 		return NOT_SLOW;
 	return trial->nmissing ? UNKNOWN : SLOW;
@@ -482,7 +484,7 @@ bool ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 		strike(turn->tier, turn, 1);
 	if (failure == PS_TIER_LATE && judge_late(all, turn, trial))
 		return true;
-	end_turn(turn);
+	end_turn(all, turn);
 	return false;
 }
 
@@ -515,9 +517,10 @@ enum ps_tier_advice ps_tiers_waits(struct ps_tiers *all, struct ps_tier_turn *tu
 	if (!asked && heard_ns + PING_NS < now &&
 	        !atomic_exchange_explicit(&tier->pinging, true, memory_order_relaxed))
 		return PS_TIER_PING;
-	if (asked || idle_ns < turn->late_ns || all->credit < (int64_t)PS_TIER_TRIAL_NBYTES)
+	if (asked || idle_ns < all->late_ns || all->trying || all->credit < (int64_t)PS_TIER_TRIAL_NBYTES)
 		return PS_TIER_STAY;
 	all->credit -= (int64_t)PS_TIER_TRIAL_NBYTES;
+	all->trying = turn->trial = true;
 	return PS_TIER_LEAVE;
 }
 

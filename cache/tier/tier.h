@@ -74,9 +74,10 @@ uint64_t ps_tier_object(const char *authority, const char *path, const char *que
 struct ps_tier_turn {
 	struct ps_tier *tier; /* NULL: the origin is to be asked */
 	uint64_t began_ns;
-	uint64_t late_ns; /* the tier's late limit */
+	uint64_t late_ns; /* the late limit then */
 	bool probe;       /* the tier was set aside, and this request shows whether it still has to be */
 	bool mute;        /* the tier was pinged meanwhile, and did not answer */
+	bool trial;       /* it was left for a trial, of which there is one at a time */
 	uint64_t idle_ns; /* how long no byte had come when the request was left */
 };
 
