@@ -143,6 +143,7 @@ struct ps_transfer {
 	void *curl;
 	uint64_t touched_ns;
 	bool busy, cancelled;
+	bool beyond; /* the caller's: the limit of concurrent transfers is not for this one */
 };
 
 /* A transfer and the origin's data of a request. It is embedded in a get and a head (origin.h), so that
@@ -452,8 +453,9 @@ struct ps_http_request {
 	/* the tier that failed, and how; its request is now the origin's */
 	struct ps_tier_turn failed;
 	enum ps_tier_failure failure;
-	uint64_t failed_ns;      /* when the origin's attempt began */
-	uint64_t trial_first_ns; /* its time to the header; 0: none came */
+	uint64_t failed_ns;    /* when the origin was asked first */
+	uint64_t failed_first; /* where in the file that was */
+	uint64_t failed_last;  /* the last byte that the tier was asked for */
 	/* the last tier that answered, and what; NULL: none did */
 	struct ps_tier *sample_tier;
 	uint64_t sample_first, sample_nbytes;

@@ -385,8 +385,6 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 		note_tier_header(rq);
 	else
 		rq->work->key_expires_s = rq->key_expires_s;
-	if (rq->failed.tier && !rq->trial_first_ns)
-		rq->trial_first_ns = ps_clock_mono_ns() - rq->failed_ns;
 	if (rq->client->as_stored && !rq->want_listing)
 		rq->response.encoded = false;
 	/* Curl goes on whatever accept() decides: a short body is read to its end, and the connection can be
@@ -575,9 +573,14 @@ static int take_turn(struct ps_http_request *rq, const char *url, bool is_own, c
 	if (!rq->client->tiers || !rq->kind->tiered)
 		return 0;
 	rq->range_last = rq->range_end;
-	/* A trial: the tier was late, and the origin may be no quicker. */
-	if (rq->failed.tier && rq->failure == PS_TIER_LATE)
-		rq->range_last = PS_MIN(rq->range_end, rq->range_first + PS_TIER_TRIAL_NBYTES - 1);
+	/* A trial: the tier was late, and the origin may be no quicker. It is asked for ever larger parts of what
+	 * the tier was asked for, as long as it seems to be. */
+	if (rq->failed.tier && rq->failure == PS_TIER_LATE) {
+		uint64_t ndone = rq->range_first - rq->failed_first;
+
+		rq->range_last = PS_MIN(
+		        rq->failed_last, rq->range_first + PS_MAX(3 * ndone, PS_TIER_TRIAL_NBYTES) - 1);
+	}
 	if (rq->direct)
 		return 0;
 	if (rq->asks && rq->range_end - rq->range_first < PS_HTTP_SHORT_NBYTES) {
@@ -591,12 +594,12 @@ static int take_turn(struct ps_http_request *rq, const char *url, bool is_own, c
 	return 0;
 }
 
-/* A tier's attempt has its own patience: see stalled(). */
+/* A tier's attempt is looked at sooner: see stalled(). */
 static void set_patience(struct ps_http_request *rq)
 {
 	const struct ps_http_client *c = rq->client;
 
-	rq->work->transfer.stall_ns = rq->turn.tier       ? rq->turn.late_ns
+	rq->work->transfer.stall_ns = rq->turn.tier       ? PS_TIER_PING_MS * PS_NS_PER_MS
 	                              : rq->kind->awaited ? c->attempt_ns
 	                                                  : c->stall_ns;
 }
@@ -687,16 +690,108 @@ static uint64_t lacking_nbytes(const struct ps_http_request *rq)
 	return rq->range_last + 1 - rq->range_first - rq->tier_nbytes;
 }
 
+/* Pings -------------------------------------------------------------------------------------------------- */
+
+/* A request to a tier itself, of which the origin learns nothing: it has no Host, and so a server of HTTP/1.1 has
+ * to refuse it (RFC 9112, 3.2). The answer shows that the tier is alive, also while it waits for the origin. */
+struct ping {
+	struct ps_transfer transfer;
+	struct ps_http_client *client;
+	struct ps_tier *tier;
+	struct curl_slist *slist;
+	struct ps_http_response response;
+	bool heard;
+};
+
+static size_t ping_header(char *line, size_t size, size_t n, void *arg)
+{
+	struct ping *p = arg;
+
+	n *= size;
+	if (n > 2 || (n && line[0] != '\r' && line[0] != '\n'))
+		ps_http_response_line(&p->response, line, n);
+	else if (p->response.status >= 200 && !p->heard) {
+		p->heard = true;
+		ps_tiers_heard(p->tier, ps_clock_mono_ns());
+	}
+	return n;
+}
+
+static size_t ping_body(char *bytes, size_t size, size_t n, void *arg)
+{
+	(void)bytes;
+	(void)size;
+	(void)n;
+	(void)arg;
+	return END_TRANSFER;
+}
+
+static int ping_begin(struct ps_transfer *t, void *curl)
+{
+	struct ping *p = PS_CONTAINER_OF(t, struct ping, transfer);
+	const char *url = ps_tier_url(p->tier);
+
+	p->slist = curl_slist_append(NULL, "Host:");
+	if (!p->slist || curl_easy_setopt(curl, CURLOPT_URL, url) != CURLE_OK)
+		return -ENOMEM;
+	curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
+	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)PS_TIER_CONNECT_MS);
+	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, p->slist);
+	curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, 1L);
+	curl_easy_setopt(curl, CURLOPT_FORBID_REUSE, 1L);
+	curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, ping_header);
+	curl_easy_setopt(curl, CURLOPT_HEADERDATA, p);
+	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, ping_body);
+	ps_tiers_asked(p->tier, ps_clock_mono_ns());
+	return ps_http_access_set(&p->client->tier_access, curl, url, true);
+}
+
+static bool ping_end(struct ps_transfer *t, void *curl, int rc)
+{
+	(void)t;
+	(void)curl;
+	(void)rc;
+	return false;
+}
+
+static void ping_done(struct ps_transfer *t)
+{
+	struct ping *p = PS_CONTAINER_OF(t, struct ping, transfer);
+
+	ps_tiers_pinged(p->tier);
+	curl_slist_free_all(p->slist);
+	free(p);
+}
+
+static void ping(struct ps_http_client *c, struct ps_tier *tier)
+{
+	static const struct ps_transfer_ops ops = {.begin = ping_begin, .end = ping_end, .done = ping_done};
+	struct ping *p = calloc(1, sizeof(*p));
+
+	if (!p) {
+		ps_tiers_pinged(tier);
+		return;
+	}
+	p->transfer = (struct ps_transfer){.ops = &ops, .stall_ns = PS_NS_PER_S, .beyond = true};
+	p->client = c;
+	p->tier = tier;
+	ps_transfer_submit(c->transfers, &p->transfer);
+}
+
 /* No byte, or hardly any, came within the attempt's patience. True: it ends. A tier's attempt is looked at
  * again and again: as long as it cannot be left for the origin, it has the time of an attempt there. */
 static bool stalled(struct ps_transfer *t)
 {
 	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
 	struct ps_http_request *rq = work->request;
+	uint64_t idle_ns = ps_clock_mono_ns() - t->touched_ns;
 
-	if (!rq || !rq->turn.tier || ps_clock_mono_ns() - t->touched_ns > rq->client->attempt_ns)
+	if (!rq || !rq->turn.tier)
 		return true;
-	return ps_tiers_leave(rq->client->tiers, &rq->turn);
+	enum ps_tier_advice advice = ps_tiers_waits(rq->client->tiers, &rq->turn, idle_ns);
+	if (advice == PS_TIER_PING)
+		ping(rq->client, rq->turn.tier);
+	return advice == PS_TIER_LEAVE || idle_ns > rq->client->attempt_ns;
 }
 
 static void flush(struct ps_transfer *t)
@@ -775,7 +870,7 @@ static void judge(struct ps_http_request *rq, CURL *curl, int rc)
 		ps_error_set(&rq->error, ECANCELED, "cancelled");
 	} else if (rc == -ETIMEDOUT) {
 		ps_error_set(&rq->error, ETIMEDOUT, "no byte came for %.1f s",
-		        (double)rq->work->transfer.stall_ns / 1e9);
+		        (double)(ps_clock_mono_ns() - rq->work->transfer.touched_ns) / 1e9);
 		rq->error.http_status = rq->header_done ? rq->response.status : 0;
 		rq->error.retryable = true;
 	} else if (rc < 0) {
@@ -833,12 +928,19 @@ static void note_location(struct ps_http_request *rq, CURL *curl)
 		rq->location = strdup(location);
 }
 
-/* The origin's answer, after a tier's failure. Only a tier that answers others is asked again by this request. */
+/* The origin's answer, after a tier's failure. Only a tier that is alive is asked again by this request. */
 static void judge_tier(struct ps_http_request *rq)
 {
+	uint64_t next = rq->range_last + 1;
+	const struct ps_tier_trial trial = {.answered = !rq->error.err,
+	        .ns = ps_clock_mono_ns() - rq->failed_ns,
+	        .nbytes = next - rq->range_first,
+	        .ndone = next - rq->failed_first,
+	        .nmissing = rq->failed_last + 1 - PS_MIN(next, rq->failed_last + 1)};
+
+	if (ps_tiers_judged(rq->client->tiers, &rq->failed, rq->failure, &trial))
+		return;
 	rq->direct = rq->failure != PS_TIER_LATE || !ps_tiers_answers(&rq->failed);
-	ps_tiers_judged(rq->client->tiers, &rq->failed, rq->failure, !rq->error.err, rq->trial_first_ns,
-	        ps_clock_mono_ns() - rq->failed_ns, rq->range_last + 1 - rq->range_first);
 	rq->failed.tier = NULL;
 }
 
@@ -873,10 +975,11 @@ static bool tier_end(struct ps_http_request *rq, int rc)
 	/* What came is good: its header was checked. The origin is asked for the rest of the range. */
 	rq->kind->report(rq);
 	rq->range_first += rq->tier_nbytes;
+	rq->failed_first = rq->range_first;
+	rq->failed_last = PS_MAX(rq->range_last, rq->range_first);
 	rq->range_last = rq->range_end;
 	rq->direct = true;
 	rq->failed_ns = ps_clock_mono_ns();
-	rq->trial_first_ns = 0;
 	rq->error = (struct ps_error){0};
 	if (rq->range_first <= rq->range_end)
 		return true;
@@ -907,11 +1010,9 @@ static bool end(struct ps_transfer *t, void *curl, int rc)
 	judge(rq, curl, rc);
 	if (rq->turn.tier)
 		return tier_end(rq, rc);
-	/* Cancelled: that says nothing about the origin. A turn that found the tier down has ended before. */
+	/* Cancelled: that says nothing about the origin. */
 	if (rq->failed.tier && rc != -ECANCELED)
 		judge_tier(rq);
-	else if (rq->failed.tier && rq->failure != PS_TIER_DOWN)
-		ps_tiers_left(rq->client->tiers, &rq->failed);
 	if (rq->is_asking && asked(rq))
 		return true;
 	if (rq->client->dialect)
@@ -943,6 +1044,9 @@ static void done(struct ps_transfer *t)
 			        rq->url ? ps_url_redact(rq->url, safe) : "");
 		if (kind->finish)
 			kind->finish(rq);
+		/* Not judged. A turn that found the tier down has ended before. */
+		if (rq->failed.tier && rq->failure != PS_TIER_DOWN)
+			ps_tiers_left(rq->client->tiers, &rq->failed);
 		work->request = NULL;
 		request_free(rq);
 	}

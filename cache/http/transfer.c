@@ -179,7 +179,7 @@ static struct ps_transfer *next_queued(const struct ps_transfer_thread *th, bool
 	for (struct ps_list *l = th->queued.next; l != &th->queued; l = l->next) {
 		struct ps_transfer *t = PS_CONTAINER_OF(l, struct ps_transfer, link);
 
-		if (!full || t->cancelled)
+		if (!full || t->cancelled || t->beyond)
 			return t;
 	}
 	return NULL;

@@ -25,18 +25,13 @@
 #define LATE_MAX_NS (20 * PS_NS_PER_S)
 #define CREDIT_FIRST ((int64_t)2 * (int64_t)PS_TIER_TRIAL_NBYTES)
 #define CREDIT_MAX ((int64_t)16 * CREDIT_FIRST)
-/* A tier is silent without any answer for this many late limits, and this time. A busy origin makes good tiers
- * silent for a while: they give a slice to others once it is whole. */
-#define SILENT_LIMITS 4
-#define SILENT_LEAST_NS (5 * PS_NS_PER_S)
-#define CREDIT_SHARE 400 /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
-#define LATE_DECAY 64    /* an answer in time takes 1 / LATE_DECAY off the late limit */
-/* a tier is compared with what the others did in this time */
-#define LATELY_NS (5 * PS_NS_PER_S)
-/* A slice as a multiple of a trial. A request for a slice that the tier is fetching for another one may get
- * no byte before the last has come. */
-#define SLICE_TRIALS (PS_TIER_SLICE_NBYTES / PS_TIER_TRIAL_NBYTES)
-#define ALONE_LATE 2 /* a tier that alone is late is slow, also if the origin is this much slower */
+#define PING_NS (PS_TIER_PING_MS * PS_NS_PER_MS)
+#define MUTE_NS (450 * PS_NS_PER_MS) /* a tier that has not answered a ping for this long is mute */
+#define CREDIT_SHARE 800 /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
+#define LATE_DECAY 256    /* an answer in time takes 1 / LATE_DECAY off the late limit */
+/* A tier that answers pings is slow if the origin is this much quicker. Less is chance: the requests of one
+ * node to a busy origin differ as much. */
+#define SLOWER 2
 #define FILE_EVERY_NS (5 * PS_NS_PER_S)
 #define DNS_EVERY_NS (30 * PS_NS_PER_S)
 #define PPM UINT64_C(1000000)
@@ -51,6 +46,8 @@ struct ps_tier {
 
 	_Atomic uint64_t paced_ns; /* when a request last brought some bytes */
 	_Atomic uint64_t heard_ns; /* when the header of an answer last came */
+	_Atomic uint64_t asked_ns; /* when it was last pinged */
+	_Atomic bool pinging;
 	/* tiers.lock: */
 	bool listed;
 	enum state state;
@@ -58,7 +55,7 @@ struct ps_tier {
 	bool barred; /* it was proven wrong: not asked before it has left the list */
 	unsigned strikes;
 	uint64_t until_ns;
-	uint64_t timely_ns, tardy_ns; /* when it last answered within the late limit, and was late */
+	uint64_t answered_ns; /* when it last answered a request whole */
 	uint64_t nrequests, nbytes, nstruck, nfailed[PS_TIER_FAILURES];
 	char error[160];
 	struct ps_histogram latency;
@@ -78,6 +75,7 @@ struct ps_tiers {
 	size_t n;
 	uint64_t late_ns; /* the late limit, of all tiers: the origin's speed decides it */
 	int64_t credit;
+	bool trying; /* a trial is under way */
 	uint64_t verify_debt; /* bytes still to be compared, times PPM */
 	uint64_t nfallbacks, fallback_nbytes, nwithheld, nverified, nmismatches;
 
@@ -357,8 +355,10 @@ static void strike(struct ps_tier *tier, const struct ps_tier_turn *turn, unsign
 }
 
 /* The lock is held. */
-static void end_turn(const struct ps_tier_turn *turn)
+static void end_turn(struct ps_tiers *all, const struct ps_tier_turn *turn)
 {
+	if (turn->trial)
+		all->trying = false;
 	if (turn->probe)
 		turn->tier->probing = false;
 }
@@ -370,13 +370,12 @@ void ps_tiers_answered(
 
 	ps_histogram_add(&tier->latency, first_byte_ns);
 	PS_LOCK_SCOPE(&all->lock);
-	end_turn(turn);
+	end_turn(all, turn);
 	tier->nbytes += nbytes;
 	all->credit = PS_MIN(all->credit + (int64_t)(nbytes / CREDIT_SHARE), CREDIT_MAX);
-	if (first_byte_ns <= turn->late_ns) {
-		tier->timely_ns = ps_clock_mono_ns();
+	tier->answered_ns = ps_clock_mono_ns();
+	if (first_byte_ns <= turn->late_ns)
 		all->late_ns = PS_MAX(LATE_FIRST_NS, all->late_ns - all->late_ns / LATE_DECAY);
-	}
 	if (tier->state == ASIDE && turn->probe && !tier->barred) {
 		ps_log_info("tier: %s: it answers again", tier->url);
 		tier->state = UP;
@@ -403,7 +402,7 @@ bool ps_tiers_answers(const struct ps_tier_turn *turn)
 void ps_tiers_left(struct ps_tiers *all, const struct ps_tier_turn *turn)
 {
 	PS_LOCK_SCOPE(&all->lock);
-	end_turn(turn);
+	end_turn(all, turn);
 }
 
 void ps_tiers_failed(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
@@ -414,77 +413,115 @@ void ps_tiers_failed(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 	PS_LOCK_SCOPE(&all->lock);
 	tier->nbytes += nbytes;
 	tier->nfailed[failure]++;
-	if (failure == PS_TIER_LATE)
-		tier->tardy_ns = ps_clock_mono_ns();
 	if (failure != PS_TIER_REDIRECTED)
 		snprintf(tier->error, sizeof(tier->error), "%s", text);
 	all->nfallbacks++;
 	if (failure == PS_TIER_DOWN) {
 		strike(tier, turn, 1);
-		end_turn(turn);
+		end_turn(all, turn);
 	}
 }
 
-/* Whether a late tier is slow, or waits for a slow origin, as all others do. The lock is held. */
-static bool is_slow(const struct ps_tiers *all, const struct ps_tier_turn *turn, bool origin_answered,
-        uint64_t first_ns, uint64_t origin_ns)
+/* What the origin's part says of a late tier that is alive. *ret_slice_ns: the time in which the origin would bring
+ * all that the tier was asked for. The lock is held. */
+enum verdict { SLOW, NOT_SLOW, UNKNOWN };
+static enum verdict compare(
+        const struct ps_tier_turn *turn, const struct ps_tier_trial *trial, uint64_t *ret_slice_ns)
 {
-	uint64_t now = ps_clock_mono_ns(), since = now - PS_MIN(now, LATELY_NS);
-	bool others_timely = false, others_late = false;
+	const struct ps_tier *tier = turn->tier;
+	uint64_t paced_ns = atomic_load_explicit(&tier->paced_ns, memory_order_relaxed);
+	double parts = (double)(trial->ndone + trial->nmissing) / (double)PS_MAX(trial->ndone, 1u);
 
-	if (!origin_answered || turn->tier->timely_ns >= turn->began_ns ||
-	        atomic_load_explicit(&turn->tier->paced_ns, memory_order_relaxed) + turn->late_ns / 2 > now)
-		return false;
-	/* It answered no request, though it could have fetched a slice meanwhile, at the trial's speed. */
-	uint64_t body_ns = origin_ns - PS_MIN(first_ns, origin_ns);
-	if (first_ns + body_ns * SLICE_TRIALS < turn->silent_ns && !ps_tiers_answers(turn))
-		return true;
-	for (size_t i = 0; i < all->n; i++) {
-		if (all->v[i] == turn->tier)
-			continue;
-		others_timely = others_timely || all->v[i]->timely_ns >= since;
-		others_late = others_late || all->v[i]->tardy_ns >= since;
-	}
-	uint64_t slice_ns = origin_ns * SLICE_TRIALS;
-	if (others_timely && !others_late)
-		return slice_ns < ALONE_LATE * turn->late_ns;
-	return slice_ns < turn->late_ns || turn->late_ns >= LATE_MAX_NS;
+	*ret_slice_ns = (uint64_t)PS_MIN((double)trial->ns * parts, (double)LATE_MAX_NS);
+	if (tier->answered_ns >= turn->began_ns || paced_ns + turn->late_ns / 2 > ps_clock_mono_ns() ||
+	        SLOWER * *ret_slice_ns > turn->idle_ns)
+		return NOT_SLOW;
+	return trial->nmissing ? UNKNOWN : SLOW;
 }
 
-void ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
-        bool origin_answered, uint64_t first_ns, uint64_t origin_ns, uint64_t nbytes)
+/* True: nothing that the tier was asked by a ping is without an answer. */
+static bool has_answered(const struct ps_tier *tier)
+{
+	return atomic_load_explicit(&tier->heard_ns, memory_order_relaxed) >=
+	       atomic_load_explicit(&tier->asked_ns, memory_order_relaxed);
+}
+
+/* The lock is held. */
+static bool judge_late(struct ps_tiers *all, const struct ps_tier_turn *turn, const struct ps_tier_trial *trial)
 {
 	struct ps_tier *tier = turn->tier;
+	uint64_t slice_ns;
 
-	PS_LOCK_SCOPE(&all->lock);
-	all->fallback_nbytes += nbytes;
-	if (failure == PS_TIER_DOWN)
-		return;
-	if (failure == PS_TIER_WRONG && origin_answered)
+	if (!trial->answered || (tier->state == ASIDE && !turn->probe))
+		return false;
+	if (turn->mute) {
+		if (!has_answered(tier))
+			strike(tier, turn, 1);
+		return false;
+	}
+	enum verdict verdict = compare(turn, trial, &slice_ns);
+	if (verdict == UNKNOWN)
+		all->credit -= (int64_t)PS_MIN(3 * trial->ndone, trial->nmissing);
+	if (verdict == SLOW)
 		strike(tier, turn, 1);
-	else if (failure == PS_TIER_LATE && is_slow(all, turn, origin_answered, first_ns, origin_ns))
-		strike(tier, turn, 1);
-	else if (failure == PS_TIER_LATE)
-		all->late_ns = PS_MIN(PS_MAX(all->late_ns, 2 * turn->late_ns), LATE_MAX_NS);
-	end_turn(turn);
+	if (verdict == NOT_SLOW) {
+		/* Long enough for the next one that is late to be compared with a whole slice. */
+		uint64_t late_ns = PS_MAX(2 * turn->late_ns, (SLOWER + 1) * slice_ns);
+
+		all->late_ns = PS_MIN(PS_MAX(all->late_ns, late_ns), LATE_MAX_NS);
+	}
+	return verdict == UNKNOWN;
 }
 
-bool ps_tiers_leave(struct ps_tiers *all, struct ps_tier_turn *turn)
+bool ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
+        const struct ps_tier_trial *trial)
 {
-	uint64_t now = ps_clock_mono_ns(), waited_ns = now - turn->began_ns;
+	PS_LOCK_SCOPE(&all->lock);
+	all->fallback_nbytes += trial->nbytes;
+	if (failure == PS_TIER_DOWN)
+		return false;
+	if (failure == PS_TIER_WRONG && trial->answered)
+		strike(turn->tier, turn, 1);
+	if (failure == PS_TIER_LATE && judge_late(all, turn, trial))
+		return true;
+	end_turn(all, turn);
+	return false;
+}
+
+void ps_tiers_asked(struct ps_tier *tier, uint64_t now_ns)
+{
+	atomic_store_explicit(&tier->asked_ns, now_ns, memory_order_relaxed);
+}
+
+void ps_tiers_pinged(struct ps_tier *tier)
+{
+	atomic_store_explicit(&tier->pinging, false, memory_order_relaxed);
+}
+
+enum ps_tier_advice ps_tiers_waits(struct ps_tiers *all, struct ps_tier_turn *turn, uint64_t idle_ns)
+{
+	struct ps_tier *tier = turn->tier;
+	uint64_t now = ps_clock_mono_ns();
 
 	PS_LOCK_SCOPE(&all->lock);
-	if (turn->tier->state == ASIDE && !turn->probe)
-		return true;
-	uint64_t silent_ns = PS_MAX((turn->probe ? 1 : SILENT_LIMITS) * turn->late_ns, SILENT_LEAST_NS);
-	if (!ps_tiers_answers(turn) && waited_ns >= silent_ns) {
-		turn->silent_ns = waited_ns;
-		return true;
+	turn->idle_ns = idle_ns;
+	if (tier->state == ASIDE && !turn->probe)
+		return PS_TIER_LEAVE;
+	uint64_t asked_ns = atomic_load_explicit(&tier->asked_ns, memory_order_relaxed);
+	uint64_t heard_ns = atomic_load_explicit(&tier->heard_ns, memory_order_relaxed);
+	bool asked = asked_ns >= turn->began_ns && asked_ns > heard_ns;
+	if (asked && now - asked_ns >= MUTE_NS) {
+		turn->mute = true;
+		return PS_TIER_LEAVE;
 	}
-	if (all->credit < (int64_t)PS_TIER_TRIAL_NBYTES)
-		return false;
+	if (!asked && heard_ns + PING_NS < now &&
+	        !atomic_exchange_explicit(&tier->pinging, true, memory_order_relaxed))
+		return PS_TIER_PING;
+	if (asked || idle_ns < all->late_ns || all->trying || all->credit < (int64_t)PS_TIER_TRIAL_NBYTES)
+		return PS_TIER_STAY;
 	all->credit -= (int64_t)PS_TIER_TRIAL_NBYTES;
-	return true;
+	all->trying = turn->trial = true;
+	return PS_TIER_LEAVE;
 }
 
 /* Comparing ---------------------------------------------------------------------------------------------- */

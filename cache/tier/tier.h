@@ -27,8 +27,10 @@
  * origin bring more; the one for which a tier fetches a slice must not be left, or that begins again. */
 #define PS_TIER_PACE_NBYTES (UINT64_C(64) << 10)
 #define PS_TIER_CONNECT_MS 500
-/* What the origin is asked for, first, when a tier is late: enough to see whether the origin is quicker. */
+/* What the origin is asked for, first, when a tier is late: enough to see that the origin is not quicker. */
 #define PS_TIER_TRIAL_NBYTES (UINT64_C(256) << 10)
+/* A request without a byte for this long has its tier pinged. */
+#define PS_TIER_PING_MS 250
 
 /* What of a request's credentials tiers may see. */
 enum ps_tier_auth {
@@ -72,10 +74,11 @@ uint64_t ps_tier_object(const char *authority, const char *path, const char *que
 struct ps_tier_turn {
 	struct ps_tier *tier; /* NULL: the origin is to be asked */
 	uint64_t began_ns;
-	uint64_t late_ns; /* the tier's late limit */
+	uint64_t late_ns; /* the late limit then */
 	bool probe;       /* the tier was set aside, and this request shows whether it still has to be */
-	/* how long it waited while the tier answered no request; 0: too short to call the tier silent */
-	uint64_t silent_ns;
+	bool mute;        /* the tier was pinged meanwhile, and did not answer */
+	bool trial;       /* it was left for a trial, of which there is one at a time */
+	uint64_t idle_ns; /* how long no byte had come when the request was left */
 };
 
 /* Chooses the tier for the byte at `offset` of an object. secret: the request carries what a tier must not
@@ -86,7 +89,7 @@ void ps_tiers_pick(
 /* A tier answered all it was asked for. first_byte_ns: time to the first byte. */
 void ps_tiers_answered(
         struct ps_tiers *all, const struct ps_tier_turn *turn, uint64_t nbytes, uint64_t first_byte_ns);
-/* The whole header of an answer has just come. */
+/* The whole header of an answer has just come, be it a ping's. */
 void ps_tiers_heard(struct ps_tier *tier, uint64_t now_ns);
 /* True: since the turn began, the tier has answered a request. */
 bool ps_tiers_answers(const struct ps_tier_turn *turn);
@@ -106,13 +109,29 @@ enum ps_tier_failure {
 /* A tier failed after nbytes good bytes, and the origin is asked for the rest. text: why, for status. */
 void ps_tiers_failed(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
         uint64_t nbytes, const char *text);
-/* The origin's answer to that request: whether it did what the tier did not, and in what time; first_ns: to its
- * header. */
-void ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
-        bool origin_answered, uint64_t first_ns, uint64_t origin_ns, uint64_t nbytes);
+/* What the origin did of what the tier was asked for. */
+struct ps_tier_trial {
+	bool answered;
+	uint64_t ns;            /* since it was asked first */
+	uint64_t nbytes, ndone; /* in this answer, and in all of them */
+	uint64_t nmissing;      /* still */
+};
+/* The origin answered in the tier's place. True: it is to be asked for more, three times what is done, before
+ * the tier is judged. */
+bool ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
+        const struct ps_tier_trial *trial);
 
-/* A request is late. True: leave it, and ask the origin for the next PS_TIER_TRIAL_NBYTES. */
-bool ps_tiers_leave(struct ps_tiers *all, struct ps_tier_turn *turn);
+enum ps_tier_advice {
+	PS_TIER_STAY,
+	PS_TIER_PING,  /* stay, and ping the tier; ps_tiers_pinged() once that is over */
+	PS_TIER_LEAVE, /* leave it, and ask the origin for the next PS_TIER_TRIAL_NBYTES */
+};
+/* A request has brought nothing (or nearly nothing) for idle_ns, which are PS_TIER_PING_MS at least. To be
+ * called every 100 ms. */
+enum ps_tier_advice ps_tiers_waits(struct ps_tiers *all, struct ps_tier_turn *turn, uint64_t idle_ns);
+/* A ping is sent now; it has ended. */
+void ps_tiers_asked(struct ps_tier *tier, uint64_t now_ns);
+void ps_tiers_pinged(struct ps_tier *tier);
 
 /* Comparing ---------------------------------------------------------------------------------------------- */
 

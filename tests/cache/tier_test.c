@@ -172,6 +172,12 @@ static json_int_t figure(struct ps_tiers *all, const char *name)
 	return n;
 }
 
+static bool judge(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
+        struct ps_tier_trial trial)
+{
+	return ps_tiers_judged(all, turn, failure, &trial);
+}
+
 static void a_tier_that_is_down_is_set_aside_and_tried_again(void **state)
 {
 	struct ps_tiers *all = tiers_new("http://a,http://b", 0);
@@ -211,85 +217,143 @@ static void what_the_origin_does_not_answer_either_is_no_fault_of_the_tier(void 
 
 	(void)state;
 	ps_tiers_failed(all, &turn, PS_TIER_WRONG, 0, "HTTP 404");
-	ps_tiers_judged(all, &turn, PS_TIER_WRONG, false, 1, 1, 0);
+	judge(all, &turn, PS_TIER_WRONG, (struct ps_tier_trial){0});
 	assert_int_equal(figure(all, "aside"), 0);
 	/* A redirect of the origin: no tier follows it. */
 	ps_tiers_failed(all, &turn, PS_TIER_REDIRECTED, 0, "HTTP 302");
-	ps_tiers_judged(all, &turn, PS_TIER_REDIRECTED, true, 1, 1, 0);
+	judge(all, &turn, PS_TIER_REDIRECTED, (struct ps_tier_trial){.answered = true});
 	assert_int_equal(figure(all, "aside"), 0);
 	ps_tiers_failed(all, &turn, PS_TIER_WRONG, 0, "HTTP 500");
-	ps_tiers_judged(all, &turn, PS_TIER_WRONG, true, 1, 1, 0);
+	judge(all, &turn, PS_TIER_WRONG, (struct ps_tier_trial){.answered = true});
 	assert_int_equal(figure(all, "aside"), 1);
 	assert_int_equal(figure(all, "fallbacks"), 3);
 	ps_tiers_free(all);
+}
+
+/* The origin's answer to a trial that is as slow as a whole slice in slice_ns. */
+static struct ps_tier_trial trial_of(uint64_t ndone, uint64_t slice_ns)
+{
+	return (struct ps_tier_trial){.answered = true,
+	        .ns = slice_ns * ndone / PS_TIER_SLICE_NBYTES,
+	        .nbytes = ndone,
+	        .ndone = ndone,
+	        .nmissing = PS_TIER_SLICE_NBYTES - ndone};
+}
+
+static void leave_late(struct ps_tiers *all, struct ps_tier_turn *turn)
+{
+	ps_tiers_heard(turn->tier, ps_clock_mono_ns()); /* by a ping: it is alive */
+	assert_int_equal(ps_tiers_waits(all, turn, 20 * PS_NS_PER_S), PS_TIER_LEAVE);
+	turn->idle_ns = turn->late_ns;
+	ps_tiers_failed(all, turn, PS_TIER_LATE, 0, "late");
 }
 
 static void a_slow_origin_is_not_asked_twice(void **state)
 {
 	struct ps_tiers *all = tiers_new("http://a", 0);
 	struct ps_tier_turn turn = pick(all, 0), other = pick(all, PS_TIER_STRIPE_NBYTES);
+	uint64_t late_ns = turn.late_ns;
 
 	(void)state;
-	/* Credit for two trials; no more. */
-	for (int i = 0; i < 2; i++)
-		assert_true(ps_tiers_leave(all, &turn));
-	assert_false(ps_tiers_leave(all, &other));
-	/* The origin took longer than the tier was silent: not the tier's fault, and it gets more time. */
-	ps_tiers_failed(all, &turn, PS_TIER_LATE, 0, "late");
-	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, 0, turn.late_ns + 1, 0);
+	ps_tiers_heard(turn.tier, ps_clock_mono_ns());
+	assert_int_equal(ps_tiers_waits(all, &turn, late_ns - 1), PS_TIER_STAY);
+	/* One trial at a time. */
+	leave_late(all, &turn);
+	assert_int_equal(ps_tiers_waits(all, &other, late_ns), PS_TIER_STAY);
+	/* At its speed a slice takes more than half of the time that the tier had: all get more. */
+	assert_false(judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_TRIAL_NBYTES, late_ns * 3 / 4)));
 	assert_int_equal(figure(all, "aside"), 0);
-	assert_int_equal(pick(all, 0).late_ns, 2 * turn.late_ns);
+	assert_int_equal(pick(all, 0).late_ns, late_ns * 9 / 4);
+	assert_int_equal(ps_tiers_waits(all, &other, late_ns * 9 / 4 - 1), PS_TIER_STAY);
+	/* Credit for two trials, no more; one that is cancelled says nothing. */
+	late_ns = late_ns * 9 / 4;
+	assert_int_equal(ps_tiers_waits(all, &other, late_ns), PS_TIER_LEAVE);
+	ps_tiers_left(all, &other);
+	assert_int_equal(ps_tiers_waits(all, &other, late_ns), PS_TIER_STAY);
 	/* A part of what tiers answer is credit. */
-	for (int i = 0; i < 26; i++)
-		ps_tiers_answered(all, &turn, PS_TIER_SLICE_NBYTES, 1);
-	assert_true(ps_tiers_leave(all, &other));
-	assert_false(ps_tiers_leave(all, &other));
-	for (int i = 0; i < 100; i++)
+	for (int i = 0; i < 51; i++)
+		ps_tiers_answered(all, &turn, PS_TIER_SLICE_NBYTES, PS_NS_PER_S);
+	leave_late(all, &other);
+	/* The tier answered other requests meanwhile: it is not struck for one that is late. */
+	ps_tiers_answered(all, &turn, 1, PS_NS_PER_S);
+	assert_false(judge(all, &other, PS_TIER_LATE, trial_of(PS_TIER_SLICE_NBYTES, 1)));
+	assert_int_equal(figure(all, "aside"), 0);
+	/* Answers in time take the limit back. */
+	for (int i = 0; i < 1000; i++)
 		ps_tiers_answered(all, &turn, PS_TIER_SLICE_NBYTES, 1);
 	assert_int_equal(pick(all, 0).late_ns, turn.late_ns);
-	/* The tier answered other requests in time meanwhile: it is not struck for one that is late. */
-	ps_tiers_failed(all, &turn, PS_TIER_LATE, 0, "late");
-	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, 1, 1, 0);
-	assert_int_equal(figure(all, "aside"), 0);
-	/* Nothing in time since then: struck, and all that is late there is left at once. */
-	turn = pick(all, 0);
-	ps_tiers_failed(all, &turn, PS_TIER_LATE, 0, "late");
-	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, 1, 1, 0);
-	assert_int_equal(figure(all, "aside"), 1);
-	assert_true(ps_tiers_leave(all, &other));
 	ps_tiers_free(all);
 }
 
-static void a_tier_without_an_answer_for_the_time_of_a_slice_is_struck(void **state)
+/* A small part comes quickly also from a busy origin. So only all that the tier was asked for strikes it. */
+static void a_tier_is_slow_if_the_origin_brings_the_whole_slice(void **state)
 {
 	struct ps_tiers *all = tiers_new("http://a", 0);
 	struct ps_tier_turn turn = pick(all, 0), other = pick(all, PS_TIER_STRIPE_NBYTES);
 
 	(void)state;
-	for (int i = 0; i < 2; i++)
-		assert_true(ps_tiers_leave(all, &turn));
-	assert_false(ps_tiers_leave(all, &turn));
-	/* So long without an answer to any request: left without credit. */
-	turn.began_ns -= 4 * turn.late_ns;
-	assert_false(ps_tiers_leave(all, &turn));
-	turn.began_ns -= 3 * PS_NS_PER_S;
-	assert_true(ps_tiers_leave(all, &turn));
-	assert_false(ps_tiers_answers(&turn));
-	/* The origin took longer than that: it may be the slow one. */
-	ps_tiers_failed(all, &turn, PS_TIER_LATE, 0, "late");
-	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, turn.silent_ns + 1, turn.silent_ns + 1, 0);
+	leave_late(all, &turn);
+	assert_true(judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_TRIAL_NBYTES, turn.late_ns / 4)));
+	assert_true(judge(all, &turn, PS_TIER_LATE, trial_of(4 * PS_TIER_TRIAL_NBYTES, turn.late_ns / 4)));
 	assert_int_equal(figure(all, "aside"), 0);
-	/* Another request was answered meanwhile: not silent. */
-	ps_tiers_heard(turn.tier, turn.began_ns + 1);
-	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, turn.late_ns, turn.late_ns, 0);
-	assert_int_equal(figure(all, "aside"), 0);
-	ps_tiers_heard(turn.tier, 0);
-	/* A slice takes a tier at this speed longer than that, too: the origin is busy. */
-	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, 0, turn.silent_ns / 8, 0);
-	assert_int_equal(figure(all, "aside"), 0);
-	ps_tiers_judged(all, &turn, PS_TIER_LATE, true, turn.late_ns, turn.late_ns, 0);
+	assert_false(judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_SLICE_NBYTES, turn.late_ns / 4)));
 	assert_int_equal(figure(all, "aside"), 1);
-	assert_true(ps_tiers_leave(all, &other));
+	/* All that waits there is left at once. */
+	assert_int_equal(ps_tiers_waits(all, &other, 1), PS_TIER_LEAVE);
+	/* Their trials say nothing new. */
+	uint64_t late_ns = pick(all, 0).late_ns;
+	judge(all, &other, PS_TIER_LATE, trial_of(PS_TIER_TRIAL_NBYTES, 10 * other.late_ns));
+	assert_int_equal(pick(all, 0).late_ns, late_ns);
+	ps_tiers_free(all);
+
+	/* The parts of a trial are paid for. */
+	all = tiers_new("http://a", 0);
+	turn = pick(all, 0);
+	leave_late(all, &turn);
+	assert_true(judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_TRIAL_NBYTES, 1)));
+	assert_int_equal(ps_tiers_waits(all, &turn, turn.late_ns), PS_TIER_STAY);
+	ps_tiers_free(all);
+}
+
+static void a_tier_that_answers_no_ping_is_mute(void **state)
+{
+	struct ps_tiers *all = tiers_new("http://a", 0);
+	struct ps_tier_turn turn = pick(all, 0), other = pick(all, PS_TIER_STRIPE_NBYTES);
+	uint64_t idle_ns = PS_TIER_PING_MS * PS_NS_PER_MS;
+
+	(void)state;
+	/* Heard a moment ago: not yet. One ping at a time. */
+	ps_tiers_heard(turn.tier, ps_clock_mono_ns());
+	assert_int_equal(ps_tiers_waits(all, &turn, idle_ns), PS_TIER_STAY);
+	ps_tiers_heard(turn.tier, 0);
+	assert_int_equal(ps_tiers_waits(all, &turn, idle_ns), PS_TIER_PING);
+	assert_int_equal(ps_tiers_waits(all, &other, idle_ns), PS_TIER_STAY);
+	/* No trial while it is asked, and no credit is needed after that. */
+	ps_tiers_asked(turn.tier, ps_clock_mono_ns());
+	assert_int_equal(ps_tiers_waits(all, &turn, turn.late_ns), PS_TIER_STAY);
+	usleep(460000);
+	assert_int_equal(ps_tiers_waits(all, &turn, turn.late_ns), PS_TIER_LEAVE);
+	assert_true(turn.mute);
+	ps_tiers_failed(all, &turn, PS_TIER_LATE, 0, "late");
+	/* The origin does not answer either: perhaps it is this node's network. */
+	assert_false(judge(all, &turn, PS_TIER_LATE, (struct ps_tier_trial){0}));
+	assert_int_equal(figure(all, "aside"), 0);
+	/* It answers late, while the origin is asked. */
+	ps_tiers_heard(turn.tier, ps_clock_mono_ns());
+	assert_false(judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_TRIAL_NBYTES, 1)));
+	assert_int_equal(figure(all, "aside"), 0);
+	/* However slow the origin is: a mute tier is struck. */
+	ps_tiers_heard(turn.tier, 0);
+	assert_false(judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_TRIAL_NBYTES, 100 * turn.late_ns)));
+	assert_int_equal(figure(all, "aside"), 1);
+	assert_int_equal(ps_tiers_waits(all, &other, idle_ns), PS_TIER_LEAVE);
+	/* A ping that was sent before a request began says nothing of that. */
+	usleep(1300000);
+	struct ps_tier_turn probe = pick(all, 0);
+	assert_true(probe.probe);
+	ps_tiers_pinged(probe.tier);
+	assert_int_equal(ps_tiers_waits(all, &probe, idle_ns), PS_TIER_PING);
+	assert_false(probe.mute);
 	ps_tiers_free(all);
 }
 
@@ -420,7 +484,8 @@ int main(void)
 	        cmocka_unit_test(a_tier_that_is_down_is_set_aside_and_tried_again),
 	        cmocka_unit_test(what_the_origin_does_not_answer_either_is_no_fault_of_the_tier),
 	        cmocka_unit_test(a_slow_origin_is_not_asked_twice),
-	        cmocka_unit_test(a_tier_without_an_answer_for_the_time_of_a_slice_is_struck),
+	        cmocka_unit_test(a_tier_is_slow_if_the_origin_brings_the_whole_slice),
+	        cmocka_unit_test(a_tier_that_answers_no_ping_is_mute),
 	        cmocka_unit_test(secrets_are_withheld),
 	        cmocka_unit_test(a_share_of_the_bytes_is_compared),
 	        cmocka_unit_test_setup_teardown(a_file_is_read_again, test_dir_setup, test_dir_teardown),

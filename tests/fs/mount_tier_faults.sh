@@ -53,33 +53,14 @@ for how in silent stalls drips drips-header hints; do
 done
 
 # A tier that was stopped: it accepts, and never answers. The origin answers each request 150 ms, or 1 s, late.
-"$python" - "${ORIGIN#*://}" "$T" >"$T/far.log" 2>&1 <<'PY' &
-import socket, sys, threading, time
-host, port = sys.argv[1].split(":")
-def serve(near):
-    with near, socket.create_connection((host, int(port))) as far:
-        def back():
-            while data := far.recv(1 << 20):
-                near.sendall(data)
-        threading.Thread(target=back, daemon=True).start()
-        while data := near.recv(65536):
-            with open(sys.argv[2] + "/far-delay") as f:
-                time.sleep(float(f.read()))
-            far.sendall(data)
-listener = socket.create_server(("127.0.0.1", 0), backlog=256)
-with open(sys.argv[2] + "/far-port", "w") as f:
-    f.write(f"{listener.getsockname()[1]}\n")
-while True:
-    conn, _ = listener.accept()
-    conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    threading.Thread(target=serve, args=(conn,), daemon=True).start()
-PY
-wait_until 20 test -s "$T/far-port" || die "the far origin starts" "$(cat "$T/far.log")"
+mkdir "$T/far"
+"$python" "$top_srcdir/tests/fs/narrow_link.py" "$T/far" "${ORIGIN#*://}" >"$T/far.log" 2>&1 &
+wait_until 20 test -s "$T/far/port" || die "the far origin starts" "$(cat "$T/far.log")"
 echo silent >"$T/liar/mode"
 for delay in 0.15 1; do
-	echo "$delay" >"$T/far-delay"
+	echo "$delay" >"$T/far/delay"
 	rm -rf "$CACHE"
-	mount_penstock "http://127.0.0.1:$(cat "$T/far-port")/" --tier "$LIAR" --timeout 20s
+	mount_penstock "http://127.0.0.1:$(cat "$T/far/port")/" --tier "$LIAR" --timeout 20s
 	ms=$(milliseconds read_shard)
 	equal "a stopped tier, the origin $delay s away: right bytes" "$right" "$(cat "$T/sum")"
 	at_most "a stopped tier, the origin $delay s away: in a few seconds" \
