@@ -41,6 +41,7 @@ common_options() {
                     others
   --allow NETWORK   who may connect: an address or network, as 10.1.0.0/16. Again for others
                     [the nodes, and this machine]
+  --secret-header NAME  a header that gives rights, beside Authorization and Cookie. Again for others
   --size SIZE       of the cache on disk: 200G, 1.5T [100G]
   --dir DIR         configuration, cache and logs [/var/cache/penstock-tier]
   --cacert FILE     certificates that origins are verified with [the system's]
@@ -113,6 +114,7 @@ split_origin() {
 
 tier_options() {
 	origins=() nodes=() listens=() allows=() stripped=() only=()
+	secret_headers=(Authorization Cookie)
 	this='' default_port=3180 size=100G dir=/var/cache/penstock-tier cacert='' user='' tls='' \
 		check_each=no action=start
 	while (($#)); do
@@ -123,8 +125,8 @@ tier_options() {
 			usage
 			exit 0
 			;;
-		--origin | --nodes | --this | --port | --listen | --allow | --size | --dir | \
-			--cacert | --user | --tls | --strip-query)
+		--origin | --nodes | --this | --port | --listen | --allow | --secret-header | \
+			--size | --dir | --cacert | --user | --tls | --strip-query)
 			(($# > 1)) || refuse "$1 needs a value"
 			[[ $2 != *[$'\n\t "\'\\;{}$']* ]] || refuse "$1: '$2' has characters that no such value has"
 			case $1 in
@@ -134,6 +136,11 @@ tier_options() {
 			--port) default_port=$2 ;;
 			--listen) listens+=("$2") ;;
 			--allow) allows+=("$2") ;;
+			--secret-header)
+				[[ $2 =~ ^[A-Za-z][A-Za-z0-9-]*$ ]] ||
+					refuse "--secret-header: '$2' is not a header's name"
+				secret_headers+=("$2")
+				;;
 			--size) size=$2 ;;
 			--dir) dir=$2 ;;
 			--cacert) cacert=$2 ;;
@@ -349,7 +356,7 @@ tier_write() {
 }
 
 tier_main() {
-	local given=("$@") pid log command
+	local given=("$@") pid log command up=no
 	PATH=$PATH:/usr/sbin:/sbin
 	tier_options "$@"
 	case $action in
@@ -391,13 +398,17 @@ tier_main() {
 	log=$dir/tier.log
 	setsid "$0" "${given[@]}" --foreground >"$log" 2>&1 </dev/null &
 	pid=$!
-	for _ in {1..300}; do
+	for _ in {1..600}; do
 		kill -0 "$pid" 2>/dev/null ||
 			die "the server does not start: $(tail -n 5 "$log" "$dir"/error.log 2>/dev/null)"
-		! answers || break
+		# (nginx listens for a moment when it tests its configuration, before there is a pid.)
+		if running >/dev/null && answers; then
+			up=yes
+			break
+		fi
 		sleep 0.1
 	done
-	answers || die "the server does not listen at ${sockets[*]}: $(tail -n 5 "$log")"
+	[[ $up == yes ]] || die "the server does not listen at ${sockets[*]}: $(tail -n 5 "$log")"
 	echo "$engine: listens at ${sockets[*]}, keeps $size in $dir, for ${allows[*]}"
 	echo "$engine: stops with: $0 --dir $dir --stop"
 	echo "penstock mount ... --tier $tiers --tier-cache $dir/cache"

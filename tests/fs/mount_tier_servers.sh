@@ -52,13 +52,13 @@ serve() { # ENGINE SOURCE-OF-ORIGIN PROGRAM OPTION...
 ps_tier_answers() { [[ $(get /none 0-0) != 500 ]]; }
 OURS_PID=$$
 
-# Bytes that the second node has from the origin: hardly any. Traffic Server and Varnish have no slices:
-# what the second node does not ask for as the first one did is another copy there.
+# Bytes that the second node has from the origin: hardly any. Varnish has no slices: what the second node does
+# not ask for as the first one did is another copy there.
 again=$((size / 20))
 mount_options=(--cacert "$T/nginx/ca.pem")
 serve nginx "$ORIGIN_TLS" nginx --cacert "$T/nginx/ca.pem"
-again=$((size * 105 / 100))
 serve trafficserver "$ORIGIN_TLS" traffic_server --cacert "$T/nginx/ca.pem"
+again=$((size * 105 / 100))
 mount_options=(--timeout 30s)
 serve varnish "$ORIGIN" varnishd
 again=$((size / 20))

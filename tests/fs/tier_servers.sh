@@ -95,6 +95,22 @@ tier_keeps_ranges() {
 		"$(brought " bytes=4194304-8388607 $etag $OURS_HOST -")"
 }
 
+# A part of a slice brings all of it, once; what crosses slices is made of them.
+tier_has_slices() {
+	local range etag
+	etag=$(etag_of shard.tar)
+	: >"$OURS_LOG"
+	for range in 100-299 5000-4000000 4000000-8400000 9000000-9437183; do
+		equal "a part of slices: $range" 206 "$(get /parts/shard.tar "$range" -H "If-Match: $etag")"
+		check "has its bytes" got_is shard.tar "${range%-*}" "${range#*-}"
+	done
+	equal "they are three slices, each from the origin once" "0-4194303 4194304-8388607 8388608-" \
+		"$(awk '{print substr($5, 7)}' "$OURS_LOG" | sed 's/12582911$\|9437183$//' | sort -n | xargs)"
+	: >"$OURS_LOG"
+	equal "a part that is not kept, as it has no version" 206 "$(get /parts/odd.tar 100-299)"
+	equal "is asked for as it is" 1 "$(brought "/parts/odd.tar 206 200 bytes=100-299 - $OURS_HOST -")"
+}
+
 # Path and query arrive as the mount wrote them, or its signature would be wrong.
 tier_keeps_spelling() { # PATH...: further ones
 	local path
@@ -189,6 +205,10 @@ tier_keeps_private() {
 	equal "with credentials it is kept" 206 \
 		"$(get /private/odd.tar 0-4194303 -H "If-Match: $etag" -H 'Authorization: Bearer good')"
 	equal "so that the origin sent it once" 1 "$(brought "/private/odd.tar 206")"
+	equal "a private object by a header of --secret-header" 206 \
+		"$(get /private/shard.tar 0-4194303 -H "If-Match: $(etag_of shard.tar)" -H 'X-Token: secret')"
+	equal "is refused without it, too" 403 \
+		"$(get /private/shard.tar 0-4194303 -H "If-Match: $(etag_of shard.tar)")"
 	equal "what the origin tells browsers not to keep" 206 \
 		"$(get /hidden/odd.tar 0-4194303 -H "If-Match: $etag" -H 'Authorization: Bearer good')"
 	get /hidden/odd.tar 0-4194303 -H "If-Match: $etag" -H 'Authorization: Bearer good' >/dev/null

@@ -8,7 +8,7 @@ requires squid curl
 start_tier_origin
 check_not "an origin that speaks TLS is refused" "$top_srcdir/scripts/tier/squid" --print --origin \
 	https://host
-options=(squid --origin "$OURS")
+options=(squid --origin "$OURS" --secret-header X-Token)
 start_tier "${options[@]}"
 etag=$(etag_of shard.tar)
 equal "a slice" 206 "$(get /d/shard.tar 4194304-8388607 -H "If-Match: $etag")"
@@ -39,5 +39,8 @@ for credentials in good good none; do
 done
 equal "what needs credentials is not kept: wrong ones are refused" 403 "$status"
 equal "and right ones ask the origin each time" 2 "$(brought "/private/odd.tar 20")"
+equal "a header of --secret-header gives" 206 \
+	"$(get /private/odd.tar 0-4194303 -H "If-Match: $etag" -H 'X-Token: secret')"
+equal "what is refused without it" 403 "$(get /private/odd.tar 0-4194303 -H "If-Match: $etag")"
 tier_survives_restart "${options[@]}"
 stop_tier

@@ -6,10 +6,11 @@
 requires traffic_server curl
 
 start_tier_origin tls
-options=(trafficserver --origin "$OURS" --cacert "$T/origin/ca.pem")
-TIER_SYNC_SECONDS=12 # its index is written every 10 s
+options=(trafficserver --origin "$OURS" --secret-header X-Token --cacert "$T/origin/ca.pem")
+TIER_SYNC_SECONDS=25 # its index is written every 10 s, in some steps
 start_tier "${options[@]}"
 tier_keeps_ranges
+tier_has_slices
 tier_keeps_spelling
 tier_keeps_apart
 tier_keeps_versions_only

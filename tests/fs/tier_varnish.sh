@@ -8,7 +8,7 @@ requires varnishd curl
 start_tier_origin
 check_not "an origin that speaks TLS is refused" "$top_srcdir/scripts/tier/varnish" --print --origin \
 	https://host
-options=(varnish --origin "$OURS")
+options=(varnish --origin "$OURS" --secret-header X-Token)
 start_tier "${options[@]}"
 tier_keeps_ranges
 tier_keeps_spelling //d//odd.tar '/d/odd.tar?'
