@@ -133,6 +133,27 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	return ps_pipeline_new(&p, at, &l->pipeline, err);
 }
 
+/* NULL: no mount takes plans, or memory is lacking. A run does not need a planner. */
+static struct ps_planner *planner_make(struct penstock_loader *l, const struct ps_position *at)
+{
+	const struct penstock_options *o = &l->options.o;
+	const struct ps_numbers *numbers = l->options.numbers;
+
+	return ps_planner_new(&(struct ps_planner_options){.order = l->schedule.order,
+	        .shards = l->options.shards.names,
+	        .nshards = l->schedule.nshards,
+	        .job = o->job ? o->job : "loader",
+	        .rank = o->rank,
+	        .world = o->world,
+	        .epoch = at->epoch,
+	        .end_epoch = o->epochs ? o->epoch + o->epochs : UINT64_MAX,
+	        .epochs = o->plan_epochs ? o->plan_epochs : PS_PLANNER_EPOCHS,
+	        .uses = l->schedule.uses.n ? &l->schedule.uses : NULL,
+	        .batch = o->batch,
+	        .fed = numbers && ps_numbers_is_feed(numbers),
+	        .at = numbers ? NULL : at});
+}
+
 /* Makes the pipeline at a position. Reports missing shards and an epoch without samples, before the
  * pipeline's threads find them. */
 static int pipeline_put(struct penstock_loader *l, const struct ps_position *at, struct ps_load_error *err)
@@ -145,6 +166,8 @@ static int pipeline_put(struct penstock_loader *l, const struct ps_position *at,
 	if (rc == 0 && o->on_error == PENSTOCK_FAIL)
 		rc = ps_shards_missing_check(
 		        l->schedule.order, at, l->options.shards.names, l->schedule.nshards, err);
+	if (rc == 0 && o->plan_epochs != UINT32_MAX)
+		l->planner = planner_make(l, at);
 	return rc < 0 ? rc : pipeline_make(l, at, err);
 }
 
@@ -164,26 +187,6 @@ static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
 	rc = pipeline_put(l, &at, err);
 	ps_position_fini(&at);
 	return rc;
-}
-
-/* NULL: no mount takes plans, or memory is lacking. A run does not need a planner. */
-static struct ps_planner *planner_make(struct penstock_loader *l)
-{
-	const struct penstock_options *o = &l->options.o;
-	const struct ps_numbers *numbers = l->options.numbers;
-
-	return ps_planner_new(&(struct ps_planner_options){.order = l->schedule.order,
-	        .shards = l->options.shards.names,
-	        .nshards = l->schedule.nshards,
-	        .job = o->job ? o->job : "loader",
-	        .rank = o->rank,
-	        .world = o->world,
-	        .epoch = ps_pipeline_position(l->pipeline)->epoch,
-	        .end_epoch = o->epochs ? o->epoch + o->epochs : UINT64_MAX,
-	        .epochs = o->plan_epochs ? o->plan_epochs : PS_PLANNER_EPOCHS,
-	        .uses = l->schedule.uses.n ? &l->schedule.uses : NULL,
-	        .batch = o->batch,
-	        .fed = numbers && ps_numbers_is_feed(numbers)});
 }
 
 static int loader_make(struct penstock_loader *l, const struct penstock_options *options,
@@ -219,9 +222,7 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 		rc = ps_gpu_decode_open(o, l->made, l->made_not, l->device, &l->gpu, err);
 	if (rc == 0)
 		rc = pipeline_begin(l, err);
-	if (rc == 0 && o->plan_epochs != UINT32_MAX)
-		l->planner = planner_make(l);
-	if (l->planner)
+	if (rc == 0 && l->planner)
 		ps_planner_at(l->planner, ps_pipeline_position(l->pipeline));
 	return rc;
 }

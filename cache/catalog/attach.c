@@ -251,6 +251,11 @@ static void end_sweep(struct ps_dataset *ds, bool report)
 			wait_a_while(ds);
 	}
 	add_sweeping(ds->catalog, -1);
+	{
+		/* A mount may wait for the end of the sweep: ps_dataset_missing(). */
+		PS_LOCK_SCOPE(&ds->lock);
+		pthread_cond_broadcast(&ds->cond);
+	}
 	if (!report || atomic_load(&ds->stop) || atomic_load(&ds->asked_again))
 		return;
 	n = missing_now(ds->catalog, &done, text);

@@ -17,12 +17,15 @@
 #define IDLE_MS 1000
 #define REQUEST_CHUNKS (8 * PS_BLOCK_CHUNKS)
 #define HEAD_BLOCKS 2
+/* The first files of the plans are those that a loader begins with: it needs the first bytes of all of them
+ * for its first batch. So of these the first block competes with the windows of files that are read. */
+#define URGENT_BLOCKS 1
 #define NAMES_AT_ONCE 64
 
 /* A file that is being fetched, or is complete, and that was not opened yet. */
 struct begun {
 	uint64_t node;
-	struct ps_demand head, rest;
+	struct ps_demand urgent, head, rest;
 	struct ps_fill_file *file; /* a reference while it is fetched; NULL: it is complete */
 	uint64_t nbytes;           /* the space it takes in the cache */
 	bool to_memory;            /* not admitted, so only its beginning is fetched, to memory */
@@ -37,6 +40,7 @@ struct ps_plan_ahead {
 	pthread_cond_t wake;
 	pthread_t thread;
 	bool started, look, told;
+	bool looked; /* once */
 	_Atomic bool stopping;
 	_Atomic bool any; /* the dataset had plans at the last look */
 	/* Used by the thread alone. */
@@ -54,6 +58,7 @@ static void stop_fetching(struct begun *b)
 {
 	if (!b->file)
 		return;
+	ps_demand_cancel(&b->urgent);
 	ps_demand_cancel(&b->head);
 	ps_demand_cancel(&b->rest);
 	ps_fill_file_put(ps_steal_ptr(&b->file));
@@ -81,7 +86,8 @@ static void review(struct ps_plan_ahead *a, const uint64_t *nodes, size_t n)
 			begun_free(b);
 			continue;
 		}
-		if (b->file && ps_object_complete(ps_fill_file_object(b->file)))
+		struct ps_object *object = b->file ? ps_fill_file_object(b->file) : NULL;
+		if (object && (ps_object_complete(object) || ps_object_gone(object)))
 			stop_fetching(b);
 		a->begun[nleft++] = b;
 	}
@@ -143,7 +149,7 @@ struct ps_fill_file *ps_planned_file(struct ps_dataset *ds, uint64_t node, bool 
 }
 
 /* Demands the head of a file. False: no further file may begin in this look. */
-static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
+static bool begin(struct ps_plan_ahead *a, uint64_t node, bool urgent, unsigned *nto_memory)
 {
 	struct ps_fill *fill = a->dataset->cache->fill;
 	struct ps_fill_file *file = ps_planned_file(a->dataset, node, true);
@@ -158,6 +164,7 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
 		return false;
 	}
 	*b = (struct begun){.node = node, .file = file, .nbytes = nbytes};
+	ps_demand_init(&b->urgent, file, PS_DEMAND_AHEAD);
 	ps_demand_init(&b->head, file, PS_DEMAND_NEXT);
 	ps_demand_init(&b->rest, file, PS_DEMAND_NEXT);
 	if (ps_object_admit(object) < 0 || !ps_object_fits(object)) {
@@ -172,6 +179,8 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
 		}
 	}
 	a->begun[a->nbegun++] = b;
+	if (urgent)
+		ps_demand_extend(&b->urgent, 0, URGENT_BLOCKS, REQUEST_CHUNKS);
 	ps_demand_extend(&b->head, 0, nblocks, REQUEST_CHUNKS);
 	return true;
 }
@@ -194,7 +203,7 @@ static void look(struct ps_plan_ahead *a)
 		nto_memory += a->begun[i]->to_memory;
 	}
 	for (size_t i = 0; i < n && !a->stopping; i++)
-		if (!find(a, nodes[i]) && !begin(a, nodes[i], &nto_memory))
+		if (!find(a, nodes[i]) && !begin(a, nodes[i], i < PS_PLAN_AHEAD_URGENT, &nto_memory))
 			break;
 	for (size_t i = 0; i < a->nbegun && nwhole < PS_PLAN_AHEAD_AT_ONCE; i++) {
 		struct begun *b = a->begun[i];
@@ -275,6 +284,9 @@ static void *plan_ahead_main(void *arg)
 			name_files(a);
 		look(a);
 		pthread_mutex_lock(&a->lock);
+		if (!a->looked)
+			pthread_cond_broadcast(&a->wake);
+		a->looked = true;
 	}
 	pthread_mutex_unlock(&a->lock);
 	for (size_t i = 0; i < a->nbegun; i++)
@@ -321,7 +333,11 @@ void ps_plan_ahead_told(struct ps_plan_ahead *a)
 			ps_log_warning("plan: %s: no thread to fetch ahead", ps_dataset_source(a->dataset));
 	}
 	a->look = a->told = true;
-	pthread_cond_signal(&a->wake);
+	pthread_cond_broadcast(&a->wake);
+	/* The teller opens the first files next: their beginnings are to be demanded before. */
+	uint64_t until_ns = ps_clock_mono_ns() + PS_PLAN_AHEAD_FIRST_MS * PS_NS_PER_MS;
+	while (a->started && !a->looked && !a->stopping && ps_clock_mono_ns() < until_ns)
+		ps_cond_wait_until(&a->wake, &a->lock, until_ns);
 }
 
 bool ps_plan_ahead_opened(struct ps_plan_ahead *a)

@@ -35,6 +35,7 @@
 /* Limits that are also used elsewhere. */
 #define PS_OPTIONS_MAX_BATCH 65536u
 #define PS_OPTIONS_MAX_THREADS 1024u
+#define PS_OPTIONS_READERS 8u /* reading threads, unless an option says how many; idle ones are parked */
 
 enum ps_option_type {
 	PS_OPTION_U32,

@@ -740,7 +740,8 @@ static inline void ps_position_take(
  * every PS_PLANNER_BEAT_S seconds. Repeating the position keeps the plan valid while a run pauses, for a
  * validation for example. If the mount has dropped the plan (ESTALE: the process was stopped for long), it is
  * sent again. If the shards are on no penstock mount, or the mount takes no plans, nothing is written and
- * there is no thread.
+ * there is no thread. A line with the first PS_PLANNER_FIRST_FILES files from `at` on is written by
+ * ps_planner_new() itself, so that the mount knows them before the first is read.
  *
  * Ownership: a planner belongs to its creator and borrows order and names.
  * Threads: ps_planner_at() one at a time, concurrently with the planner's own thread.   Locks: its own, a
@@ -751,6 +752,7 @@ static inline void ps_position_take(
 #define PS_PLANNER_EPOCHS 8
 #define PS_PLANNER_BEAT_S 15        /* a quarter of the time after which a mount drops a plan */
 #define PS_PLANNER_MAX_FILES 100000 /* most files of an epoch; more are left out */
+#define PS_PLANNER_FIRST_FILES 64   /* of the first line */
 
 struct ps_planner_options {
 	struct ps_order *order;
@@ -764,6 +766,8 @@ struct ps_planner_options {
 	const struct ps_uses *uses;
 	uint32_t batch; /* with `uses`: the places of a batch */
 	bool fed;       /* the files are those given to ps_planner_use() */
+	/* where the run begins; NULL: only the thread tells the plan */
+	const struct ps_position *at;
 };
 
 struct ps_planner;

@@ -77,6 +77,15 @@ class Penstock(Mount):
         with open(os.path.join(self.mnt, ".penstock", "stats")) as f:
             return json.load(f)
 
+    def __enter__(self):
+        super().__enter__()
+        self.daemon = self.stats()["pid"]  # the process that was started is its keeper
+        return self
+
+    @property
+    def pid(self):
+        return self.daemon
+
     def settle(self, names):
         def cached():
             return all(os.getxattr(path, "user.penstock.state") == b"cached" for path in self.paths(names))
