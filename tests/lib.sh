@@ -726,10 +726,10 @@ milliseconds() {
 
 # wait_until SECONDS COMMAND...: repeats the command until it succeeds; fails after SECONDS.
 wait_until() {
-	local end=$((SECONDS + $1))
+	local start=$SECONDS end=$((SECONDS + $1))
 	shift
 	until "$@" >/dev/null 2>&1; do
 		((SECONDS < end)) || return 1
-		sleep 0.05
+		if ((SECONDS < start + 2)); then sleep 0.05; else sleep 0.2; fi # looking takes time, too
 	done
 }

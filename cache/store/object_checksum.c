@@ -141,10 +141,13 @@ static void refuse(struct ps_object *object, const char *expected, const char *s
 	 * from later nodes. */
 	if (ps_index_new_node(store->index, &node) < 0)
 		node = UINT64_MAX;
-	if (atomic_exchange(&object->corrupt, true))
-		return; /* another thread has done this just now */
-	store->checksum_errors++;
+	/* Under the lock: a reader that sees the object corrupt finds the refusal, too. */
 	pthread_mutex_lock(&store->lock);
+	if (atomic_exchange(&object->corrupt, true)) {
+		pthread_mutex_unlock(&store->lock);
+		return; /* another thread has done this just now */
+	}
+	store->checksum_errors++;
 	struct ps_refused *refused = refused_of(store, &object->id, true);
 	uint64_t s = 0;
 	if (refused) {

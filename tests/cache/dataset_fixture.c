@@ -25,7 +25,7 @@ static int setup_with(void **state, uint64_t limit_bytes, uint64_t timeout_ms)
 	struct ps_cache_options options = {.store = {.dir = path,
 	                                           .limit_bytes = limit_bytes,
 	                                           .min_free_bytes = 1,
-	                                           .checksum_retry_ms = 300},
+	                                           .checksum_retry_ms = 1000},
 	        .memory_bytes = 32 * TEST_MIB,
 	        .timeout_ms = timeout_ms};
 	if (ps_cache_open(&options, &f->cache, &f->err) < 0)

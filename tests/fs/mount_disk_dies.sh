@@ -36,7 +36,7 @@ check "all files are right when read again" read_tree 1m
 equal "the statistics have the disk's error" "Read-only file system" "$(stats .cache.disk_error)"
 check "umount succeeds" umount_penstock
 
-umount "$T/disk"
+check "the disk is free soon" wait_until 30 umount "$T/disk" # the daemon may still be ending
 mount_disk "$T/disk"
 origin_forget
 check "a mount on the repaired disk succeeds" mount_penstock "$ORIGIN/"

@@ -21,7 +21,7 @@ rate='[0-9.]+ (B|[KM]iB)/s +[▁▂▃▄▅▆▇█]+  at most [0-9.]+ [KM]iB/
 for what in "origin +$rate" "readers +$rate" 'hits +(-|[0-9.]+ %) +[ ▁▂▃▄▅▆▇█]+' \
 	'cache +[0-9.]+ % +\[#*\.+\] [0-9.]+ MiB of 100.0 MiB, [123] objects?' \
 	'reads +(-|slowest [0-9.]+ m?s, p99 [0-9.]+ m?s, p50 [0-9.]+ m?s)' \
-	"$MNT: 3 files, [0-9.]+ [KM]iB cached, 1 open, [0-9]+ waiting"; do
+	"$MNT: 3 files, [0-9.]+ [KM]iB cached, [01] open, [0-9]+ waiting"; do
 	check "the screen shows ${what%% *}" \
 		env LC_ALL=C.UTF-8 grep -Eqx "  $what" <(picture 24x80 | sed 's/ *$//')
 done

@@ -24,11 +24,12 @@ opened() {
 import os, sys
 block, mnt, www = int(sys.argv[1]), *sys.argv[2:]
 for i in range(1, 7):
-    want, got = open(f"{www}/{i}.bin", "rb").read(), b""
+    want, at = open(f"{www}/{i}.bin", "rb").read(), 0
     fd = os.open(f"{mnt}/{i}.bin", os.O_RDONLY)
-    while piece := os.pread(fd, block, len(got)):
-        got += piece
-    assert got == want, i
+    while piece := os.pread(fd, block, at):
+        assert piece == want[at:at + len(piece)], (i, at)
+        at += len(piece)
+    assert at == len(want), i
     os.close(fd)
 PY
 	after=$(opens)

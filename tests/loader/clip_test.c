@@ -118,7 +118,7 @@ static uint8_t *epoch_of(const struct setting *s, uint32_t k, size_t *ret_nbytes
 
 static void all_frames_of_all_cameras_share_one_crop(void **state)
 {
-	static const uint32_t looked_at[] = {1, 64, 65, 200, N - 1};
+	static const uint32_t looked_at[] = {64, 65, N - 1};
 	static struct setting all, two;
 	size_t n, m, held;
 
