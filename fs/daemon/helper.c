@@ -171,6 +171,24 @@ static void write_oom_score(void)
 		return; /* not allowed: the kernel's default holds */
 }
 
+/* Its arguments, too: a search for those of the daemon must not find it. */
+static void write_name(void)
+{
+	static const char name[] = "penstock-helper";
+	char buf[4096];
+	size_t room = 0;
+	ssize_t n;
+	ps_autofd int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+
+	prctl(PR_SET_NAME, name);
+	while (fd >= 0 && (n = read(fd, buf, sizeof(buf))) > 0)
+		room += (size_t)n;
+	if (room < sizeof(name))
+		return;
+	memset(program_invocation_name, 0, room);
+	memcpy(program_invocation_name, name, sizeof(name));
+}
+
 /* Gives up what it has inherited. */
 static int let_go(int sock)
 {
@@ -191,7 +209,7 @@ static _Noreturn void serve(int sock, const struct ps_mountfd_options *first)
 {
 	static struct job job;
 
-	prctl(PR_SET_NAME, "penstock-helper");
+	write_name();
 	write_oom_score();
 	/* What ends the daemon ends it: a group's signal comes to both, and the daemon unmounts. */
 	for (int signo = 1; signo < SIGRTMIN; signo++)

@@ -98,6 +98,10 @@ if [[ $(printf '%s\n' 6.10 "${release%%-*}" | sort -V | head -n 1) == 6.10 ]]; t
 	equal "the next daemon is in its group and sandbox" "daemon true" \
 		"$(basename "$(at "$daemon")") $(status .sandbox.active)"
 	check "a passed-through file is right" same 1
+	sleep 1.1
+	check "penstock upgrade, from outside of the unit" inside penstock upgrade "$T/mnt"
+	equal "the daemon of the upgrade is in its group and sandbox" "daemon true" \
+		"$(basename "$(at "$(status .pid)")") $(status .sandbox.active)"
 fi
 
 check "the mount is unmounted" inside penstock umount "$T/mnt"
