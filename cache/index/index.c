@@ -215,8 +215,8 @@ static int check_rows(struct ps_index *index, struct ps_error *err)
 }
 
 /* boot_id NULL: uses the kernel's boot id, and also compares the number of the mount. */
-static int index_open(const char *dir, unsigned flags, const char *boot_id, struct ps_index **ret,
-        struct ps_error *err)
+static int index_open(
+        const char *dir, unsigned flags, const char *boot_id, struct ps_index **ret, struct ps_error *err)
 {
 	struct ps_index *index = calloc(1, sizeof(*index));
 	size_t memtable_nbytes = flags & PS_INDEX_SMALL ? SMALL_MEMTABLE_NBYTES : PS_KV_MEMTABLE_NBYTES;

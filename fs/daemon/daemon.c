@@ -19,6 +19,7 @@
 
 #define STOP_GRACE_MS 300 /* a detached mount without open files ends by itself within this time */
 #define KICK_MS 20
+#define FORGET_MS 1000
 #define LEAVE_WAIT_MS 2000
 #define LEAVE_COMMIT_MS 100 /* for batches of rows that are due */
 #define LARGE_NBYTES (256 * 1024)
@@ -295,7 +296,7 @@ static void main_loop(struct ps_daemon *d)
 		}
 		{
 			PS_LOCK_SCOPE(&d->lock);
-			resuming = d->nresuming > 0;
+			resuming = d->resuming;
 			/* Watches for the end of the parent, of the first owner, and of clients that
 			 * wait. */
 			bool waits = !d->reported && !atomic_load(&d->first_cancelled);
@@ -307,7 +308,8 @@ static void main_loop(struct ps_daemon *d)
 		/* A new mount must not list what a resumed one believes to be stored. */
 		p[1] = (struct pollfd){.fd = resuming ? -1 : d->listen_fd, .events = POLLIN};
 		p[4] = (struct pollfd){.fd = d->owners_fd, .events = POLLIN};
-		if (poll(p, n, kick_ending(d) ? KICK_MS : -1) < 0 && errno != EINTR)
+		int wait_ms = kick_ending(d) ? KICK_MS : ps_keeper_forget(d) ? FORGET_MS : -1;
+		if (poll(p, n, wait_ms) < 0 && errno != EINTR)
 			poll(NULL, 0, KICK_MS); /* the kernel is out of memory: try again */
 		if (p[0].revents)
 			(void)!read(d->wake_fd, &count, sizeof(count));
@@ -442,7 +444,11 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 	ps_list_init(&d.owned);
 	ps_thread_group_init(&d.threads);
 	pthread_mutex_init(&d.keeper_lock, NULL);
-	int rc = open_all(&d, err);
+	int rc = d.resumed ? ps_keeper_progress_begin(&d) : 0;
+	if (rc < 0)
+		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
+	if (rc == 0)
+		rc = open_all(&d, err);
 	if (rc == 0 && d.resumed && (rc = ps_keeper_resume(&d)) < 0)
 		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
 	if (rc == 0 && d.first && (rc = ps_daemon_thread(&d, first_main, &d)) < 0)
@@ -453,6 +459,7 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 		main_loop(&d);
 		*ret_exit = d.exit_code;
 	}
+	ps_keeper_progress_end(&d);
 	close_all(&d, rc < 0);
 	if (atomic_load(&d.leaked))
 		_exit(PS_EXIT_FAILED);

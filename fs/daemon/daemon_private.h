@@ -172,6 +172,7 @@ struct ps_mount {
 	bool here;                /* in the daemon's own mount namespace, so the daemon may detach it */
 	bool ending;              /* its session is to end; daemon.lock covers this */
 	uint64_t kept;            /* its number at the keeper; 0: not kept; daemon.lock covers this */
+	bool unkept;              /* the keeper has yet to be told that it is not; daemon.lock covers this */
 	struct ps_owned *owned;   /* NULL: no owners, stays until it is unmounted; daemon.lock covers this */
 	struct ps_daemon *daemon; /* once started */
 };
@@ -206,6 +207,7 @@ struct ps_daemon {
 	struct ps_keeper_items *resumed; /* what the keeper had; NULL: begins with its first mount */
 	struct ps_helper *helper;        /* does what needs privileges; NULL: this process */
 	int lock_fd;                     /* the cache's, until that is open */
+	pthread_t progress;              /* the thread that tells the keeper; 0: none */
 	_Atomic bool leaving; /* ends for another binary, without its mounts; set with the lock held */
 	/* the first mount's owner, until the mount has it; used by the main thread and the mount's; -1:
 	 * none */
@@ -222,7 +224,8 @@ struct ps_daemon {
 	struct ps_list clients;
 	unsigned nclients;
 	unsigned nmounting;   /* clients whose mounts are not served and given to the keeper yet */
-	unsigned nresuming;   /* mounts of an earlier daemon that are not served yet */
+	bool resuming;        /* there are mounts of an earlier daemon that are not served yet */
+	unsigned nresuming;   /* their number */
 	uint64_t kept_number; /* of the newest kept mount */
 	/* reported: the first mount's thread has reported the outcome to the parent */
 	bool stopping, reported;
@@ -303,7 +306,8 @@ extern const struct ps_backing_ops ps_helper_backing; /* arg: the helper */
 
 /* What passes between the keeper (keeper.c) and its daemon (keeper_link.c): messages with at most one
  * descriptor over a SOCK_SEQPACKET pair. The keeper stores descriptors by mount, and sends them all to the
- * next daemon. It reads no other content than what is here. */
+ * next daemon. It reads no other content than what is here. The numbers stay: an upgrade leaves the keeper of the
+ * old program, which ignores messages that it does not know. */
 enum ps_keeper_kind {
 	PS_KEEPER_LOCK = 1, /* the cache folder's lock: the daemon has the cache; the keeper answers DONE */
 	PS_KEEPER_SETUP,    /* memfd: the options of the daemon; only from the keeper */
@@ -314,12 +318,13 @@ enum ps_keeper_kind {
 	PS_KEEPER_OWNER,
 	PS_KEEPER_SESSION, /* the FUSE descriptor, with the mount's place */
 	PS_KEEPER_DROP_OWNER,
-	PS_KEEPER_DROP,    /* the mount has ended */
-	PS_KEEPER_READY,   /* the first mount answers */
-	PS_KEEPER_SERVING, /* all mounts of the earlier daemon answer */
-	PS_KEEPER_BUSY,    /* another daemon has the cache, or the keeper refuses; the text */
-	PS_KEEPER_UPGRADE, /* a client whose program the next daemon is to run; answered by DONE, or BUSY and why not */
-	PS_KEEPER_DONE, /* keeper to daemon: the end of what it has */
+	PS_KEEPER_DROP,     /* the mount has ended */
+	PS_KEEPER_READY,    /* the first mount answers */
+	PS_KEEPER_SERVING,  /* all mounts of the earlier daemon answer */
+	PS_KEEPER_BUSY,     /* another daemon has the cache, or the keeper refuses; the text */
+	PS_KEEPER_UPGRADE,  /* a client whose program the next daemon is to run; answered by DONE, or BUSY and why not */
+	PS_KEEPER_DONE,     /* keeper to daemon: the end of what it has */
+	PS_KEEPER_PROGRESS, /* not SERVING yet, but the daemon gets on */
 };
 struct ps_keeper_message {
 	uint32_t kind;
@@ -353,15 +358,19 @@ struct ps_keeper_items {
 void ps_keeper_hold(struct ps_daemon *daemon);
 void ps_keeper_ready(struct ps_daemon *daemon);
 void ps_keeper_serving(struct ps_daemon *daemon);
+void ps_keeper_progress(struct ps_daemon *daemon);
 /* The mount answers: from now on it outlives the daemon. client: the socket of a process that waits for its
  * end, or -1. give_owners: ps_owned_keep(). */
 void ps_keeper_keep(struct ps_daemon *daemon, struct ps_mount *mount, int client,
         int (*give_owners)(struct ps_daemon *daemon, const struct ps_mount *mount));
 void ps_keeper_drop(struct ps_daemon *daemon, struct ps_mount *mount);
 int ps_keeper_give_owner(struct ps_daemon *daemon, const struct ps_mount *mount, uint64_t owner, int fd);
-/* Of a mount that may be kept already: without all its owners it is not. */
+/* Of a mount that may be kept already: without all its owners it is not. The daemon's lock is held. */
 void ps_keeper_new_owner(struct ps_daemon *daemon, struct ps_mount *mount, uint64_t owner, int fd);
 void ps_keeper_drop_owner(struct ps_daemon *daemon, const struct ps_mount *mount, uint64_t owner);
+/* Tells the keeper which mounts it is to forget: the main thread does, each time that a client's thread has ended.
+ * True: the keeper does not listen yet; call again. */
+bool ps_keeper_forget(struct ps_daemon *daemon);
 /* Also sets `leaving`. client: the socket of the process whose program is to follow; borrowed. -ENOTSUP: there
  * is no keeper. -EBUSY: there are mounts that would end. -EPERM: not that process's program. */
 int ps_keeper_upgrade(struct ps_daemon *daemon, int client, struct ps_error *err) PS_MUST_USE;
@@ -374,6 +383,10 @@ int ps_keeper_read_memfd(int fd, struct ps_given *ret);
 int ps_keeper_take_lock(struct ps_keeper_items *items);
 /* Starts a thread for each mount that the keeper had. */
 int ps_keeper_resume(struct ps_daemon *daemon);
+/* From begin to end, or until all mounts are served, a thread tells the keeper that the daemon gets on: that it
+ * reads or writes the disk, or that one more mount is served. */
+int ps_keeper_progress_begin(struct ps_daemon *daemon);
+void ps_keeper_progress_end(struct ps_daemon *daemon);
 
 /* control_server.c */
 /* The socket of a mount's client after the mount has ended. Takes it over. */

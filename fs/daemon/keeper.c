@@ -4,7 +4,8 @@
  *   STARTING    opens the cache, attaches         no mount is kept: the keeper ends as it did
  *   SERVING     has given mounts to the keeper    a new one is started: RESUMING
  *   RESUMING    takes the mounts over             counts as a failed start; another one is started
- *   gave up     after STARTS_MAX failed starts, or GIVE_UP_MS: connections aborted, mounts detached
+ *   gave up     after STARTS_MAX failed starts, GIVE_UP_MS without progress, or PROGRESS_MAX_MS:
+ *               connections aborted, mounts detached
  *
  * A start that serves for less than PROVEN_MS has failed, too: a request that kills the daemon would be
  * sent again for ever. The keeper has one thread, waits for nothing but its daemon, and reads no other
@@ -32,6 +33,7 @@
 
 #define STARTS_MAX 3
 #define GIVE_UP_MS 10000
+#define PROGRESS_MAX_MS 60000
 #define PROVEN_MS 1000
 #define REAP_MS 1000 /* for a killed daemon; one that the kernel holds up is left */
 #define REAP_STEP_MS 10
@@ -56,7 +58,7 @@ struct keeper {
 	size_t n, nsent; /* nsent: items that the resuming daemon has got */
 	bool resuming, stopping, held, sent_done;
 	bool upgraded; /* a daemon of the new program was started */
-	uint64_t down_ns, served_ns, starts;
+	uint64_t down_ns, progress_ns, served_ns, starts;
 	uint64_t start_ns; /* the next start is not before */
 	unsigned nfailed;
 };
@@ -234,6 +236,9 @@ static void take_message(struct keeper *k, const struct ps_keeper_message *m, in
 		break;
 	case PS_KEEPER_SERVING:
 		serving(k);
+		break;
+	case PS_KEEPER_PROGRESS:
+		k->progress_ns = ps_clock_mono_ns();
 		break;
 	case PS_KEEPER_UPGRADE:
 		upgrade(k, fd);
@@ -446,11 +451,18 @@ static _Noreturn void end_like(int status)
 	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : PS_EXIT_FAILED);
 }
 
+/* While no daemon serves: when that has lasted for too long. */
+static uint64_t give_up_ns(const struct keeper *k)
+{
+	return PS_MIN(PS_MAX(k->down_ns, k->progress_ns) + GIVE_UP_MS * PS_NS_PER_MS,
+	        k->down_ns + PROGRESS_MAX_MS * PS_NS_PER_MS);
+}
+
 /* True: too many starts have failed, or they took too long. A new program gets no more than that; the old one
  * is tried once more. */
 static bool has_failed(struct keeper *k)
 {
-	bool late = k->resuming && ps_clock_mono_ns() - k->down_ns > GIVE_UP_MS * PS_NS_PER_MS;
+	bool late = k->resuming && ps_clock_mono_ns() > give_up_ns(k);
 
 	if (!late && k->nfailed < STARTS_MAX)
 		return false;
@@ -474,8 +486,8 @@ static void give_up_if_failed(struct keeper *k)
 		ps_log_error("keeper: the daemon cannot be started (%u attempts); the mounts are ended",
 		        k->nfailed);
 	else
-		ps_log_error(
-		        "keeper: no daemon has served for %d s; the mounts are ended", GIVE_UP_MS / 1000);
+		ps_log_error("keeper: no daemon has served for %llu s; the mounts are ended",
+		        (unsigned long long)((ps_clock_mono_ns() - k->down_ns) / PS_NS_PER_S));
 	give_up(k, PS_EXIT_FAILED);
 }
 
@@ -526,7 +538,7 @@ static int wait_ms(const struct keeper *k)
 
 	if (!k->resuming)
 		return k->old_exe >= 0 ? PROVEN_MS : -1;
-	until = k->down_ns + GIVE_UP_MS * PS_NS_PER_MS;
+	until = give_up_ns(k);
 	if (k->daemon < 0)
 		until = PS_MIN(until, k->start_ns);
 	return now >= until ? 0 : (int)((until - now) / PS_NS_PER_MS) + 1;

@@ -85,6 +85,11 @@ void ps_keeper_serving(struct ps_daemon *d)
 	(void)send_surely(d, PS_KEEPER_SERVING, 0);
 }
 
+void ps_keeper_progress(struct ps_daemon *d)
+{
+	(void)send_kind(d, PS_KEEPER_PROGRESS, 0, -1);
+}
+
 static int request_memfd(const struct ps_mount_request *request)
 {
 	struct ps_given message = {0};
@@ -97,14 +102,37 @@ static int request_memfd(const struct ps_mount_request *request)
 	return fd;
 }
 
-/* Has the keeper forget what it got of the mount. If that message fails, too, it is sent again when the mount
- * ends. The lock is held. */
+/* Has the keeper forget what it got of the mount. The lock is held. */
+static void forget(struct ps_daemon *d, struct ps_mount *m)
+{
+	int rc = send_kind(d, PS_KEEPER_DROP, m->kept, -1);
+
+	m->unkept = rc < 0 && rc != -EPIPE;
+	if (!m->unkept)
+		m->kept = 0;
+}
+
+/* The lock is held. */
 static void keep_not(struct ps_daemon *d, struct ps_mount *m, int rc)
 {
 	ps_log_warning(
 	        "mount: %s: ends with its daemon: the keeper: %s", m->request.mountpoint, strerror(-rc));
-	if (send_kind(d, PS_KEEPER_DROP, m->kept, -1) == 0)
-		m->kept = 0;
+	forget(d, m);
+}
+
+bool ps_keeper_forget(struct ps_daemon *d)
+{
+	bool any = false;
+
+	PS_LOCK_SCOPE(&d->lock);
+	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next) {
+		struct ps_mount *m = PS_CONTAINER_OF(l, struct ps_mount, link);
+
+		if (m->unkept)
+			forget(d, m);
+		any |= m->unkept;
+	}
+	return any;
 }
 
 void ps_keeper_keep(struct ps_daemon *d, struct ps_mount *m, int client,
@@ -132,6 +160,7 @@ void ps_keeper_keep(struct ps_daemon *d, struct ps_mount *m, int client,
 	if (rc < 0) {
 		keep_not(d, m, rc);
 		m->kept = 0; /* without a session the keeper forgets it in any case */
+		m->unkept = false;
 	}
 }
 
@@ -150,7 +179,7 @@ void ps_keeper_drop(struct ps_daemon *d, struct ps_mount *m)
 
 int ps_keeper_give_owner(struct ps_daemon *d, const struct ps_mount *m, uint64_t owner, int fd)
 {
-	if (!m->kept)
+	if (!m->kept || m->unkept)
 		return 0;
 	return send_one(d,
 	        &(struct ps_keeper_message){.kind = PS_KEEPER_OWNER, .mount = m->kept, .owner = owner}, fd);
@@ -183,7 +212,7 @@ static int check_all_kept(const struct ps_daemon *d, struct ps_error *err)
 	for (const struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next) {
 		const struct ps_mount *m = PS_CONTAINER_OF(l, struct ps_mount, link);
 
-		if (!m->kept && !atomic_load(&m->session.ended))
+		if ((!m->kept || m->unkept) && !atomic_load(&m->session.ended))
 			ps_strbuf_addf(&names, "%s%s", names.len ? ", " : "", m->request.mountpoint);
 	}
 	if (!names.len && !names.failed)

@@ -4,12 +4,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "daemon/daemon_private.h"
 
 #define OWNERS_MAX 1024
+#define PROGRESS_MS 1000
 
 static struct ps_keeper_item *find(struct ps_keeper_items *items, uint64_t mount, enum ps_keeper_kind kind)
 {
@@ -48,6 +52,55 @@ int ps_keeper_read_memfd(int fd, struct ps_given *ret)
 		explicit_bzero(body, n);
 	free(body);
 	return rc;
+}
+
+/* Progress ----------------------------------------------------------------------------------------------- */
+
+/* RocksDB does not say how far it has come while it opens. A slow disk shows in what was read from it. */
+static uint64_t steps(const struct ps_daemon *d)
+{
+	struct rusage used = {0};
+
+	getrusage(RUSAGE_SELF, &used);
+	return (uint64_t)used.ru_inblock + (uint64_t)used.ru_oublock - d->nresuming;
+}
+
+static void *progress_main(void *arg)
+{
+	struct ps_daemon *d = arg;
+
+	PS_LOCK_SCOPE(&d->lock);
+	for (uint64_t last = steps(d); d->resuming;) {
+		ps_cond_wait_until(&d->ended, &d->lock, ps_clock_mono_ns() + PROGRESS_MS * PS_NS_PER_MS);
+		uint64_t now = steps(d);
+		if (now != last)
+			ps_keeper_progress(d);
+		last = now;
+	}
+	return NULL;
+}
+
+int ps_keeper_progress_begin(struct ps_daemon *d)
+{
+	d->resuming = true;
+	return ps_thread_start(&d->progress, "progress", progress_main, d);
+}
+
+/* The lock is held. */
+static void end_progress(struct ps_daemon *d)
+{
+	d->resuming = false;
+	pthread_cond_broadcast(&d->ended);
+}
+
+void ps_keeper_progress_end(struct ps_daemon *d)
+{
+	{
+		PS_LOCK_SCOPE(&d->lock);
+		end_progress(d);
+	}
+	if (d->progress)
+		pthread_join(d->progress, NULL);
 }
 
 /* One mount ---------------------------------------------------------------------------------------------- */
@@ -89,6 +142,8 @@ static void count_resumed(struct ps_daemon *d)
 	{
 		PS_LOCK_SCOPE(&d->lock);
 		last = --d->nresuming == 0;
+		if (last)
+			end_progress(d);
 	}
 	if (!last)
 		return;
@@ -184,9 +239,12 @@ int ps_keeper_resume(struct ps_daemon *d)
 	int rc = 0;
 
 	ps_stats_set_restarts(items->starts);
-	for (size_t i = 0; i < items->n; i++) {
-		d->nresuming += items->v[i]->message.kind == PS_KEEPER_SESSION;
-		d->kept_number = PS_MAX(d->kept_number, items->v[i]->message.mount);
+	{
+		PS_LOCK_SCOPE(&d->lock);
+		for (size_t i = 0; i < items->n; i++) {
+			d->nresuming += items->v[i]->message.kind == PS_KEEPER_SESSION;
+			d->kept_number = PS_MAX(d->kept_number, items->v[i]->message.mount);
+		}
 	}
 	for (size_t i = 0; rc == 0 && i < items->n; i++) {
 		if (items->v[i]->message.kind != PS_KEEPER_SESSION)

@@ -167,6 +167,13 @@ penstock upgrade "$T/m4" >"$T/out" 2>&1 || rc=$?
 equal "upgrade of what is no mount fails" "1 1" "$rc $(grep -c "not a penstock mount" "$T/out")"
 
 # A keeper that is stopped, and a socket that soon is full.
+owner() {
+	"$python" "$top_srcdir/tests/fs/owner.py" "$T/$1" mount "$ORIGIN/json/" --cache-dir "$CACHE" &
+	owners+=($!)
+}
+owners=()
+owner first
+check "a program's mount" wait_until 20 test -s "$T/first"
 pid=$(stats .pid)
 keeper=$(keeper_of "$pid")
 kill -STOP "$keeper"
@@ -196,16 +203,25 @@ for m in m1 m2 m3; do
 done
 check "the log says that it is not kept" \
 	wait_until 10 grep -q "m3: ends with its daemon: the keeper" "$T/penstock.log"
+owner second
+check "a second program joins meanwhile" wait_until 20 test -s "$T/second"
+at=$(head -n 1 "$T/first")
+equal "at the same place" "$at" "$(head -n 1 "$T/second")"
 kill -CONT "$keeper"
 rc=0
 penstock upgrade "$MNT" >"$T/out" 2>&1 || rc=$?
 equal "no upgrade ends a mount that is not kept: it is named" "1 1" "$rc $(grep -c "$T/m3" "$T/out")"
+equal "nor one that lacks an owner" 1 "$(grep -c "$at" "$T/out")"
 for m in m1 m2 m3; do
 	check "$m serves" cmp "$T/$m/4.bin" "$T/www/4.bin"
 	check "$m is unmounted" penstock umount "$T/$m"
 done
+sleep 3 # the keeper is told again within a second
 kill -KILL "$(stats .pid)"
 check "the first mount is kept still" cmp "$MNT/4.bin" "$T/www/4.bin"
+check "the programs' mount, with the owner that the keeper lacks, has ended" wait_until 10 grep -qx ended "$T/first"
+check "and the other program knows" wait_until 10 grep -qx ended "$T/second"
+kill "${owners[@]}"
 sleep 1.1
 
 # The keeper alone is killed.
@@ -267,21 +283,7 @@ for way in dies hangs; do
 	pid=$(stats .pid)
 	keeper=$(keeper_of "$pid")
 	exec 7<"$MNT/1.bin"
-	"$python" - "$keeper" "$pid" "$way" <<'PY'
-import os, signal, sys, time
-keeper, last, way = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-os.kill(int(last), signal.SIGKILL)
-done = 0
-while done < 3:
-    try:
-        pids = open(f"/proc/{keeper}/task/{keeper}/children").read().split()
-    except OSError:
-        break
-    if pids and pids[0] != last:
-        last = pids[0]
-        os.kill(int(last), signal.SIGKILL if way == "dies" else signal.SIGSTOP)
-        done += 1 if way == "dies" else 3
-PY
+	"$python" "$top_srcdir/tests/fs/kill_starts.py" "$keeper" "$pid" "$way"
 	start=$EPOCHSECONDS
 	rc=0
 	timeout 30 cat "$MNT/2.bin" >"$T/out" 2>"$T/err" || rc=$?

@@ -66,6 +66,24 @@ as_user env -u HOME penstock mount "$T/mine/" "$T/m2" >"$T/out" 2>&1 || rc=$?
 equal "a mount without HOME and --cache-dir is refused" \
 	"1 penstock mount: no cache folder: give --cache-dir DIR, or set PENSTOCK_CACHE_DIR or HOME" \
 	"$rc $(cat "$T/out")"
+release=$(uname -r)
+release=${release%%-*}
+has_keeper() { [[ $(printf '%s\n' 6.10 "$release" | sort -V | head -n 1) == 6.10 ]]; }
+if has_keeper; then
+	as_user cat "$T/m1/shard-000000.tar" >"$T/out"
+	killed() { [[ $(as_user jq .pid "$T/m1/.penstock/stats") != "$1" ]]; }
+	for round in 1 2; do
+		pid=$(as_user jq .pid "$T/m1/.penstock/stats")
+		kill -KILL "$pid"
+		check "a mount by fusermount3 outlives its daemon ($round)" as_user cmp "$source/f.bin" "$T/m1/f.bin"
+		check "another process serves it ($round)" killed "$pid"
+		sleep 1.1
+	done
+	check "its user still sees its names" as_user cmp "$source/shard-000000.tar" "$T/m1/shard-000000.tar"
+	check_not "others still do not" ls "$T/m1"
+else
+	skip "a mount by fusermount3 outlives its daemon" "needs Linux 6.10 or later"
+fi
 check "a second mount joins the daemon" as_user penstock mount "$T/mine/" "$T/m2"
 equal "the daemon serves both mounts" \
 	2 "$(as_user penstock status --cache-dir "$T/home/.cache/penstock" --json | jq '.mounts | length')"
@@ -116,3 +134,12 @@ check "root unmounts a user's mount" penstock umount "$T/m1"
 mount_penstock "$source/" --allow_other
 refused "umount of root's mount" "another user's" penstock umount "$MNT"
 check "root's mount still serves its file" cmp "$source/f.bin" "$MNT/f.bin"
+
+if has_keeper; then
+	check "a user's mount" as_user penstock mount "$source/" "$T/m1"
+	pid=$(as_user jq .pid "$T/m1/.penstock/stats")
+	"$python" "$top_srcdir/tests/fs/kill_starts.py" "$(awk '/^PPid:/ {print $2}' "/proc/$pid/status")" "$pid" dies
+	check_not "whose daemons all die: an error" as_user cat "$T/m1/f.bin"
+	cleared() { ! is_mounted "$T/m1"; }
+	check "the user's keeper has it unmounted" wait_until 10 cleared
+fi

@@ -1,6 +1,10 @@
-/* An LD_PRELOAD library between penstock and libfuse. While the file named by PENSTOCK_TEST_KILL exists,
- * fuse_reply_open() answers EINTR and returns -ENOENT, as if the opener had been killed before the reply. The
- * kernel then sends no RELEASE. */
+/* An LD_PRELOAD library between penstock and its libraries.
+ *
+ * While the file named by PENSTOCK_TEST_KILL exists, fuse_reply_open() answers EINTR and returns -ENOENT, as if the
+ * opener had been killed before the reply. The kernel then sends no RELEASE.
+ *
+ * While PENSTOCK_TEST_SLOW names a file, each fstatat() takes 0.2 s and writes 4 KiB to it, as on a slow disk. While
+ * it names a folder, nothing is written, as with a disk that hangs. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -8,8 +12,11 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fuse/handshake.h"
@@ -26,4 +33,24 @@ __attribute__((visibility("default"))) int fuse_reply_open(fuse_req_t req, const
 	}
 	memcpy(&next, &symbol, sizeof(next));
 	return next(req, fi);
+}
+
+__attribute__((visibility("default"))) int fstatat(int dir_fd, const char *name, struct stat *ret, int flags)
+{
+	static const char zeros[4096];
+	const char *path = getenv("PENSTOCK_TEST_SLOW");
+	void *symbol = dlsym(RTLD_NEXT, "fstatat");
+	int (*next)(int, const char *, struct stat *, int);
+
+	if (path && access(path, F_OK) == 0) {
+		int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+
+		poll(NULL, 0, 200);
+		if (fd >= 0 && write(fd, zeros, sizeof(zeros)) < 0)
+			abort();
+		if (fd >= 0)
+			close(fd);
+	}
+	memcpy(&next, &symbol, sizeof(next));
+	return next(dir_fd, name, ret, flags);
 }
