@@ -54,6 +54,7 @@ struct ps_tier {
 	bool probing;
 	bool barred; /* it was proven wrong: not asked before it has left the list */
 	unsigned strikes;
+	unsigned nslow; /* slices for which the origin was quicker, since the tier last answered */
 	uint64_t until_ns;
 	uint64_t answered_ns; /* when it last answered a request whole */
 	uint64_t nrequests, nbytes, nstruck, nfailed[PS_TIER_FAILURES];
@@ -374,6 +375,7 @@ void ps_tiers_answered(
 	tier->nbytes += nbytes;
 	all->credit = PS_MIN(all->credit + (int64_t)(nbytes / CREDIT_SHARE), CREDIT_MAX);
 	tier->answered_ns = ps_clock_mono_ns();
+	tier->nslow = 0;
 	if (first_byte_ns <= turn->late_ns)
 		all->late_ns = PS_MAX(LATE_FIRST_NS, all->late_ns - all->late_ns / LATE_DECAY);
 	if (tier->state == ASIDE && turn->probe && !tier->barred) {
@@ -462,8 +464,13 @@ static bool judge_late(struct ps_tiers *all, const struct ps_tier_turn *turn, co
 	enum verdict verdict = compare(turn, trial, &slice_ns);
 	if (verdict == UNKNOWN)
 		all->credit -= (int64_t)PS_MIN(3 * trial->ndone, trial->nmissing);
-	if (verdict == SLOW)
-		strike(tier, turn, 1);
+	if (verdict == SLOW) {
+		/* Its bytes were worth it. */
+		all->credit = PS_MIN(all->credit + (int64_t)trial->ndone, CREDIT_MAX);
+		/* One of many connections to a busy origin may be unlucky, and a single slice late. */
+		if (++tier->nslow > 1 || turn->probe || all->late_ns == LATE_FIRST_NS)
+			strike(tier, turn, 1);
+	}
 	if (verdict == NOT_SLOW) {
 		/* Long enough for the next one that is late to be compared with a whole slice. */
 		uint64_t late_ns = PS_MAX(2 * turn->late_ns, (SLOWER + 1) * slice_ns);
