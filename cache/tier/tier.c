@@ -27,8 +27,8 @@
 #define CREDIT_MAX ((int64_t)16 * CREDIT_FIRST)
 #define PING_NS (PS_TIER_PING_MS * PS_NS_PER_MS)
 #define MUTE_NS (450 * PS_NS_PER_MS) /* a tier that has not answered a ping for this long is mute */
-#define CREDIT_SHARE 800 /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
-#define LATE_DECAY 256    /* an answer in time takes 1 / LATE_DECAY off the late limit */
+#define CREDIT_SHARE 800             /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
+#define LATE_DECAY 256               /* an answer in time takes 1 / LATE_DECAY off the late limit */
 /* A tier that answers pings is slow if the origin is this much quicker. Less is chance: the requests of one
  * node to a busy origin differ as much. */
 #define SLOWER 2
@@ -76,7 +76,7 @@ struct ps_tiers {
 	size_t n;
 	uint64_t late_ns; /* the late limit, of all tiers: the origin's speed decides it */
 	int64_t credit;
-	bool trying; /* a trial is under way */
+	bool trying;          /* a trial is under way */
 	uint64_t verify_debt; /* bytes still to be compared, times PPM */
 	uint64_t nfallbacks, fallback_nbytes, nwithheld, nverified, nmismatches;
 
@@ -449,7 +449,8 @@ static bool has_answered(const struct ps_tier *tier)
 }
 
 /* The lock is held. */
-static bool judge_late(struct ps_tiers *all, const struct ps_tier_turn *turn, const struct ps_tier_trial *trial)
+static bool judge_late(
+        struct ps_tiers *all, const struct ps_tier_turn *turn, const struct ps_tier_trial *trial)
 {
 	struct ps_tier *tier = turn->tier;
 	uint64_t slice_ns;

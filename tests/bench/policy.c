@@ -160,8 +160,11 @@ static bool cache_open(struct cache *c, const struct ps_policy_ops *ops, struct 
 	}
 	c->slot_of[open->object] = (uint32_t)c->n + 1;
 	c->object_at[c->n] = open->object;
-	c->items[c->n++] = (struct ps_policy_item){
-	        .id = *id, .dataset = open->dataset, .nbytes = nbytes, .opened_s = open->now_s, .seq = c->seq++};
+	c->items[c->n++] = (struct ps_policy_item){.id = *id,
+	        .dataset = open->dataset,
+	        .nbytes = nbytes,
+	        .opened_s = open->now_s,
+	        .seq = c->seq++};
 	c->used += nbytes;
 	return false;
 }
@@ -357,8 +360,8 @@ static void pool_init(struct pool *p, uint32_t nodes, uint32_t shards, uint32_t 
 		snprintf(path, sizeof(path), "/shard-%04u.tar", shard);
 		uint64_t object = ps_tier_object("10.99.0.250", path, NULL);
 		for (uint32_t s = 0; s < slices; s++)
-			p->home[shard * slices + s + 1] = (uint32_t)ps_rendezvous_choose(
-			        names, nodes, NULL, object, s / STRIPE_SLICES);
+			p->home[shard * slices + s + 1] =
+			        (uint32_t)ps_rendezvous_choose(names, nodes, NULL, object, s / STRIPE_SLICES);
 	}
 	free(names);
 }
@@ -389,9 +392,8 @@ static uint32_t read_shard(struct node *node, struct pool *pool, uint32_t self, 
 
 /* All nodes at once. Gives the origin's share of the bytes that are read, in the first epoch and in later
  * ones. */
-static void run_tiers(uint32_t nodes, uint32_t shards, uint32_t slices, uint32_t epochs,
-        uint32_t plan_epochs, uint64_t seed, double tier_share, double own_share, double *ret_first,
-        double *ret_later)
+static void run_tiers(uint32_t nodes, uint32_t shards, uint32_t slices, uint32_t epochs, uint32_t plan_epochs,
+        uint64_t seed, double tier_share, double own_share, double *ret_first, double *ret_later)
 {
 	struct trace *traces = need(calloc(nodes, sizeof(*traces)));
 	struct node *all = need(calloc(nodes, sizeof(*all)));
@@ -723,7 +725,8 @@ int main(int argc, char **argv)
 	        {"cache", 1, NULL, 'c'}, {"epochs", 1, NULL, 'e'}, {"plan-epochs", 1, NULL, 'p'},
 	        {"seed", 1, NULL, 'r'}, {"trace", 1, NULL, 't'}, {"objects", 1, NULL, 'o'},
 	        {"cost", 1, NULL, 'k'}, {"tiers", 0, NULL, 'T'}, {"tier", 1, NULL, 'i'},
-	        {"slices", 1, NULL, 'l'}, {"deal", 0, NULL, 'd'}, {"json", 0, NULL, 'j'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	        {"slices", 1, NULL, 'l'}, {"deal", 0, NULL, 'd'}, {"json", 0, NULL, 'j'},
+	        {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	struct options o = {.nodes = 1,
 	        .shards = 200,
 	        .slices = 64,
@@ -790,8 +793,8 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	if (optind < argc || o.nodes == 0 || o.slices == 0 || o.shards < o.nodes || o.epochs < 2 || (trace && objects == 0) ||
-	        lround(o.share * o.shards) < 1) {
+	if (optind < argc || o.nodes == 0 || o.slices == 0 || o.shards < o.nodes || o.epochs < 2 ||
+	        (trace && objects == 0) || lround(o.share * o.shards) < 1) {
 		fputs(usage, stderr);
 		return 2;
 	}

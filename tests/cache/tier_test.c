@@ -315,7 +315,8 @@ static void a_tier_is_slow_if_the_origin_brings_the_whole_slice(void **state)
 		ps_tiers_answered(all, &turn, 1, 20 * PS_NS_PER_S);
 		turn = pick(all, 0);
 		leave_late(all, &turn);
-		assert_false(judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_SLICE_NBYTES, turn.late_ns / 4)));
+		assert_false(
+		        judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_SLICE_NBYTES, turn.late_ns / 4)));
 		assert_int_equal(figure(all, "aside"), 0);
 	}
 	/* The next one, without an answer in between: struck. */
