@@ -700,7 +700,7 @@ struct ping {
 	struct ps_tier *tier;
 	struct curl_slist *slist;
 	struct ps_http_response response;
-	bool heard;
+	bool answered;
 };
 
 static size_t ping_header(char *line, size_t size, size_t n, void *arg)
@@ -710,8 +710,8 @@ static size_t ping_header(char *line, size_t size, size_t n, void *arg)
 	n *= size;
 	if (n > 2 || (n && line[0] != '\r' && line[0] != '\n'))
 		ps_http_response_line(&p->response, line, n);
-	else if (p->response.status >= 200 && !p->heard) {
-		p->heard = true;
+	else if (p->response.status >= 200 && !p->answered) {
+		p->answered = true;
 		ps_tiers_heard(p->tier, ps_clock_mono_ns());
 	}
 	return n;

@@ -27,8 +27,8 @@
 #define CREDIT_MAX ((int64_t)16 * CREDIT_FIRST)
 #define PING_NS (PS_TIER_PING_MS * PS_NS_PER_MS)
 #define MUTE_NS (450 * PS_NS_PER_MS) /* a tier that has not answered a ping for this long is mute */
-#define CREDIT_SHARE 800 /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
-#define LATE_DECAY 256    /* an answer in time takes 1 / LATE_DECAY off the late limit */
+#define CREDIT_SHARE 800             /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
+#define LATE_DECAY 256               /* an answer in time takes 1 / LATE_DECAY off the late limit */
 /* A tier that answers pings is slow if the origin is this much quicker. Less is chance: the requests of one
  * node to a busy origin differ as much. */
 #define SLOWER 2
@@ -54,6 +54,7 @@ struct ps_tier {
 	bool probing;
 	bool barred; /* it was proven wrong: not asked before it has left the list */
 	unsigned strikes;
+	unsigned nslow; /* slices for which the origin was quicker, since the tier last answered */
 	uint64_t until_ns;
 	uint64_t answered_ns; /* when it last answered a request whole */
 	uint64_t nrequests, nbytes, nstruck, nfailed[PS_TIER_FAILURES];
@@ -75,7 +76,7 @@ struct ps_tiers {
 	size_t n;
 	uint64_t late_ns; /* the late limit, of all tiers: the origin's speed decides it */
 	int64_t credit;
-	bool trying; /* a trial is under way */
+	bool trying;          /* a trial is under way */
 	uint64_t verify_debt; /* bytes still to be compared, times PPM */
 	uint64_t nfallbacks, fallback_nbytes, nwithheld, nverified, nmismatches;
 
@@ -374,6 +375,7 @@ void ps_tiers_answered(
 	tier->nbytes += nbytes;
 	all->credit = PS_MIN(all->credit + (int64_t)(nbytes / CREDIT_SHARE), CREDIT_MAX);
 	tier->answered_ns = ps_clock_mono_ns();
+	tier->nslow = 0;
 	if (first_byte_ns <= turn->late_ns)
 		all->late_ns = PS_MAX(LATE_FIRST_NS, all->late_ns - all->late_ns / LATE_DECAY);
 	if (tier->state == ASIDE && turn->probe && !tier->barred) {
@@ -447,7 +449,8 @@ static bool has_answered(const struct ps_tier *tier)
 }
 
 /* The lock is held. */
-static bool judge_late(struct ps_tiers *all, const struct ps_tier_turn *turn, const struct ps_tier_trial *trial)
+static bool judge_late(
+        struct ps_tiers *all, const struct ps_tier_turn *turn, const struct ps_tier_trial *trial)
 {
 	struct ps_tier *tier = turn->tier;
 	uint64_t slice_ns;
@@ -462,8 +465,13 @@ static bool judge_late(struct ps_tiers *all, const struct ps_tier_turn *turn, co
 	enum verdict verdict = compare(turn, trial, &slice_ns);
 	if (verdict == UNKNOWN)
 		all->credit -= (int64_t)PS_MIN(3 * trial->ndone, trial->nmissing);
-	if (verdict == SLOW)
-		strike(tier, turn, 1);
+	if (verdict == SLOW) {
+		/* Its bytes were worth it. */
+		all->credit = PS_MIN(all->credit + (int64_t)trial->ndone, CREDIT_MAX);
+		/* One of many connections to a busy origin may be unlucky, and a single slice late. */
+		if (++tier->nslow > 1 || turn->probe || all->late_ns == LATE_FIRST_NS)
+			strike(tier, turn, 1);
+	}
 	if (verdict == NOT_SLOW) {
 		/* Long enough for the next one that is late to be compared with a whole slice. */
 		uint64_t late_ns = PS_MAX(2 * turn->late_ns, (SLOWER + 1) * slice_ns);

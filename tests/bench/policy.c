@@ -1,8 +1,8 @@
 /* Simulates the cache policies with the store's own code (policy, plans), without a disk, and compares them
  * with LRU and with the optimum, which knows the whole future (Belady). --help lists the options.
  *
- * A shard is of size 1; a node's cache is a share of the whole dataset; each epoch deals all shards again, in
- * another order, to all nodes. Only opens after the first epoch are counted. */
+ * A shard is of size 1, or of slices with --tiers; a node's cache is a share of the whole dataset; each epoch
+ * deals all shards again, in another order, to all nodes. Only opens after the first epoch are counted. */
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
@@ -103,7 +103,8 @@ struct cache {
 	size_t *victims;
 	uint32_t *slot_of; /* object → slot + 1; 0: not cached */
 	uint32_t *object_at;
-	size_t n, capacity;
+	size_t n, slots;
+	uint64_t used, room; /* the sum of the items' nbytes, and what it may be */
 	uint64_t seq;
 };
 
@@ -118,6 +119,7 @@ static void cache_remove(struct cache *c, size_t slot)
 {
 	size_t last = --c->n;
 
+	c->used -= c->items[slot].nbytes;
 	c->slot_of[c->object_at[slot]] = 0;
 	if (slot == last)
 		return;
@@ -126,9 +128,10 @@ static void cache_remove(struct cache *c, size_t slot)
 	c->slot_of[c->object_at[slot]] = (uint32_t)slot + 1;
 }
 
-/* Does what the store does at an open and, after a miss, at the admission. Returns whether it was a hit. */
+/* Does what the store does at an open and, after a miss, at the admission. Returns whether it was a hit.
+ * nbytes 0: an object of which nothing is kept here. */
 static bool cache_open(struct cache *c, const struct ps_policy_ops *ops, struct ps_policy *policy,
-        const struct open *open, const struct ps_id *id)
+        const struct open *open, const struct ps_id *id, uint64_t nbytes)
 {
 	uint32_t slot = c->slot_of[open->object];
 	struct ps_policy_item *item = slot ? &c->items[slot - 1] : NULL;
@@ -139,10 +142,12 @@ static bool cache_open(struct cache *c, const struct ps_policy_ops *ops, struct 
 		item->seq = c->seq++;
 		return true;
 	}
-	if (c->n == c->capacity) {
+	if (nbytes == 0 || nbytes > c->room)
+		return false;
+	if (c->used + nbytes > c->room || c->n == c->slots) {
 		const struct ps_policy_query query = {.items = c->items,
 		        .n = c->n,
-		        .need_nbytes = 1,
+		        .need_nbytes = PS_MAX(c->used + nbytes, c->room + 1) - c->room,
 		        .now_s = open->now_s,
 		        .id = id,
 		        .dataset = open->dataset};
@@ -155,8 +160,12 @@ static bool cache_open(struct cache *c, const struct ps_policy_ops *ops, struct 
 	}
 	c->slot_of[open->object] = (uint32_t)c->n + 1;
 	c->object_at[c->n] = open->object;
-	c->items[c->n++] = (struct ps_policy_item){
-	        .id = *id, .dataset = open->dataset, .nbytes = 1, .opened_s = open->now_s, .seq = c->seq++};
+	c->items[c->n++] = (struct ps_policy_item){.id = *id,
+	        .dataset = open->dataset,
+	        .nbytes = nbytes,
+	        .opened_s = open->now_s,
+	        .seq = c->seq++};
+	c->used += nbytes;
 	return false;
 }
 
@@ -200,20 +209,24 @@ struct node {
 	size_t at, epoch_begin;
 };
 
+/* room: of its cache; an object takes about half of `unit` at least. */
 static void node_init(struct node *node, const char *name, const struct trace *t, const struct ps_id *ids,
-        size_t capacity, uint32_t plan_epochs)
+        uint64_t room, uint64_t unit, uint32_t plan_epochs)
 {
+	size_t slots = room / PS_MAX(unit / 2, 1u) + 1;
+
 	*node = (struct node){.t = t,
 	        .ids = ids,
 	        .ops = ps_policy_find(name),
 	        .plans = need(ps_plans_new()),
 	        .plan_epochs = plan_epochs,
 	        .epoch = UINT32_MAX,
-	        .c = {.capacity = capacity,
-	                .items = need(calloc(capacity, sizeof(*node->c.items))),
-	                .victims = need(calloc(capacity, sizeof(*node->c.victims))),
+	        .c = {.slots = slots,
+	                .room = room,
+	                .items = need(calloc(slots, sizeof(*node->c.items))),
+	                .victims = need(calloc(slots, sizeof(*node->c.victims))),
 	                .slot_of = need(calloc(t->nobjects, sizeof(*node->c.slot_of))),
-	                .object_at = need(calloc(capacity, sizeof(*node->c.object_at)))}};
+	                .object_at = need(calloc(slots, sizeof(*node->c.object_at)))}};
 	node->policy = need(node->ops->new (node->plans));
 }
 
@@ -227,8 +240,8 @@ static void node_fini(struct node *node)
 	free(node->c.object_at);
 }
 
-/* The next open: whether it was a hit. */
-static bool node_step(struct node *node)
+/* The next open, of an object of nbytes: whether it was a hit. */
+static bool node_step(struct node *node, uint64_t nbytes)
 {
 	const struct trace *t = node->t;
 	const struct open *open = &t->v[node->at];
@@ -243,7 +256,7 @@ static bool node_step(struct node *node)
 	if (node->plan_epochs && (node->at - node->epoch_begin) % POSITION_EVERY == 0)
 		tell_position(node->plans, node->epoch, node->at - node->epoch_begin, open->now_s);
 	node->at++;
-	return cache_open(&node->c, node->ops, node->policy, open, &node->ids[open->object]);
+	return cache_open(&node->c, node->ops, node->policy, open, &node->ids[open->object], nbytes);
 }
 
 static struct ps_id *make_ids(uint32_t n)
@@ -261,9 +274,9 @@ static void run(
 	struct ps_id *ids = make_ids(t->nobjects);
 	struct node node;
 
-	node_init(&node, name, t, ids, capacity, plan_epochs);
+	node_init(&node, name, t, ids, capacity, 1, plan_epochs);
 	for (size_t i = 0; i < t->n; i++) {
-		bool hit = node_step(&node);
+		bool hit = node_step(&node, 1);
 
 		if (t->v[i].epoch == 0)
 			continue;
@@ -279,9 +292,11 @@ static void run(
 
 /* Tiers: one on each node, that evicts what was used least recently, as nginx does. --------------------- */
 
-/* Each stripe has one tier, so the lists of all tiers share one array. */
+#define STRIPE_SLICES ((uint32_t)(PS_TIER_STRIPE_NBYTES / PS_TIER_SLICE_NBYTES))
+
+/* Each slice has one tier, so the lists of all tiers share one array. */
 struct pool {
-	uint32_t *prev, *next; /* by stripe + 1; 0: the end */
+	uint32_t *prev, *next; /* by slice + 1; 0: the end */
 	uint32_t *home;        /* its tier */
 	bool *in;
 	struct {
@@ -298,12 +313,14 @@ static void pool_unlink(struct pool *p, uint32_t k)
 	*(next ? &p->prev[next] : &p->tiers[p->home[k]].last) = prev;
 }
 
-/* Whether the stripe's tier had it. */
+/* Whether the slice's tier had it. */
 static bool pool_ask(struct pool *p, uint32_t k)
 {
 	uint32_t tier = p->home[k];
 	bool had = p->in[k];
 
+	if (p->tiers[tier].capacity == 0)
+		return false;
 	if (had)
 		pool_unlink(p, k);
 	else if (p->tiers[tier].n == p->tiers[tier].capacity) {
@@ -319,9 +336,10 @@ static bool pool_ask(struct pool *p, uint32_t k)
 	return had;
 }
 
-static void pool_init(struct pool *p, uint32_t nodes, uint32_t shards, uint32_t stripes, size_t capacity)
+/* Tiers and objects have the names that tests/bench/nodes gives them, and so the same slices. */
+static void pool_init(struct pool *p, uint32_t nodes, uint32_t shards, uint32_t slices, size_t capacity)
 {
-	size_t n = (size_t)shards * stripes + 1;
+	size_t n = (size_t)shards * slices + 1;
 	uint64_t *names = need(calloc(nodes, sizeof(*names)));
 
 	*p = (struct pool){.prev = need(calloc(n, sizeof(*p->prev))),
@@ -332,18 +350,18 @@ static void pool_init(struct pool *p, uint32_t nodes, uint32_t shards, uint32_t 
 	for (uint32_t i = 0; i < nodes; i++) {
 		char url[64];
 
-		snprintf(url, sizeof(url), "http://10.0.%u.%u:8080", i / 250, i % 250);
+		snprintf(url, sizeof(url), "http://10.99.%u.%u:8080", i / 249, i % 249 + 1);
 		names[i] = ps_rendezvous_name(url);
 		p->tiers[i].capacity = capacity;
 	}
 	for (uint32_t shard = 0; shard < shards; shard++) {
 		char path[32];
 
-		snprintf(path, sizeof(path), "/shard-%06u.tar", shard);
-		uint64_t object = ps_tier_object("data.example.org", path, NULL);
-		for (uint32_t s = 0; s < stripes; s++)
-			p->home[shard * stripes + s + 1] =
-			        (uint32_t)ps_rendezvous_choose(names, nodes, NULL, object, s);
+		snprintf(path, sizeof(path), "/shard-%04u.tar", shard);
+		uint64_t object = ps_tier_object("10.99.0.250", path, NULL);
+		for (uint32_t s = 0; s < slices; s++)
+			p->home[shard * slices + s + 1] =
+			        (uint32_t)ps_rendezvous_choose(names, nodes, NULL, object, s / STRIPE_SLICES);
 	}
 	free(names);
 }
@@ -357,11 +375,25 @@ static void pool_fini(struct pool *p)
 	free(p->tiers);
 }
 
-/* All nodes at once: what misses in a node's own cache is asked at the tiers. Gives the origin's share of the
- * bytes that are read, in the first epoch and in later ones. */
-static void run_tiers(uint32_t nodes, uint32_t shards, uint32_t stripes, uint32_t epochs,
-        uint32_t plan_epochs, uint64_t seed, double tier_share, double own_share, double *ret_first,
-        double *ret_later)
+/* A node reads a shard: what its own cache does not have is asked at the tiers. What its own tier has is not
+ * written to the cache, too. Gives how many slices leave the origin. */
+static uint32_t read_shard(struct node *node, struct pool *pool, uint32_t self, bool tiers, uint32_t slices)
+{
+	uint32_t first = node->t->v[node->at].object * slices + 1, own = 0, left = 0;
+
+	for (uint32_t s = 0; s < slices; s++)
+		own += tiers && pool->home[first + s] == self;
+	bool hit = node_step(node, slices - own);
+	for (uint32_t s = 0; s < slices; s++)
+		if (!hit || (tiers && pool->home[first + s] == self))
+			left += !pool_ask(pool, first + s);
+	return left;
+}
+
+/* All nodes at once. Gives the origin's share of the bytes that are read, in the first epoch and in later
+ * ones. */
+static void run_tiers(uint32_t nodes, uint32_t shards, uint32_t slices, uint32_t epochs, uint32_t plan_epochs,
+        uint64_t seed, double tier_share, double own_share, double *ret_first, double *ret_later)
 {
 	struct trace *traces = need(calloc(nodes, sizeof(*traces)));
 	struct node *all = need(calloc(nodes, sizeof(*all)));
@@ -369,25 +401,23 @@ static void run_tiers(uint32_t nodes, uint32_t shards, uint32_t stripes, uint32_
 	uint64_t asked[2] = {0}, left[2] = {0};
 	struct pool pool;
 
-	pool_init(&pool, nodes, shards, stripes, (size_t)(tier_share * shards * stripes));
+	size_t tier_room = (size_t)(tier_share * shards * slices);
+	pool_init(&pool, nodes, shards, slices, tier_room);
 	for (uint32_t i = 0; i < nodes; i++) {
 		deal(&traces[i], i, nodes, shards, epochs, seed);
-		node_init(&all[i], "plan", &traces[i], ids, PS_MAX((size_t)(own_share * shards), 1u),
-		        plan_epochs);
+		node_init(&all[i], "plan", &traces[i], ids,
+		        PS_MAX((uint64_t)(own_share * shards * slices), slices), slices, plan_epochs);
 	}
 	for (uint32_t more = nodes; more > 0;) {
 		more = 0;
 		for (uint32_t i = 0; i < nodes; i++) {
 			if (all[i].at == traces[i].n)
 				continue;
-			const struct open *open = &traces[i].v[all[i].at];
-			bool later = open->epoch > 0, hit = node_step(&all[i]);
+			bool later = traces[i].v[all[i].at].epoch > 0;
 
 			more++;
-			asked[later] += stripes;
-			for (uint32_t s = 0; !hit && s < stripes; s++)
-				left[later] += pool.tiers[0].capacity == 0 ||
-				               !pool_ask(&pool, open->object * stripes + s + 1);
+			asked[later] += slices;
+			left[later] += read_shard(&all[i], &pool, i, tier_room > 0, slices);
 		}
 	}
 	*ret_first = (double)left[0] / (double)asked[0];
@@ -453,7 +483,7 @@ static void run_optimum(const struct trace *t, size_t capacity, struct tally *ta
 /* Cases -------------------------------------------------------------------------------------------------- */
 
 struct options {
-	uint32_t nodes, shards, epochs, plan_epochs;
+	uint32_t nodes, shards, slices, epochs, plan_epochs;
 	uint64_t seed;
 	double share, tier;
 	bool json;
@@ -506,7 +536,6 @@ static void simulate(const struct options *o)
 	}
 }
 
-#define STRIPES 16 /* of a shard: 256 MiB */
 #define SPARE 1.05 /* of a tier, for hashing is not quite even */
 
 /* Splits a node's share between its tier and its own cache: T / L, from none to all for the tier, and as the
@@ -518,16 +547,28 @@ static void simulate_tiers(const struct options *o)
 
 	if (rule >= o->share)
 		rule = 0;
-	printf("\n%u nodes, %u shards of %d stripes, %u epochs, %g of the dataset on a node's disk; the "
+	printf("\n%u nodes, %u shards of %u slices, %u epochs, %g of the dataset on a node's disk; the "
 	       "rule: T = %.3f\n"
 	       "tier    own     origin, first epoch   later epochs\n",
-	        o->nodes, o->shards, STRIPES, o->epochs, o->share, rule);
+	        o->nodes, o->shards, o->slices, o->epochs, o->share, rule);
 	for (size_t i = 0; i < PS_ARRAY_LEN(splits); i++) {
 		if (splits[i] > o->share || (i == PS_ARRAY_LEN(splits) - 1 && o->tier <= 0))
 			continue;
-		run_tiers(o->nodes, o->shards, STRIPES, o->epochs, o->plan_epochs, o->seed, splits[i],
+		run_tiers(o->nodes, o->shards, o->slices, o->epochs, o->plan_epochs, o->seed, splits[i],
 		        o->share - splits[i], &first, &later);
 		printf("%.4f  %.4f  %19.3f   %12.3f\n", splits[i], o->share - splits[i], first, later);
+	}
+}
+
+/* Which node reads which shard, in order. */
+static void print_deal(const struct options *o)
+{
+	for (uint32_t node = 0; node < o->nodes; node++) {
+		struct trace t;
+		deal(&t, node, o->nodes, o->shards, o->epochs, o->seed);
+		for (size_t i = 0; i < t.n; i++)
+			printf("%u %u %u\n", node + 1, t.v[i].epoch, t.v[i].object);
+		free(t.v);
 	}
 }
 
@@ -673,6 +714,8 @@ static const char usage[] =
         "  --cost N           measure instead what choices cost in a cache of N objects\n"
         "  --tiers            instead: a tier on each node, and the node's share split between both\n"
         "  --tier SHARE       with this share for the tier, too\n"
+        "  --slices N         slices of 4 MiB of a shard, with --tiers (64)\n"
+        "  --deal             print instead, a line a shard: node (from 1), epoch (from 0), shard\n"
         "  --json             a line of JSON a row\n"
         "  --help\n";
 
@@ -682,13 +725,19 @@ int main(int argc, char **argv)
 	        {"cache", 1, NULL, 'c'}, {"epochs", 1, NULL, 'e'}, {"plan-epochs", 1, NULL, 'p'},
 	        {"seed", 1, NULL, 'r'}, {"trace", 1, NULL, 't'}, {"objects", 1, NULL, 'o'},
 	        {"cost", 1, NULL, 'k'}, {"tiers", 0, NULL, 'T'}, {"tier", 1, NULL, 'i'},
-	        {"json", 0, NULL, 'j'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
-	struct options o = {
-	        .nodes = 1, .shards = 200, .epochs = 5, .plan_epochs = 8, .seed = 1, .share = 0.5};
+	        {"slices", 1, NULL, 'l'}, {"deal", 0, NULL, 'd'}, {"json", 0, NULL, 'j'},
+	        {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	struct options o = {.nodes = 1,
+	        .shards = 200,
+	        .slices = 64,
+	        .epochs = 5,
+	        .plan_epochs = 8,
+	        .seed = 1,
+	        .share = 0.5};
 	const char *trace = NULL;
 	size_t objects = 0;
 	uint32_t cost = 0;
-	bool own_case = false, tiers = false;
+	bool own_case = false, tiers = false, prints_deal = false;
 
 	for (int c; (c = getopt_long(argc, argv, "", known, NULL)) >= 0;) {
 		uint32_t number = optarg ? (uint32_t)strtoul(optarg, NULL, 10) : 0;
@@ -727,6 +776,12 @@ int main(int argc, char **argv)
 		case 'T':
 			tiers = true;
 			break;
+		case 'l':
+			o.slices = number;
+			break;
+		case 'd':
+			prints_deal = true;
+			break;
 		case 'j':
 			o.json = true;
 			break;
@@ -738,8 +793,8 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	if (optind < argc || o.nodes == 0 || o.shards < o.nodes || o.epochs < 2 || (trace && objects == 0) ||
-	        lround(o.share * o.shards) < 1) {
+	if (optind < argc || o.nodes == 0 || o.slices == 0 || o.shards < o.nodes || o.epochs < 2 ||
+	        (trace && objects == 0) || lround(o.share * o.shards) < 1) {
 		fputs(usage, stderr);
 		return 2;
 	}
@@ -749,6 +804,10 @@ int main(int argc, char **argv)
 	}
 	if (trace)
 		return simulate_trace(trace, objects, &o);
+	if (prints_deal) {
+		print_deal(&o);
+		return 0;
+	}
 	if (tiers) {
 		simulate_tiers(&o);
 		return 0;

@@ -306,6 +306,26 @@ static void a_tier_is_slow_if_the_origin_brings_the_whole_slice(void **state)
 	assert_int_equal(pick(all, 0).late_ns, late_ns);
 	ps_tiers_free(all);
 
+	/* A busy origin, and one slice that is late: the tier's connection may be unlucky. */
+	all = tiers_new("http://a", 0);
+	turn = pick(all, 0);
+	leave_late(all, &turn);
+	assert_false(judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_TRIAL_NBYTES, turn.late_ns)));
+	for (int i = 0; i < 2; i++) {
+		ps_tiers_answered(all, &turn, 1, 20 * PS_NS_PER_S);
+		turn = pick(all, 0);
+		leave_late(all, &turn);
+		assert_false(
+		        judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_SLICE_NBYTES, turn.late_ns / 4)));
+		assert_int_equal(figure(all, "aside"), 0);
+	}
+	/* The next one, without an answer in between: struck. */
+	turn = pick(all, 0);
+	leave_late(all, &turn);
+	assert_false(judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_SLICE_NBYTES, turn.late_ns / 4)));
+	assert_int_equal(figure(all, "aside"), 1);
+	ps_tiers_free(all);
+
 	/* The parts of a trial are paid for. */
 	all = tiers_new("http://a", 0);
 	turn = pick(all, 0);
