@@ -31,7 +31,7 @@ for turn in first second; do
 	equal "$turn node with --tier-auth: right bytes" "$good" "$(sha_manifest "$MNT" | grep -v penstock)"
 	at_least "$turn node: they come from tiers" $((size - 100000)) "$(tier_bytes 1 2)"
 	equal "$turn node: no tier failed" 0 "$(tier fallbacks)"
-	hedged=$(stats .origin.hedges)
+	hedged=$(stats .origin.hedged_requests)
 	umount_penstock
 done
 at_most "the second node asks the CDN for a byte a file (and what is hedged)" $((8 + hedged)) "$(asked CDN GET)"
