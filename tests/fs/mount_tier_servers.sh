@@ -65,6 +65,20 @@ again=$((size / 20))
 # (Squid fetches whole objects, and answers once it has what was asked for.)
 serve squid "$ORIGIN" squid
 
+# A port that other users cannot take (docs/guides/tiers.md).
+if ((EUID == 0)); then
+	rm -rf "$T/tier"
+	OURS_HOST=${ORIGIN#*://}
+	taken() { curl -s -m 2 -o /dev/null "http://127.0.0.1:$tier_port/" || [[ $? != 7 ]]; }
+	tier_port=700
+	while taken; do tier_port=$((600 + RANDOM % 400)); done
+	start_tier nginx --origin "$ORIGIN"
+	node_reads "nginx at a port below 1024" "$ORIGIN/" $((size * 105 / 100))
+	stop_tier
+else
+	skip "nginx at a port below 1024" "needs root"
+fi
+
 # Tiers that only mounts with a certificate may use.
 check "certificates are made" "$top_srcdir/scripts/tier/certificates" --nodes 127.0.0.1,node2 "$T/pki"
 for engine in nginx trafficserver; do
