@@ -401,7 +401,7 @@ static void one_that_is_proven_wrong_stays_aside(void **state)
 	const char *other = strcmp(ps_tier_url(wrong), "http://a") == 0 ? "http://b\n" : "http://a\n";
 
 	ps_tiers_compared(all, turn.tier, PS_TIER_SAMPLE_NBYTES, false, "others");
-	ps_tiers_answered(all, &turn, 1000, 1); /* by a request that was under way */
+	ps_tiers_answered(all, &turn, 1000, 1);               /* by a request that was under way */
 	ps_tiers_failed(all, &turn, PS_TIER_LATE, 0, "late"); /* by another one */
 	assert_int_equal(figure(all, "aside"), 1);
 	json_t *doc = ps_tiers_stats(all), *tiers = json_object_get(doc, "tiers");

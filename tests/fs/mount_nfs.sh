@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A dataset copied to a directory that nodes share by NFS (scripts/tier/copy): one node writes, another mounts it. The
-# server and both clients are those of a kernel of its own: user-mode Linux, a process, since NFS is not in all kernels.
+# A dataset copied to a directory that nodes share by NFS (scripts/tier/copy): one node writes, another mounts
+# it. The server and both clients are those of a kernel of its own: user-mode Linux, a process, since NFS is not
+# in all kernels.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 requires mount root linux.uml modprobe rpc.nfsd rpc.mountd exportfs mount.nfs ip
@@ -44,7 +45,8 @@ done
 
 timeout 60 "$TIER/copy" "$T/www" "$T/a/train" && fact copied "$(sums "$T/a/train")"
 fact other_node "$(sums "$T/b/train")"
-timeout 60 penstock mount "$T/b/train" "$T/mnt" --cache-dir "$T/cache" --log "$T/penstock.log" && fact penstock mounted
+timeout 60 penstock mount "$T/b/train" "$T/mnt" --cache-dir "$T/cache" --log "$T/penstock.log" &&
+	fact penstock mounted
 fact first "$(sums "$T/mnt")"
 fact again "$(sums "$T/mnt")"
 
@@ -87,8 +89,8 @@ sums() { (cd "$1" && sha256sum -- *.tar | sort -k2 | sha256sum | cut -c 1-64); }
 one() { sha256sum <"$1" | cut -c 1-64; }
 old=$(sums "$T/www") old_shard=$(one "$T/www/shard-000001.tar") new_shard=$(one "$T/new/shard-000001.tar")
 : >"$T/facts"
-timeout -k 5 250 linux.uml mem=512M root=none rootfstype=hostfs rootflags=/ rw init="$T/init" con=null con0=null,fd:1 \
-	quiet >"$T/uml.log" 2>&1 </dev/null || true
+timeout -k 5 250 linux.uml mem=512M root=none rootfstype=hostfs rootflags=/ rw init="$T/init" \
+	con=null con0=null,fd:1 quiet >"$T/uml.log" 2>&1 </dev/null || true
 grep -q . "$T/facts" || skip_all "user-mode Linux does not run here: $(tail -n 1 "$T/uml.log")"
 fact() { sed -n "s/^$1 //p" "$T/facts"; }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Lists of tiers that change while something is mounted: a file, and the addresses of a name. Certificates that a mount
-# shows to tiers, and what happens without the right one.
+# Lists of tiers that change while something is mounted: a file, and the addresses of a name. Certificates that a
+# mount shows to tiers, and what happens without the right one.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx openssl root mount-namespace slow
@@ -8,7 +8,9 @@ requires mount nginx openssl root mount-namespace slow
 if [[ ! ${PS_TEST_HOSTS-} ]]; then
 	export PS_TEST_HOSTS=$T/hosts
 	printf '127.0.0.1 localhost tiers.test\n' >"$PS_TEST_HOSTS"
-	exec unshare -m --propagation private bash -c 'mount --bind "$PS_TEST_HOSTS" /etc/hosts && exec bash "$0"' "$0"
+	# shellcheck disable=SC2016 # for the inner shell
+	exec unshare -m --propagation private \
+		bash -c 'mount --bind "$PS_TEST_HOSTS" /etc/hosts && exec bash "$0"' "$0"
 fi
 . "$top_srcdir/tests/fs/tier.sh"
 
@@ -44,7 +46,8 @@ tiers_forget 1 2 3
 sleep 6
 read_all "the file is gone"
 at_least "the file is gone: the list stays as it was" 20 $(($(asked 2) + $(asked 3)))
-check "the file is gone: the log says so" grep -q "list of tiers $T/list: No such file.*stays as it was" "$T/penstock.log"
+check "the file is gone: the log says so" \
+	grep -q "list of tiers $T/list: No such file.*stays as it was" "$T/penstock.log"
 echo "${TIER[1]}" >"$T/list"
 check "the file is there again: its list counts" wait_until 30 listed 1
 umount_penstock
@@ -92,9 +95,10 @@ openssl pkcs12 -export -in "$T/pki/client.crt" -inkey "$T/pki/client.key" -passo
 cat "$T/pki/client.crt" "$T/pki/client.key" >"$T/both.pem"
 port=$(free_port)
 mkdir -p "$T/tier4"/{tmp,cache}
-TIER_CONF="" tier_conf 4 "127.0.0.1:$port ssl; ssl_certificate $T/pki/localhost.crt; ssl_certificate_key $T/pki/localhost.key;
-	ssl_client_certificate $T/pki/ca.crt; ssl_verify_client on" "$ORIGIN" >"$T/tier4/nginx.conf"
-nginx -p "$T/tier4/" -c "$T/tier4/nginx.conf" >"$T/tier4/start.log" 2>&1 || die "tier 4 starts" "$(cat "$T/tier4/start.log")"
+TIER_CONF="" tier_conf 4 "127.0.0.1:$port ssl; ssl_certificate $T/pki/localhost.crt;
+	ssl_certificate_key $T/pki/localhost.key; ssl_client_certificate $T/pki/ca.crt; ssl_verify_client on" "$ORIGIN" >"$T/tier4/nginx.conf"
+nginx -p "$T/tier4/" -c "$T/tier4/nginx.conf" >"$T/tier4/start.log" 2>&1 ||
+	die "tier 4 starts" "$(cat "$T/tier4/start.log")"
 mtls() { # WHAT OPTION...
 	rm -rf "$CACHE"
 	: >"$T/tier4/access.log"
@@ -118,10 +122,13 @@ passed "certificate and key" "${ca[@]}" --tier-cert "$T/pki/client.crt" --tier-k
 passed "both in one file" "${ca[@]}" --tier-cert "$T/both.pem"
 passed "a .p12" "${ca[@]}" --tier-cert "$T/client.p12"
 stopped "no certificate" "${ca[@]}"
-stopped "another authority's certificate" "${ca[@]}" --tier-cert "$T/others/client.crt" --tier-key "$T/others/client.key"
+stopped "another authority's certificate" "${ca[@]}" \
+	--tier-cert "$T/others/client.crt" --tier-key "$T/others/client.key"
 stopped "a tier of another authority" --tier-cacert "$T/others/ca.crt" --tier-cert "$T/pki/client.crt" \
 	--tier-key "$T/pki/client.key"
-check "a tier of another authority: the log names the option" grep -q 'tier: .*--tier-cacert.*set aside' "$T/penstock.log"
-stopped "a key that is not the certificate's" "${ca[@]}" --tier-cert "$T/pki/client.crt" --tier-key "$T/others/client.key"
+check "a tier of another authority: the log names the option" \
+	grep -q 'tier: .*--tier-cacert.*set aside' "$T/penstock.log"
+stopped "a key that is not the certificate's" "${ca[@]}" \
+	--tier-cert "$T/pki/client.crt" --tier-key "$T/others/client.key"
 check "a key that is not the certificate's: the log names it" \
 	grep -q "tier: .*private key.*$T/others/client.key.*set aside" "$T/penstock.log"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tiers before stores that want credentials: gs:// with a token, a key and none; --tier-verify of signed requests, where
-# the tier lies and where it does not.
+# Tiers before stores that want credentials: gs:// with a token, a key and none; --tier-verify of signed
+# requests, where the tier lies and where it does not.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../cloud/cloud.sh"
 requires mount nginx openssl jq
