@@ -838,6 +838,8 @@ static void judge_curl(struct ps_http_request *rq, int code)
 	for (size_t i = 0; i < PS_ARRAY_LEN(curl_rows); i++)
 		if (curl_rows[i].code == code)
 			row = curl_rows[i];
+	if (rq->turn.tier && code == CURLE_PEER_FAILED_VERIFICATION)
+		row.advice = "give the CA that signed it by --tier-cacert, if you trust it";
 	if (row.advice)
 		ps_error_set(&rq->error, row.errnum, "%s (%s)", text, row.advice);
 	else

@@ -82,7 +82,7 @@ struct ps_tiers {
 
 	/* The thread tier-names, for lists that change. */
 	struct ps_worker worker;
-	struct timespec mtime;
+	struct timespec ctime; /* of the file, as it was last read whole */
 	bool warned;
 };
 
@@ -163,32 +163,32 @@ static int take(struct ps_tiers *all, const struct ps_tier_urls *urls)
 	return 0;
 }
 
-/* True if the file was written since it was last read whole. */
-static bool has_changed(const struct ps_tiers *all, struct timespec *ret_mtime)
+/* True if the file was written, or replaced by another one of whatever date, since it was last read whole; or
+ * if it is gone: reading it says why. */
+static bool has_changed(const struct ps_tiers *all, struct timespec *ret_ctime)
 {
 	struct stat st;
 
-	if (ps_members_kind(all->list) != PS_MEMBERS_FILE)
+	if (ps_members_kind(all->list) != PS_MEMBERS_FILE || stat(all->list + 1, &st) < 0)
 		return true;
-	if (stat(all->list + 1, &st) < 0 ||
-	        (st.st_mtim.tv_sec == all->mtime.tv_sec && st.st_mtim.tv_nsec == all->mtime.tv_nsec))
+	if (st.st_ctim.tv_sec == all->ctime.tv_sec && st.st_ctim.tv_nsec == all->ctime.tv_nsec)
 		return false;
-	*ret_mtime = st.st_mtim;
+	*ret_ctime = st.st_ctim;
 	return true;
 }
 
 static int update(struct ps_tiers *all, struct ps_error *err)
 {
 	struct ps_tier_urls urls = {0};
-	struct timespec mtime = all->mtime;
+	struct timespec ctime = all->ctime;
 
-	if (!has_changed(all, &mtime))
+	if (!has_changed(all, &ctime))
 		return 0;
 	int rc = ps_members_read(all->list, &urls, err);
 	if (!rc && (rc = take(all, &urls)) < 0)
 		ps_error_set(err, -rc, "out of memory");
 	if (!rc)
-		all->mtime = mtime;
+		all->ctime = ctime;
 	ps_tier_urls_fini(&urls);
 	return rc;
 }
@@ -415,7 +415,7 @@ void ps_tiers_failed(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 	PS_LOCK_SCOPE(&all->lock);
 	tier->nbytes += nbytes;
 	tier->nfailed[failure]++;
-	if (failure != PS_TIER_REDIRECTED)
+	if (failure != PS_TIER_REDIRECTED && !tier->barred)
 		snprintf(tier->error, sizeof(tier->error), "%s", text);
 	all->nfallbacks++;
 	if (failure == PS_TIER_DOWN) {

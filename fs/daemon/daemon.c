@@ -386,6 +386,9 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 #endif
 	if (rc == 0)
 		rc = confine(d, err);
+	/* Threads that were there before the sandbox would be outside of it. */
+	if (rc == 0 && d->resumed && (rc = ps_keeper_progress_begin(d)) < 0)
+		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
 	cache.store.lock_fd = d->lock_fd;
 	if (rc == 0)
 		rc = ps_cache_open(&cache, &d->cache, err);
@@ -444,11 +447,7 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 	ps_list_init(&d.owned);
 	ps_thread_group_init(&d.threads);
 	pthread_mutex_init(&d.keeper_lock, NULL);
-	int rc = d.resumed ? ps_keeper_progress_begin(&d) : 0;
-	if (rc < 0)
-		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
-	if (rc == 0)
-		rc = open_all(&d, err);
+	int rc = open_all(&d, err);
 	if (rc == 0 && d.resumed && (rc = ps_keeper_resume(&d)) < 0)
 		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
 	if (rc == 0 && d.first && (rc = ps_daemon_thread(&d, first_main, &d)) < 0)

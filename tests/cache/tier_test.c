@@ -426,7 +426,7 @@ static void a_share_of_the_bytes_is_compared(void **state)
 
 static void a_file_is_read_again(void **state)
 {
-	char path[4096], list[4200];
+	char path[4096], list[4200], other[4200];
 	struct stat st;
 
 	snprintf(path, sizeof(path), "%s/tiers", (const char *)*state);
@@ -450,6 +450,16 @@ static void a_file_is_read_again(void **state)
 	for (int i = 0; i < 100 && figure(all, "known") != 3; i++)
 		usleep(100000);
 	assert_int_equal(figure(all, "known"), 3);
+	/* Another file in its place, of the same date. */
+	snprintf(other, sizeof(other), "%s.other", path);
+	f = fopen(other, "w");
+	fputs("http://e\n", f);
+	fclose(f);
+	utimensat(AT_FDCWD, other, (struct timespec[]){st.st_atim, st.st_mtim}, 0);
+	assert_int_equal(rename(other, path), 0);
+	for (int i = 0; i < 100 && figure(all, "known") != 1; i++)
+		usleep(100000);
+	assert_int_equal(figure(all, "known"), 1);
 	ps_tiers_free(all);
 }
 
@@ -475,12 +485,19 @@ static void one_that_is_proven_wrong_stays_aside(void **state)
 	const char *other = strcmp(ps_tier_url(wrong), "http://a") == 0 ? "http://b\n" : "http://a\n";
 
 	ps_tiers_compared(all, turn.tier, PS_TIER_SAMPLE_NBYTES, false, "others");
-	ps_tiers_answered(all, &turn, 1000, 1); /* by a request that was under way */
+	ps_tiers_answered(all, &turn, 1000, 1);               /* by a request that was under way */
+	ps_tiers_failed(all, &turn, PS_TIER_LATE, 0, "late"); /* by another one */
 	assert_int_equal(figure(all, "aside"), 1);
 	json_t *doc = ps_tiers_stats(all), *tiers = json_object_get(doc, "tiers");
 	size_t nbarred = 0;
-	for (size_t i = 0; i < 2; i++)
-		nbarred += json_is_null(json_object_get(json_array_get(tiers, i), "retry_seconds"));
+	for (size_t i = 0; i < 2; i++) {
+		const json_t *tier = json_array_get(tiers, i);
+
+		if (!json_is_null(json_object_get(tier, "retry_seconds")))
+			continue;
+		nbarred++;
+		assert_string_equal(json_string_value(json_object_get(tier, "last_error")), "others");
+	}
 	assert_int_equal(nbarred, 1);
 	json_decref(doc);
 	write_list(path, other);

