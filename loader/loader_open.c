@@ -151,7 +151,7 @@ static struct ps_planner *planner_make(struct penstock_loader *l, const struct p
 	        .uses = l->schedule.uses.n ? &l->schedule.uses : NULL,
 	        .batch = o->batch,
 	        .fed = numbers && ps_numbers_is_feed(numbers),
-	        .at = numbers ? NULL : at});
+	        .begins = !numbers && at->batches == 0});
 }
 
 /* Makes the pipeline at a position. Reports missing shards and an epoch without samples, before the
