@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* The length of the character at p, with n > 0 bytes available; 0: not a valid character (surrogates and
  * overlong forms are not valid). */
@@ -32,8 +33,17 @@ static inline size_t ps_utf8_check(const uint8_t *p, size_t n)
 	size_t i = 0;
 
 	while (i < n) {
+		uint64_t eight;
 		size_t len;
 
+		/* Most text is ASCII: eight bytes at once. */
+		if (n - i >= sizeof(eight)) {
+			memcpy(&eight, p + i, sizeof(eight));
+			if (!(eight & UINT64_C(0x8080808080808080))) {
+				i += sizeof(eight);
+				continue;
+			}
+		}
 		if (p[i] < 0x80) {
 			i++;
 			continue;

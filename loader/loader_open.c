@@ -74,7 +74,8 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	struct ps_pipeline_options p = {.shards = l->options.shards.names,
 	        .rows = o->batch,
 	        .threads = o->threads,
-	        .readers = o->readers,
+	        /* Readers of a mount wait for its origin: the more at once, the sooner the first batch. */
+	        .readers = l->options.tune_readers && l->planner ? PS_OPTIONS_READERS : o->readers,
 	        .tune_threads = l->options.tune_threads,
 	        .tune_readers = l->options.tune_readers,
 	        .seed = o->seed,
@@ -151,7 +152,7 @@ static struct ps_planner *planner_make(struct penstock_loader *l, const struct p
 	        .uses = l->schedule.uses.n ? &l->schedule.uses : NULL,
 	        .batch = o->batch,
 	        .fed = numbers && ps_numbers_is_feed(numbers),
-	        .at = numbers ? NULL : at});
+	        .begins = !numbers && at->batches == 0});
 }
 
 /* Makes the pipeline at a position. Reports missing shards and an epoch without samples, before the

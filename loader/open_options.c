@@ -383,7 +383,7 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 	if (p->o.threads == 0)
 		p->o.threads = PS_MIN(ps_cpus_usable(), PS_OPTIONS_MAX_THREADS);
 	if (p->o.readers == 0)
-		p->o.readers = PS_OPTIONS_READERS;
+		p->o.readers = PS_MIN(PS_MAX(p->o.threads, 2u), PS_OPTIONS_READERS);
 	/* One thread more than CPUs: while a thread waits for a lock of the caller's code, such as Python's
 	 * GIL, another one uses its CPU. */
 	if (p->tune_threads && p->o.transform_unit && p->o.threads < PS_OPTIONS_MAX_THREADS)

@@ -198,9 +198,9 @@ static uint64_t request_chunks(const struct ps_fill *fill, const struct ps_deman
 	unsigned max = limit_of(fill, demand->cls), all = max - max / 4;
 	unsigned unused = all - PS_MIN(all, PS_MAX(fill->active, file->nrequests));
 
-	/* A reader waits for the last of its bytes, or soon will: over new connections they come sooner in
-	 * many short requests. */
-	if (demand->cls <= PS_DEMAND_AHEAD && ps_fill_file_is_cold(file))
+	/* A reader waits for the last of its bytes: over new connections they come sooner in many short
+	 * requests. */
+	if (demand->cls == PS_DEMAND_READ && ps_fill_file_is_cold(file))
 		return PS_MIN(most, PS_MAX(left / PS_MAX(unused, 1u), (uint64_t)COLD_MIN_CHUNKS));
 	/* The end of a file is shared out, so that its last requests end together. */
 	if (demand->cls == PS_DEMAND_AHEAD && fill->concurrency.far && !file->origin->slice_nbytes &&

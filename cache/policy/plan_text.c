@@ -246,6 +246,8 @@ static bool member(struct text *t, const char *key, struct ps_plan_line *line, u
 		return *have |= EPOCH, number(t, &line->who.epoch);
 	if (strcmp(key, "files_done") == 0)
 		return *have |= FILES_DONE, number(t, &line->files_done);
+	if (strcmp(key, "begins") == 0)
+		return small_number(t, &line->begins);
 	if (strcmp(key, "files") == 0)
 		return *have |= FILES, names(t, line);
 	return skip(t);

@@ -203,6 +203,7 @@ struct ps_plan_line {
 	enum ps_plan_line_kind kind;
 	struct ps_plan_who who;
 	uint64_t files_done;
+	uint32_t begins; /* not 0: the files are read from their beginnings now */
 	/* Names, one after another, each terminated by NUL; they point into the parsed text. */
 	const char *files;
 	size_t nfiles;

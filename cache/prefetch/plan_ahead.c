@@ -17,15 +17,13 @@
 #define IDLE_MS 1000
 #define REQUEST_CHUNKS (8 * PS_BLOCK_CHUNKS)
 #define HEAD_BLOCKS 2
-/* The first files of the plans are those that a loader begins with: it needs the first bytes of all of them
- * for its first batch. So of these the first block competes with the windows of files that are read. */
-#define URGENT_BLOCKS 1
+#define COLD_CHUNKS 2 /* minimum length of a request over connections that TCP begins slowly */
 #define NAMES_AT_ONCE 64
 
 /* A file that is being fetched, or is complete, and that was not opened yet. */
 struct begun {
 	uint64_t node;
-	struct ps_demand urgent, head, rest;
+	struct ps_demand head, rest;
 	struct ps_fill_file *file; /* a reference while it is fetched; NULL: it is complete */
 	uint64_t nbytes;           /* the space it takes in the cache */
 	bool to_memory;            /* not admitted, so only its beginning is fetched, to memory */
@@ -40,7 +38,7 @@ struct ps_plan_ahead {
 	pthread_cond_t wake;
 	pthread_t thread;
 	bool started, look, told;
-	bool looked; /* once */
+	bool begins; /* a plan that begins was told since the last look */
 	_Atomic bool stopping;
 	_Atomic bool any; /* the dataset had plans at the last look */
 	/* Used by the thread alone. */
@@ -58,7 +56,6 @@ static void stop_fetching(struct begun *b)
 {
 	if (!b->file)
 		return;
-	ps_demand_cancel(&b->urgent);
 	ps_demand_cancel(&b->head);
 	ps_demand_cancel(&b->rest);
 	ps_fill_file_put(ps_steal_ptr(&b->file));
@@ -148,8 +145,21 @@ struct ps_fill_file *ps_planned_file(struct ps_dataset *ds, uint64_t node, bool 
 	return file;
 }
 
-/* Demands the head of a file. False: no further file may begin in this look. */
-static bool begin(struct ps_plan_ahead *a, uint64_t node, bool urgent, unsigned *nto_memory)
+/* The length of a request for the head of one of n files that are read from their beginnings now: over a far
+ * origin's new connections all of them come soonest if each connection has as much to bring. */
+static unsigned urgent_chunks(const struct ps_fill *fill, size_t n)
+{
+	unsigned nconns = ps_fill_connections(fill);
+	size_t nchunks = n * HEAD_BLOCKS * PS_BLOCK_CHUNKS / PS_MAX(nconns - nconns / 8, 1u);
+
+	return ps_fill_is_far(fill)
+	               ? (unsigned)PS_MIN(PS_MAX(nchunks, (size_t)COLD_CHUNKS), (size_t)REQUEST_CHUNKS)
+	               : REQUEST_CHUNKS;
+}
+
+/* Demands the head of a file, one of nurgent (or 0) that are read now. False: no further file may begin in
+ * this look. */
+static bool begin(struct ps_plan_ahead *a, uint64_t node, size_t nurgent, unsigned *nto_memory)
 {
 	struct ps_fill *fill = a->dataset->cache->fill;
 	struct ps_fill_file *file = ps_planned_file(a->dataset, node, true);
@@ -164,7 +174,6 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, bool urgent, unsigned 
 		return false;
 	}
 	*b = (struct begun){.node = node, .file = file, .nbytes = nbytes};
-	ps_demand_init(&b->urgent, file, PS_DEMAND_AHEAD);
 	ps_demand_init(&b->head, file, PS_DEMAND_NEXT);
 	ps_demand_init(&b->rest, file, PS_DEMAND_NEXT);
 	if (ps_object_admit(object) < 0 || !ps_object_fits(object)) {
@@ -179,9 +188,10 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, bool urgent, unsigned 
 		}
 	}
 	a->begun[a->nbegun++] = b;
-	if (urgent)
-		ps_demand_extend(&b->urgent, 0, URGENT_BLOCKS, REQUEST_CHUNKS);
-	ps_demand_extend(&b->head, 0, nblocks, REQUEST_CHUNKS);
+	if (nurgent && !b->to_memory)
+		b->head.cls = PS_DEMAND_AHEAD;
+	/* (Whether the origin is far is known now, since there is a file.) */
+	ps_demand_extend(&b->head, 0, nblocks, nurgent ? urgent_chunks(fill, nurgent) : REQUEST_CHUNKS);
 	return true;
 }
 
@@ -191,11 +201,12 @@ static void demand_rest(struct begun *b)
 	ps_demand_extend(&b->rest, HEAD_BLOCKS, UINT64_MAX / PS_BLOCK_CHUNKS, REQUEST_CHUNKS);
 }
 
-static void look(struct ps_plan_ahead *a)
+static void look(struct ps_plan_ahead *a, bool begins)
 {
 	uint64_t nodes[PS_PLAN_AHEAD_FILES];
 	unsigned nwhole = 0, nto_memory = 0;
 	size_t n = ps_plans_next(a->plans, a->dataset->catalog->row.number, nodes, PS_ARRAY_LEN(nodes));
+	size_t nurgent = begins ? PS_MIN(n, (size_t)PS_PLAN_AHEAD_URGENT) : 0;
 
 	review(a, nodes, n);
 	for (size_t i = 0; i < a->nbegun; i++) {
@@ -203,7 +214,7 @@ static void look(struct ps_plan_ahead *a)
 		nto_memory += a->begun[i]->to_memory;
 	}
 	for (size_t i = 0; i < n && !a->stopping; i++)
-		if (!find(a, nodes[i]) && !begin(a, nodes[i], i < PS_PLAN_AHEAD_URGENT, &nto_memory))
+		if (!find(a, nodes[i]) && !begin(a, nodes[i], i < nurgent ? nurgent : 0, &nto_memory))
 			break;
 	for (size_t i = 0; i < a->nbegun && nwhole < PS_PLAN_AHEAD_AT_ONCE; i++) {
 		struct begun *b = a->begun[i];
@@ -270,11 +281,11 @@ static void *plan_ahead_main(void *arg)
 		uint64_t now_ns = ps_clock_mono_ns();
 		uint64_t every_ms = a->look ? LOOK_EVERY_MS : IDLE_MS;
 
-		if (now_ns < looked_ns + every_ms * PS_NS_PER_MS) {
+		if (!a->begins && now_ns < looked_ns + every_ms * PS_NS_PER_MS) {
 			wait_for_news(a, looked_ns);
 			continue;
 		}
-		bool names = a->told || !a->look;
+		bool names = a->told || !a->look, begins = a->begins;
 		a->look = a->told = false;
 		looked_ns = now_ns;
 		pthread_mutex_unlock(&a->lock);
@@ -282,11 +293,12 @@ static void *plan_ahead_main(void *arg)
 		atomic_store(&a->any, ps_plans_any(a->plans, a->dataset->catalog->row.number));
 		if (names)
 			name_files(a);
-		look(a);
+		look(a, begins);
 		pthread_mutex_lock(&a->lock);
-		if (!a->looked)
+		if (begins) {
+			a->begins = false;
 			pthread_cond_broadcast(&a->wake);
-		a->looked = true;
+		}
 	}
 	pthread_mutex_unlock(&a->lock);
 	for (size_t i = 0; i < a->nbegun; i++)
@@ -323,7 +335,7 @@ void ps_plan_ahead_free(struct ps_plan_ahead *a)
 	free(a);
 }
 
-void ps_plan_ahead_told(struct ps_plan_ahead *a)
+void ps_plan_ahead_told(struct ps_plan_ahead *a, bool begins)
 {
 	atomic_store(&a->any, true);
 	PS_LOCK_SCOPE(&a->lock);
@@ -333,10 +345,11 @@ void ps_plan_ahead_told(struct ps_plan_ahead *a)
 			ps_log_warning("plan: %s: no thread to fetch ahead", ps_dataset_source(a->dataset));
 	}
 	a->look = a->told = true;
+	a->begins |= begins;
 	pthread_cond_broadcast(&a->wake);
 	/* The teller opens the first files next: their beginnings are to be demanded before. */
 	uint64_t until_ns = ps_clock_mono_ns() + PS_PLAN_AHEAD_FIRST_MS * PS_NS_PER_MS;
-	while (a->started && !a->looked && !a->stopping && ps_clock_mono_ns() < until_ns)
+	while (begins && a->started && a->begins && !a->stopping && ps_clock_mono_ns() < until_ns)
 		ps_cond_wait_until(&a->wake, &a->lock, until_ns);
 }
 

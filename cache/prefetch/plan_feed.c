@@ -221,7 +221,7 @@ static int take_line(struct ps_plan_feed *feed, char *text, size_t len)
 	}
 	for (size_t i = 0; rc == 0 && i < feed->nsources; i++)
 		if (feed->told[i])
-			ps_plan_ahead_told(feed->sources[i].dataset->plan_ahead);
+			ps_plan_ahead_told(feed->sources[i].dataset->plan_ahead, line.begins);
 	return rc;
 }
 

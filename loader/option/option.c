@@ -34,7 +34,7 @@ const struct ps_option ps_loader_options[] = {
                 .print = PS_PRINT_NEVER, .text = "decoding threads",
                 .unset = "auto: the CPUs that may be used, and one more with a map"),
         OPTION(readers, U32, .least = 1, .most = 64, .flag = "N|auto", .print = PS_PRINT_NEVER,
-                .text = "reading threads", .unset = "auto: 8, parked where fewer are enough"),
+                .text = "reading threads", .unset = "auto: as many as threads, but 2 to 8; 8 on a mount of penstock"),
         OPTION(memory_budget, U64, .initial = 512 << 20, .flag = "SIZE", .print = PS_PRINT_NEVER,
                 .unit = "bytes", .text = "memory of batches, read buffers and shuffle window",
                 .unset = "512M"),

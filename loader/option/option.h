@@ -35,7 +35,8 @@
 /* Limits that are also used elsewhere. */
 #define PS_OPTIONS_MAX_BATCH 65536u
 #define PS_OPTIONS_MAX_THREADS 1024u
-#define PS_OPTIONS_READERS 8u /* reading threads, unless an option says how many; idle ones are parked */
+/* Reading threads on a mount, and most of them elsewhere, unless an option says how many. */
+#define PS_OPTIONS_READERS 8u
 
 enum ps_option_type {
 	PS_OPTION_U32,

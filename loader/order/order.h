@@ -740,8 +740,8 @@ static inline void ps_position_take(
  * every PS_PLANNER_BEAT_S seconds. Repeating the position keeps the plan valid while a run pauses, for a
  * validation for example. If the mount has dropped the plan (ESTALE: the process was stopped for long), it is
  * sent again. If the shards are on no penstock mount, or the mount takes no plans, nothing is written and
- * there is no thread. A line with the first PS_PLANNER_FIRST_FILES files from `at` on is written by
- * ps_planner_new() itself, so that the mount knows them before the first is read.
+ * there is no thread. At the beginning of an epoch ps_planner_new() itself writes a line with the first
+ * PS_PLANNER_FIRST_FILES files and "begins": 1, which the mount answers when it has demanded their beginnings.
  *
  * Ownership: a planner belongs to its creator and borrows order and names.
  * Threads: ps_planner_at() one at a time, concurrently with the planner's own thread.   Locks: its own, a
@@ -766,8 +766,8 @@ struct ps_planner_options {
 	const struct ps_uses *uses;
 	uint32_t batch; /* with `uses`: the places of a batch */
 	bool fed;       /* the files are those given to ps_planner_use() */
-	/* where the run begins; NULL: only the thread tells the plan */
-	const struct ps_position *at;
+	/* The files are read from their beginnings now: ps_planner_new() tells the first ones itself. */
+	bool begins;
 };
 
 struct ps_planner;

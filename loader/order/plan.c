@@ -86,18 +86,10 @@ static void file_print(
 	string_print(out, name + strlen(root));
 }
 
-/* The shard of its pass that a lane begins with. */
-static uint64_t lane_begin(const struct ps_position *at, uint32_t lane)
+/* Prints the files of one pass, in the order in which lanes reach them. */
+static void files_print(FILE *out, const struct ps_planner_options *o, const char *root, uint64_t epoch)
 {
-	return at && lane < at->nlanes && at->lanes[lane].k != PS_PLACE_UNKNOWN ? at->lanes[lane].k : 0;
-}
-
-/* Prints the files of one pass, in the order in which lanes reach them from a position on (NULL: the
- * beginning), at most `most`. */
-static void files_print(FILE *out, const struct ps_planner_options *o, const char *root, uint64_t epoch,
-        const struct ps_position *at, uint32_t most)
-{
-	uint32_t n = 0, shard;
+	uint32_t n = 0, shard, most = o->begins ? PS_PLANNER_FIRST_FILES : PS_PLANNER_MAX_FILES;
 	uint64_t pass;
 	bool more = true;
 
@@ -105,11 +97,9 @@ static void files_print(FILE *out, const struct ps_planner_options *o, const cha
 		file_print(out, o, root, o->uses->shards[i], &n);
 	if (o->uses)
 		return;
-	for (uint64_t i = 0; more && n < most; i++) {
+	for (uint64_t k = 0; more && n < most; k++) {
 		more = false;
 		for (uint32_t lane = 0; lane < ps_order_nlanes(o->order) && n < most; lane++) {
-			uint64_t k = lane_begin(at, lane) + i;
-
 			if (k >= ps_order_pass_len(o->order, lane) || !ps_order_owns(o->order, lane) ||
 			        ps_order_shard(o->order, epoch, lane, k, &shard, &pass) != 1)
 				continue;
@@ -119,8 +109,7 @@ static void files_print(FILE *out, const struct ps_planner_options *o, const cha
 	}
 }
 
-static char *plan_text(const struct ps_planner_options *o, const char *root, uint64_t epoch,
-        const struct ps_position *at, uint32_t most)
+char *ps_plan_text(const struct ps_planner_options *o, const char *root, uint64_t epoch)
 {
 	char *text = NULL;
 	size_t len;
@@ -128,15 +117,11 @@ static char *plan_text(const struct ps_planner_options *o, const char *root, uin
 
 	if (!out)
 		return NULL;
-	fprintf(out, ", \"world\": %u, \"epoch\": %ju, \"files\": [", o->world, (uintmax_t)epoch);
-	files_print(out, o, root, epoch, at, most);
+	fprintf(out, ", \"world\": %u, \"epoch\": %ju, %s\"files\": [", o->world, (uintmax_t)epoch,
+	        o->begins ? "\"begins\": 1, " : "");
+	files_print(out, o, root, epoch);
 	fputs("]}\n", out);
 	return text_end(out, &text);
-}
-
-char *ps_plan_text(const struct ps_planner_options *o, const char *root, uint64_t epoch)
-{
-	return plan_text(o, root, epoch, NULL, PS_PLANNER_MAX_FILES);
 }
 
 char *ps_plan_position_text(const struct ps_planner_options *o, uint64_t epoch, uint64_t files_done)
@@ -372,9 +357,9 @@ struct ps_planner *ps_planner_new(const struct ps_planner_options *o)
 	                : -1;
 	/* Before anything reads: else the window of the file that is read first comes before the beginnings
 	 * of the others. */
-	if (p->fd >= 0 && o->at)
-		(void)plan_send(p, plan_text(&p->o, p->root, p->epoch, o->at, PS_PLANNER_FIRST_FILES));
-	p->o.at = NULL;
+	if (p->fd >= 0 && o->begins)
+		(void)plan_send(p, ps_plan_text(&p->o, p->root, p->epoch));
+	p->o.begins = false;
 	if (p->fd < 0 || thread_start(p) < 0) {
 		planner_free(p);
 		return NULL;

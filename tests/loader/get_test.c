@@ -195,6 +195,11 @@ static void plans_name_each_ranks_files_once(void **state)
 	        "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"world\": 1, \"epoch\": 5, "
 	        "\"files\": [\"a.tar\", \"b \\\"q\\\".tar\", \"sub/d.tar\"]}\n");
 	free(text);
+	o.begins = true;
+	text = ps_plan_text(&o, "/m/", 5);
+	assert_non_null(strstr(text, "\"epoch\": 5, \"begins\": 1, \"files\": [\"a.tar\""));
+	free(text);
+	o.begins = false;
 	/* With sample numbers: shards in the order of their first use. */
 	o.uses = &(struct ps_uses){.shards = (uint32_t[]){3, 2, 0}, .n = 3};
 	text = ps_plan_text(&o, "/m/", 5);

@@ -70,7 +70,7 @@ class LoaderOptions(TypedDict, total=False):
     ranks_per_node: Optional[int]
     """ranks on one machine; must divide the world, at least 1 (1)"""
     readers: Optional[int]
-    """reading threads, 1 to 64 (auto: 8, parked where fewer are enough)"""
+    """reading threads, 1 to 64 (auto: as many as threads, but 2 to 8; 8 on a mount of penstock)"""
     repeat: Optional[int]
     """passes of an epoch, 0 to 2^40 (0: one, or as many as steps take)"""
     replacement: int
