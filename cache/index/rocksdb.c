@@ -74,7 +74,9 @@ static void ps_kv_log_dir_remove(const char *dir);
 #define LEVEL_NBYTES (32 * PS_MIB)
 #define UNSORTED_SLOW 8
 #define UNSORTED_STOP 12
-#define MAX_OPEN_FILES 64
+/* Those of 20 million names. A bucket's names are looked up at several places at a time, and opening a table
+ * reads its filters: with 64, three million names took as long as twenty. */
+#define MAX_OPEN_FILES 256
 #define CHECK_READ_AHEAD_NBYTES (2 * PS_MIB)
 #define BLOOM_BITS 10
 
