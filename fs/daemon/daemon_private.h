@@ -318,11 +318,11 @@ enum ps_keeper_kind {
 	PS_KEEPER_OWNER,
 	PS_KEEPER_SESSION, /* the FUSE descriptor, with the mount's place */
 	PS_KEEPER_DROP_OWNER,
-	PS_KEEPER_DROP,     /* the mount has ended */
-	PS_KEEPER_READY,    /* the first mount answers */
-	PS_KEEPER_SERVING,  /* all mounts of the earlier daemon answer */
-	PS_KEEPER_BUSY,     /* another daemon has the cache, or the keeper refuses; the text */
-	PS_KEEPER_UPGRADE,  /* a client whose program the next daemon is to run; answered by DONE, or BUSY and why not */
+	PS_KEEPER_DROP,    /* the mount has ended */
+	PS_KEEPER_READY,   /* the first mount answers */
+	PS_KEEPER_SERVING, /* all mounts of the earlier daemon answer */
+	PS_KEEPER_BUSY,    /* another daemon has the cache, or the keeper refuses; the text */
+	PS_KEEPER_UPGRADE, /* a client whose program the next daemon is to run; answered by DONE, or BUSY and why not */
 	PS_KEEPER_DONE,     /* keeper to daemon: the end of what it has */
 	PS_KEEPER_PROGRESS, /* not SERVING yet, but the daemon gets on */
 };

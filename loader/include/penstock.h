@@ -445,7 +445,8 @@ struct penstock_options {
 	/* Threads that decode; 1 to 1024; 0 (default): the CPUs that this process may use, and one more
 	 * with transform_unit, whose code may wait for locks. */
 	uint32_t threads;
-	uint32_t readers; /* threads that read shards; 1 to 64; 0 (default): 8, some of them parked where fewer
+	uint32_t
+	        readers; /* threads that read shards; 1 to 64; 0 (default): 8, some of them parked where fewer
                            * are enough */
 
 	/* Bytes of batches, read buffers, decompressors and the samples of the shuffle window; 512 MiB. The

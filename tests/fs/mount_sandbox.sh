@@ -10,7 +10,8 @@ for i in 1 2 3; do
 done
 start_nginx
 status() { penstock status "$MNT" --json | jq -r "$1"; }
-of() { awk -v name="$1:" '$1 == name {print $2}' "/proc/$(stats .pid)/status"; }
+# What all threads of the daemon have alike; a thread that differs is one more line.
+of() { awk -v name="$1:" '$1 == name {print $2}' "/proc/$(stats .pid)/task/"*/status | sort -u; }
 next_pid() { [[ $(stats .pid 2>/dev/null) != "$1" ]]; }
 helper() { # PID of the daemon
 	local pid

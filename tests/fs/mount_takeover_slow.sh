@@ -18,7 +18,8 @@ nfiles=70
 mkdir -p "$T/www"
 for ((i = 0; i < nfiles; i++)); do echo "$i" >"$T/www/$i.txt"; done
 start_nginx
-export PENSTOCK_TEST_SLOW=$T/slow
+# In the cache, the only place where the daemon may write.
+export PENSTOCK_TEST_SLOW=$CACHE/slow
 LD_PRELOAD=$preload mount_penstock "$ORIGIN/json/"
 cat "$MNT"/*.txt >"$T/out"
 cached() { (($(stats .cache.objects) == nfiles)); }
@@ -35,26 +36,26 @@ keeper=$(awk '/^PPid:/ {print $2}' "/proc/$(stats .pid)/status")
 gone() { ! kill -0 "$keeper" 2>/dev/null; }
 
 if ! long; then
-	touch "$T/slow"
+	touch "$CACHE/slow"
 	kill -KILL "$(stats .pid)"
 	read_one "$MNT/3.txt"
 	equal "a read waits for a daemon that gets on" "0 3" "$rc $(cat "$T/out")"
 	at_least "that daemon took longer than one that hangs may" 11 "$seconds"
 	equal "one daemon was enough" 1 "$(stats .restarts)"
-	rm "$T/slow"
-	mkdir "$T/slow"
+	rm "$CACHE/slow"
+	mkdir "$CACHE/slow"
 	kill -KILL "$(stats .pid)"
 	read_one "$MNT/4.txt"
 	equal "a daemon that does not get on is given up" 1 "$rc"
 	at_most "within the limit (s)" 40 "$seconds"
-	rmdir "$T/slow"
+	rmdir "$CACHE/slow"
 else
-	touch "$T/slow"
+	touch "$CACHE/slow"
 	kill -KILL "$(stats .pid)"
 	read_one "$MNT/4.txt"
 	equal "a daemon that gets on for a minute is given up" 1 "$rc"
 	at_least "after a minute (s)" 55 "$seconds"
-	rm "$T/slow"
+	rm "$CACHE/slow"
 fi
 check "the keeper ends" wait_until 10 gone
 check_not "the mount is cleared away" is_mounted
