@@ -741,7 +741,7 @@ static inline void ps_position_take(
  * validation for example. If the mount has dropped the plan (ESTALE: the process was stopped for long), it is
  * sent again. If the shards are on no penstock mount, or the mount takes no plans, nothing is written and
  * there is no thread. At the beginning of an epoch ps_planner_new() itself writes a line with the first
- * PS_PLANNER_FIRST_FILES files and "begins": 1, which the mount answers when it has demanded their beginnings.
+ * PS_PLANNER_FIRST_FILES files and "begins": 1; the mount answers it when it has demanded their beginnings.
  *
  * Ownership: a planner belongs to its creator and borrows order and names.
  * Threads: ps_planner_at() one at a time, concurrently with the planner's own thread.   Locks: its own, a
