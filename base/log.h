@@ -34,8 +34,8 @@ const char *ps_log_early(unsigned i);
 /* Reopens the log file after it was renamed; does nothing if the log is not a file. Any thread. -errno: the
  * old file stays in use. */
 int ps_log_reopen(void);
-/* Its two halves, for a process that may not open the file: the log file's descriptor (-ENOENT: the log is not
- * a file); the descriptor is the log from now on, and is taken over. */
+/* Its two halves, for a process that may not open the file: the log file's descriptor (-ENOENT: the log is
+ * not a file); the descriptor is the log from now on, and is taken over. */
 int ps_log_open_again(void);
 int ps_log_take(int fd);
 

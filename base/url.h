@@ -104,7 +104,8 @@ void ps_s3_url_fini(struct ps_s3_url *u);
 void ps_s3_url_compose(const struct ps_s3_url *u, struct ps_strbuf *out);
 
 /* Resolves rel, an entry of a manifest: a whole URL, or a path relative to base's folder; "/x" is key x of
- * the bucket. base has neither versionId= nor endpoint=: a "?" in it belongs to the key. There are no dot segments: ".." is part of a key. NULL: out of memory. */
+ * the bucket. base has neither versionId= nor endpoint=: a "?" in it belongs to the key. There are no dot
+ * segments: ".." is part of a key. NULL: out of memory. */
 char *ps_s3_url_join(const char *base, const char *rel);
 
 /* Turns a key, or the part of a key below the mounted prefix, into a path of file and folder names. The

@@ -184,8 +184,8 @@ static int take_credentials(
 	return c->user && c->password ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 }
 
-/* Tiers are on the site's own network: they are asked without a proxy. Their certificates are always verified,
- * whatever the origin's are worth: secrets may be sent to them. */
+/* Tiers are on the site's own network: they are asked without a proxy. Their certificates are always
+ * verified, whatever the origin's are worth: secrets may be sent to them. */
 static int init_tiers(struct ps_http_client *c, const struct ps_http_options *options, struct ps_error *err)
 {
 	const struct ps_tier_options *tiers = &options->tiers;
@@ -573,8 +573,8 @@ static int take_turn(struct ps_http_request *rq, const char *url, bool is_own, c
 	if (!rq->client->tiers || !rq->kind->tiered)
 		return 0;
 	rq->range_last = rq->range_end;
-	/* A trial: the tier was late, and the origin may be no quicker. It is asked for ever larger parts of what
-	 * the tier was asked for, as long as it seems to be. */
+	/* A trial: the tier was late, and the origin may be no quicker. It is asked for ever larger parts of
+	 * what the tier was asked for, as long as it seems to be. */
 	if (rq->failed.tier && rq->failure == PS_TIER_LATE) {
 		uint64_t ndone = rq->range_first - rq->failed_first;
 
@@ -692,8 +692,9 @@ static uint64_t lacking_nbytes(const struct ps_http_request *rq)
 
 /* Pings -------------------------------------------------------------------------------------------------- */
 
-/* A request to a tier itself, of which the origin learns nothing: it has no Host, and so a server of HTTP/1.1 has
- * to refuse it (RFC 9112, 3.2). The answer shows that the tier is alive, also while it waits for the origin. */
+/* A request to a tier itself, of which the origin learns nothing: it has no Host, and so a server of HTTP/1.1
+ * has to refuse it (RFC 9112, 3.2). The answer shows that the tier is alive, also while it waits for the
+ * origin. */
 struct ping {
 	struct ps_transfer transfer;
 	struct ps_http_client *client;

@@ -164,7 +164,8 @@ static int load_meta(struct ps_index *index, const char *dir, const char *boot_i
  * possible power cut all rows are read. Otherwise those are left out that are most of the index and can be
  * made again: extents (an object whose extents cannot be read is only streamed), tables of members and the
  * folders of merged trees. Whoever reads a damaged one later gets an error, and the next start moves the
- * index aside. Nothing is read to take mounts over: readers wait, and without the index the mounts would end. */
+ * index aside. Nothing is read to take mounts over: readers wait, and without the index the mounts would
+ * end. */
 #define RANGE(from_, to_)                                                                        \
 	{                                                                                        \
 		.from = (from_), .nfrom = sizeof(from_) - 1, .to = (to_), .nto = sizeof(to_) - 1 \

@@ -114,8 +114,8 @@ struct ps_names {
 	struct ps_error *err;
 	uint64_t nfiles;
 
-	/* Hashes of paths, in a table for each first byte of a hash, so that only a small part is copied when one
-	 * grows. The lowest bit distinguishes files from directories; 0: free. */
+	/* Hashes of paths, in a table for each first byte of a hash, so that only a small part is copied when
+	 * one grows. The lowest bit distinguishes files from directories; 0: free. */
 	struct ps_names_table {
 		uint64_t *slots;
 		uint64_t nused, nslots;
@@ -306,7 +306,8 @@ void ps_split_note(struct ps_split_alphabet *alphabet, const char *key);
  * found, or there is no memory.
  *
  * The text is UTF-8 if `at` is, and ends in DEL. So keys that begin with it and a slash are hardly ever seen,
- * and every other folder with a key after it lies below a key that is listed before `at`, or after the text. */
+ * and every other folder with a key after it lies below a key that is listed before `at`, or after the
+ * text. */
 bool ps_split_between(const struct ps_split_alphabet *alphabet, const char *at, const char *end,
         size_t nprefix, size_t ncommon, struct ps_strbuf *ret) PS_MUST_USE;
 

@@ -61,8 +61,9 @@ void ps_split_note(struct ps_split_alphabet *alphabet, const char *key)
 	}
 }
 
-/* The last character that the first half has, of those from low to below top: the one before the median of the
- * characters that were seen. If none was seen, it is `low` itself: that tells whether there are others. */
+/* The last character that the first half has, of those from low to below top: the one before the median of
+ * the characters that were seen. If none was seen, it is `low` itself: that tells whether there are
+ * others. */
 static uint32_t half_of(const struct ps_split_alphabet *alphabet, uint32_t low, uint32_t top)
 {
 	uint32_t nseen = 0, others = PS_MIN(alphabet->max + 1, top);
@@ -107,8 +108,8 @@ static bool is_inside(char c)
 	return ((unsigned char)c & 0xc0) == 0x80;
 }
 
-/* Where the two texts differ is known to vary, and so is the place after what the keys so far have in common; the
- * places between may. The middle one is tried: if it does not vary, the next attempt has half as many. */
+/* Where the two texts differ is known to vary, and so is the place after what the keys so far have in common;
+ * the places between may. The middle one is tried: if it does not vary, the next attempt has half as many. */
 bool ps_split_between(const struct ps_split_alphabet *alphabet, const char *at, const char *end,
         size_t nprefix, size_t ncommon, struct ps_strbuf *ret)
 {

@@ -192,8 +192,8 @@ enum ps_sum ps_object_sum(struct ps_object *object);
  * Never blocks. */
 bool ps_object_corrupt(const struct ps_object *object);
 /* True if data of this id failed its checksum. now: the object must not be fetched again yet. nodes_below:
- * the kernel may have pages of the bad data for nodes with lower numbers. text: "" if failures were forgotten,
- * of this id or others. False: no failure is known. Never blocks. */
+ * the kernel may have pages of the bad data for nodes with lower numbers. text: "" if failures were
+ * forgotten, of this id or others. False: no failure is known. Never blocks. */
 struct ps_refusal {
 	bool now;
 	uint64_t nodes_below;
@@ -295,8 +295,8 @@ uint64_t ps_store_dataset_nbytes(struct ps_store *store, uint32_t dataset);
  * absolute, malloced, and only for messages: a user who may rename a folder above may replace it. */
 int ps_store_dir_find(
         const char *dir, bool make, int *ret_fd, char **ret_path, struct ps_error *err) PS_MUST_USE;
-/* Takes the lock of the cache folder, which is made if it is missing; for ps_store_options.lock_fd (a given one,
- * or 0, in *lock_fd before). -EBUSY: another process has it. */
+/* Takes the lock of the cache folder, which is made if it is missing; for ps_store_options.lock_fd (a given
+ * one, or 0, in *lock_fd before). -EBUSY: another process has it. */
 int ps_store_dir_lock(const char *dir, int *ret_dir_fd, int *lock_fd, struct ps_error *err) PS_MUST_USE;
 
 #endif

@@ -237,7 +237,8 @@ struct ps_store {
 	uint64_t checksum_retry_ms; /* constant */
 	struct ps_list sums;        /* of struct ps_object.sum_link */
 	struct ps_refused *refused;
-	/* refusals that were forgotten, for want of memory or by their number, were of lower nodes; 0: none */
+	/* refusals that were forgotten, for want of memory or by their number, were of lower nodes; 0:
+	 * none */
 	uint64_t forgotten_below;
 	/* main function of the thread, which starts when first needed; constant */
 	void *(*sum_main)(void *store);

@@ -138,8 +138,8 @@ static bool has(const struct ps_tier_urls *urls, const char *url)
 	return false;
 }
 
-/* Makes these URLs the list, or fails and changes nothing. Tiers that are not in it any more stay, but are not
- * asked. */
+/* Makes these URLs the list, or fails and changes nothing. Tiers that are not in it any more stay, but are
+ * not asked. */
 static int take(struct ps_tiers *all, const struct ps_tier_urls *urls)
 {
 	PS_LOCK_SCOPE(&all->lock);
@@ -424,8 +424,8 @@ void ps_tiers_failed(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 	}
 }
 
-/* What the origin's part says of a late tier that is alive. *ret_slice_ns: the time in which the origin would bring
- * all that the tier was asked for. The lock is held. */
+/* What the origin's part says of a late tier that is alive. *ret_slice_ns: the time in which the origin would
+ * bring all that the tier was asked for. The lock is held. */
 enum verdict { SLOW, NOT_SLOW, UNKNOWN };
 static enum verdict compare(
         const struct ps_tier_turn *turn, const struct ps_tier_trial *trial, uint64_t *ret_slice_ns)

@@ -497,7 +497,8 @@ void ps_clients_gone(struct ps_daemon *d, const struct pollfd *p, size_t n)
 		for (struct ps_list *l = d->clients.next; l != &d->clients; l = l->next) {
 			struct client *c = PS_CONTAINER_OF(l, struct client, link);
 
-			/* The descriptor may have been closed since, and another client may have its number. */
+			/* The descriptor may have been closed since, and another client may have its
+			 * number. */
 			if (c->attaching && (c->sock == p[i].fd || c->owner == p[i].fd) && has_ended(p[i].fd))
 				atomic_store(&c->cancelled, true);
 		}

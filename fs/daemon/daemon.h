@@ -1,9 +1,9 @@
 /* Mounts and the daemons that serve them: how commands find existing mounts, request a mount, and serve it.
  *
- * Files, from the top: resume; daemon (main loop, signals, the cache), control_server, keeper_resume,
- * mount (a mount, and the daemon's list of mounts), owners, keeper_link, helper; control_client; keeper; keeper_wire;
- * mount_request, mountpoint, mount_table, control_protocol; daemonize, sandbox, timed_call, thread_group. Only these
- * files include daemon_private.h.
+ * Files, from the top: resume; daemon (main loop, signals, the cache), control_server, keeper_resume, mount
+ * (a mount, and the daemon's list of mounts), owners, keeper_link, helper; control_client; keeper;
+ * keeper_wire; mount_request, mountpoint, mount_table, control_protocol; daemonize, sandbox, timed_call,
+ * thread_group. Only these files include daemon_private.h.
  *
  * Errors: -errno and a text with advice, unless a function's comment says otherwise. */
 #ifndef PS_DAEMON_DAEMON_H
@@ -339,8 +339,8 @@ void ps_privileges_no_core(void);
  * Threads: any; the whole process moves. Blocks: on the kernel. */
 void ps_cgroup_leave(void);
 
-/* The control group of root's unit that this process is in; "": it is in none. Its parts are groups in it, for
- * processes that are killed apart (a unit with Delegate=). Errors are logged at level debug. */
+/* The control group of root's unit that this process is in; "": it is in none. Its parts are groups in it,
+ * for processes that are killed apart (a unit with Delegate=). Errors are logged at level debug. */
 void ps_cgroup_of_unit(char *ret, size_t room);
 void ps_cgroup_enter_part(const char *unit, const char *part);
 /* Limits and kills of a lack of memory are counted by part, and end all processes of this part. */
@@ -356,8 +356,8 @@ struct ps_keeper_items;
 /* Makes this process the keeper of a daemon, which is its child (docs/design/keeper.md): 0 in the daemon,
  * with *ret_sock (-1: no keeper, since the kernel cannot send requests again). In the keeper returns only if
  * the daemon found that another one has the cache (-EBUSY and its text); else ends the process as the daemon
- * ended. options: the daemon's, and those of the next ones. owner: the daemon's, or -1. Call before any thread is
- * started. */
+ * ended. options: the daemon's, and those of the next ones. owner: the daemon's, or -1. Call before any
+ * thread is started. */
 int ps_keeper_begin(struct ps_daemonize *daemonize, const struct ps_mount_options *options, int owner,
         int *ret_sock, struct ps_error *err) PS_MUST_USE;
 /* In the daemon: another one has the cache. Does not return. */
@@ -375,9 +375,9 @@ struct ps_daemon_options {
 	int owner;                       /* the first mount's owner: a socket, taken over; -1: none */
 };
 
-/* Serves until the last mount has ended, or a signal, then closes the cache. *ret_exit is an exit code; the first
- * mount's failure sets it even if other mounts were served. -EBUSY: another process has the cache; nothing
- * is taken over and nothing reported. Other failures to open the cache are reported. */
+/* Serves until the last mount has ended, or a signal, then closes the cache. *ret_exit is an exit code; the
+ * first mount's failure sets it even if other mounts were served. -EBUSY: another process has the cache;
+ * nothing is taken over and nothing reported. Other failures to open the cache are reported. */
 int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct ps_error *err) PS_MUST_USE;
 
 #endif

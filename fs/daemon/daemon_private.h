@@ -306,8 +306,8 @@ extern const struct ps_backing_ops ps_helper_backing; /* arg: the helper */
 
 /* What passes between the keeper (keeper.c) and its daemon (keeper_link.c): messages with at most one
  * descriptor over a SOCK_SEQPACKET pair. The keeper stores descriptors by mount, and sends them all to the
- * next daemon. It reads no other content than what is here. The numbers stay: an upgrade leaves the keeper of the
- * old program, which ignores messages that it does not know. */
+ * next daemon. It reads no other content than what is here. The numbers stay: an upgrade leaves the keeper of
+ * the old program, which ignores messages that it does not know. */
 enum ps_keeper_kind {
 	PS_KEEPER_LOCK = 1, /* the cache folder's lock: the daemon has the cache; the keeper answers DONE */
 	PS_KEEPER_SETUP,    /* memfd: the options of the daemon; only from the keeper */
@@ -353,8 +353,8 @@ struct ps_keeper_items {
 };
 
 /* keeper_link.c. Without a keeper these do nothing. If it has ended, the daemon goes on alone. Threads: any.
- * Blocks: on the keeper, which answers at once; for a second if it does not, and not again until it does. Without
- * the daemon's lock, ready, serving and drop try for 10 s. */
+ * Blocks: on the keeper, which answers at once; for a second if it does not, and not again until it does.
+ * Without the daemon's lock, ready, serving and drop try for 10 s. */
 void ps_keeper_hold(struct ps_daemon *daemon);
 void ps_keeper_ready(struct ps_daemon *daemon);
 void ps_keeper_serving(struct ps_daemon *daemon);
@@ -368,11 +368,11 @@ int ps_keeper_give_owner(struct ps_daemon *daemon, const struct ps_mount *mount,
 /* Of a mount that may be kept already: without all its owners it is not. The daemon's lock is held. */
 void ps_keeper_new_owner(struct ps_daemon *daemon, struct ps_mount *mount, uint64_t owner, int fd);
 void ps_keeper_drop_owner(struct ps_daemon *daemon, const struct ps_mount *mount, uint64_t owner);
-/* Tells the keeper which mounts it is to forget: the main thread does, each time that a client's thread has ended.
- * True: the keeper does not listen yet; call again. */
+/* Tells the keeper which mounts it is to forget: the main thread does, each time that a client's thread has
+ * ended. True: the keeper does not listen yet; call again. */
 bool ps_keeper_forget(struct ps_daemon *daemon);
-/* Also sets `leaving`. client: the socket of the process whose program is to follow; borrowed. -ENOTSUP: there
- * is no keeper. -EBUSY: there are mounts that would end. -EPERM: not that process's program. */
+/* Also sets `leaving`. client: the socket of the process whose program is to follow; borrowed. -ENOTSUP:
+ * there is no keeper. -EBUSY: there are mounts that would end. -EPERM: not that process's program. */
 int ps_keeper_upgrade(struct ps_daemon *daemon, int client, struct ps_error *err) PS_MUST_USE;
 /* keeper_resume.c */
 /* Takes a descriptor out of what the keeper had; -1: it is not there. mount 0: what is not a mount's. */
@@ -383,8 +383,8 @@ int ps_keeper_read_memfd(int fd, struct ps_given *ret);
 int ps_keeper_take_lock(struct ps_keeper_items *items);
 /* Starts a thread for each mount that the keeper had. */
 int ps_keeper_resume(struct ps_daemon *daemon);
-/* From begin to end, or until all mounts are served, a thread tells the keeper that the daemon gets on: that it
- * reads or writes the disk, or that one more mount is served. */
+/* From begin to end, or until all mounts are served, a thread tells the keeper that the daemon gets on: that
+ * it reads or writes the disk, or that one more mount is served. */
 int ps_keeper_progress_begin(struct ps_daemon *daemon);
 void ps_keeper_progress_end(struct ps_daemon *daemon);
 

@@ -1,7 +1,7 @@
 /* The helper: the small process beside a daemon that does what needs privileges, so that the daemon has none
- * (docs/design/keeper.md). It is forked before the daemon reads anything from the network, is as short-lived as
- * the daemon, and believes it nothing: it mounts on one folder only, unmounts penstock mounts only, opens one
- * log file only, and passes descriptors on that the daemon has.
+ * (docs/design/keeper.md). It is forked before the daemon reads anything from the network, is as short-lived
+ * as the daemon, and believes it nothing: it mounts on one folder only, unmounts penstock mounts only, opens
+ * one log file only, and passes descriptors on that the daemon has.
  *
  *   backing ids   on the way of an open: answered at once, one after the other
  *   all else      may wait for the kernel: in a child of its own, with a socket of its own for the answer */

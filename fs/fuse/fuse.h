@@ -55,7 +55,8 @@ struct ps_fs *ps_fs_new(struct ps_cache *cache, struct ps_fs_source *sources, si
 int ps_fs_state_fd(const struct ps_fs *fs);
 /* With a keeper nothing may be read from a descriptor that ends with the daemon. Call before the start. */
 void ps_fs_set_kept(struct ps_fs *fs);
-/* Has another process open and close backing ids, as ps_backing_open() and close do. Call before the start. */
+/* Has another process open and close backing ids, as ps_backing_open() and close do. Call before the
+ * start. */
 struct ps_backing_ops {
 	int (*open)(void *arg, int dev_fd, int fd);
 	int (*close)(void *arg, int dev_fd, int id);
@@ -99,8 +100,8 @@ void ps_session_await(struct ps_session *session);
 int ps_session_fd(const struct ps_session *session);
 /* True if the kernel can send requests again to the next daemon. Call once the mount answers. */
 bool ps_session_can_be_kept(const struct ps_session *session);
-/* Answers what was read, and reads nothing more; the mount stays. At most until until_ns. The process must end
- * then: nothing may be freed. */
+/* Answers what was read, and reads nothing more; the mount stays. At most until until_ns. The process must
+ * end then: nothing may be freed. */
 void ps_session_leave(struct ps_session *session, uint64_t until_ns);
 /* Returns the loop's result. -EDEADLK: some reads do not end, so their files cannot be closed and nothing
  * may be freed. */

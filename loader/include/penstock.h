@@ -329,10 +329,10 @@ struct penstock_field {
 	uint32_t erase_levels;                   /* ERASE_LEVELS: 0xRRGGBB */
 	/* Operations under one probability, as "apply:0.8=jitter,gray;one:0.5=blur,noise". apply
 	 * (RandomApply): with the group's probability, each operation is applied with its own probability;
-	 * else none is. one (OneOf): with the group's probability, one operation is applied, chosen in proportion
-	 * to the operations' probabilities. Names: hflip, vflip, affine, jitter, gray, blur, noise, erase,
-	 * each in one group at most. The order of operations does not change. NULL (default): each on its
-	 * own. */
+	 * else none is. one (OneOf): with the group's probability, one operation is applied, chosen in
+	 * proportion to the operations' probabilities. Names: hflip, vflip, affine, jitter, gray, blur,
+	 * noise, erase, each in one group at most. The order of operations does not change. NULL (default):
+	 * each on its own. */
 	const char *groups;
 	/* 1: the field is for transforms alone, and not part of batches. 0 (default): it is part of
 	 * batches. */

@@ -1,5 +1,5 @@
-/* Listing a bucket in parts: every key once, whatever the keys are, and a single chain where a store does not keep
- * to the order of keys. The store is a thread of this program. */
+/* Listing a bucket in parts: every key once, whatever the keys are, and a single chain where a store does not
+ * keep to the order of keys. The store is a thread of this program. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -272,8 +272,8 @@ static bool has(const struct texts *sorted, const char *text, size_t n)
 	return found;
 }
 
-/* The names that the keys of this prefix must have: as ps_s3_path() has them, and "%00" after a folder that is
- * named like a key. Names that cannot be shown are left out. */
+/* The names that the keys of this prefix must have: as ps_s3_path() has them, and "%00" after a folder that
+ * is named like a key. Names that cannot be shown are left out. */
 static void expect(const struct texts *sorted_keys, const char *prefix, struct texts *ret)
 {
 	struct texts shown = {0};
@@ -400,8 +400,8 @@ static void many_keys_are_listed_in_parts(void **state)
 	use(&keys, 20);
 	lists_all("some/");
 	assert_true(store.nopen_max >= 4);
-	/* A page that ends in another part, and guesses after which there are no keys, cost at most as much as
-	 * the listing. */
+	/* A page that ends in another part, and guesses after which there are no keys, cost at most as much
+	 * as the listing. */
 	assert_in_range(store.nrequests, 150, 300);
 }
 

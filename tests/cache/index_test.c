@@ -470,8 +470,8 @@ static void derived_name(unsigned i, char *ret, size_t n)
 #define LISTED_FOLDER UINT64_C(7)
 #define MERGED_FOLDER (UINT64_C(1) << 39 | 7)
 
-/* Fills an index with tables of members (folder 0), or with names in a folder, and damages the largest file of
- * it. */
+/* Fills an index with tables of members (folder 0), or with names in a folder, and damages the largest file
+ * of it. */
 static void make_damaged(const char *dir, uint64_t folder)
 {
 	char name[201], bytes[DERIVED_NBYTES];

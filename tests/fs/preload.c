@@ -1,10 +1,10 @@
 /* An LD_PRELOAD library between penstock and its libraries.
  *
- * While the file named by PENSTOCK_TEST_KILL exists, fuse_reply_open() answers EINTR and returns -ENOENT, as if the
- * opener had been killed before the reply. The kernel then sends no RELEASE.
+ * While the file named by PENSTOCK_TEST_KILL exists, fuse_reply_open() answers EINTR and returns -ENOENT, as
+ * if the opener had been killed before the reply. The kernel then sends no RELEASE.
  *
- * While PENSTOCK_TEST_SLOW names a file, each fstatat() takes 0.2 s and writes 4 KiB to it, as on a slow disk. While
- * it names a folder, nothing is written, as with a disk that hangs. */
+ * While PENSTOCK_TEST_SLOW names a file, each fstatat() takes 0.2 s and writes 4 KiB to it, as on a slow
+ * disk. While it names a folder, nothing is written, as with a disk that hangs. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
