@@ -227,7 +227,12 @@ static int address(const char *cache_dir, int *ret_dir_fd, struct sockaddr_un *r
 	return 0;
 }
 
-int ps_control_listen(const char *cache_dir, int *ret_fd, struct ps_error *err)
+int ps_control_socket(void)
+{
+	return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+int ps_control_listen(const char *cache_dir, int fd, struct ps_error *err)
 {
 	ps_autofd int dir = -1;
 	struct sockaddr_un addr;
@@ -235,18 +240,12 @@ int ps_control_listen(const char *cache_dir, int *ret_fd, struct ps_error *err)
 
 	if (rc < 0)
 		return rc;
-	ps_autofd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return ps_error_set(err, errno, "socket: %s", strerror(errno));
 	if (unlinkat(dir, name, 0) < 0 && errno != ENOENT)
 		return ps_error_set(err, errno, "cache %s: %s: %s", cache_dir, name, strerror(errno));
 	mode_t old = umask(0177);
 	rc = bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 || listen(fd, BACKLOG) < 0 ? -errno : 0;
 	umask(old);
-	if (rc < 0)
-		return ps_error_set(err, -rc, "cache %s: %s: %s", cache_dir, name, strerror(-rc));
-	*ret_fd = ps_steal_fd(&fd);
-	return 0;
+	return rc < 0 ? ps_error_set(err, -rc, "cache %s: %s: %s", cache_dir, name, strerror(-rc)) : 0;
 }
 
 void ps_control_remove(const char *cache_dir)

@@ -357,6 +357,11 @@ static int confine(struct ps_daemon *d, struct ps_error *err)
 		return rc;
 	if (!d->resumed && d->daemonize->background)
 		ps_cgroup_leave();
+	d->listen_fd = ps_control_socket();
+	if (d->listen_fd < 0)
+		return ps_error_set(err, errno, "socket: %s", strerror(errno));
+	if (!d->resumed)
+		ps_daemonize_sandboxed(d->daemonize);
 	if (d->options->no_sandbox) {
 		ps_privileges_drop(PS_PRIVILEGES_ALONE);
 		ps_stats_set_sandbox(false, "turned off (--no-sandbox)");
@@ -401,7 +406,7 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 	if (d->wake_fd < 0 || d->owners_fd < 0)
 		rc = ps_error_set(err, errno, "eventfd: %s", strerror(errno));
 	if (rc == 0)
-		rc = ps_control_listen(d->options->cache_dir, &d->listen_fd, err);
+		rc = ps_control_listen(d->options->cache_dir, d->listen_fd, err);
 	if (rc == 0 && (rc = handle_signals(d->wake_fd)) < 0)
 		ps_error_set(err, -rc, "signals: %s", strerror(-rc));
 	if (rc == 0 && !d->resumed)

@@ -282,8 +282,9 @@ int ps_control_await_end(const char *cache_dir, dev_t dev, int timeout_ms, unsig
 
 struct ps_daemonize {
 	bool background;
-	bool kept; /* the keeper notifies the service manager */
-	int pipe;  /* to the parent, or -1 */
+	bool kept;  /* the keeper notifies the service manager */
+	int pipe;   /* to the parent, or -1 */
+	int notify; /* a socket for the service manager; -1: one can be made yet */
 	int inherited[PS_DAEMONIZE_INHERITED];
 	unsigned ninherited;
 };
@@ -295,6 +296,8 @@ void ps_daemonize_let_go_of(struct ps_daemonize *daemonize, int fd);
 /* tied: from now on the child gets SIGTERM when its parent ends; false: the child no longer gets it. Call
  * from one thread only. */
 void ps_daemonize_tie(const struct ps_daemonize *daemonize, bool tied);
+/* Call before this process may make no UNIX socket any more. */
+void ps_daemonize_sandboxed(struct ps_daemonize *daemonize);
 bool ps_daemonize_abandoned(const struct ps_daemonize *daemonize);
 void ps_daemonize_ready(struct ps_daemonize *daemonize);
 /* In the keeper, whose daemon reports to the parent: gives up its copies of the terminal, the pipe and

@@ -85,8 +85,10 @@ void ps_thread_group_join(struct ps_thread_group *threads);
  * may connect, and only they are sent credentials. Paths may be longer than the name of a socket can be.
  *
  * Threads: any. Blocks: never for long. Errors: -errno and a text. */
+/* A new socket, or -1 and errno: root's daemon in its sandbox can make none. */
+int ps_control_socket(void);
 /* Binds the socket, replacing a dead daemon's. The caller holds the lock of the cache. */
-int ps_control_listen(const char *cache_dir, int *ret_fd, struct ps_error *err) PS_MUST_USE;
+int ps_control_listen(const char *cache_dir, int fd, struct ps_error *err) PS_MUST_USE;
 void ps_control_remove(const char *cache_dir);
 
 /* -ENOENT: no process listens. -EACCES: the daemon is another user's. */

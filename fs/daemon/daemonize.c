@@ -70,7 +70,7 @@ int ps_daemonize_start(
 {
 	int ends[2];
 
-	*daemonize = (struct ps_daemonize){.background = background, .pipe = -1};
+	*daemonize = (struct ps_daemonize){.background = background, .pipe = -1, .notify = -1};
 	if (!background)
 		return 0;
 	fflush(NULL);
@@ -110,6 +110,12 @@ void ps_daemonize_tie(const struct ps_daemonize *daemonize, bool tied)
 		_exit(PS_EXIT_FAILED);
 }
 
+void ps_daemonize_sandboxed(struct ps_daemonize *daemonize)
+{
+	if (!daemonize->background)
+		daemonize->notify = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+}
+
 bool ps_daemonize_abandoned(const struct ps_daemonize *daemonize)
 {
 	struct pollfd p = {.fd = daemonize->pipe};
@@ -119,7 +125,7 @@ bool ps_daemonize_abandoned(const struct ps_daemonize *daemonize)
 }
 
 /* Sends "READY=1" to the service manager, if one started us with Type=notify. */
-static void notify(void)
+static void notify(int sock)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -127,7 +133,7 @@ static void notify(void)
 
 	if (!path || (path[0] != '/' && path[0] != '@') || strlen(path) >= sizeof(addr.sun_path))
 		return;
-	ps_autofd int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	ps_autofd int fd = sock >= 0 ? sock : socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	memcpy(addr.sun_path, path, strlen(path));
 	socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path));
 	if (addr.sun_path[0] == '@')
@@ -173,7 +179,7 @@ void ps_daemonize_keeper_ready(const struct ps_daemonize *daemonize)
 	if (daemonize->background)
 		ps_cgroup_leave();
 	else
-		notify();
+		notify(-1);
 }
 
 void ps_daemonize_ready(struct ps_daemonize *daemonize)
@@ -183,7 +189,7 @@ void ps_daemonize_ready(struct ps_daemonize *daemonize)
 	if (daemonize->background)
 		let_go(daemonize, &ok_byte, 1);
 	else if (!daemonize->kept)
-		notify();
+		notify(daemonize->notify);
 }
 
 int ps_daemonize_failed(struct ps_daemonize *daemonize, const char *command, const char *text)

@@ -667,6 +667,9 @@ int ps_keeper_begin(struct ps_daemonize *daemonize, const struct ps_mount_option
 		else
 			add_item(&k, &(struct ps_keeper_message){.kind = PS_KEEPER_SETUP}, setup);
 		rc = keep(&k, err);
+		while (k.n > 0)
+			remove_item(&k, k.n - 1);
+		free(k.v);
 		prctl(PR_SET_NAME, "penstock");
 		write_file("/proc/self/oom_score_adj", k.oom_score);
 	}

@@ -63,7 +63,7 @@ int ps_daemon_resume(int sock)
 {
 	struct ps_keeper_items items = {0};
 	struct ps_mount_options o;
-	struct ps_daemonize none = {.pipe = -1};
+	struct ps_daemonize none = {.pipe = -1, .notify = -1};
 	struct ps_error err = {0};
 	int code = PS_EXIT_FAILED;
 

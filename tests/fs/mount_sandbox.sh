@@ -147,3 +147,16 @@ check "without a keeper: a second mount" penstock mount "$ORIGIN/" "$T/m2" --cac
 pid=$(stats .pid)
 kill -TERM "$pid"
 check "SIGTERM unmounts both" wait_until 10 bash -c "! grep -qF -e ' $MNT ' -e ' $T/m2 ' /proc/self/mountinfo"
+
+# In the foreground, without a keeper: the daemon itself reports to the service manager.
+"$python" - "$T/notify" >"$T/said" <<'PY' &
+import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind(sys.argv[1])
+s.settimeout(60)
+print(s.recv(100).decode())
+PY
+wait_until 10 test -S "$T/notify"
+NOTIFY_SOCKET=$T/notify penstock mount -f "$ORIGIN/" "$MNT" --cache-dir "$CACHE" --no-keeper --log "$T/penstock.log" &
+check "a daemon without a keeper reports that it is ready" wait_until 60 grep -qx READY=1 "$T/said"
+umount_penstock

@@ -24,9 +24,12 @@ fi
 # This test's files are in /tmp, which the unit has none of; it has a log there.
 unit=penstockd@$(systemd-escape -p "$T/cache").service
 pass="PassEnvironment=PS_TEST_DIR TSAN_OPTIONS ASAN_OPTIONS UBSAN_OPTIONS"
-sed -e "s#@bindir@#$top_builddir#" -e "s#^PrivateTmp=.*#$pass#" -e "s#^EnvironmentFile=.*#Environment=\"OPTIONS=--log $T/logs/log\"#" -e "s#^ReadWritePaths=%f#& $T/logs#" \
+options="Environment=\"OPTIONS=--log $T/logs/log\""
+sed -e "s#@bindir@#$top_builddir#" -e "s#^PrivateTmp=.*#$pass#" -e "s#^EnvironmentFile=.*#$options#" \
+	-e "s#^ReadWritePaths=%f#& $T/logs#" \
 	"$top_srcdir/scripts/penstockd@.service.in" >"$T/units/penstockd@.service"
-sanitized "$top_builddir/penstock" && sed -i -e '/^SystemCallFilter/d' -e '/^MemoryDeny/d' "$T/units/penstockd@.service"
+! sanitized "$top_builddir/penstock" ||
+	sed -i -e '/^SystemCallFilter/d' -e '/^MemoryDeny/d' "$T/units/penstockd@.service"
 cp /lib/systemd/system/{sysinit,basic,shutdown,umount,final,sockets}.target "$T/units/" 2>/dev/null ||
 	skip_all "systemd's units are not where Debian has them"
 printf '[Unit]\nRequires=basic.target\n' >"$T/units/test.target"
@@ -72,11 +75,13 @@ check "a file is right" same 1
 mount_option() { inside findmnt -N "$daemon" -n -o OPTIONS "$1" | grep -ow -m 1 'r[ow]'; }
 if own=$(mount_option /); then
 	equal "to the daemon the system is read-only" ro "$own"
-	equal "and its cache is not" rw "$(inside findmnt -N "$daemon" -n -o OPTIONS -T "$T/cache" | grep -ow -m 1 'r[ow]')"
+	equal "and its cache is not" rw \
+		"$(inside findmnt -N "$daemon" -n -o OPTIONS -T "$T/cache" | grep -ow -m 1 'r[ow]')"
 else
 	skip "to the daemon the system is read-only" "findmnt does not see its namespace"
 fi
-cached() { [[ $(inside getfattr --absolute-names --only-values -n user.penstock.state "$T/mnt/1.bin") == cached ]]; }
+state() { inside getfattr --absolute-names --only-values -n user.penstock.state "$T/mnt/1.bin"; }
+cached() { [[ $(state) == cached ]]; }
 check "the file is cached" wait_until 20 cached
 check "and right again" same 1
 through=$(inside jq .passthrough.active "$T/mnt/.penstock/stats")

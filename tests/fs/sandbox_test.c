@@ -103,6 +103,20 @@ static int rings(void)
 	return syscall(SYS_io_uring_setup, 1, params) < 0 ? errno : 0;
 }
 
+static int opens_a_unix_socket(void)
+{
+	ps_autofd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	return fd < 0 ? geteuid() == 0 ? errno : EPROTO : geteuid() == 0 ? 0 : EAFNOSUPPORT;
+}
+
+static int pairs_sockets(void)
+{
+	int ends[2];
+
+	return socketpair(AF_UNIX, SOCK_STREAM, 0, ends) < 0 ? errno : 0;
+}
+
 static int opens_a_tcp_socket(void)
 {
 	ps_autofd int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -137,6 +151,8 @@ static const struct {
         {"the network's packets, and rare code of the kernel", opens_a_packet_socket, EAFNOSUPPORT, true},
         {"rare code of the kernel", loads_bpf, EPERM, true},
         {"calls that no filter sees", rings, EPERM, true},
+        {"services start programs for root", opens_a_unix_socket, EAFNOSUPPORT, true},
+        {"the helper answers by it", pairs_sockets, 0, false},
         {"origins are asked by it", opens_a_tcp_socket, 0, false},
         {"commands of credentials", forks, 0, false},
 };
