@@ -401,6 +401,12 @@ bool ps_tiers_answers(const struct ps_tier_turn *turn)
 	return atomic_load_explicit(&turn->tier->heard_ns, memory_order_relaxed) >= turn->began_ns;
 }
 
+bool ps_tiers_is_aside(struct ps_tiers *all, const struct ps_tier *tier)
+{
+	PS_LOCK_SCOPE(&all->lock);
+	return tier->state == ASIDE;
+}
+
 void ps_tiers_left(struct ps_tiers *all, const struct ps_tier_turn *turn)
 {
 	PS_LOCK_SCOPE(&all->lock);
