@@ -464,8 +464,10 @@ static bool judge_late(
 	if (!trial->answered || (tier->state == ASIDE && !turn->probe))
 		return false;
 	if (turn->mute) {
-		if (!has_answered(tier))
+		if (!has_answered(tier)) {
+			snprintf(tier->error, sizeof(tier->error), "it does not answer");
 			strike(tier, turn, 1);
+		}
 		return false;
 	}
 	enum verdict verdict = compare(turn, trial, &slice_ns);
