@@ -441,6 +441,7 @@ struct ps_http_request {
 
 	/* Of a tiered kind. The caller sets the first two before the first attempt. */
 	bool direct; /* no tier is asked, or none any more */
+	bool moved;  /* its tier was set aside, and the next one is asked: once a request */
 	/* the first byte is requested from the origin, to prove a right or to learn the version; reset once
 	 * that was done */
 	bool asks;

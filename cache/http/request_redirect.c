@@ -931,6 +931,13 @@ static void note_location(struct ps_http_request *rq, CURL *curl)
 		rq->location = strdup(location);
 }
 
+/* A late request whose tier is set aside goes on at the next tier, which all nodes ask then: at the origin it would
+ * be a copy a node. */
+static bool may_move(const struct ps_http_request *rq, const struct ps_tier_turn *turn)
+{
+	return !rq->moved && ps_tiers_is_aside(rq->client->tiers, turn->tier);
+}
+
 /* The origin's answer, after a tier's failure. Only a tier that is alive is asked again by this request. */
 static void judge_tier(struct ps_http_request *rq)
 {
@@ -943,7 +950,9 @@ static void judge_tier(struct ps_http_request *rq)
 
 	if (ps_tiers_judged(rq->client->tiers, &rq->failed, rq->failure, &trial))
 		return;
-	rq->direct = rq->failure != PS_TIER_LATE || !ps_tiers_answers(&rq->failed);
+	bool moves = may_move(rq, &rq->failed);
+	rq->direct = rq->failure != PS_TIER_LATE || (!moves && (rq->moved || !ps_tiers_answers(&rq->failed)));
+	rq->moved = rq->moved || moves;
 	rq->failed.tier = NULL;
 }
 
@@ -968,6 +977,16 @@ static bool tier_end(struct ps_http_request *rq, int rc)
 		rq->sample_first = rq->range_first;
 		rq->sample_nbytes = rq->tier_nbytes;
 		return rq->kind->again(rq);
+	}
+	uint64_t next = rq->range_first + rq->tier_nbytes;
+	if (rc == -ETIMEDOUT && !turn.probe && next <= rq->range_end && may_move(rq, &turn)) {
+		ps_tiers_left(tiers, &turn);
+		rq->kind->report(rq);
+		rq->moved = true;
+		rq->range_first = next;
+		rq->range_last = rq->range_end;
+		rq->error = (struct ps_error){0};
+		return true;
 	}
 	rq->failure = rc == -ETIMEDOUT                                                  ? PS_TIER_LATE
 	              : rq->error.err == EHOSTUNREACH || rc == CURLE_OPERATION_TIMEDOUT ? PS_TIER_DOWN

@@ -401,6 +401,12 @@ bool ps_tiers_answers(const struct ps_tier_turn *turn)
 	return atomic_load_explicit(&turn->tier->heard_ns, memory_order_relaxed) >= turn->began_ns;
 }
 
+bool ps_tiers_is_aside(struct ps_tiers *all, const struct ps_tier *tier)
+{
+	PS_LOCK_SCOPE(&all->lock);
+	return tier->state == ASIDE;
+}
+
 void ps_tiers_left(struct ps_tiers *all, const struct ps_tier_turn *turn)
 {
 	PS_LOCK_SCOPE(&all->lock);
@@ -458,8 +464,10 @@ static bool judge_late(
 	if (!trial->answered || (tier->state == ASIDE && !turn->probe))
 		return false;
 	if (turn->mute) {
-		if (!has_answered(tier))
+		if (!has_answered(tier)) {
+			snprintf(tier->error, sizeof(tier->error), "it does not answer");
 			strike(tier, turn, 1);
+		}
 		return false;
 	}
 	enum verdict verdict = compare(turn, trial, &slice_ns);

@@ -93,6 +93,8 @@ void ps_tiers_answered(
 void ps_tiers_heard(struct ps_tier *tier, uint64_t now_ns);
 /* True: since the turn began, the tier has answered a request. */
 bool ps_tiers_answers(const struct ps_tier_turn *turn);
+/* True: the tier is set aside now. */
+bool ps_tiers_is_aside(struct ps_tiers *all, const struct ps_tier *tier);
 /* A request has just brought another PS_TIER_PACE_NBYTES. */
 void ps_tiers_paced(struct ps_tier *tier, uint64_t now_ns);
 /* The request was cancelled. */
