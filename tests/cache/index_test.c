@@ -467,8 +467,11 @@ static void derived_name(unsigned i, char *ret, size_t n)
 	ret[n - 1] = '\0';
 }
 
-/* Fills an index with tables of members, or with names of merged trees, and damages the largest file of it. */
-static void make_damaged(const char *dir, bool tables)
+#define MERGED_FOLDER (UINT64_C(1) << 39 | 7)
+
+/* Fills an index with tables of members (parent 0), or with names of a folder, and damages the largest file of
+ * it. */
+static void make_damaged(const char *dir, uint64_t parent)
 {
 	char name[201], bytes[DERIVED_NBYTES];
 	struct dirent *d;
@@ -483,10 +486,10 @@ static void make_damaged(const char *dir, bool tables)
 		for (unsigned i = part; i < DERIVED_ROWS; i += 4) {
 			derived_name(i, bytes, sizeof(bytes));
 			derived_name(i, name, sizeof(name));
-			if (tables)
+			if (!parent)
 				ps_index_batch_put_members(b, derived_number(i), 0, bytes, sizeof(bytes));
 			else
-				ps_index_batch_put_child(b, UINT64_C(1) << 39 | 7, name, i + 1);
+				ps_index_batch_put_child(b, parent, name, i + 1);
 		}
 		commit(index, b);
 		ps_index_close(index);
@@ -511,7 +514,7 @@ static void make_damaged(const char *dir, bool tables)
 	close(fd);
 }
 
-static unsigned derived_unreadable(struct ps_index *index, bool tables)
+static unsigned derived_unreadable(struct ps_index *index, uint64_t parent)
 {
 	ps_autostrbuf struct ps_strbuf value = {0};
 	unsigned n = 0;
@@ -522,9 +525,9 @@ static unsigned derived_unreadable(struct ps_index *index, bool tables)
 
 		derived_name(i, bytes, sizeof(bytes));
 		derived_name(i, name, sizeof(name));
-		int rc = tables ? ps_index_get_members(index, derived_number(i), 0, &value)
-		                : ps_index_get_child(index, UINT64_C(1) << 39 | 7, name, &node);
-		if (rc == 0 && tables)
+		int rc = parent ? ps_index_get_child(index, parent, name, &node)
+		                : ps_index_get_members(index, derived_number(i), 0, &value);
+		if (rc == 0 && !parent)
 			assert_true(value.len == sizeof(bytes) && memcmp(value.s, bytes, value.len) == 0);
 		else if (rc == 0)
 			assert_int_equal(node, i + 1);
@@ -539,20 +542,46 @@ static unsigned derived_unreadable(struct ps_index *index, bool tables)
 static void damaged_tables_and_merged_trees_are_found_when_read(void **state)
 {
 	for (int tables = 0; tables < 2; tables++) {
+		uint64_t parent = tables ? 0 : MERGED_FOLDER;
 		struct ps_index *index = NULL;
 		char dir[300];
 
 		snprintf(dir, sizeof(dir), "%s/%d", (char *)*state, tables);
-		make_damaged(dir, tables);
+		make_damaged(dir, parent);
 		assert_int_equal(ps_index_open_at_boot(dir, "boot-a", &index, NULL), 0);
-		assert_in_range(derived_unreadable(index, tables), 1, DERIVED_ROWS / 2);
+		assert_in_range(derived_unreadable(index, parent), 1, DERIVED_ROWS / 2);
 		ps_index_close(index);
 		assert_int_equal(ps_index_open_at_boot(dir, "boot-a", &index, NULL), -EIO);
 
 		snprintf(dir, sizeof(dir), "%s/%d-cut", (char *)*state, tables);
-		make_damaged(dir, tables);
+		make_damaged(dir, parent);
 		assert_int_equal(ps_index_open_at_boot(dir, "boot-b", &index, NULL), -EIO);
 	}
+}
+
+/* Names of a large index are read by a thread after the start, unless there may have been a power cut. */
+static void damaged_names_of_a_large_index_are_found_after_the_start(void **state)
+{
+	struct ps_index *index = NULL;
+	char dir[300], mark[310];
+
+	snprintf(dir, sizeof(dir), "%s/kept", (char *)*state);
+	snprintf(mark, sizeof(mark), "%s/DAMAGED", dir);
+	make_damaged(dir, 7);
+	assert_int_equal(ps_index_open_large_at_boot(dir, "boot-a", &index, NULL), 0);
+	for (unsigned i = 0; i < 6000 && access(mark, F_OK) != 0; i++)
+		usleep(10000);
+	assert_int_equal(access(mark, F_OK), 0);
+	ps_index_close(index);
+	assert_int_equal(ps_index_open_large_at_boot(dir, "boot-a", &index, NULL), -EIO);
+
+	snprintf(dir, sizeof(dir), "%s/cut", (char *)*state);
+	make_damaged(dir, 7);
+	assert_int_equal(ps_index_open_large_at_boot(dir, "boot-b", &index, NULL), -EIO);
+
+	snprintf(dir, sizeof(dir), "%s/small", (char *)*state);
+	make_damaged(dir, 7);
+	assert_int_equal(ps_index_open_at_boot(dir, "boot-a", &index, NULL), -EIO);
 }
 
 static void a_newer_schema_is_refused_and_left_alone(void **state)
@@ -652,6 +681,7 @@ int main(int argc, char **argv)
 	        TEST(numbers_are_never_given_twice_even_after_a_kill),
 	        TEST(blocks_are_unverified_after_an_unclean_stop_in_another_boot),
 	        TEST(damaged_tables_and_merged_trees_are_found_when_read),
+	        TEST(damaged_names_of_a_large_index_are_found_after_the_start),
 	        TEST(a_newer_schema_is_refused_and_left_alone),
 	        TEST(a_schema_of_zero_counts_as_damage),
 	        TEST(rows_without_a_schema_count_as_damage),
