@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/size.h"
+#include "base/thread.h"
 #include "index/index_private.h"
 
 /* Numbers are reserved in chunks; a kill wastes the rest of a chunk. A power cut may lose a reservation from
@@ -177,6 +178,12 @@ static const struct ps_kv_range all_rows[2][CHECKS] = {{RANGE("", "N")}, {RANGE(
 static const struct ps_kv_range needed_rows[2][CHECKS] = {
         {RANGE("C", MERGED_CHILDREN), RANGE("D", "N")}, {RANGE("N", "T"), RANGE("U", "")}};
 
+/* Names and nodes of millions of files take seconds to read. Where they are known to have been written, a thread
+ * reads them after the start. */
+#define LARGE_NBYTES (128 * PS_MIB)
+static const struct ps_kv_range few_rows[2][CHECKS] = {{RANGE("D", "N")}, {RANGE("O", "T"), RANGE("U", "")}};
+static const struct ps_kv_range later_rows[CHECKS] = {RANGE("C", MERGED_CHILDREN), RANGE("N", "O")};
+
 struct check {
 	struct ps_kv *kv;
 	const struct ps_kv_range *ranges; /* those after the first may be empty */
@@ -196,9 +203,11 @@ static void *check_some(void *arg)
 
 /* Checks two halves in parallel, since with many names the mount waits mostly for this. There are about as
  * many names ('C') as nodes. */
-static int check_rows(struct ps_index *index, struct ps_error *err)
+static int check_rows(struct ps_index *index, bool later, struct ps_error *err)
 {
-	const struct ps_kv_range(*ranges)[CHECKS] = index->was_clean || index->kept ? needed_rows : all_rows;
+	const struct ps_kv_range(*ranges)[CHECKS] = later                             ? few_rows
+	                                            : index->was_clean || index->kept ? needed_rows
+	                                                                              : all_rows;
 	struct check low = {.kv = index->kv, .ranges = ranges[0]};
 	struct check high = {.kv = index->kv, .ranges = ranges[1]};
 	pthread_t thread;
@@ -215,9 +224,28 @@ static int check_rows(struct ps_index *index, struct ps_error *err)
 	return bad->rc;
 }
 
+static void *check_later(void *arg)
+{
+	struct ps_index *index = arg;
+
+	for (size_t i = 0; i < CHECKS; i++)
+		ps_kv_check_later(index->kv, &later_rows[i], &index->stops_check);
+	return NULL;
+}
+
+static int check_index(struct ps_index *index, uint64_t large_nbytes, struct ps_error *err)
+{
+	bool later = (index->was_clean || index->kept) && ps_kv_live_nbytes(index->kv) >= large_nbytes;
+
+	if (later)
+		later = index->checks_later =
+		        ps_thread_start(&index->checker, "index-check", check_later, index) == 0;
+	return check_rows(index, later, err);
+}
+
 /* boot_id NULL: uses the kernel's boot id, and also compares the number of the mount. */
-static int index_open(
-        const char *dir, unsigned flags, const char *boot_id, struct ps_index **ret, struct ps_error *err)
+static int index_open(const char *dir, unsigned flags, uint64_t large_nbytes, const char *boot_id,
+        struct ps_index **ret, struct ps_error *err)
 {
 	struct ps_index *index = calloc(1, sizeof(*index));
 	size_t memtable_nbytes = flags & PS_INDEX_SMALL ? SMALL_MEMTABLE_NBYTES : PS_KV_MEMTABLE_NBYTES;
@@ -237,7 +265,7 @@ static int index_open(
 	if (rc == 0)
 		rc = load_meta(index, boot_id ? NULL : dir, boot_id ? boot_id : now, err);
 	if (rc == 0 && !(flags & PS_INDEX_WAS_CHECKED && index->kept))
-		rc = check_rows(index, err);
+		rc = check_index(index, large_nbytes, err);
 	if (rc < 0)
 		ps_index_close(index);
 	else
@@ -247,18 +275,27 @@ static int index_open(
 
 int ps_index_open_at_boot(const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err)
 {
-	return index_open(dir, 0, boot_id, ret, err);
+	return index_open(dir, 0, LARGE_NBYTES, boot_id, ret, err);
 }
 
 int ps_index_open(const char *dir, unsigned flags, struct ps_index **ret, struct ps_error *err)
 {
-	return index_open(dir, flags, NULL, ret, err);
+	return index_open(dir, flags, LARGE_NBYTES, NULL, ret, err);
+}
+
+int ps_index_open_large_at_boot(
+        const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err)
+{
+	return index_open(dir, 0, 0, boot_id, ret, err);
 }
 
 void ps_index_close(struct ps_index *index)
 {
 	if (!index)
 		return;
+	atomic_store(&index->stops_check, true);
+	if (index->checks_later)
+		pthread_join(index->checker, NULL);
 	ps_kv_close(index->kv);
 	pthread_mutex_destroy(&index->numbers_lock);
 	free(index);

@@ -2,6 +2,7 @@
 #define PS_INDEX_INDEX_PRIVATE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -45,6 +46,9 @@ struct ps_kv_range {
 /* Reads every key of the range with its value, so that RocksDB verifies their checksums. 0, or -EIO: a part
  * is damaged. A later call that finds damage returns -EIO, and the next ps_kv_open() fails. */
 int ps_kv_check(struct ps_kv *kv, const struct ps_kv_range *range, struct ps_error *err) PS_MUST_USE;
+/* The same while the index is in use, until *stop is set. Damage is logged, and the next start moves the index
+ * aside. A reopen waits until it ends. */
+void ps_kv_check_later(struct ps_kv *kv, const struct ps_kv_range *range, const _Atomic bool *stop);
 
 /* The size of the database's live sorted files. A compaction writes at most as many bytes again, and at
  * most PS_KV_COMPACTION_NBYTES, before it deletes its inputs. */
@@ -240,6 +244,9 @@ struct ps_index {
 	void *room_arg;
 	size_t memtable_nbytes;
 	bool was_clean, same_boot, kept;
+	bool checks_later; /* the thread below was started */
+	pthread_t checker;
+	_Atomic bool stops_check;
 	struct ps_stop_row stop; /* the row that ps_index_open() wrote */
 
 	/* Protects next and end. It is also held over the index while more numbers are reserved: the
@@ -251,6 +258,10 @@ struct ps_index {
 /* ps_index_open() as if the kernel's boot id were boot_id ("": unknown) and the mount the same as last
  * time. */
 int ps_index_open_at_boot(
+        const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
+
+/* The same as if the index were large: names are checked by a thread. */
+int ps_index_open_large_at_boot(
         const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
 
 /* For a test of a newer directory: overwrites the schema number. */

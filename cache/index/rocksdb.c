@@ -257,29 +257,46 @@ int ps_kv_get(struct ps_kv *kv, const void *key, size_t nkey, struct ps_strbuf *
 	return rc;
 }
 
-int ps_kv_check(struct ps_kv *kv, const struct ps_kv_range *range, struct ps_error *err)
+/* Reads the range. Returns RocksDB's text of an error, or NULL. */
+static char *read_range(struct ps_kv *kv, const struct ps_kv_range *range, const _Atomic bool *stop)
 {
 	rocksdb_readoptions_t *read = rocksdb_readoptions_create();
 	rocksdb_iterator_t *it;
 	char *text = NULL;
-	int rc = 0;
 
 	rocksdb_readoptions_set_fill_cache(read, 0);
 	rocksdb_readoptions_set_readahead_size(read, CHECK_READ_AHEAD_NBYTES);
 	if (range->nto)
 		rocksdb_readoptions_set_iterate_upper_bound(read, range->to, range->nto);
 	pthread_rwlock_rdlock(&kv->open_lock);
-	it = rocksdb_create_iterator(kv->db, read);
-	for (rocksdb_iter_seek(it, range->from, range->nfrom); rocksdb_iter_valid(it); rocksdb_iter_next(it))
-		;
-	rocksdb_iter_get_error(it, &text);
-	rocksdb_iter_destroy(it);
+	if (kv->db) {
+		it = rocksdb_create_iterator(kv->db, read);
+		rocksdb_iter_seek(it, range->from, range->nfrom);
+		while (rocksdb_iter_valid(it) && !(stop && atomic_load_explicit(stop, memory_order_relaxed)))
+			rocksdb_iter_next(it);
+		rocksdb_iter_get_error(it, &text);
+		rocksdb_iter_destroy(it);
+	}
 	pthread_rwlock_unlock(&kv->open_lock);
 	rocksdb_readoptions_destroy(read);
-	if (text)
-		rc = ps_error_set(err, ps_kv_errno(text), "index %s: %s", kv->name, text);
+	return text;
+}
+
+int ps_kv_check(struct ps_kv *kv, const struct ps_kv_range *range, struct ps_error *err)
+{
+	char *text = read_range(kv, range, NULL);
+	int rc = text ? ps_error_set(err, ps_kv_errno(text), "index %s: %s", kv->name, text) : 0;
+
 	rocksdb_free(text);
 	return rc;
+}
+
+void ps_kv_check_later(struct ps_kv *kv, const struct ps_kv_range *range, const _Atomic bool *stop)
+{
+	char *text = read_range(kv, range, stop);
+
+	if (text)
+		(void)ps_kv_told(kv, "index check", text);
 }
 
 uint64_t ps_kv_live_nbytes(struct ps_kv *kv)

@@ -170,6 +170,8 @@ void ps_common_prefix_fini(struct ps_common_prefix *common);
  * Ownership: ps_glob_new() ... ps_glob_free(). Threads: one. Never blocks. Errors: -EINVAL, -E2BIG,
  * -ENOMEM. */
 
+#define PS_GLOB_MAX_NAMES 2000000 /* limit of the names that the braces expand to; they are kept in memory */
+
 struct ps_glob;
 
 bool ps_glob_is_pattern(const char *text);

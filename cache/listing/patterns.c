@@ -84,7 +84,7 @@ int ps_glob_new(const char *text, struct ps_glob **ret, struct ps_error *err)
 	while (plain && text[plain - 1] != '/')
 		plain--;
 	glob->dir = strndup(text, plain ? plain - 1 : 0);
-	int rc = glob->dir ? ps_braces_parse(text, PS_LIST_MAX_ENTRIES, &braces, err)
+	int rc = glob->dir ? ps_braces_parse(text, PS_GLOB_MAX_NAMES, &braces, err)
 	                   : ps_error_set(err, ENOMEM, "out of memory");
 	if (!rc)
 		rc = expand(glob, braces, err);

@@ -1,7 +1,7 @@
 /* A stand-in for an S3 server with very many names, and a bare loop that lists them.
  *
- *   names_server --keys N [--page-ms MS] [--shape flat|folders]       serves a bucket; prints its port
- *   names_server --keys N --loop PORT [--chains N]                    lists it, and prints keys a second
+ *   names_server --keys N [--page-ms MS] [--shape flat|folders] [--port PORT]   serves a bucket; prints its port
+ *   names_server --keys N --loop PORT [--chains N]                              lists it, and prints keys a second
  *
  * Keys are functions of their number and in the order of numbers, so no memory is needed for them and a
  * start-after is found by bisection. A page has at most 1,000 keys and comes MS milliseconds after its
@@ -37,6 +37,7 @@
 static uint64_t nkeys = 1000000;
 static uint64_t page_ms = 40;
 static bool folders;
+static int own_port; /* 0: any free one */
 
 static void fail(const char *what)
 {
@@ -238,7 +239,9 @@ static void *serve_one(void *arg)
 
 static void serve(void)
 {
-	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in at = {.sin_family = AF_INET,
+	        .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	        .sin_port = htons((uint16_t)own_port)};
 	socklen_t len = sizeof(at);
 	int listener = socket(AF_INET, SOCK_STREAM, 0), on = 1;
 
@@ -340,7 +343,8 @@ int main(int argc, char **argv)
 {
 	static const struct option options[] = {{"keys", required_argument, NULL, 'k'},
 	        {"page-ms", required_argument, NULL, 'm'}, {"shape", required_argument, NULL, 's'},
-	        {"loop", required_argument, NULL, 'l'}, {"chains", required_argument, NULL, 'c'}, {0}};
+	        {"loop", required_argument, NULL, 'l'}, {"chains", required_argument, NULL, 'c'},
+	        {"port", required_argument, NULL, 'p'}, {0}};
 
 	for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
 		if (c == 'k')
@@ -351,6 +355,8 @@ int main(int argc, char **argv)
 			folders = strcmp(optarg, "folders") == 0;
 		else if (c == 'l')
 			port = atoi(optarg);
+		else if (c == 'p')
+			own_port = atoi(optarg);
 		else if (c == 'c')
 			nchains = strtoull(optarg, NULL, 10);
 		else

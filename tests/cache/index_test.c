@@ -575,6 +575,31 @@ static void an_index_that_was_checked_is_not_read_again_in_the_same_boot(void **
 	assert_int_equal(ps_index_open(*state, PS_INDEX_WAS_CHECKED, &index, NULL), -EIO);
 }
 
+/* Names of a large index are read by a thread after the start, unless there may have been a power cut. */
+static void damaged_names_of_a_large_index_are_found_after_the_start(void **state)
+{
+	struct ps_index *index = NULL;
+	char dir[300], mark[310];
+
+	snprintf(dir, sizeof(dir), "%s/kept", (char *)*state);
+	snprintf(mark, sizeof(mark), "%s/DAMAGED", dir);
+	make_damaged(dir, LISTED_FOLDER);
+	assert_int_equal(ps_index_open_large_at_boot(dir, "boot-a", &index, NULL), 0);
+	for (unsigned i = 0; i < 6000 && access(mark, F_OK) != 0; i++)
+		usleep(10000);
+	assert_int_equal(access(mark, F_OK), 0);
+	ps_index_close(index);
+	assert_int_equal(ps_index_open_large_at_boot(dir, "boot-a", &index, NULL), -EIO);
+
+	snprintf(dir, sizeof(dir), "%s/cut", (char *)*state);
+	make_damaged(dir, LISTED_FOLDER);
+	assert_int_equal(ps_index_open_large_at_boot(dir, "boot-b", &index, NULL), -EIO);
+
+	snprintf(dir, sizeof(dir), "%s/small", (char *)*state);
+	make_damaged(dir, LISTED_FOLDER);
+	assert_int_equal(ps_index_open_at_boot(dir, "boot-a", &index, NULL), -EIO);
+}
+
 static void a_newer_schema_is_refused_and_left_alone(void **state)
 {
 	struct ps_index *index = open_index(*state);
@@ -673,6 +698,7 @@ int main(int argc, char **argv)
 	        TEST(blocks_are_unverified_after_an_unclean_stop_in_another_boot),
 	        TEST(damaged_tables_and_merged_trees_are_found_when_read),
 	        TEST(an_index_that_was_checked_is_not_read_again_in_the_same_boot),
+	        TEST(damaged_names_of_a_large_index_are_found_after_the_start),
 	        TEST(a_newer_schema_is_refused_and_left_alone),
 	        TEST(a_schema_of_zero_counts_as_damage),
 	        TEST(rows_without_a_schema_count_as_damage),
