@@ -158,10 +158,9 @@ static bool drop_read(struct ps_fill *fill)
 		if (!ps_list_empty(&fill->read_retained))
 			buffer = PS_CONTAINER_OF(fill->read_retained.next, struct ps_block_buffer, read_link);
 	}
+	/* The buffer still exists: retained blocks are dropped only under the engine's lock. */
 	if (buffer)
-		drop_retained(
-		        /* still exists: retained blocks are dropped only under the engine's lock */
-		        fill, buffer);
+		drop_retained(fill, buffer);
 	return buffer;
 }
 

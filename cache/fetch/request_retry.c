@@ -20,7 +20,7 @@
 #define REQUEST_LIES_ATTEMPTS 8
 #define REQUEST_AHEAD_ATTEMPTS 4 /* if no reader waits */
 #define REQUEST_UNRANGED_ATTEMPTS \
-	3 /* whole bodies instead of the range: perhaps one of several servers sends them, usually all do */
+	3 /* if the answer is the whole body: usually all servers send that, sometimes one of several */
 #define REFUSED_MAX_MS 60000u /* limit of a Retry-After, if no reader waits */
 #define BACKOFF_FIRST_MS 100
 #define BACKOFF_MAX_MS 10000
