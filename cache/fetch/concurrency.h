@@ -10,11 +10,12 @@
  *
  * The initial number depends on the latency of the origin's first answer. PS_CONCURRENCY_NEAR connections
  * to a near origin (loopback, a local network) fill the line, and more would only cost CPU time; a far
- * origin needs many from the start. Until a range request is answered, an answer to a listing stands for it:
- * a file that is read right after the mount would otherwise lose the first round trips. A far origin's number
- * does not grow for PS_CONCURRENCY_FAR_HOLD_MS: its connections begin slowly, and what a reader needs next
- * would come over the newest of them. Demand reads may
- * always use PS_CONCURRENCY_START: their requests are few, and must not queue behind stalled ones.
+ * origin needs many from the start. Until the first range request is answered, the latency of a listing's
+ * answer is used: otherwise a file that is read right after the mount would have few connections during its
+ * first round trips. The number of a far origin does not grow for PS_CONCURRENCY_FAR_HOLD_MS: new
+ * connections are slow at first, and the bytes that a reader needs next would come over the newest ones.
+ * Demand reads may always use PS_CONCURRENCY_START: their requests are few, and must not queue behind
+ * stalled ones.
  *
  *   state     when every connection is in use                                   else
  *   steady    after the hold: a step; then settling                             steady
