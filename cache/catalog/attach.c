@@ -669,7 +669,8 @@ static void forget_listing(struct ps_dataset *ds)
 		ps_index_batch_put_dataset(batch, &ds->catalog->row);
 	}
 	if (ps_index_batch_commit(ds->index, batch) < 0)
-		ps_log_warning("index: the listing of %s cannot be marked as invalid", ds->catalog->row.source);
+		ps_log_warning(
+		        "index: the listing of %s cannot be marked as invalid", ds->catalog->row.source);
 }
 
 static int start_threads(struct ps_dataset *ds)

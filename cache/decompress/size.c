@@ -544,7 +544,8 @@ static bool object_ends(struct ps_decompressing *shard, struct ps_object *object
 	/* If the cache does not have the shard, the object cannot get this size, and is retired. */
 	if (object && !caches && (size == 0 || ps_object_size(object) != size) &&
 	        ps_object_retire(object) < 0)
-		ps_log_debug("decompress: %s: what was decoded to find its size cannot be dropped", shard->url);
+		ps_log_debug(
+		        "decompress: %s: what was decoded to find its size cannot be dropped", shard->url);
 	ps_object_put(object);
 	if (caches && ps_store_set_size(shard->stage->store, &shard->id, size) < 0)
 		ps_log_warning(

@@ -184,8 +184,8 @@ static int take_credentials(
 	return c->user && c->password ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 }
 
-/* Tiers are on the site's own network: they are asked without a proxy. Their certificates are always verified,
- * even if the origin's are not, because secrets may be sent to tiers. */
+/* Tiers are on the site's own network: they are asked without a proxy. Their certificates are always
+ * verified, even if the origin's are not, because secrets may be sent to tiers. */
 static int init_tiers(struct ps_http_client *c, const struct ps_http_options *options, struct ps_error *err)
 {
 	const struct ps_tier_options *tiers = &options->tiers;
@@ -411,7 +411,8 @@ static size_t take_from_tier(struct ps_http_request *rq, const char *bytes, size
 		rq->work->tier_nbytes -= n;
 		return END_TRANSFER;
 	}
-	/* Only each PS_TIER_PACE_NBYTES count as progress: a tier that sends fewer bytes in time is late, too. */
+	/* Only each PS_TIER_PACE_NBYTES count as progress: a tier that sends fewer bytes in time is late,
+	 * too. */
 	if ((rq->tier_nbytes + n) / PS_TIER_PACE_NBYTES != rq->tier_nbytes / PS_TIER_PACE_NBYTES) {
 		ps_transfer_touch(&rq->work->transfer);
 		ps_tiers_paced(rq->turn.tier, rq->work->transfer.touched_ns);
@@ -574,8 +575,8 @@ static int take_turn(struct ps_http_request *rq, const char *url, bool is_own, c
 	if (!rq->client->tiers || !rq->kind->tiered)
 		return 0;
 	rq->range_last = rq->range_end;
-	/* A trial: the tier was late, but the origin may not be faster. As long as it seems faster, it is asked
-	 * for larger and larger parts of the range that the tier was asked for. */
+	/* A trial: the tier was late, but the origin may not be faster. As long as it seems faster, it is
+	 * asked for larger and larger parts of the range that the tier was asked for. */
 	if (rq->failed.tier && rq->failure == PS_TIER_LATE) {
 		uint64_t ndone = rq->range_first - rq->failed_first;
 
@@ -693,9 +694,9 @@ static uint64_t lacking_nbytes(const struct ps_http_request *rq)
 
 /* Pings -------------------------------------------------------------------------------------------------- */
 
-/* A request to a tier itself, which the tier does not pass on to an origin: it has no Host header, and a server
- * of HTTP/1.1 must refuse such a request (RFC 9112, 3.2). The answer shows that the tier is alive, even while its
- * other answers wait for the origin. */
+/* A request to a tier itself, which the tier does not pass on to an origin: it has no Host header, and a
+ * server of HTTP/1.1 must refuse such a request (RFC 9112, 3.2). The answer shows that the tier is alive,
+ * even while its other answers wait for the origin. */
 struct ping {
 	struct ps_transfer transfer;
 	struct ps_http_client *client;
@@ -1048,8 +1049,8 @@ static void done(struct ps_transfer *t)
 			        rq->url ? ps_url_redact(rq->url, safe) : "");
 		if (kind->finish)
 			kind->finish(rq);
-		/* No answer of the origin has judged the tier's turn, so it ends here. If the tier was down, its
-		 * turn has ended before. */
+		/* No answer of the origin has judged the tier's turn, so it ends here. If the tier was down,
+		 * its turn has ended before. */
 		if (rq->failed.tier && rq->failure != PS_TIER_DOWN)
 			ps_tiers_left(rq->client->tiers, &rq->failed);
 		work->request = NULL;

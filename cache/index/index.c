@@ -161,11 +161,11 @@ static int load_meta(struct ps_index *index, const char *dir, const char *boot_i
 }
 
 /* Damage must be found at start, when the index can still be moved aside, and not by a later lookup. After a
- * possible power cut all rows are read. Otherwise the rows that can be made again, which are most of the index,
- * are left out: extents (an object whose extents cannot be read is only streamed), tables of members, and the
- * folders of merged trees. A later read of a damaged row returns an error, and the next start moves the index
- * aside. A process that takes mounts over reads no rows: readers wait meanwhile, and without the index the mounts
- * would end. */
+ * possible power cut all rows are read. Otherwise the rows that can be made again, which are most of the
+ * index, are left out: extents (an object whose extents cannot be read is only streamed), tables of members,
+ * and the folders of merged trees. A later read of a damaged row returns an error, and the next start moves
+ * the index aside. A process that takes mounts over reads no rows: readers wait meanwhile, and without the
+ * index the mounts would end. */
 #define RANGE(from_, to_)                                                                        \
 	{                                                                                        \
 		.from = (from_), .nfrom = sizeof(from_) - 1, .to = (to_), .nto = sizeof(to_) - 1 \
@@ -216,8 +216,8 @@ static int check_rows(struct ps_index *index, struct ps_error *err)
 }
 
 /* boot_id NULL: uses the kernel's boot id, and also compares the number of the mount. */
-static int index_open(const char *dir, unsigned flags, const char *boot_id, struct ps_index **ret,
-        struct ps_error *err)
+static int index_open(
+        const char *dir, unsigned flags, const char *boot_id, struct ps_index **ret, struct ps_error *err)
 {
 	struct ps_index *index = calloc(1, sizeof(*index));
 	size_t memtable_nbytes = flags & PS_INDEX_SMALL ? SMALL_MEMTABLE_NBYTES : PS_KV_MEMTABLE_NBYTES;

@@ -114,8 +114,8 @@ struct ps_names {
 	struct ps_error *err;
 	uint64_t nfiles;
 
-	/* Hashes of paths, in a table for each first byte of a hash, so that only a small part is copied when one
-	 * grows. The lowest bit distinguishes files from directories; 0: free. */
+	/* Hashes of paths, in a table for each first byte of a hash, so that only a small part is copied when
+	 * one grows. The lowest bit distinguishes files from directories; 0: free. */
 	struct ps_names_table {
 		uint64_t *slots;
 		uint64_t nused, nslots;
@@ -287,8 +287,8 @@ int ps_s3_page_objects(const char *text, size_t nbytes, const struct ps_s3_page 
 
 /* A key that splits what is left of a listing in two, guessed from the keys so far.
  *
- * A store lists keys in the order of their bytes, and can begin after any text. But its answers have neither the
- * number of keys nor the last key. A bad guess costs a request without keys.
+ * A store lists keys in the order of their bytes, and can begin after any text. But its answers have neither
+ * the number of keys nor the last key. A bad guess costs a request without keys.
  *
  * Ownership: the caller's. Threads: any. Never blocks. */
 
@@ -305,8 +305,8 @@ void ps_split_note(struct ps_split_alphabet *alphabet, const char *key);
  * both. All keys begin with at[0..nprefix); the keys listed so far begin with at[0..ncommon). False: none was
  * found, or there is no memory.
  *
- * The text is UTF-8 if `at` is, and ends in DEL: hardly any folder has a name that ends so. With such texts, a
- * key is listed before the keys of a folder of the same name (origin/bucket_list.c has the proof). */
+ * The text is UTF-8 if `at` is, and ends in DEL: hardly any folder has a name that ends so. With such texts,
+ * a key is listed before the keys of a folder of the same name (origin/bucket_list.c has the proof). */
 bool ps_split_between(const struct ps_split_alphabet *alphabet, const char *at, const char *end,
         size_t nprefix, size_t ncommon, struct ps_strbuf *ret) PS_MUST_USE;
 

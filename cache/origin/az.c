@@ -398,7 +398,8 @@ int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *
 	struct ps_http_options http = options->http;
 	int rc;
 
-	http.tiers.list = NULL; /* Azure's requests use no tiers: the option is for other sources of the mount */
+	/* Azure's requests use no tiers: the option is for other sources of the mount. */
+	http.tiers.list = NULL;
 	if (!az) {
 		ps_source_fini(source);
 		return ps_error_set(err, ENOMEM, "out of memory");

@@ -10,24 +10,24 @@
 #include "origin/bucket_private.h"
 #include "origin/origin_private.h"
 
-/* Parts. A chain of pages is one page after another: 1,000 keys in each round trip. So a long listing is split
- * into parts, each of the keys after `start` up to `end`, with a chain of its own. Nothing is known of the keys
- * in advance: whenever this thread would have to wait for a page, the widest part is split at a text that is
- * guessed (ps_split_between()). A part without keys has cost a request, and has shown that its neighbour ends
- * earlier. One thread takes all pages, the oldest request's first.
+/* Parts. A chain of pages is one page after another: 1,000 keys in each round trip. So a long listing is
+ * split into parts, each of the keys after `start` up to `end`, with a chain of its own. Nothing is known of
+ * the keys in advance: whenever this thread would have to wait for a page, the widest part is split at a text
+ * that is guessed (ps_split_between()). A part without keys has cost a request, and has shown that its
+ * neighbour ends earlier. One thread takes all pages, the oldest request's first.
  *
  * Each key is in one part, whatever the guesses are, as long as the store lists keys in the order of their
  * bytes. A store that does not, or that cannot begin after a text, is noticed by its first key out of order;
  * then all parts are dropped, and the bucket is listed again in one chain.
  *
- * If a key p has the name of a folder, that folder is shown under another name (keep_apart()). So p must be listed
- * before the keys p/... in the folder. Suppose that the part which begins after `start` lists p/..., and that another
- * part lists p. Then p <= start < p/..., so `start` begins with p. `start` is a[0..k) x DEL, where a is the last key
- * that was listed before the split, and x a character. There are three cases. p ends within a[0..k): then a begins
- * with p, and p was listed before a, by the part that was split or (by the same argument) earlier. p ends later, but
- * is shorter than `start`: this is impossible, because the byte that follows p in `start` is greater than a slash, so
- * that p/... < start. p is `start`, a folder whose name ends in DEL: buckets with such a folder are listed in one
- * chain. */
+ * If a key p has the name of a folder, that folder is shown under another name (keep_apart()). So p must be
+ * listed before the keys p/... in the folder. Suppose that the part which begins after `start` lists p/...,
+ * and that another part lists p. Then p <= start < p/..., so `start` begins with p. `start` is a[0..k) x DEL,
+ * where a is the last key that was listed before the split, and x a character. There are three cases. p ends
+ * within a[0..k): then a begins with p, and p was listed before a, by the part that was split or (by the same
+ * argument) earlier. p ends later, but is shorter than `start`: this is impossible, because the byte that
+ * follows p in `start` is greater than a slash, so that p/... < start. p is `start`, a folder whose name ends
+ * in DEL: buckets with such a folder are listed in one chain. */
 
 #define PARTS_MAX 8
 
@@ -270,8 +270,8 @@ static size_t same_bytes(const char *a, const char *b)
 	return n;
 }
 
-/* The part that seems to span the widest range of keys: its last key and its end differ in the earliest byte, or
- * among equals by most in that byte. NULL: no part can be split. */
+/* The part that seems to span the widest range of keys: its last key and its end differ in the earliest byte,
+ * or among equals by most in that byte. NULL: no part can be split. */
 static struct part *widest_part(const struct walk *walk)
 {
 	struct part *widest = NULL;

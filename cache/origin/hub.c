@@ -293,7 +293,8 @@ static void explain(struct ps_hf *hf, const struct ps_http_response *r, struct p
 		        r->status, where);
 	else if (r->status == 401 && hf->has_token)
 		ps_error_set(err, EACCES,
-		        "HTTP 401: the Hub does not accept your token, or %s does not exist or is closed to you",
+		        "HTTP 401: the Hub does not accept your token, or %s does not exist or is closed to "
+		        "you",
 		        where);
 	else if (r->status == 401)
 		ps_error_set(err, EACCES,

@@ -536,8 +536,7 @@ static int get_prepare(struct ps_http_request *rq)
 			rq->work->refused = true;
 	}
 	if (!rq->url)
-		return ps_error_set(
-		        &rq->error, rq->work->refused ? EACCES : ENOMEM,
+		return ps_error_set(&rq->error, rq->work->refused ? EACCES : ENOMEM,
 		        "%s: the place of its bytes is not known", get->url);
 	rq->redirects = 1; /* counts as a redirect's target: no signature is added to the URL */
 	rq->fresh = get->fresh;
@@ -547,8 +546,8 @@ static int get_prepare(struct ps_http_request *rq)
 	return 0;
 }
 
-/* All answers from one place must have the same ETag, whatever it is. The first answer of the CDN itself, not of a
- * tier, decides which. */
+/* All answers from one place must have the same ETag, whatever it is. The first answer of the CDN itself, not
+ * of a tier, decides which. */
 static int check_etag(struct ps_http_request *rq)
 {
 	struct ps_hf *hf = ps_hf_of_client(rq->client);

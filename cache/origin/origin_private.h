@@ -161,9 +161,9 @@ int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *
  * protocol, HF_ENDPOINT).
  *
  * A listing turns the branch into its commit, once, and lists that: a mount shows one state of the
- * repository. An object's version is its oid (for LFS files the SHA-256, else git's), given by the listing and
- * by HEAD in X-Linked-Etag; the CDN's ETag differs from it. The token is sent to the endpoint only, also after
- * redirects. The Hub's rate limits are kept. */
+ * repository. An object's version is its oid (for LFS files the SHA-256, else git's), given by the listing
+ * and by HEAD in X-Linked-Etag; the CDN's ETag differs from it. The token is sent to the endpoint only, also
+ * after redirects. The Hub's rate limits are kept. */
 int ps_hf_open(const char *source, const struct ps_origin_options *options, struct ps_origin **ret,
         struct ps_error *err) PS_MUST_USE;
 

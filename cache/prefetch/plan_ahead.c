@@ -18,7 +18,8 @@
 #define REQUEST_CHUNKS (8 * PS_BLOCK_CHUNKS)
 #define HEAD_BLOCKS 2
 /* The first files of the plans are those that a loader begins with: it needs the first bytes of all of them
- * for its first batch. So of these the first block competes with the windows of files that are read. */
+ * for its first batch. So the first block of each has the same priority as the windows of files that are
+ * read. */
 #define URGENT_BLOCKS 1
 #define NAMES_AT_ONCE 64
 
@@ -334,7 +335,8 @@ void ps_plan_ahead_told(struct ps_plan_ahead *a)
 	}
 	a->look = a->told = true;
 	pthread_cond_broadcast(&a->wake);
-	/* The teller opens the first files next: their beginnings are to be demanded before. */
+	/* The loader that announced the plan opens its first files next: their beginnings must be demanded
+	 * before that. */
 	uint64_t until_ns = ps_clock_mono_ns() + PS_PLAN_AHEAD_FIRST_MS * PS_NS_PER_MS;
 	while (a->started && !a->looked && !a->stopping && ps_clock_mono_ns() < until_ns)
 		ps_cond_wait_until(&a->wake, &a->lock, until_ns);

@@ -7,7 +7,7 @@
 
 #include "tier/tier.h"
 
-/* rendezvous.c: the choice. Pure; the values are part of what nodes agree on, and never change. --------- */
+/* rendezvous.c: the choice. Pure. All nodes compute the same values, so these never change. -------------- */
 
 /* Hash of a tier's URL. */
 uint64_t ps_rendezvous_name(const char *url);

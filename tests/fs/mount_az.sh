@@ -63,11 +63,11 @@ works "an endpoint with the account" SharedKey $SRC --endpoint "$AZ/acct"
 refused "another account than the key's" 'for the account acct' az://other/data/ --endpoint "$AZ"
 AZURE_STORAGE_KEY=d3Jvbmc= refused "a wrong key" 'AuthenticationFailed: permission denied' $SRC \
 	--endpoint "$AZ"
-AZURE_STORAGE_KEY=x refused "an invalid key" 'is not one: it is base64' $SRC --endpoint "$AZ"
+AZURE_STORAGE_KEY=x refused "an invalid key" 'is not valid: it must be base64' $SRC --endpoint "$AZ"
 refused "no such container" 'there is no container of that name' az://acct/none/ --endpoint "$AZ"
 refused "no such container, of names that are not listed" 'no such blob, or no container' \
 	'az://acct/none/x-{0..1}.tar' --endpoint "$AZ"
-refused "no such prefix" 'no key that begins so' az://acct/data/none/ --endpoint "$AZ"
+refused "no such prefix" 'no key with this prefix' az://acct/data/none/ --endpoint "$AZ"
 refused "no container in the source" 'az://ACCOUNT/CONTAINER/PREFIX/' az://acct --endpoint "$AZ"
 refused "an option of other stores" 'it is for buckets' $SRC --endpoint "$AZ" --request-payer
 refused "a header that is signed" 'set by the mount itself' $SRC --endpoint "$AZ" --header 'x-ms-version: 1'
