@@ -101,9 +101,9 @@ static struct ps_size_waiter *take_expired(struct ps_decompressing *shard, uint6
 
 /* By headers: requests ----------------------------------------------------------------------------------- */
 
-/* Which headers: all of a small file; the seek table at the end; the header of the only frame. In a file on
- * this machine the headers of all frames and blocks are walked over: reading twice costs little there, while
- * decoding before the first read costs much. */
+/* These headers are read: all of a small file; the seek table at the end; the header of the only frame. In a
+ * file on this machine the headers of all frames and blocks are walked over: reading twice costs little
+ * there, while decoding before the first read costs much. */
 
 /* Enough for one block of 128 KiB that could not be compressed, with its headers. */
 #define HEAD_NBYTES (144 * UINT64_C(1024))

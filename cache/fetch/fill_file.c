@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* a retry is cheap if nothing has changed: the store remembers a refusal for as long */
+/* a retry is cheap if nothing has changed, because the store remembers a refusal for this time */
 #define RETRY_NS PS_NS_PER_S
 #define STALE_NS (10 * PS_NS_PER_S) /* after this time no reader is expected any more */
 #define TELL_EVERY_NS (10 * PS_NS_PER_S)

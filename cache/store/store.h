@@ -55,7 +55,8 @@ struct ps_store_options {
 	/* a folder of another program that shares the limit: the limit is lowered by the bytes that it takes;
 	 * NULL: none */
 	const char *beside;
-	int lock_fd;     /* the folder's lock, which this process was given and takes over; 0: it is taken */
+	/* the folder's lock, which this process was given and takes over; 0: ps_store_open() takes it */
+	int lock_fd;
 	bool must_exist; /* for verify and evict: -ENOENT instead of creating dir */
 };
 
@@ -174,7 +175,7 @@ int ps_object_data_path(const struct ps_object *object, char *ret_path, size_t n
 int ps_object_pin(struct ps_object *object, uint64_t *ret_nbytes) PS_MUST_USE;
 int ps_object_unpin(struct ps_object *object, uint64_t *ret_nbytes) PS_MUST_USE;
 bool ps_object_pinned(struct ps_object *object);
-/* True if the object's URL is pinned, be it for another version. */
+/* True if the object's URL is pinned, for this version or another. */
 bool ps_object_url_pinned(struct ps_object *object);
 /* The bytes that a pin of the object would add to "pinned_bytes"; 0: the object is pinned already. */
 uint64_t ps_object_pin_nbytes(struct ps_object *object);
