@@ -239,7 +239,7 @@ void ps_hf_head(struct ps_origin *o, struct ps_origin_head *head)
  *
  *             first get                answered                refused (400, 401, 403, 404, 410), once a get
  *   (nothing) ─────────▶ asking ──────────────────▶ known ──────────────────────────────────────▶ asking
- *                          │ failed: all waiting gets fail      │ idle, and PS_HF_PLACES others were used later
+ *                          │ failed: all waiting gets fail      │ idle; PS_HF_PLACES others were used later
  *                          └────────▶ (nothing)                 └────────▶ (nothing)
  */
 struct ps_hf_place {
