@@ -107,7 +107,7 @@ AZURE_STORAGE_SAS_TOKEN=$(sas r 600) refused "a SAS without l" 'AuthorizationPer
 AZURE_STORAGE_SAS_TOKEN=$(sas rl -5) refused "a SAS that has expired" 'has expired' $SRC --endpoint "$AZ"
 (umask 077 && echo nonsense >"$T/no_sas")
 refused "a SAS file without a SAS" "SAS file $T/no_sas: " $SRC --endpoint "$AZ" --az-sas-file "$T/no_sas"
-AZURE_STORAGE_SAS_TOKEN=nonsense refused "an invalid SAS" 'no shared access signature' $SRC --endpoint "$AZ"
+AZURE_STORAGE_SAS_TOKEN=nonsense refused "an invalid SAS" 'not a shared access signature' $SRC --endpoint "$AZ"
 refused "no credentials" 'AZURE_STORAGE_KEY.*--no-sign-request' $SRC --endpoint "$AZ"
 refused "a container that is not public" 'permission denied' $SRC --endpoint "$AZ" --no-sign-request
 touch "$T/az/public"
