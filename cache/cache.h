@@ -73,8 +73,8 @@ bool ps_handle_allowed(const struct ps_handle *handle);
  * origin has another version. */
 void ps_handle_close(struct ps_handle *handle);
 
-/* For the callback of an open, for a file that is not read as a reader reads its shards: its open does not
- * count when the next shard is guessed. */
+/* Excludes this open from the guess which shard is read next: it is called for a file that is not opened to
+ * read shards in sequence. Call it in the open's callback. */
 void ps_handle_not_read(struct ps_handle *handle);
 
 uint64_t ps_handle_size(const struct ps_handle *handle);
@@ -100,8 +100,8 @@ int ps_handle_complete_fd(struct ps_handle *handle);
 /* The data file of an open file, for a process that reads it itself. While the handle is open the data file
  * keeps its bytes, its name and its inode, and counts in the quota, also if the object is evicted.
  *
- * -ENODATA: ps_handle_complete_fd() has none. -EACCES: the grant is over, or was revoked. Others: the
- * index's. Blocks on the index. */
+ * -ENODATA: ps_handle_complete_fd() has none. -EACCES: the grant has expired, or was revoked. Other errors
+ * are those of the index. Blocks on the index. */
 struct ps_data_file {
 	uint64_t dev, ino, nbytes;
 	char path[4096];

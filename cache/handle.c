@@ -172,7 +172,8 @@ static void open_row(
 		return;
 	}
 	if (lent || ps_fill_file_doubted(handle->file)) {
-		/* An earlier reader, who still has the file open, was allowed it, or has doubted it. */
+		/* An earlier reader still has the file open, and was allowed to read it, or has met another
+		 * version of it. */
 		if (!asked.version) {
 			handle_put(handle);
 			open_probing(ds, row, fn, arg);
@@ -301,7 +302,7 @@ void ps_handle_close(struct ps_handle *handle)
 	ps_fill_file_error(handle->file, error, sizeof(error));
 	if (error[0])
 		ps_dataset_note_error(handle->dataset, handle->node, error);
-	/* The doubt is known only to the file, which the put may free. */
+	/* Only the file records that its version is doubtful, and handle_put() may free the file. */
 	if (ps_fill_file_doubted(handle->file))
 		ps_dataset_doubt(handle->dataset, handle->node);
 	handle_put(handle);
@@ -383,7 +384,8 @@ int ps_handle_data_file(struct ps_handle *handle, struct ps_data_file *ret)
 	int rc = ps_index_get_node(handle->dataset->index, handle->node, &row);
 	if (rc < 0)
 		return rc;
-	/* Reads of an open file go on after its grant. A data file's descriptor is more: it can be kept. */
+	/* Reads of an open file continue after its grant has expired. The data file needs a valid grant,
+	 * because the process that gets it can keep it open. */
 	bool granted = ps_grant_of_row(handle->dataset, &row) == PS_GRANT_VALID;
 	ps_node_row_fini(&row);
 	if (!granted)

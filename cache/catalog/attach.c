@@ -102,8 +102,8 @@ static int list_page(struct ps_dataset *ds, struct ps_error *err)
 	}
 	if (listing.any)
 		return ps_error_set(err, EREMCHG,
-		        "%s: it shows these credentials other names than those it showed others: "
-		        "these are kept apart",
+		        "%s: with these credentials it lists other names than with other credentials, so it "
+		        "is treated as another bucket",
 		        ds->catalog->row.source);
 	if (rc == 0)
 		return none_found(ds, err);
@@ -669,7 +669,8 @@ static void forget_listing(struct ps_dataset *ds)
 		ps_index_batch_put_dataset(batch, &ds->catalog->row);
 	}
 	if (ps_index_batch_commit(ds->index, batch) < 0)
-		ps_log_warning("index: the listing of %s stays", ds->catalog->row.source);
+		ps_log_warning(
+		        "index: the listing of %s cannot be marked as invalid", ds->catalog->row.source);
 }
 
 static int start_threads(struct ps_dataset *ds)

@@ -13,11 +13,11 @@
  * names new nodes. */
 
 #define RETIRED_BATCH 2000
-#define ATTACH_S 5 /* from the end of a listing to the mount, usually */
+#define ATTACH_S 5 /* a mount is usually made within this time after the listing of its attach */
 #define CHANGED_BATCH 64
 #define STEP_MS 1000 /* a time further in the future was stored before the clock was set back */
 
-/* Loads the row; the first time makes it, with its root directory. */
+/* Loads the catalog's row. If the index has none, makes the row and its root directory. */
 static int load_row(struct ps_catalog *catalog, const char *source)
 {
 	struct ps_index *index = catalog->index;
@@ -222,7 +222,7 @@ static void delete_retired(struct ps_catalog *catalog)
 			return;
 	}
 	if (batch && ps_index_batch_commit(catalog->index, batch) < 0)
-		ps_log_debug("index: rows of old versions stay");
+		ps_log_debug("index: rows of old versions cannot be deleted");
 }
 
 void ps_catalog_note_remote(struct ps_catalog *catalog, const struct ps_remote *remote)
@@ -433,12 +433,12 @@ void ps_dataset_unwatch(struct ps_watch *watch)
 	ps_refreshes_end(&ended, ECANCELED, &(struct ps_refreshed){0});
 }
 
-/* A listing changes names, and its end will report them. */
+/* Sets `owed` of all watches if a listing is under way: names change, and the listing's end reports them. */
 static void owe(struct ps_catalog *catalog)
 {
 	PS_LOCK_SCOPE(&catalog->lock);
 	if (!catalog->lister)
-		return; /* an open finds a version that was superseded otherwise */
+		return; /* the change is not reported: the next open finds that the version is superseded */
 	for (struct ps_list *l = catalog->watches.next; l != &catalog->watches; l = l->next) {
 		struct ps_watch *watch = PS_CONTAINER_OF(l, struct ps_watch, priv.link);
 
@@ -561,7 +561,7 @@ static void put(struct ps_dataset *ds, const struct ps_id *of, const struct ps_g
 	else
 		ps_index_batch_del_grants(batch, of);
 	if (ps_index_batch_commit_or_keep(ds->index, batch) < 0)
-		ps_log_debug("index: a grant cannot be kept: it is asked for again");
+		ps_log_debug("index: a grant cannot be stored: the origin will be asked for it again");
 }
 
 void ps_grant_give(struct ps_dataset *ds, const struct ps_id *of, int64_t expires_s)
@@ -573,7 +573,7 @@ void ps_grant_give(struct ps_dataset *ds, const struct ps_id *of, int64_t expire
 	if (i < row.n && row.v[i].expires_ms == expires_s * 1000 &&
 	        is_within(row.v[i].given_ms, ds->cache->grant_ttl_ms / FRESH_SHARE))
 		return;
-	/* To the front; if the row is full, the oldest grant is dropped. */
+	/* The new grant becomes the first one; if the row is full, the oldest grant is dropped. */
 	if (i == row.n && row.n < PS_GRANTS_KEPT)
 		row.n++;
 	memmove(&row.v[1], &row.v[0], PS_MIN(i, PS_GRANTS_KEPT - 1u) * sizeof(row.v[0]));

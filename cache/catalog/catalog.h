@@ -100,8 +100,8 @@ struct ps_watch {
 	} priv;
 };
 void ps_dataset_watch(struct ps_watch *watch);
-/* Ends the watch: first ends its refreshes with ECANCELED, and afterwards makes no more callbacks. Blocks
- * on `changed`. */
+/* Ends the watch: waits until `changed` returns, if it is being called, and ends the watch's refreshes with
+ * ECANCELED. `changed` is not called after that. */
 void ps_dataset_unwatch(struct ps_watch *watch);
 
 struct ps_refreshed {
@@ -134,9 +134,8 @@ int ps_dataset_missing(struct ps_dataset *dataset, uint64_t wait_ms, const _Atom
 /* True if the origin has answered for a file with neither ETag nor Last-Modified. */
 bool ps_dataset_versionless(const struct ps_dataset *dataset);
 #define PS_VERSIONLESS_TEXT                                                                                \
-	"the server gives no versions (neither ETag nor Last-Modified): that a file has changed there is " \
-	"seen only in its "                                                                                \
-	"size and its first 64 KiB"
+	"the server gives no versions (neither ETag nor Last-Modified): a file that has changed there is " \
+	"recognised only by its size and its first 64 KiB"
 
 /* The include and exclude patterns that no name of a complete listing has matched. False: there are none,
  * or no listing was complete yet. */

@@ -109,8 +109,9 @@ void ps_grant_revoke(struct ps_dataset *dataset, const struct ps_id *of);
  * are removed.
  *
  * Rows are committed in batches as the listing arrives. So a listing of a million names needs little memory:
- * its directories, and 8 bytes a name, with which ps_merge_finish() finds the vanished names. If a HEAD was
- * answered while the listing ran, its answer takes precedence: the listing may have been made earlier.
+ * its directories, and a set of node numbers (at most 1 byte a name if the nodes were made one after
+ * another), with which ps_merge_finish() finds the vanished names. If a HEAD was answered while the listing
+ * ran, its answer takes precedence: the listing may have been made earlier.
  *
  * Threads: one. Locks: the catalog's names_lock, for each name. Blocks on the index. */
 

@@ -175,7 +175,7 @@ struct ps_dataset {
 /* Remembers a failure of a node for user.penstock.error. */
 void ps_dataset_note_error(struct ps_dataset *dataset, uint64_t node, const char *text);
 
-/* lookup.c */
+/* view.c and lookup.c */
 /* True if this node was shown with a size that was wrong. Blocks on the index. */
 bool ps_view_disproved(struct ps_dataset *dataset, const struct ps_node_row *row);
 /* Finds the size of a compressed shard, then calls fn with the attributes. */

@@ -30,8 +30,8 @@ struct ps_merge_dir {
 	UT_hash_handle hh;
 };
 
-/* A set of node numbers: a hash table of runs of 64. Nodes that were made one after another take a third of a
- * byte each, scattered ones up to 32. */
+/* A set of node numbers: a hash table of runs of 64 numbers. Nodes that were made one after another take at
+ * most 1 byte each, scattered nodes at most 64. */
 struct seen {
 	struct seen_run {
 		uint64_t number; /* of the run */

@@ -17,8 +17,8 @@
 /* Revalidation while the origin does not answer: known versions count as valid.
  *
  *            no answer to a HEAD: connect, DNS, TLS, stall
- *   online ────────────────────────────────────────────────────▶ offline: opens do not wait; one asks in
- *      ▲                                                             │    the background, after 1 s, .. 30 s
+ *   online ────────────────────────────────────────────────────▶ offline: opens do not wait. Requests in
+ *      ▲                                                             │    the background: after 1 s, .. 30 s
  *      └──────────────── any HTTP answer ────────────────────────────┘
  *
  * An HTTP error of one object (500, 429) does not concern others: only for that object no request is sent

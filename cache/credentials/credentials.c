@@ -88,7 +88,8 @@ static int ps_key_load_google(struct ps_key_context *x, struct ps_key **ret, str
  *   VALID                        15 minutes (or half of its life) are left, or it was refused: REFRESHING.
  *                                A key that does not expire (`expires_s` 0) stays until it is refused
  *   REFRESHING, the old in use   loaded: VALID. Failed: loads again after a back-off, or when a key is
- * requested. If the old key expires before a load succeeds, no key is left */
+ *                                requested. If the old key expires before a load succeeds, no key is
+ *                                left */
 struct ps_credentials {
 	ps_key_load load;
 	struct ps_key_context context; /* once the thread is started, only the thread changes it */
@@ -361,7 +362,7 @@ static int get(struct ps_credentials *c, struct ps_key **ret, struct ps_error *e
 	}
 	if (err)
 		*err = c->error;
-	/* A temporary failure is worth other attempts within a read's time. */
+	/* After a temporary failure the caller tries again, for as long as its read may wait. */
 	if (!c->error.retryable && !c->asking && !c->wanted)
 		return ps_error_set(err, EACCES, "%s", c->error.text);
 	if (err) {

@@ -28,7 +28,8 @@ struct ps_key_context {
 	char *ca_file;                /* for servers that the user names */
 	char *google_file;            /* --gs-credentials */
 	struct ps_http_access access; /* proxies and CA of the mounting process */
-	/* the metadata server has answered once: from then on silence is a failure, not an absence */
+	/* The metadata server has answered once. From then on, no answer is a failure; before, it means that
+	 * there is no such server. */
 	bool metadata_answered;
 	_Atomic bool stop;
 };

@@ -75,8 +75,9 @@ struct ps_packed_piece {
 	struct ps_decompressor *decompressor;
 	uint8_t *data;
 	size_t filled;
-	uint64_t counted, counted_of_tiers; /* bytes received that the statistics have; in `counted`, too */
-	bool pending;                       /* requested, or about to be */
+	/* received bytes that the statistics include; of these, bytes that tiers sent */
+	uint64_t counted, counted_of_tiers;
+	bool pending; /* requested, or about to be */
 	struct ps_packed_piece *next_free;
 };
 struct ps_input {

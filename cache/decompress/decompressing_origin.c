@@ -81,7 +81,7 @@ static void save(struct ps_decompressing *shard, const struct ps_view_row *row)
 	/* The row is kept in memory if the index refuses it: finding the size again may mean decoding the
 	 * whole shard. */
 	if (ps_index_batch_commit_or_keep(ps_store_index(stage->store), batch) < 0)
-		ps_log_warning("index: %s: what was found out of it cannot be kept", shard->url);
+		ps_log_warning("index: %s: its decoded size and its frames cannot be stored", shard->url);
 	pthread_mutex_lock(&stage->lock);
 }
 

@@ -101,9 +101,9 @@ static struct ps_size_waiter *take_expired(struct ps_decompressing *shard, uint6
 
 /* By headers: requests ----------------------------------------------------------------------------------- */
 
-/* Which headers: all of a small file; the seek table at the end; the header of the only frame. In a file on
- * this machine the headers of all frames and blocks are walked over: reading twice costs little there, while
- * decoding before the first read costs much. */
+/* These headers are read: all of a small file; the seek table at the end; the header of the only frame. In a
+ * file on this machine the headers of all frames and blocks are walked over: reading twice costs little
+ * there, while decoding before the first read costs much. */
 
 /* Enough for one block of 128 KiB that could not be compressed, with its headers. */
 #define HEAD_NBYTES (144 * UINT64_C(1024))
@@ -544,7 +544,8 @@ static bool object_ends(struct ps_decompressing *shard, struct ps_object *object
 	/* If the cache does not have the shard, the object cannot get this size, and is retired. */
 	if (object && !caches && (size == 0 || ps_object_size(object) != size) &&
 	        ps_object_retire(object) < 0)
-		ps_log_debug("decompress: %s: what was decoded to find its size stays", shard->url);
+		ps_log_debug(
+		        "decompress: %s: what was decoded to find its size cannot be dropped", shard->url);
 	ps_object_put(object);
 	if (caches && ps_store_set_size(shard->stage->store, &shard->id, size) < 0)
 		ps_log_warning(

@@ -10,17 +10,18 @@
  *
  * The initial number depends on the latency of the origin's first answer. PS_CONCURRENCY_NEAR connections
  * to a near origin (loopback, a local network) fill the line, and more would only cost CPU time; a far
- * origin needs many from the start. Until a range request is answered, an answer to a listing stands for it:
- * a file that is read right after the mount would otherwise lose the first round trips. A far origin's number
- * does not grow for PS_CONCURRENCY_FAR_HOLD_MS: its connections begin slowly, and what a reader needs next
- * would come over the newest of them. Demand reads may
- * always use PS_CONCURRENCY_START: their requests are few, and must not queue behind stalled ones.
+ * origin needs many from the start. Until the first range request is answered, the latency of a listing's
+ * answer is used: otherwise a file that is read right after the mount would have few connections during its
+ * first round trips. The number of a far origin does not grow for PS_CONCURRENCY_FAR_HOLD_MS: new
+ * connections are slow at first, and the bytes that a reader needs next would come over the newest ones.
+ * Demand reads may always use PS_CONCURRENCY_START: their requests are few, and must not queue behind
+ * stalled ones.
  *
- *   state    when every connection is in use                              else
- *   steady   after the hold: another half, settling                       stays
- *   settling after a period: measuring                                    steady, step taken back
- *   measuring after a period: gained: another half, settling;             steady, step taken back
- *             not: step back, steady, hold
+ *   state     when every connection is in use                                   else
+ *   steady    after the hold: a step; then settling                             steady
+ *   settling  after a period: measuring                                         step undone; steady
+ *   measuring after a period: the gain is enough: a step; then settling;        step undone; steady
+ *             else: the step is undone; then steady, with a hold
  *
  * Ownership: part of the fill engine. Threads: one at a time (the engine's lock). Never blocks. */
 #ifndef PS_FETCH_CONCURRENCY_H
@@ -56,8 +57,8 @@ struct ps_concurrency {
 };
 
 void ps_concurrency_init(struct ps_concurrency *c, unsigned max);
-/* Reports the latency of an answer that is none to a range request, or 0; without effect once there was
- * one. */
+/* Reports the latency of an answer to another request than a range request; 0: there was no answer. No
+ * effect after the first answer to a range request. */
 void ps_concurrency_expect(struct ps_concurrency *c, uint64_t now_ns, uint64_t ns);
 /* Reports the latency of an answer to a range request; only the first call has an effect. */
 void ps_concurrency_first_byte(struct ps_concurrency *c, uint64_t now_ns, uint64_t ns);

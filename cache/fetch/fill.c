@@ -230,7 +230,8 @@ void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read)
 
 void ps_fill_warm(struct ps_fill_file *file)
 {
-	/* Blocks of a tier on this node are in memory alone, and are to be written now: they are fetched again. */
+	/* Blocks that came from a tier on this node are only in memory. Now the store must have them: they
+	 * are dropped here, and fetched again. */
 	if (file->origin->tiers) {
 		{
 			PS_LOCK_SCOPE(&file->lock);

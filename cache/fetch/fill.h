@@ -78,7 +78,7 @@ struct ps_read {
 	struct ps_handle *handle;
 	uint64_t offset;
 	size_t nbytes; /* at most PS_READ_MAX_NBYTES; cut at the end of the file */
-	/* if it has to be fetched: all of its blocks, since what is around it will be read, too */
+	/* if the read has to be fetched, all of its blocks are: the bytes around it will be read, too */
 	bool whole_blocks;
 	/* nothing around it is expected to be read: it begins no read-ahead, and no stream */
 	bool alone;
@@ -124,9 +124,10 @@ void ps_fill_free(struct ps_fill *fill);
 uint64_t ps_fill_timeout_ns(const struct ps_fill *fill);
 unsigned ps_fill_connections(const struct ps_fill *fill); /* the present limit: concurrency.h */
 bool ps_fill_is_far(const struct ps_fill *fill);          /* the origin: concurrency.h */
-/* The file's origin is far, and its connections are new or were idle: TCP sends the first bytes of each
- * slowly, so that many short requests bring more than few long ones. False for a decompressing origin, which
- * makes requests of its own, and for one with slices, whose tiers are near. */
+/* True if the file's origin is far, and its connections are new or were idle. TCP sends the first bytes of
+ * such a connection slowly, so many short requests bring more bytes than few long ones. False for a
+ * decompressing origin, which makes requests of its own, and for an origin with slices, whose tiers are
+ * near. */
 bool ps_fill_file_is_cold(const struct ps_fill_file *file);
 unsigned ps_fill_max_connections(const struct ps_fill *fill);
 /* The memory for data in flight. give_up: hands nbytes of it to another part of the cache, for good. stats:
@@ -245,7 +246,7 @@ void ps_fill_note_error(struct ps_fill *fill, const char *text);
 
 /* {"bytes", "requests", "errors", "retries", "hedged_requests", "hedged_bytes", "connections",
  * "timeout_seconds", "latency_seconds", "last_error", "last_error_at"} and ps_read_stats_json() of all
- * reads with {"fetched_bytes": bytes of files (decoded, where the file is) that came for reads and
+ * reads with {"fetched_bytes": bytes of files (for a decoded file, decoded bytes) that came for reads and
  * read-ahead, "hit_bytes": the rest of "bytes"} */
 json_t *ps_fill_origin_stats(struct ps_fill *fill);
 json_t *ps_fill_read_stats(struct ps_fill *fill);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* a retry is cheap if nothing has changed: the store remembers a refusal for as long */
+/* a retry is cheap if nothing has changed, because the store remembers a refusal for this time */
 #define RETRY_NS PS_NS_PER_S
 #define STALE_NS (10 * PS_NS_PER_S) /* after this time no reader is expected any more */
 #define TELL_EVERY_NS (10 * PS_NS_PER_S)
@@ -158,10 +158,9 @@ static bool drop_read(struct ps_fill *fill)
 		if (!ps_list_empty(&fill->read_retained))
 			buffer = PS_CONTAINER_OF(fill->read_retained.next, struct ps_block_buffer, read_link);
 	}
+	/* The buffer still exists: retained blocks are dropped only under the engine's lock. */
 	if (buffer)
-		drop_retained(
-		        /* still exists: retained blocks are dropped only under the engine's lock */
-		        fill, buffer);
+		drop_retained(fill, buffer);
 	return buffer;
 }
 

@@ -69,7 +69,7 @@ struct ps_block_buffer {
 	bool retained;            /* the buffer is on fill->retained */
 	struct ps_list read_link; /* fill->read_retained */
 	bool awaited;             /* fetched for a reader, not only for the cache */
-	bool from_afar;           /* of its bytes, some are not kept by a tier on this disk */
+	bool from_afar;           /* some of its bytes are not stored by a tier on this disk */
 	uint64_t retained_ns;     /* start of RETAINED; under the engine's lock */
 };
 
@@ -202,7 +202,7 @@ struct ps_fill {
 	_Atomic unsigned connections; /* a copy of concurrency.limit */
 	_Atomic bool far;             /* a copy of concurrency.far */
 	_Atomic uint64_t arrived_bytes;
-	/* the connections of a far origin count as new until so many have arrived */
+	/* the connections of a far origin count as new while arrived_bytes is below this */
 	_Atomic uint64_t cold_below_bytes;
 	_Atomic uint64_t origin_bytes, origin_requests, origin_errors, origin_retries;
 	_Atomic uint64_t tier_bytes;                    /* of range requests; not in origin_bytes */
@@ -303,7 +303,7 @@ static inline enum ps_block_state ps_file_block(const struct ps_fill_file *file,
 	return atomic_load(&file->allowed) ? ps_object_block(file->object, block) : PS_BLOCK_ABSENT;
 }
 
-/* Copies what is read of fill->concurrency without the engine's lock, which is held. */
+/* Copies the members of fill->concurrency that are read without the engine's lock. The lock is held. */
 static inline void ps_fill_publish(struct ps_fill *fill)
 {
 	atomic_store(&fill->connections, fill->concurrency.limit);

@@ -19,8 +19,9 @@
  * answers are invalid. */
 #define REQUEST_LIES_ATTEMPTS 8
 #define REQUEST_AHEAD_ATTEMPTS 4 /* if no reader waits */
-#define REQUEST_UNRANGED_ATTEMPTS \
-	3 /* whole bodies instead of the range: perhaps one of several servers sends them, usually all do */
+/* If the answer is the whole body. Usually the origin ignores ranges; but it may be only one of several
+ * servers behind the same name. */
+#define REQUEST_UNRANGED_ATTEMPTS 3
 #define REFUSED_MAX_MS 60000u /* limit of a Retry-After, if no reader waits */
 #define BACKOFF_FIRST_MS 100
 #define BACKOFF_MAX_MS 10000

@@ -10,7 +10,7 @@
 #define PATIENCE_DOUBLINGS 5             /* each pre-emption doubles the file's time, up to 2^5 */
 /* After a pause of this length TCP begins each connection slowly again. */
 #define COLD_AFTER_NS PS_NS_PER_S
-#define COLD_NBYTES (512 * PS_KIB) /* a connection of a far origin is new until it has brought so much */
+#define COLD_NBYTES (512 * PS_KIB) /* a far origin's connection is new until it has received these bytes */
 #define COLD_MIN_CHUNKS 2          /* minimum length of a request over such a connection */
 #define TAIL_MIN_CHUNKS PS_BLOCK_CHUNKS
 #define RETRY_TICK_NS (50 * PS_NS_PER_MS) /* when a due retry without a connection is looked at again */
@@ -178,8 +178,8 @@ static enum ps_budget_class budget_class(const struct ps_demand *demand)
 	return demand->cls == PS_DEMAND_WARM ? PS_BUDGET_LATER : PS_BUDGET_AHEAD;
 }
 
-/* Begins to count what comes over new connections, if there was no traffic for a while. The engine's lock is
- * held. */
+/* If there was no traffic for a while, the connections count as new again: sets cold_below_bytes. The
+ * engine's lock is held. */
 static void look_if_cold(struct ps_fill *fill)
 {
 	if (fill->active || ps_clock_mono_ns() - fill->ended_ns < COLD_AFTER_NS)
@@ -202,7 +202,7 @@ static uint64_t request_chunks(const struct ps_fill *fill, const struct ps_deman
 	 * requests. */
 	if (demand->cls == PS_DEMAND_READ && ps_fill_file_is_cold(file))
 		return PS_MIN(most, PS_MAX(left / PS_MAX(unused, 1u), (uint64_t)COLD_MIN_CHUNKS));
-	/* The end of a file is shared out, so that its last requests end together. */
+	/* The end of a file is divided among the connections, so that its last requests end together. */
 	if (demand->cls == PS_DEMAND_AHEAD && fill->concurrency.far && !file->origin->slice_nbytes &&
 	        demand->end >= ps_object_nblocks(file->object) * PS_BLOCK_CHUNKS)
 		return PS_MIN(most, PS_MAX(left / PS_MAX(all, 1u), (uint64_t)TAIL_MIN_CHUNKS));

@@ -56,10 +56,9 @@ static bool write_buffer(struct ps_fill *fill, struct ps_block_buffer *buffer)
 			buffer->stored |= set;
 			whole = buffer->stored == ps_chunks_of_block(file, buffer->block);
 			buffer->place = whole ? PS_PLACE_RETAINED : PS_PLACE_NONE;
-			ps_block_buffer_settle(
-			        /* queues the buffer again if more chunks came meanwhile; else frees it
-			         * unless chunks are in flight */
-			        buffer, &again);
+			/* Queues the buffer again if more chunks came meanwhile; else frees it unless chunks
+			 * are in flight. */
+			ps_block_buffer_settle(buffer, &again);
 		} else {
 			buffer->place = PS_PLACE_HELD;
 		}
@@ -86,7 +85,7 @@ static void verify_block(struct ps_block_buffer *buffer, void *scratch, struct p
 		ps_waiters_look(file, block * PS_BLOCK_SIZE, (block + 1) * PS_BLOCK_SIZE, outcome);
 	}
 	if (rc < 0) /* the store has logged the reason */
-		ps_log_debug("verify: %s: block %llu: what was bad is missing now",
+		ps_log_debug("verify: %s: block %llu: the bad chunks count as missing now",
 		        ps_object_url(file->object), (unsigned long long)block);
 }
 

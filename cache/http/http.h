@@ -143,7 +143,7 @@ struct ps_transfer {
 	void *curl;
 	uint64_t touched_ns;
 	bool busy, cancelled;
-	bool beyond; /* the caller's: the limit of concurrent transfers is not for this one */
+	bool beyond; /* set by the caller: the limit of concurrent transfers does not apply to this one */
 };
 
 /* A transfer and the origin's data of a request. It is embedded in a get and a head (origin.h), so that
@@ -163,7 +163,7 @@ struct ps_transfer_work {
 	/* the first answer came from a tier: it proves no right to read the object */
 	bool from_tier;
 	uint64_t tier_nbytes; /* body bytes that came from tiers */
-	bool kept_here;       /* the bytes that come now are kept by a tier on this node's disk */
+	bool kept_here;       /* a tier stores the bytes that arrive now on this node's disk */
 };
 
 /* Starts the first thread. name is at most 11 characters, shown by ps and top. max: concurrent transfers,
@@ -387,7 +387,7 @@ struct ps_http_kind {
 	const char *method; /* "GET", "HEAD": for curl and for errors */
 	bool awaited;       /* a reader with a timeout waits for it */
 	/* Tiers may answer it (docs/design/tiers.md): it is for a range of one version, and again() requests
-	 * what of the range has not come. */
+	 * the rest of the range. */
 	bool tiered;
 	bool tiered_away; /* also where a redirect led to another host */
 	/* Sets rq->url (to free()) and the range; once. 0 or -errno with rq->error. */
@@ -440,24 +440,24 @@ struct ps_http_request {
 	char curl_text[CURL_ERROR_SIZE];
 
 	/* Of a tiered kind. The caller sets the first two before the first attempt. */
-	bool direct; /* no tier is asked, or none any more */
+	bool direct; /* no tier is asked from now on */
 	bool moved;  /* its tier was set aside, and the next one is asked: once a request */
 	/* the first byte is requested from the origin, to prove a right or to learn the version; reset once
 	 * that was done */
 	bool asks;
-	bool is_asking;           /* this attempt does so */
+	bool is_asking;           /* this attempt requests that first byte */
 	bool secret;              /* the dialect's: the attempt's headers hold a secret besides a signature */
 	uint64_t range_end;       /* the last byte of the whole range */
 	struct ps_tier_turn turn; /* of this attempt; without a tier, it is the origin's */
 	uint64_t tier_nbytes;     /* from this attempt's tier */
-	uint64_t tier_first_ns;   /* its time to the first byte; 0: none came */
-	/* the tier that failed, and how; its request is now the origin's */
+	uint64_t tier_first_ns;   /* the time until that tier's header was complete; 0: it did not come */
+	/* the tier that failed, and how; the origin is asked instead */
 	struct ps_tier_turn failed;
 	enum ps_tier_failure failure;
-	uint64_t failed_ns;    /* when the origin was asked first */
-	uint64_t failed_first; /* where in the file that was */
+	uint64_t failed_ns;    /* when the origin was first asked instead */
+	uint64_t failed_first; /* offset of that request in the file */
 	uint64_t failed_last;  /* the last byte that the tier was asked for */
-	/* the last tier that answered, and what; NULL: none did */
+	/* the last tier that answered, and the range that it sent; tier NULL: none did */
 	struct ps_tier *sample_tier;
 	uint64_t sample_first, sample_nbytes;
 

@@ -146,7 +146,7 @@ static int check_header(const char *header, struct ps_error *err)
 	for (size_t i = 0; i < n; i++)
 		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.!#$%&'*+^`|~",
 		            header[i]))
-			return ps_error_set(err, EINVAL, "header option: \"%.*s\" is no header name",
+			return ps_error_set(err, EINVAL, "header option: \"%.*s\" is not a header name",
 			        (int)PS_MIN(n, 40u), header);
 	for (size_t i = 0; i < PS_ARRAY_LEN(ours); i++)
 		if (n == strlen(ours[i]) && strncasecmp(header, ours[i], n) == 0)
@@ -185,7 +185,7 @@ static int take_credentials(
 }
 
 /* Tiers are on the site's own network: they are asked without a proxy. Their certificates are always
- * verified, whatever the origin's are worth: secrets may be sent to them. */
+ * verified, even if the origin's are not, because secrets may be sent to tiers. */
 static int init_tiers(struct ps_http_client *c, const struct ps_http_options *options, struct ps_error *err)
 {
 	const struct ps_tier_options *tiers = &options->tiers;
@@ -351,7 +351,8 @@ static void note_answer(struct ps_http_client *c, uint64_t ns)
 		;
 }
 
-/* The whole header is there. Not sooner: a tier that drips lines, or one 103 after another, is late. */
+/* The whole header is there. Only this counts as an answer: a tier that sends header lines slowly, or one 103
+ * after another, is late. */
 static void note_tier_header(struct ps_http_request *rq)
 {
 	ps_transfer_touch(&rq->work->transfer);
@@ -398,7 +399,7 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 
 static size_t take_from_tier(struct ps_http_request *rq, const char *bytes, size_t n)
 {
-	/* If it failed, the origin is asked instead, and the connection is not worth more bytes. */
+	/* After a failure the origin is asked instead, and the rest of the tier's body is not read. */
 	if (rq->error.err)
 		return END_TRANSFER;
 	rq->work->from_tier = rq->work->from_tier || !rq->wire_nbytes;
@@ -410,7 +411,8 @@ static size_t take_from_tier(struct ps_http_request *rq, const char *bytes, size
 		rq->work->tier_nbytes -= n;
 		return END_TRANSFER;
 	}
-	/* A tier that drips is late, too. */
+	/* Only each PS_TIER_PACE_NBYTES count as progress: a tier that sends fewer bytes in time is late,
+	 * too. */
 	if ((rq->tier_nbytes + n) / PS_TIER_PACE_NBYTES != rq->tier_nbytes / PS_TIER_PACE_NBYTES) {
 		ps_transfer_touch(&rq->work->transfer);
 		ps_tiers_paced(rq->turn.tier, rq->work->transfer.touched_ns);
@@ -530,8 +532,8 @@ static int set_access(const struct ps_http_request *rq, CURL *curl, const char *
 
 /* Tiers ------------------------------------------------------------------------------------------------ */
 
-/* Has the attempt at `url` (in *whole, to free()) ask a tier, if one is to be asked: for the part of the
- * range within one slice, at the same path and query, with the origin's name in Host. */
+/* If a tier is to be asked instead of the origin, sets *whole (to free()) to the tier's URL: it has the path
+ * and query of `url`; the header Host names the origin. The attempt's range then ends with its slice. */
 static int turn_to_tier(struct ps_http_request *rq, const char *url, bool is_own, char **whole)
 {
 	struct ps_http_client *c = rq->client;
@@ -567,14 +569,14 @@ static int turn_to_tier(struct ps_http_request *rq, const char *url, bool is_own
 	return 0;
 }
 
-/* Decides whom this attempt asks, and for how much of the range: the origin for the first byte, or a tier. */
+/* Decides whether this attempt asks the origin or a tier, and for which part of the range. */
 static int take_turn(struct ps_http_request *rq, const char *url, bool is_own, char **whole)
 {
 	if (!rq->client->tiers || !rq->kind->tiered)
 		return 0;
 	rq->range_last = rq->range_end;
-	/* A trial: the tier was late, and the origin may be no quicker. It is asked for ever larger parts of
-	 * what the tier was asked for, as long as it seems to be. */
+	/* A trial: the tier was late, but the origin may not be faster. As long as it seems faster, it is
+	 * asked for larger and larger parts of the range that the tier was asked for. */
 	if (rq->failed.tier && rq->failure == PS_TIER_LATE) {
 		uint64_t ndone = rq->range_first - rq->failed_first;
 
@@ -684,7 +686,7 @@ static int begin(struct ps_transfer *t, void *curl)
 	return set_up(rq, curl);
 }
 
-/* What the attempt lacks. */
+/* The bytes of a tier's attempt that have not come. */
 static uint64_t lacking_nbytes(const struct ps_http_request *rq)
 {
 	return rq->range_last + 1 - rq->range_first - rq->tier_nbytes;
@@ -692,9 +694,9 @@ static uint64_t lacking_nbytes(const struct ps_http_request *rq)
 
 /* Pings -------------------------------------------------------------------------------------------------- */
 
-/* A request to a tier itself, of which the origin learns nothing: it has no Host, and so a server of HTTP/1.1
- * has to refuse it (RFC 9112, 3.2). The answer shows that the tier is alive, also while it waits for the
- * origin. */
+/* A request to a tier itself, which the tier does not pass on to an origin: it has no Host header, and a
+ * server of HTTP/1.1 must refuse such a request (RFC 9112, 3.2). The answer shows that the tier is alive,
+ * even while its other answers wait for the origin. */
 struct ping {
 	struct ps_transfer transfer;
 	struct ps_http_client *client;
@@ -779,8 +781,8 @@ static void ping(struct ps_http_client *c, struct ps_tier *tier)
 	ps_transfer_submit(c->transfers, &p->transfer);
 }
 
-/* No byte, or hardly any, came within the attempt's patience. True: it ends. A tier's attempt is looked at
- * again and again: as long as it cannot be left for the origin, it has the time of an attempt there. */
+/* No byte, or too few, came within stall_ns. True: the attempt ends. An attempt at a tier is looked at again
+ * and again: it ends when ps_tiers_waits() advises to ask the origin instead, or after attempt_ns. */
 static bool stalled(struct ps_transfer *t)
 {
 	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
@@ -859,9 +861,9 @@ static void judge_proxy(struct ps_http_request *rq, CURL *curl)
 		return;
 	bool refused = status == 401 || status == 403 || status == 407;
 	ps_error_set(&rq->error, refused ? EACCES : EHOSTUNREACH, "HTTP %ld from the proxy: %s", status,
-	        status == 403 ? "it refuses to connect to there"
-	        : refused     ? "it wants credentials, or others (http://USER:PASSWORD@PROXY)"
-	                      : "it does not connect to there");
+	        status == 403 ? "it refuses to connect to that host"
+	        : refused     ? "it requires credentials, or others than these (http://USER:PASSWORD@PROXY)"
+	                      : "it cannot connect to that host");
 	rq->error.http_status = (int)status;
 	rq->error.retryable = !refused;
 }
@@ -909,7 +911,7 @@ static int follow(struct ps_http_request *rq, CURL *curl)
 	if (!next)
 		return ps_error_set(&rq->error, ENOMEM, "out of memory");
 	if (ps_url_parse(next, &u, NULL) < 0 || strcmp(u.scheme, "file") == 0)
-		return ps_error_set(&rq->error, EPROTO, "redirected to what is no http or https URL");
+		return ps_error_set(&rq->error, EPROTO, "redirected to a URL that is not http or https");
 	if (strncmp(rq->url, "https:", 6) == 0 && strcmp(u.scheme, "https") != 0)
 		return ps_error_set(&rq->error, EPROTO, "redirected from https to http: refused");
 	if (rq->kind->redirected && rq->kind->redirected(rq, next)) {
@@ -931,14 +933,15 @@ static void note_location(struct ps_http_request *rq, CURL *curl)
 		rq->location = strdup(location);
 }
 
-/* A late request whose tier is set aside goes on at the next tier, which all nodes ask then: at the origin it would
- * be a copy a node. */
+/* A late request whose tier is set aside goes on at the next tier. All nodes then ask that one, so the origin is
+ * asked once; without this, each node would ask the origin. */
 static bool may_move(const struct ps_http_request *rq, const struct ps_tier_turn *turn)
 {
 	return !rq->moved && ps_tiers_is_aside(rq->client->tiers, turn->tier);
 }
 
-/* The origin's answer, after a tier's failure. Only a tier that is alive is asked again by this request. */
+/* Judges a tier's failure by the origin's answer that followed it. This request asks tiers again only if the
+ * failed one was late, but is alive. */
 static void judge_tier(struct ps_http_request *rq)
 {
 	uint64_t next = rq->range_last + 1;
@@ -1009,7 +1012,8 @@ static bool tier_end(struct ps_http_request *rq, int rc)
 	return false;
 }
 
-/* The origin was asked for the first byte only. True: it takes no such range; perhaps it takes the whole. */
+/* Ends an attempt that asked the origin for the first byte only. True: the origin ignores ranges; the next
+ * attempt asks it for the whole range. */
 static bool asked(struct ps_http_request *rq)
 {
 	rq->asks = rq->error.err;
@@ -1032,7 +1036,7 @@ static bool end(struct ps_transfer *t, void *curl, int rc)
 	judge(rq, curl, rc);
 	if (rq->turn.tier)
 		return tier_end(rq, rc);
-	/* Cancelled: that says nothing about the origin. */
+	/* A cancelled attempt says nothing about the origin. */
 	if (rq->failed.tier && rc != -ECANCELED)
 		judge_tier(rq);
 	if (rq->is_asking && asked(rq))
@@ -1066,7 +1070,8 @@ static void done(struct ps_transfer *t)
 			        rq->url ? ps_url_redact(rq->url, safe) : "");
 		if (kind->finish)
 			kind->finish(rq);
-		/* Not judged. A turn that found the tier down has ended before. */
+		/* No answer of the origin has judged the tier's turn, so it ends here. If the tier was down,
+		 * its turn has ended before. */
 		if (rq->failed.tier && rq->failure != PS_TIER_DOWN)
 			ps_tiers_left(rq->client->tiers, &rq->failed);
 		work->request = NULL;

@@ -271,7 +271,7 @@ void ps_http_response_remote(const struct ps_http_response *r, struct ps_remote 
 	ret->size = ps_http_response_size(r);
 	ret->mtime_s = r->mtime_s;
 	memcpy(ret->etag, r->etag, sizeof(ret->etag));
-	if (ps_remote_is_marked(ret)) /* it looks like a mark, but no ETag does, because ETags are quoted */
+	if (ps_remote_is_marked(ret)) /* not a valid ETag (those are quoted), and must not count as a mark */
 		ret->etag[0] = '\0';
 	/* In answer to a range the checksum may be that of the range. */
 	if (r->checksum_is_google || (r->status == 200 && !r->has_range && !r->checksum_of_parts))
@@ -296,20 +296,20 @@ static const struct status_row {
 	const char *text;
 } status_rows[] = {
         {304, 304, EPROTO, false, "not modified, though the request had no condition"},
-        {300, 399, EPROTO, false, "a redirect that leads nowhere"},
+        {300, 399, EPROTO, false, "a redirect without a usable target"},
         {401, 401, EACCES, false,
                 "not authorised: credentials are missing or wrong (--user, --header, --netrc-file)"},
         {403, 403, EACCES, false, "forbidden: wrong credentials, or a signed URL that has expired"},
         {404, 404, ENOENT, false, "not found"},
-        {407, 407, EACCES, false, "the proxy wants credentials"},
-        {408, 408, EIO, true, "the server tired of waiting for the request"},
+        {407, 407, EACCES, false, "the proxy requires credentials"},
+        {408, 408, EIO, true, "the server has waited too long for the request"},
         {410, 410, ENOENT, false, "gone"},
         {412, 412, ESTALE, false, "the object has changed at the origin"},
         {425, 425, EAGAIN, true, "too early"},
         {429, 429, EAGAIN, true, "too many requests: the server asks to wait"},
         {400, 400, EIO, false, "the server refuses the request (is this http:// where it expects https://?)"},
         {400, 499, EIO, false, "the server refuses the request"},
-        {501, 501, EIO, false, "the server cannot do this"},
+        {501, 501, EIO, false, "the server does not support this request"},
         {503, 503, EAGAIN, true, "the server is busy and asks to wait"},
         {505, 505, EIO, false, "the server does not speak HTTP/1.1"},
         {500, 599, EIO, true, "server error"},

@@ -162,11 +162,11 @@ static int load_meta(struct ps_index *index, const char *dir, const char *boot_i
 }
 
 /* Damage must be found at start, when the index can still be moved aside, and not by a later lookup. After a
- * possible power cut all rows are read. Otherwise those are left out that are most of the index and can be
- * made again: extents (an object whose extents cannot be read is only streamed), tables of members and the
- * folders of merged trees. Whoever reads a damaged one later gets an error, and the next start moves the
- * index aside. Nothing is read to take mounts over: readers wait, and without the index the mounts would
- * end. */
+ * possible power cut all rows are read. Otherwise the rows that can be made again, which are most of the
+ * index, are left out: extents (an object whose extents cannot be read is only streamed), tables of members,
+ * and the folders of merged trees. A later read of a damaged row returns an error, and the next start moves
+ * the index aside. A process that takes mounts over reads no rows: readers wait meanwhile, and without the
+ * index the mounts would end. */
 #define RANGE(from_, to_)                                                                        \
 	{                                                                                        \
 		.from = (from_), .nfrom = sizeof(from_) - 1, .to = (to_), .nto = sizeof(to_) - 1 \

@@ -136,7 +136,8 @@ void ps_pin_row_fini(struct ps_pin_row *row);
 
 /* For a small disk or quota: the index takes less room, and writes more. */
 #define PS_INDEX_SMALL 1u
-/* A process that has just died has looked for damage, so this one does not, unless its writes may be lost. */
+/* A process that has just died has checked the index for damage. It is not checked again, unless writes of
+ * that process may be lost. */
 #define PS_INDEX_WAS_CHECKED 2u
 /* -EPROTO: a newer schema. -EIO: damaged (the text has the cause); the store moves the index aside. After
  * other errors (-ENOSPC, -EACCES, -EMFILE, -EBUSY...) the index is left as it is. */

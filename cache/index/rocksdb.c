@@ -39,8 +39,8 @@ struct ps_kv {
 	struct ps_overlay *kept;    /* rows that were refused; added and cleared under write_lock */
 };
 
-/* Makes a positive errno of a status text, since the C API reports errors as text only. Errors of the system
- * must not be taken for damage, as a damaged index is moved aside. */
+/* Returns the positive errno that a status text means, since the C API reports errors as text only. Errors of
+ * the system must not be taken for damage, as a damaged index is moved aside. */
 static int ps_kv_errno(const char *text);
 /* Logs a status text and frees it; marks the index as damaged if the text reports damage. Returns -errno. */
 static int ps_kv_told(struct ps_kv *kv, const char *call, char *text);

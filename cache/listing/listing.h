@@ -289,8 +289,8 @@ int ps_s3_page_objects(const char *text, size_t nbytes, const struct ps_s3_page 
 
 /* A key that splits what is left of a listing in two, guessed from the keys so far.
  *
- * A store lists keys in the order of their bytes, and can begin after any text; but it tells neither how many
- * keys there are nor which is the last. A bad guess costs a request without keys.
+ * A store lists keys in the order of their bytes, and can begin after any text. But its answers have neither
+ * the number of keys nor the last key. A bad guess costs a request without keys.
  *
  * Ownership: the caller's. Threads: any. Never blocks. */
 
@@ -307,9 +307,8 @@ void ps_split_note(struct ps_split_alphabet *alphabet, const char *key);
  * both. All keys begin with at[0..nprefix); the keys listed so far begin with at[0..ncommon). False: none was
  * found, or there is no memory.
  *
- * The text is UTF-8 if `at` is, and ends in DEL. So keys that begin with it and a slash are hardly ever seen,
- * and every other folder with a key after it lies below a key that is listed before `at`, or after the
- * text. */
+ * The text is UTF-8 if `at` is, and ends in DEL: hardly any folder has a name that ends so. With such texts,
+ * a key is listed before the keys of a folder of the same name (origin/bucket_list.c has the proof). */
 bool ps_split_between(const struct ps_split_alphabet *alphabet, const char *at, const char *end,
         size_t nprefix, size_t ncommon, struct ps_strbuf *ret) PS_MUST_USE;
 

@@ -61,9 +61,10 @@ void ps_split_note(struct ps_split_alphabet *alphabet, const char *key)
 	}
 }
 
-/* The last character that the first half has, of those from low to below top: the one before the median of
- * the characters that were seen. If none was seen, it is `low` itself: that tells whether there are
- * others. */
+/* Splits the characters from `low` to below `top` in two halves, and returns the last one of the first half.
+ * The second half begins with the median of the ASCII characters that were seen. If none of these was seen,
+ * returns `low` itself, so that a listing after it shows whether there are others (or, beyond ASCII, the
+ * middle). */
 static uint32_t half_of(const struct ps_split_alphabet *alphabet, uint32_t low, uint32_t top)
 {
 	uint32_t nseen = 0, others = PS_MIN(alphabet->max + 1, top);
@@ -108,8 +109,9 @@ static bool is_inside(char c)
 	return ((unsigned char)c & 0xc0) == 0x80;
 }
 
-/* Where the two texts differ is known to vary, and so is the place after what the keys so far have in common;
- * the places between may. The middle one is tried: if it does not vary, the next attempt has half as many. */
+/* Keys vary at the place where the two texts differ, and at the place after the common beginning of the keys
+ * so far; at the places between they may vary. The middle place is tried first. If keys do not vary there,
+ * the next attempt has half as many places. */
 bool ps_split_between(const struct ps_split_alphabet *alphabet, const char *at, const char *end,
         size_t nprefix, size_t ncommon, struct ps_strbuf *ret)
 {

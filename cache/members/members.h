@@ -13,8 +13,8 @@
  *
  * Names: leading slashes and components "." are dropped. Of members with the same name the last one is
  * shown. A hard link is shown as a file with the bytes of its target, a symbolic link as a relative link to
- * the same target, through folders only. Hidden, and counted: names with "..", empty ones, those with a
- * component of more than 255 bytes or of more than 4,095 bytes in all, sparse files, devices and FIFOs,
+ * the same target, through folders only. Hidden, and counted: names with "..", empty names, names of more
+ * than 4,095 bytes or with a component of more than 255 bytes, sparse files, devices and FIFOs,
  * links whose target is not shown, and files whose name a folder has, too. Of a damaged or truncated shard
  * the members before the damage are shown.
  *

@@ -131,7 +131,7 @@ static int delete_children(struct ps_members *m, uint64_t folder)
 	return rc;
 }
 
-/* Deletes the tree that the head dooms, from the lowest folders up: after a kill the next start still
+/* Deletes the tree `doomed` of the head, from the lowest folders up: after a kill the next start still
  * reaches the remaining folders from the top. */
 static int delete_doomed(struct ps_members *m, struct head *head)
 {

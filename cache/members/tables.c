@@ -221,7 +221,7 @@ void ps_members_distrust(struct ps_members *m, const struct ps_member_table *tab
 	ps_dataset_note_error(m->dataset, table->shard, text);
 	ps_node_row_fini(&row);
 	if (rc < 0)
-		ps_log_error("members: its table cannot be dropped: %s", strerror(-rc));
+		ps_log_error("members: the table of that shard cannot be dropped: %s", strerror(-rc));
 }
 
 /* Makes the table from the index beside the shard. False: there is no such index, or it cannot be used. */

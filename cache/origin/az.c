@@ -180,7 +180,7 @@ static int take_sas(struct ps_az_store *store, const char *text, struct ps_error
 		return ps_error_set(err, ENOMEM, "out of memory");
 	if (rc < 0 || !sas || strpbrk(sas, "#?/\"<>") || !strstr(sas, "sig=")) {
 		ps_secret_free(sas);
-		return ps_error_set(err, EINVAL, "that is no shared access signature (sv=...&sig=...)");
+		return ps_error_set(err, EINVAL, "this is not a shared access signature (sv=...&sig=...)");
 	}
 	PS_LOCK_SCOPE(&store->lock);
 	ps_secret_free(store->sas);
@@ -221,7 +221,7 @@ static int take_key(struct ps_az_store *store, const char *text, struct ps_error
 	int len = n ? EVP_DecodeBlock(store->key, (const unsigned char *)text, (int)n) : -1;
 	if (len < (int)pad)
 		return ps_error_set(
-		        err, EINVAL, "the account key of %s is not one: it is base64", store->account);
+		        err, EINVAL, "the account key of %s is not valid: it must be base64", store->account);
 	store->nkey = (size_t)len - pad;
 	return 0;
 }
@@ -398,7 +398,8 @@ int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *
 	struct ps_http_options http = options->http;
 	int rc;
 
-	http.tiers.list = NULL; /* given for another source of the mount */
+	/* Azure's requests use no tiers: the option is for other sources of the mount. */
+	http.tiers.list = NULL;
 	if (!az) {
 		ps_source_fini(source);
 		return ps_error_set(err, ENOMEM, "out of memory");
@@ -427,7 +428,7 @@ int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *
 
 /* Requests ----------------------------------------------------------------------------------------------- */
 
-/* Not a later version: these list some names encoded, which an attribute marks. */
+/* Later versions list some names encoded, and mark them by an attribute. */
 #define VERSION "2020-12-06"
 #define SKEW_MAX_S 300 /* stores refuse requests that are 15 minutes off */
 #define DATE_LEN 64
@@ -577,7 +578,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 	/* A manifest given for one account must not make us send its credentials to another. */
 	if (strlen(store->account) != naccount || strncmp(store->account, target.url.bucket, naccount) != 0)
 		rc = ps_error_set(&rq->error, EACCES,
-		        "a blob of another account than %s, whose credentials these are", store->account);
+		        "a blob of another account than %s, for which the credentials are", store->account);
 	if (rc == 0 && !(sas = ps_az_store_sas(store, &rc)) && rc < 0)
 		rc = out_of_memory(rq);
 	http_date(ps_clock_real_s() + atomic_load(&store->clock_off_s), date);
@@ -638,13 +639,14 @@ static const struct row {
                 "permission denied: the shared access signature is for https only"},
         {"AuthorizationSourceIPMismatch", EACCES, false,
                 "permission denied: the shared access signature is for other addresses"},
-        {"InsufficientAccountPermissions", EACCES, false, "permission denied: the account may not do this"},
+        {"InsufficientAccountPermissions", EACCES, false,
+                "permission denied: the account lacks a permission for this request"},
         {"AccountIsDisabled", EACCES, false, "permission denied: the account is disabled"},
         {"NoAuthenticationInformation", EACCES, false, "permission denied: credentials are needed"},
         {"PublicAccessNotPermitted", EACCES, false,
                 "permission denied: the account has no public containers"},
         {"KeyBasedAuthenticationNotPermitted", EACCES, false,
-                "permission denied: the account takes no account keys"},
+                "permission denied: the account does not accept account keys"},
         {"BlobArchived", EACCES, false, "permission denied: the blob is archived; restore it first"},
         {"ResourceNotFound", ENOENT, false, "there is no such container or blob, or it is not public"},
         {"ContainerNotFound", ENOENT, false, "there is no container of that name"},

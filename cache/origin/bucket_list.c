@@ -20,14 +20,14 @@
  * bytes. A store that does not, or that cannot begin after a text, is noticed by its first key out of order;
  * then all parts are dropped, and the bucket is listed again in one chain.
  *
- * A folder is shown under another name if a key is named like it (keep_apart()), so that key must have been
- * listed before the folder's. Say p is a folder of a key after `start`, and p is listed by another part. Then
- * p <= start < p/..., so `start` begins with p. `start` is a[0..k) x DEL, where a is the last key that was
- * listed before the split, and x a character. If p ends within a[0..k), then a begins with p, and p was
- * listed before a, by the part that was split or (by the same argument) earlier. If p ends later, but is
- * shorter than `start`, then p/... < start, since the byte that follows p in `start` is more than a slash.
- * What remains is p = start, a folder whose name ends in DEL: buckets with such a folder are listed in one
- * chain. */
+ * If a key p has the name of a folder, that folder is shown under another name (keep_apart()). So p must be
+ * listed before the keys p/... in the folder. Suppose that the part which begins after `start` lists p/...,
+ * and that another part lists p. Then p <= start < p/..., so `start` begins with p. `start` is a[0..k) x DEL,
+ * where a is the last key that was listed before the split, and x a character. There are three cases. p ends
+ * within a[0..k): then a begins with p, and p was listed before a, by the part that was split or (by the same
+ * argument) earlier. p ends later, but is shorter than `start`: this is impossible, because the byte that
+ * follows p in `start` is greater than a slash, so that p/... < start. p is `start`, a folder whose name ends
+ * in DEL: buckets with such a folder are listed in one chain. */
 
 #define PARTS_MAX 8
 
@@ -55,9 +55,9 @@ struct walk {
 
 	struct part *parts, **parts_end; /* in the order of requests */
 	unsigned nparts, nsplits;
-	unsigned credit;   /* pages with keys for which no split was tried */
+	unsigned credit;   /* pages with keys so far, less one for each split; PARTS_MAX at most */
 	bool chained;      /* one chain, no parts */
-	bool disorder;     /* and this was noticed after a split */
+	bool disorder;     /* `chained` was set after a split: the listing begins again */
 	struct part *part; /* whose page is taken */
 	struct ps_split_alphabet alphabet;
 
@@ -270,8 +270,8 @@ static size_t same_bytes(const char *a, const char *b)
 	return n;
 }
 
-/* The part that spans most of the space of keys, as far as its first byte that is not decided shows; NULL:
- * none can be split. */
+/* The part that seems to span the widest range of keys: its last key and its end differ in the earliest byte,
+ * or among equals by most in that byte. NULL: no part can be split. */
 static struct part *widest_part(const struct walk *walk)
 {
 	struct part *widest = NULL;
@@ -332,7 +332,7 @@ static int wait_page(struct walk *walk, struct part *part, struct ps_page_body *
 	if (rc == 0)
 		rc = ps_http_page_wait(part->page, names->stop, ret, names->err);
 	if (rc && part->start && !part->at.token && !names->err->retryable && rc != -ECANCELED) {
-		ps_log_debug("list: after a key: %s", names->err->text);
+		ps_log_debug("list: the store refuses to begin after a key: %s", names->err->text);
 		*names->err = (struct ps_error){0};
 		walk->chained = walk->disorder = true;
 		return 0;
@@ -371,7 +371,7 @@ static int take_page(struct walk *walk, struct part *part)
 		rc = ps_s3_page_objects(
 		        body.text, body.nbytes, &seen, take_object, walk, &nskipped, names->err);
 	if (nskipped)
-		ps_names_warn(names, walk->bucket.bucket, "skipped: keys that are no text");
+		ps_names_warn(names, walk->bucket.bucket, "skipped: keys that are not text");
 	walk->credit = PS_MIN(walk->credit + (seen.nkeys > 0), (unsigned)PARTS_MAX);
 	ps_http_page_free(part->page);
 	part->page = next;
@@ -440,7 +440,7 @@ static int list_prefix(struct walk *walk)
 	int rc = walk_pages(walk);
 
 	if (rc == 0 && walk->nkeys == 0)
-		rc = ps_error_set(walk->names->err, ENOENT, "%s://%s/%s: there is no key that begins so",
+		rc = ps_error_set(walk->names->err, ENOENT, "%s://%s/%s: there is no key with this prefix",
 		        walk->bucket.scheme, walk->bucket.bucket, walk->bucket.key);
 	if (rc == 0 && walk->nkeys == walk->nmarkers)
 		rc = ps_error_set(walk->names->err, ENOENT,

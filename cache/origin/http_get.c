@@ -157,7 +157,7 @@ int ps_http_get_body(struct ps_http_request *rq, const char *bytes, size_t n)
 	if (get->nbytes_done - n < marked && !has_mark(get, marked)) {
 		get->nbytes_done = 0;
 		ps_error_set(&rq->error, ESTALE,
-		        "the object has changed at the origin: its first %zu bytes are others", marked);
+		        "the object has changed at the origin: its first %zu bytes differ", marked);
 		rq->error.http_status = rq->response.status;
 		return -ESTALE;
 	}

@@ -293,7 +293,8 @@ static void explain(struct ps_hf *hf, const struct ps_http_response *r, struct p
 		        r->status, where);
 	else if (r->status == 401 && hf->has_token)
 		ps_error_set(err, EACCES,
-		        "HTTP 401: the Hub does not take your token, or %s is not there or not for you",
+		        "HTTP 401: the Hub does not accept your token, or %s does not exist or is closed to "
+		        "you",
 		        where);
 	else if (r->status == 401)
 		ps_error_set(err, EACCES,
@@ -303,14 +304,15 @@ static void explain(struct ps_hf *hf, const struct ps_http_response *r, struct p
 		        where);
 	else if (r->status == 403)
 		ps_error_set(err, EACCES,
-		        "HTTP 403: your token may not read %s: give it the permission, or another", where);
+		        "HTTP 403: your token may not read %s: permit that, or use another token", where);
 	else if (strcmp(code, "RevisionNotFound") == 0)
 		ps_error_set(err, ENOENT, "HTTP %d: no branch, tag or commit \"%.100s\" in %s", r->status,
 		        hf->source.rev, where);
 	else if (strcmp(code, "EntryNotFound") == 0)
 		ps_error_set(err, ENOENT, "HTTP %d: not in %s", r->status, where);
 	else if (strcmp(code, "RepoNotFound") == 0)
-		ps_error_set(err, ENOENT, "HTTP %d: there is no %s, or it is not for you", r->status, where);
+		ps_error_set(
+		        err, ENOENT, "HTTP %d: there is no %s, or it is closed to you", r->status, where);
 	else
 		return;
 	err->http_status = r->status;

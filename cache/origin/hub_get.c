@@ -104,8 +104,8 @@ void ps_hf_note_commit(struct ps_hf *hf, const char *commit)
 
 /* HEAD of a file ----------------------------------------------------------------------------------------- */
 
-/* Puts the URL of the n-th revision of url's file into rq->url. -errno with rq->error, also if the limit is
- * used up. */
+/* Puts the URL of the n-th revision of url's file into rq->url. -EINVAL with rq->error: there is no such
+ * revision, or this is not a file of the source. -ENOMEM with rq->error. */
 static int ps_hf_file_ask(struct ps_http_request *rq, const char *url, unsigned n)
 {
 	struct ps_hf *hf = ps_hf_of_client(rq->client);
@@ -239,7 +239,7 @@ void ps_hf_head(struct ps_origin *o, struct ps_origin_head *head)
  *
  *             first get                answered                refused (400, 401, 403, 404, 410), once a get
  *   (nothing) ─────────▶ asking ──────────────────▶ known ──────────────────────────────────────▶ asking
- *                          │ failed: all waiting gets fail      │ idle, and PS_HF_PLACES are younger
+ *                          │ failed: all waiting gets fail      │ idle; PS_HF_PLACES others were used later
  *                          └────────▶ (nothing)                 └────────▶ (nothing)
  */
 struct ps_hf_place {
@@ -536,8 +536,8 @@ static int get_prepare(struct ps_http_request *rq)
 			rq->work->refused = true;
 	}
 	if (!rq->url)
-		return ps_error_set(
-		        &rq->error, rq->work->refused ? EACCES : ENOMEM, "%s: cannot be asked", get->url);
+		return ps_error_set(&rq->error, rq->work->refused ? EACCES : ENOMEM,
+		        "%s: the place of its bytes is not known", get->url);
 	rq->redirects = 1; /* counts as a redirect's target: no signature is added to the URL */
 	rq->fresh = get->fresh;
 	rq->ranged = true;
@@ -546,7 +546,8 @@ static int get_prepare(struct ps_http_request *rq)
 	return 0;
 }
 
-/* All answers from one place must have the same ETag, whatever it is. Only the CDN itself says which. */
+/* All answers from one place must have the same ETag, whatever it is. The first answer of the CDN itself, not
+ * of a tier, decides which. */
 static int check_etag(struct ps_http_request *rq)
 {
 	struct ps_hf *hf = ps_hf_of_client(rq->client);

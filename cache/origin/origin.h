@@ -128,11 +128,13 @@ struct ps_origin {
 	 * usual route. Borrowed. */
 	const char *route;
 	struct ps_lister lister; /* state of its listings */
-	/* the shortest time in which one of its requests was answered; 0: none was yet. NULL: not measured */
+	/* the shortest time in which one of its requests was answered; 0: no request was answered yet. NULL:
+	 * not measured */
 	const _Atomic uint64_t *answer_ns;
-	/* between this node and the origin; NULL: none. Borrowed */
+	/* the tiers between this node and the origin; NULL: none. Borrowed */
 	struct ps_tiers *tiers;
-	/* gets that cross no multiple of this are answered soonest; a multiple of 1 MiB; 0: any may */
+	/* a get is answered soonest if its range crosses no multiple of this number, which is a multiple of
+	 * 1 MiB; 0: there is no such number */
 	uint64_t slice_nbytes;
 	bool heads_prove;
 	bool proves_all; /* a proof for one object holds for all objects */
@@ -185,10 +187,10 @@ char *ps_source_canonical(const char *source, struct ps_error *err);
  * that decides them.
  *
  * Two mounts with the same access send the same requests with the same credentials. The digest covers more
- * than may matter (a whole profile file, for example): a digest that differs needlessly only costs an
- * access of its own, while one that is equal by mistake would lend out credentials. Of a role's or a
- * container's token, it covers the place from which it is read, not its present value, because such
- * credentials are renewed.
+ * than may matter (a whole profile file, for example): if two digests differ needlessly, the only cost is one
+ * more access; if two were equal by mistake, one mount would use another's credentials. For the token of a
+ * role or a container, the digest covers the place from which the token is read, not its present value,
+ * because such credentials are renewed.
  *
  * Ownership: the caller's. Threads: any. Blocks on disk, for files of credentials. */
 

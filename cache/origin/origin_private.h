@@ -101,11 +101,11 @@ void ps_http_head(struct ps_http_client *c, struct ps_origin_head *head);
 int ps_http_manifest_list(struct ps_http_client *c, const struct ps_origin_source *source, ps_sign_fn sign,
         void *sign_arg, struct ps_names *names) PS_MUST_USE;
 
-/* Has a sample of a get that a tier has answered compared with the origin, if it is time for one. The get's
- * buffers still have its bytes. */
+/* If a tier has answered the get and a comparison is due, compares a sample of the tier's bytes with the
+ * origin's. Call it while the get's buffers still have the bytes. */
 void ps_tier_compare(const struct ps_http_request *rq, const struct ps_origin_get *get);
 
-/* Tells the origin of its client's tiers. */
+/* Gives the origin the tiers of its client. */
 static inline void ps_origin_has_tiers(struct ps_origin *o, struct ps_http_client *c)
 {
 	c->owner = o;
@@ -161,9 +161,9 @@ int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *
  * protocol, HF_ENDPOINT).
  *
  * A listing turns the branch into its commit, once, and lists that: a mount shows one state of the
- * repository. An object's version is its oid (of LFS the SHA-256, else git's), given by the listing and by
- * HEAD in X-Linked-Etag; the CDN's ETag is another. The token is sent to the endpoint only, also after
- * redirects. The Hub's rate limits are kept. */
+ * repository. An object's version is its oid (for LFS files the SHA-256, else git's), given by the listing
+ * and by HEAD in X-Linked-Etag; the CDN's ETag differs from it. The token is sent to the endpoint only, also
+ * after redirects. The Hub's rate limits are kept. */
 int ps_hf_open(const char *source, const struct ps_origin_options *options, struct ps_origin **ret,
         struct ps_error *err) PS_MUST_USE;
 

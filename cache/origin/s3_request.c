@@ -52,7 +52,7 @@ static const struct row {
 } rows[] = {
         {"AccessDenied", EACCES, false, PS_S3_NO_REMEDY,
                 "permission denied: these credentials may not do this (reading needs s3:GetObject, listing "
-                "s3:ListBucket); of a bucket whose readers pay: --request-payer"},
+                "s3:ListBucket); if readers pay for this bucket, give --request-payer"},
         {"AllAccessDisabled", EACCES, false, PS_S3_NO_REMEDY, "permission denied: the bucket is disabled"},
         {"AccountProblem", EACCES, false, PS_S3_NO_REMEDY, "permission denied: a problem with the account"},
         {"InvalidAccessKeyId", EACCES, false, PS_S3_OTHER_KEY,
@@ -81,14 +81,14 @@ static const struct row {
         {"IllegalLocationConstraintException", EIO, false, PS_S3_OTHER_REGION,
                 "the bucket is in another region; give --region"},
         {"AuthorizationHeaderMalformed", EACCES, false, PS_S3_OTHER_REGION,
-                "permission denied: the access key, or the region, is not one that the store takes; give "
+                "permission denied: the access key, or the region, is not one that the store accepts; give "
                 "--region"},
         {"SlowDown", EAGAIN, true, PS_S3_NO_REMEDY, "the store asks to slow down"},
         {"ServiceUnavailable", EAGAIN, true, PS_S3_NO_REMEDY, "the store is busy"},
         {"RequestLimitExceeded", EAGAIN, true, PS_S3_NO_REMEDY, "the store asks to slow down"},
         {"TooManyRequests", EAGAIN, true, PS_S3_NO_REMEDY, "the store asks to slow down"},
         {"Throttling", EAGAIN, true, PS_S3_NO_REMEDY, "the store asks to slow down"},
-        {"RequestTimeout", EIO, true, PS_S3_NO_REMEDY, "the store tired of waiting for the request"},
+        {"RequestTimeout", EIO, true, PS_S3_NO_REMEDY, "the store has waited too long for the request"},
         {"InternalError", EIO, true, PS_S3_NO_REMEDY, "an error inside the store"},
 };
 
@@ -416,7 +416,7 @@ static bool go_away(struct ps_http_request *rq, const struct ps_s3_signer *signe
 		return false;
 	}
 	if ((!is_https && strncmp(to, "http://", 7) != 0) || ps_url_has_user(to)) {
-		ps_error_set(&rq->error, EPROTO, "HTTP %d: redirected to what is no http or https URL",
+		ps_error_set(&rq->error, EPROTO, "HTTP %d: redirected to a URL that is not http or https",
 		        rq->response.status);
 		return false;
 	}

@@ -41,7 +41,8 @@ static bool has_scheme(const char *text, const char *scheme)
 	return strncasecmp(text, scheme, n) == 0 && strncmp(text + n, "://", 3) == 0;
 }
 
-/* Makes "file:///a%20b/x" of "/a b/x". Braces are kept for the expansion, which works on the escaped text. */
+/* Makes "file:///a%20b/x" from "/a b/x". Braces are kept for the expansion, which works on the escaped
+ * text. */
 static char *file_url(const char *path)
 {
 	struct ps_strbuf b = {0};

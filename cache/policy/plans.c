@@ -698,8 +698,8 @@ static void ps_planned_files_sweep(
 
 /* The functions below need the lock held ----------------------------------------------------------------- */
 
-/* How many uses the rank has still to make before this one, if it reads in order; negative: later ones were
- * made before it. */
+/* The number of uses that the rank still makes before this one, if it reads in order; negative: later uses
+ * were made first. */
 static int64_t distance(const struct ps_plan_use *use)
 {
 	const struct ps_plan_epoch *epoch = use->epoch;

@@ -169,7 +169,7 @@ enum ps_policy_need {
 };
 struct ps_plan_need {
 	double when_s;   /* estimate */
-	double margin_s; /* an object that is needed less than this time after another is worth as much */
+	double margin_s; /* two objects whose times differ by less than this are worth the same */
 };
 enum ps_policy_need ps_plans_need(
         struct ps_plans *plans, const struct ps_id *object, struct ps_plan_need *ret);

@@ -347,7 +347,8 @@ void ps_plan_ahead_told(struct ps_plan_ahead *a, bool begins)
 	a->look = a->told = true;
 	a->begins |= begins;
 	pthread_cond_broadcast(&a->wake);
-	/* The teller opens the first files next: their beginnings are to be demanded before. */
+	/* The loader that announced the plan opens its first files next: their beginnings must be demanded
+	 * before that. */
 	uint64_t until_ns = ps_clock_mono_ns() + PS_PLAN_AHEAD_FIRST_MS * PS_NS_PER_MS;
 	while (begins && a->started && a->begins && !a->stopping && ps_clock_mono_ns() < until_ns)
 		ps_cond_wait_until(&a->wake, &a->lock, until_ns);

@@ -103,16 +103,16 @@ void ps_next_shard_forget(struct ps_next_shard *seq, uint64_t node);
  * The thread looks at the PS_PLAN_AHEAD_FILES files that the ranks of a dataset will open next, in order of
  * need. Incomplete ones are fetched in class PS_DEMAND_NEXT, after all reads that wait. The heads of all
  * these files come first: a loader interleaves many shards, and needs the beginning of each for its first
- * batch. Where a plan says that it begins, the heads of its first PS_PLAN_AHEAD_URGENT files are demanded in
- * class PS_DEMAND_AHEAD, or the window of the file that is read first would come before them. Then
- * PS_PLAN_AHEAD_AT_ONCE files at a time are fetched whole. Files that are fetched and not opened yet take at
- * most a sixteenth of the cache (but two files at least), because other files are evicted for them; while the
- * cache has free room, there is no such limit. Of a file that the cache does not admit, only the head is
- * fetched, to memory, and only for the next PS_PLAN_AHEAD_TO_MEMORY files.
+ * batch. The first block of the first PS_PLAN_AHEAD_URGENT files is demanded in class PS_DEMAND_AHEAD;
+ * otherwise the window of the file that is read first would come before them. Then PS_PLAN_AHEAD_AT_ONCE
+ * files at a time are fetched whole. Files that are fetched and not opened yet take at most a sixteenth of
+ * the cache (but two files at least), because other files are evicted for them; while the cache has free
+ * room, there is no such limit. Of a file that the cache does not admit, only the head is fetched, to memory,
+ * and only for the next PS_PLAN_AHEAD_TO_MEMORY files.
  *
  * Ownership: the dataset's. Threads: any; a thread of its own runs from the first plan on. Locks: one, a
- * leaf. Blocking: free blocks on the disk; told waits for a plan that begins until its files are demanded,
- * PS_PLAN_AHEAD_FIRST_MS at most; the other calls never block. */
+ * leaf. Blocking: free blocks on the disk; the first ps_plan_ahead_told() waits, PS_PLAN_AHEAD_FIRST_MS at
+ * most, until the plan's files are demanded; the other calls never block. */
 
 #define PS_PLAN_AHEAD_FILES 64
 #define PS_PLAN_AHEAD_AT_ONCE 8

@@ -138,8 +138,8 @@ static struct stream *oldest_stream(struct ps_readahead *ra)
 }
 
 /* The streams of a file share half of the budget, one stream has a quarter; demand has its own reserve. A
- * single stream gains nothing by more: its first reads then take longer to touch fresh memory than a far
- * link's round trips take. Streams without a read among the last 4 * PS_STREAMS do not count. */
+ * larger window does not help a single stream: touching its fresh memory would delay the first reads by more
+ * than the round trips of a far link. Streams without a read among the last 4 * PS_STREAMS do not count. */
 static uint64_t window_max(const struct ps_readahead *ra)
 {
 	uint64_t memory = ps_fill_memory_bytes(ps_fill_file_engine(ra->file));

@@ -1,5 +1,5 @@
-/* A folder beside the store's, of another program, that shares its budget: what it takes is taken off the
- * store's limit. A thread of its own measures it. */
+/* Another program's folder that shares the store's budget: the store's limit is lowered by the bytes that the
+ * folder takes. A thread of its own measures it. */
 #include <errno.h>
 #include <ftw.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static int walked(const char *path, const struct stat *st, int kind, struct FTW 
 	return 0;
 }
 
-/* What du says of the folder; 0 if there is none. */
+/* The disk space of the folder, as du counts it; 0 if there is no such folder. */
 static uint64_t measure(const char *dir)
 {
 	walked_nbytes = 0;

@@ -52,10 +52,11 @@ struct ps_store_options {
 	const char *policy; /* "plan" (default, NULL), "scan", "lru" */
 	/* pause before an object that failed its checksum is fetched again; 0: 60 s */
 	uint64_t checksum_retry_ms;
-	/* a folder of another program whose bytes count, too: what it takes is taken off the limit; NULL:
-	 * none */
+	/* a folder of another program that shares the limit: the limit is lowered by the bytes that it takes;
+	 * NULL: none */
 	const char *beside;
-	int lock_fd;     /* the folder's lock, which this process was given and takes over; 0: it is taken */
+	/* the folder's lock, which this process was given and takes over; 0: ps_store_open() takes it */
+	int lock_fd;
 	bool must_exist; /* for verify and evict: -ENOENT instead of creating dir */
 };
 
@@ -70,10 +71,12 @@ int ps_store_open(
  * put. */
 void ps_store_close(struct ps_store *store);
 
-/* The folder's lock; borrowed. Who has a copy of it keeps the folder from other processes if this one is
- * killed; ps_store_close() gives it up for all copies, unless it is kept. */
+/* The folder's lock; borrowed. If this process is killed, a process that has a copy of the lock still keeps
+ * other processes from the folder. ps_store_close() releases the lock for all copies, unless
+ * ps_store_keep_lock() was called. */
 int ps_store_lock_fd(const struct ps_store *store);
-/* At first it is kept if lock_fd was given: another process has a copy. */
+/* keep: ps_store_close() does not release the lock, because another process has a copy. Initially true if
+ * lock_fd was given. */
 void ps_store_keep_lock(struct ps_store *store, bool keep);
 struct ps_index *ps_store_index(struct ps_store *store);
 /* The plans of loaders; NULL if the eviction policy does not use them. Their lock may be taken under the
@@ -172,7 +175,7 @@ int ps_object_data_path(const struct ps_object *object, char *ret_path, size_t n
 int ps_object_pin(struct ps_object *object, uint64_t *ret_nbytes) PS_MUST_USE;
 int ps_object_unpin(struct ps_object *object, uint64_t *ret_nbytes) PS_MUST_USE;
 bool ps_object_pinned(struct ps_object *object);
-/* True if the object's URL is pinned, be it for another version. */
+/* True if the object's URL is pinned, for this version or another. */
 bool ps_object_url_pinned(struct ps_object *object);
 /* The bytes that a pin of the object would add to "pinned_bytes"; 0: the object is pinned already. */
 uint64_t ps_object_pin_nbytes(struct ps_object *object);
@@ -192,8 +195,9 @@ enum ps_sum ps_object_sum(struct ps_object *object);
  * Never blocks. */
 bool ps_object_corrupt(const struct ps_object *object);
 /* True if data of this id failed its checksum. now: the object must not be fetched again yet. nodes_below:
- * the kernel may have pages of the bad data for nodes with lower numbers. text: "" if failures were
- * forgotten, of this id or others. False: no failure is known. Never blocks. */
+ * the kernel may have pages of the bad data for nodes with lower numbers. If failures were forgotten (too
+ * many, or no memory), the result is true with text "" for every id, because any may have failed. False: no
+ * failure is known. Never blocks. */
 struct ps_refusal {
 	bool now;
 	uint64_t nodes_below;
@@ -257,8 +261,8 @@ int ps_store_verify(struct ps_store *store,
         const _Atomic bool *stop, struct ps_verify_result *ret);
 
 /* Pins (or unpins) every cached object, or pinned URL, that matches a glob as in ps_store_evict();
- * *ret_nbytes: their size. -ENOSPC: pinned they would take *ret_nbytes, which exceeds the limit; nothing is
- * changed. */
+ * *ret_nbytes: their size. -ENOSPC: with them, all pinned objects would take *ret_nbytes, which exceeds the
+ * limit; nothing is changed. */
 int ps_store_pin(struct ps_store *store, const char *const *globs, size_t n, bool pin, uint64_t *ret_objects,
         uint64_t *ret_nbytes);
 
@@ -295,8 +299,9 @@ uint64_t ps_store_dataset_nbytes(struct ps_store *store, uint32_t dataset);
  * absolute, malloced, and only for messages: a user who may rename a folder above may replace it. */
 int ps_store_dir_find(
         const char *dir, bool make, int *ret_fd, char **ret_path, struct ps_error *err) PS_MUST_USE;
-/* Takes the lock of the cache folder, which is made if it is missing; for ps_store_options.lock_fd (a given
- * one, or 0, in *lock_fd before). -EBUSY: another process has it. */
+/* Takes the lock of the cache folder, for ps_store_options.lock_fd; makes the folder if it is missing.
+ * *lock_fd: before the call, a descriptor that has the lock already, or 0; afterwards the lock. -EBUSY:
+ * another process has it. */
 int ps_store_dir_lock(const char *dir, int *ret_dir_fd, int *lock_fd, struct ps_error *err) PS_MUST_USE;
 
 #endif

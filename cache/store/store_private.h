@@ -172,7 +172,7 @@ struct ps_store {
 	/* Constant while open. */
 	char *dir;
 	int dir_fd, data_fd, index_fd, lock_fd;
-	bool keeps_lock; /* another process has it, too, and keeps it */
+	bool keeps_lock; /* closing does not release it: another process has it, too */
 	uint8_t salt[PS_SALT_LEN];
 	struct ps_index *index;
 	uint64_t min_free_nbytes;
@@ -237,8 +237,8 @@ struct ps_store {
 	uint64_t checksum_retry_ms; /* constant */
 	struct ps_list sums;        /* of struct ps_object.sum_link */
 	struct ps_refused *refused;
-	/* refusals that were forgotten, for want of memory or by their number, were of lower nodes; 0:
-	 * none */
+	/* refusals that were forgotten (too many, or no memory) concerned nodes with lower numbers; 0: none
+	 * was forgotten */
 	uint64_t forgotten_below;
 	/* main function of the thread, which starts when first needed; constant */
 	void *(*sum_main)(void *store);
@@ -327,10 +327,12 @@ void ps_quota_free(struct ps_store *store);
  * Returns the descriptor. */
 int ps_store_dir_sub(int dir_fd, const char *path, const char *name, struct ps_error *err) PS_MUST_USE;
 
-/* Finds the directory (or creates it), takes its lock, checks its marker. *ret_path is absolute, malloced. */
-void ps_store_dir_unlock(int fd);
+/* Finds the directory (or creates it), takes its lock, checks its marker. given_lock_fd: a descriptor that
+ * has the lock already, or 0. *ret_path is absolute, malloced. */
 int ps_store_dir_open(const char *dir, bool must_exist, int given_lock_fd, int *ret_dir_fd, int *ret_lock_fd,
         char **ret_path, struct ps_error *err) PS_MUST_USE;
+/* Releases the lock, also for copies of the descriptor, and closes the descriptor. */
+void ps_store_dir_unlock(int fd);
 /* Returns rc, with the text for a disk that is full. */
 int ps_store_dir_no_room(const char *dir, int rc, uint64_t nbytes, struct ps_error *err);
 /* Reads nbytes of salt, which is created if there is none. */
@@ -692,7 +694,7 @@ void ps_commit_retry_locked(struct ps_store *store);
 
 #define PS_STORE_SYNC_MS 2000
 
-/* Takes off the limit, from now on, what `dir` takes; NULL: nothing. Blocks on disk. */
+/* From now on the limit is lowered by the bytes that `dir` takes; NULL: it is not lowered. Blocks on disk. */
 int ps_beside_start(struct ps_store *store, const char *dir) PS_MUST_USE;
 void ps_beside_stop(struct ps_store *store);
 

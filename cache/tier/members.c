@@ -1,4 +1,4 @@
-/* The list of tiers: URLs, a file of them, or a name whose addresses they are. */
+/* The list of tiers: URLs, a file of URLs, or a DNS name whose addresses are the tiers. */
 #include "tier/tier_private.h"
 
 #include <arpa/inet.h>

@@ -5,7 +5,7 @@
 #include "base/hash.h"
 #include "tier/tier_private.h"
 
-/* The finalizer of splitmix64: a bijection whose bits all depend on all. */
+/* The finalizer of splitmix64: a bijection in which each output bit depends on all input bits. */
 static uint64_t mix(uint64_t x)
 {
 	x ^= x >> 30;

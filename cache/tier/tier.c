@@ -1,5 +1,5 @@
-/* The states of tiers: who is asked, who is set aside and for how long, how many late requests may be left;
- * and their figures. */
+/* The states of tiers: which are asked, which are set aside and for how long, and how many late requests the
+ * origin may take over; and their statistics. */
 #include "tier/tier.h"
 
 #include <errno.h>
@@ -27,10 +27,10 @@
 #define CREDIT_MAX ((int64_t)16 * CREDIT_FIRST)
 #define PING_NS (PS_TIER_PING_MS * PS_NS_PER_MS)
 #define MUTE_NS (450 * PS_NS_PER_MS) /* a tier that has not answered a ping for this long is mute */
-#define CREDIT_SHARE 800             /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
-#define LATE_DECAY 256               /* an answer in time takes 1 / LATE_DECAY off the late limit */
-/* A tier that answers pings is slow if the origin is this much quicker. Less is chance: the requests of one
- * node to a busy origin differ as much. */
+#define CREDIT_SHARE 800 /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
+#define LATE_DECAY 256    /* an answer in time takes 1 / LATE_DECAY off the late limit */
+/* A tier that answers pings is slow if the origin is this many times faster. A smaller difference may be
+ * chance: the requests of one node to a busy origin differ by as much. */
 #define SLOWER 2
 #define FILE_EVERY_NS (5 * PS_NS_PER_S)
 #define DNS_EVERY_NS (30 * PS_NS_PER_S)
@@ -39,7 +39,7 @@
 enum state { UP, ASIDE };
 
 struct ps_tier {
-	char *url; /* constant, as the two that follow */
+	char *url; /* constant, like the next three members */
 	uint64_t name;
 	bool protected; /* secrets may be sent to it */
 	bool here;      /* it is on this node, and its disk is shared */
@@ -69,10 +69,10 @@ struct ps_tiers {
 	unsigned verify_ppm;
 
 	pthread_mutex_t lock; /* protects what follows, except atomics */
-	/* all tiers that were ever listed; only appended to, and full when it is made */
+	/* all tiers that were ever listed; only appended to */
 	struct ps_tier **v;
 	uint64_t *names;
-	bool *out; /* of a choice: not asked */
+	bool *out; /* used by a choice: tiers that it does not ask */
 	size_t n;
 	uint64_t late_ns; /* the late limit, of all tiers: the origin's speed decides it */
 	int64_t credit;
@@ -430,8 +430,8 @@ void ps_tiers_failed(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 	}
 }
 
-/* What the origin's part says of a late tier that is alive. *ret_slice_ns: the time in which the origin would
- * bring all that the tier was asked for. The lock is held. */
+/* Decides by the origin's answers whether a late tier that is alive is slow. *ret_slice_ns: the time in which
+ * the origin would send the whole range that the tier was asked for. The lock is held. */
 enum verdict { SLOW, NOT_SLOW, UNKNOWN };
 static enum verdict compare(
         const struct ps_tier_turn *turn, const struct ps_tier_trial *trial, uint64_t *ret_slice_ns)
@@ -447,7 +447,7 @@ static enum verdict compare(
 	return trial->nmissing ? UNKNOWN : SLOW;
 }
 
-/* True: nothing that the tier was asked by a ping is without an answer. */
+/* True: the tier has answered since it was last pinged. */
 static bool has_answered(const struct ps_tier *tier)
 {
 	return atomic_load_explicit(&tier->heard_ns, memory_order_relaxed) >=
@@ -481,7 +481,8 @@ static bool judge_late(
 			strike(tier, turn, 1);
 	}
 	if (verdict == NOT_SLOW) {
-		/* Long enough for the next one that is late to be compared with a whole slice. */
+		/* Long enough that the next late request can be compared with the origin over a whole
+		 * slice. */
 		uint64_t late_ns = PS_MAX(2 * turn->late_ns, (SLOWER + 1) * slice_ns);
 
 		all->late_ns = PS_MIN(PS_MAX(all->late_ns, late_ns), LATE_MAX_NS);

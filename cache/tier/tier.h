@@ -1,6 +1,6 @@
-/* Tiers: HTTP caches between this node and the origin. Which one is asked for which bytes, whether it may
- * see what a request carries, and for how long one that fails is set aside. docs/design/tiers.md has the
- * states. No code here sends a request: cache/http/ does.
+/* Tiers: HTTP caches between this node and the origin. Decides which tier is asked for which bytes, whether a
+ * tier may see the secrets of a request, and for how long a tier that fails is set aside.
+ * docs/design/tiers.md has the states. No code here sends a request: cache/http/ does.
  *
  * Files, from the top: tier.c (states, figures) uses members.c (the list: from text, a file or DNS) and
  * rendezvous.c (the choice, pure). tier_private.h is private to this folder.
@@ -19,22 +19,24 @@
 
 #include "base/error.h"
 
-/* A request to a tier never crosses the end of a slice, which is what a tier fetches and keeps as one. */
+/* A request to a tier never crosses the end of a slice: the unit that a tier fetches and stores. */
 #define PS_TIER_SLICE_NBYTES (UINT64_C(4) << 20)
-/* What is asked of one tier in a row, so that a file is spread over all. A multiple of the slice. */
+/* This many bytes in a row are asked of one tier, so that a file is spread over all. A multiple of the
+ * slice. */
 #define PS_TIER_STRIPE_NBYTES (UINT64_C(16) << 20)
-/* An attempt that has not brought this much within the late limit is late. Many requests that share a slow
- * origin bring more; the one for which a tier fetches a slice must not be left, or that begins again. */
+/* An attempt that has not brought this many bytes within the late limit is late. Each of many requests that
+ * share a slow origin brings more. The request for which a tier fetches a slice must not be given up: the
+ * tier would fetch the slice again. */
 #define PS_TIER_PACE_NBYTES (UINT64_C(64) << 10)
 #define PS_TIER_CONNECT_MS 500
-/* What the origin is asked for, first, when a tier is late: enough to see that the origin is not quicker. */
+/* The bytes that the origin is first asked for when a tier is late: enough to see whether it is faster. */
 #define PS_TIER_TRIAL_NBYTES (UINT64_C(256) << 10)
-/* A request without a byte for this long has its tier pinged. */
+/* If a request gets no byte for this long, its tier is pinged. */
 #define PS_TIER_PING_MS 250
 
-/* What of a request's credentials tiers may see. */
+/* Which tiers may see a request's credentials. */
 enum ps_tier_auth {
-	PS_TIER_AUTH_NONE,      /* none: requests with a secret are the origin's */
+	PS_TIER_AUTH_NONE,      /* none: requests with a secret go to the origin */
 	PS_TIER_AUTH_PROTECTED, /* on this host, or by https with a client certificate */
 	PS_TIER_AUTH_CLEARTEXT, /* any tier */
 };
@@ -67,29 +69,31 @@ bool ps_tier_is_here(const struct ps_tier *tier);
 
 /* The choice --------------------------------------------------------------------------------------------- */
 
-/* What an object is to the choice: host, path and query of its requests, without signatures. */
+/* A hash that identifies an object for the choice: of its requests' host, path and query without
+ * signatures. */
 uint64_t ps_tier_object(const char *authority, const char *path, const char *query);
 
 /* One request to a tier. Filled in by ps_tiers_pick(). */
 struct ps_tier_turn {
 	struct ps_tier *tier; /* NULL: the origin is to be asked */
 	uint64_t began_ns;
-	uint64_t late_ns; /* the late limit then */
-	bool probe;       /* the tier was set aside, and this request shows whether it still has to be */
+	uint64_t late_ns; /* the late limit when the turn began */
+	bool probe;       /* the tier was set aside, and this request shows whether it works again */
 	bool mute;        /* the tier was pinged meanwhile, and did not answer */
-	bool trial;       /* it was left for a trial, of which there is one at a time */
-	uint64_t idle_ns; /* how long no byte had come when the request was left */
+	bool trial;       /* the request was taken from the tier for a trial; there is one trial at a time */
+	uint64_t idle_ns; /* how long no byte had come when the request was taken from the tier */
 };
 
 /* Chooses the tier for the byte at `offset` of an object. secret: the request carries what a tier must not
- * see without --tier-auth. Each turn with a tier ends with one of the three functions below. */
+ * see without --tier-auth. Each turn with a tier ends with ps_tiers_answered(), ps_tiers_left(),
+ * ps_tiers_failed() with PS_TIER_DOWN, or ps_tiers_judged() that returns false. */
 void ps_tiers_pick(
         struct ps_tiers *all, uint64_t object, uint64_t offset, bool secret, struct ps_tier_turn *ret);
 
-/* A tier answered all it was asked for. first_byte_ns: time to the first byte. */
+/* A tier answered all it was asked for. first_byte_ns: the time until its header was complete. */
 void ps_tiers_answered(
         struct ps_tiers *all, const struct ps_tier_turn *turn, uint64_t nbytes, uint64_t first_byte_ns);
-/* The whole header of an answer has just come, be it a ping's. */
+/* The whole header of an answer has just come, perhaps of a ping's. */
 void ps_tiers_heard(struct ps_tier *tier, uint64_t now_ns);
 /* True: since the turn began, the tier has answered a request. */
 bool ps_tiers_answers(const struct ps_tier_turn *turn);
@@ -97,29 +101,30 @@ bool ps_tiers_answers(const struct ps_tier_turn *turn);
 bool ps_tiers_is_aside(struct ps_tiers *all, const struct ps_tier *tier);
 /* A request has just brought another PS_TIER_PACE_NBYTES. */
 void ps_tiers_paced(struct ps_tier *tier, uint64_t now_ns);
-/* The request was cancelled. */
+/* The turn ends without a result: the request was cancelled, or no answer of the origin has judged the
+ * tier. */
 void ps_tiers_left(struct ps_tiers *all, const struct ps_tier_turn *turn);
 
-/* What a tier did, as far as it can be seen before the origin was asked. */
+/* How a tier failed, as far as that is known before the origin was asked. */
 enum ps_tier_failure {
 	PS_TIER_DOWN,       /* no connection */
 	PS_TIER_WRONG,      /* an answer that does not fit, or that was cut */
 	PS_TIER_LATE,       /* nearly nothing within the late limit */
-	PS_TIER_REDIRECTED, /* the origin's redirect, which no tier follows */
+	PS_TIER_REDIRECTED, /* it passed on a redirect of the origin's: no tier follows one */
 	PS_TIER_FAILURES
 };
 /* A tier failed after nbytes good bytes, and the origin is asked for the rest. text: why, for status. */
 void ps_tiers_failed(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
         uint64_t nbytes, const char *text);
-/* What the origin did of what the tier was asked for. */
+/* The part of the tier's range that the origin has sent. */
 struct ps_tier_trial {
 	bool answered;
-	uint64_t ns;            /* since it was asked first */
+	uint64_t ns;            /* since the origin was first asked */
 	uint64_t nbytes, ndone; /* in this answer, and in all of them */
-	uint64_t nmissing;      /* still */
+	uint64_t nmissing;      /* still missing of the tier's range */
 };
-/* The origin answered in the tier's place. True: it is to be asked for more, three times what is done, before
- * the tier is judged. */
+/* The origin answered in the tier's place. True: the tier is not judged yet; ask the origin for more, three
+ * times the bytes so far. */
 bool ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum ps_tier_failure failure,
         const struct ps_tier_trial *trial);
 
@@ -128,10 +133,10 @@ enum ps_tier_advice {
 	PS_TIER_PING,  /* stay, and ping the tier; ps_tiers_pinged() once that is over */
 	PS_TIER_LEAVE, /* leave it, and ask the origin for the next PS_TIER_TRIAL_NBYTES */
 };
-/* A request has brought nothing (or nearly nothing) for idle_ns, which are PS_TIER_PING_MS at least. To be
- * called every 100 ms. */
+/* A request has brought nothing (or nearly nothing) for idle_ns, which are PS_TIER_PING_MS at least. Call it
+ * every 100 ms. */
 enum ps_tier_advice ps_tiers_waits(struct ps_tiers *all, struct ps_tier_turn *turn, uint64_t idle_ns);
-/* A ping is sent now; it has ended. */
+/* asked: a ping is sent now. pinged: it has ended. */
 void ps_tiers_asked(struct ps_tier *tier, uint64_t now_ns);
 void ps_tiers_pinged(struct ps_tier *tier);
 
@@ -150,7 +155,7 @@ void ps_tiers_compared(
 /* {"known", "aside": tiers listed, and set aside now, "requests", "bytes", "fallbacks", "fallback_bytes",
  * "withheld", "verified_bytes", "mismatches", "tiers": [{"url", "state": "up", "aside" or "left",
  * "retry_seconds", "requests", "bytes", "down", "wrong", "late", "strikes", "last_error",
- * "latency_seconds"}]}. retry_seconds is null if that waits until the tier has left the list. */
+ * "latency_seconds"}]}. retry_seconds is null if the tier is not asked again before it has left the list. */
 json_t *ps_tiers_stats(struct ps_tiers *all);
 
 #endif

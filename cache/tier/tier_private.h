@@ -7,13 +7,13 @@
 
 #include "tier/tier.h"
 
-/* rendezvous.c: the choice. Pure; the values are part of what nodes agree on, and never change. --------- */
+/* rendezvous.c: the choice. Pure. All nodes compute the same values, so these never change. -------------- */
 
 /* Hash of a tier's URL. */
 uint64_t ps_rendezvous_name(const char *url);
 uint64_t ps_rendezvous_score(uint64_t name, uint64_t object, uint64_t stripe);
 /* The index of the tier with the highest score among those that `out` (may be NULL) does not exclude; of
- * equal scores the higher name counts. n: none is left. */
+ * equal scores the one with the greater number in `names`. n: none is left. */
 size_t ps_rendezvous_choose(
         const uint64_t *names, size_t n, const bool *out, uint64_t object, uint64_t stripe);
 

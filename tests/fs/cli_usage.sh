@@ -84,7 +84,7 @@ bad 1 "gs://: versions cannot be pinned there; leave --pin-versions out" mount g
 	--cache-dir "$T/cache/d" --pin-versions
 bad 1 "gs://: the payer is a project; give --header 'x-goog-user-project: PROJECT'" mount gs://b/ "$T/empty" \
 	--cache-dir "$T/cache/d" --request-payer
-bad 1 "header option: \"a\(b\" is no header name" mount http://127.0.0.1:1/ "$T/empty" \
+bad 1 "header option: \"a\(b\" is not a header name" mount http://127.0.0.1:1/ "$T/empty" \
 	--cache-dir "$T/cache/d" --header 'a(b: x'
 bad 2 "NAME:PASSWORD" mount "$T/src/" "$T/empty" --user me
 bad 2 "MOUNTPOINT comes last" mount "$T/empty" https://127.0.0.1/train/

@@ -63,11 +63,11 @@ works "an endpoint with the account" SharedKey $SRC --endpoint "$AZ/acct"
 refused "another account than the key's" 'for the account acct' az://other/data/ --endpoint "$AZ"
 AZURE_STORAGE_KEY=d3Jvbmc= refused "a wrong key" 'AuthenticationFailed: permission denied' $SRC \
 	--endpoint "$AZ"
-AZURE_STORAGE_KEY=x refused "an invalid key" 'is not one: it is base64' $SRC --endpoint "$AZ"
+AZURE_STORAGE_KEY=x refused "an invalid key" 'is not valid: it must be base64' $SRC --endpoint "$AZ"
 refused "no such container" 'there is no container of that name' az://acct/none/ --endpoint "$AZ"
 refused "no such container, of names that are not listed" 'no such blob, or no container' \
 	'az://acct/none/x-{0..1}.tar' --endpoint "$AZ"
-refused "no such prefix" 'no key that begins so' az://acct/data/none/ --endpoint "$AZ"
+refused "no such prefix" 'no key with this prefix' az://acct/data/none/ --endpoint "$AZ"
 refused "no container in the source" 'az://ACCOUNT/CONTAINER/PREFIX/' az://acct --endpoint "$AZ"
 refused "an option of other stores" 'it is for buckets' $SRC --endpoint "$AZ" --request-payer
 refused "a header that is signed" 'set by the mount itself' $SRC --endpoint "$AZ" --header 'x-ms-version: 1'
@@ -107,7 +107,7 @@ AZURE_STORAGE_SAS_TOKEN=$(sas r 600) refused "a SAS without l" 'AuthorizationPer
 AZURE_STORAGE_SAS_TOKEN=$(sas rl -5) refused "a SAS that has expired" 'has expired' $SRC --endpoint "$AZ"
 (umask 077 && echo nonsense >"$T/no_sas")
 refused "a SAS file without a SAS" "SAS file $T/no_sas: " $SRC --endpoint "$AZ" --az-sas-file "$T/no_sas"
-AZURE_STORAGE_SAS_TOKEN=nonsense refused "an invalid SAS" 'no shared access signature' $SRC --endpoint "$AZ"
+AZURE_STORAGE_SAS_TOKEN=nonsense refused "an invalid SAS" 'not a shared access signature' $SRC --endpoint "$AZ"
 refused "no credentials" 'AZURE_STORAGE_KEY.*--no-sign-request' $SRC --endpoint "$AZ"
 refused "a container that is not public" 'permission denied' $SRC --endpoint "$AZ" --no-sign-request
 touch "$T/az/public"

@@ -43,7 +43,7 @@ refused "a glob that matches nothing" 'no files' 'hf://acme/shards/*.none'
 secret=hf_4xYsecretTOKENzz
 tell token $secret
 refused "a private repository without a token" 'private.*log in' hf://acme/shards
-HF_TOKEN=hf_wrong refused "a wrong token" 'does not take your token' hf://acme/shards
+HF_TOKEN=hf_wrong refused "a wrong token" 'does not accept your token' hf://acme/shards
 HF_TOKEN="two words" refused "an invalid token" 'HF_TOKEN: not a token' hf://acme/shards
 
 HF_TOKEN=$secret works "HF_TOKEN"
@@ -72,7 +72,7 @@ refused "a gated repository, without a token" 'gated.*ask for access.*log in' hf
 forget gated
 tell forbidden
 HF_TOKEN=$secret refused "a token without the right" \
-	'HTTP 403: your token may not read .*acme/shards: give it the permission' \
+	'HTTP 403: your token may not read .*acme/shards: permit that' \
 	hf://acme/shards
 forget forbidden
 tell page-size 1

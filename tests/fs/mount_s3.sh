@@ -105,7 +105,7 @@ refused "an unsigned request for a private bucket" 'AccessDenied.*permission den
 refused "an object with a wrong secret" 'permission denied' s3://shards/page/00001 --endpoint "$S3"
 export AWS_SECRET_ACCESS_KEY=$PS_RGW_SECRET
 refused "no such bucket" 'NoSuchBucket.*no bucket of that name' s3://nosuch/x/ --endpoint "$S3"
-refused "no such prefix" 'no key that begins so' s3://shards/nosuch/ --endpoint "$S3"
+refused "no such prefix" 'no key with this prefix' s3://shards/nosuch/ --endpoint "$S3"
 refused "no such object" 'neither such an object nor' s3://shards/nosuch --endpoint "$S3"
 refused "a list with a relative line of a missing object" 'not found|NoSuchKey|no such' s3://lists/dir/list.txt \
 	--endpoint "$S3"

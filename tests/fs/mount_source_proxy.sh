@@ -80,10 +80,10 @@ start_proxy "me s3cretPROXY"
 https_proxy=http://me:s3cretPROXY@$PROXY works "a proxy with credentials, https" 1 "$ORIGIN_TLS/" \
 	--cacert "$T/nginx/ca.pem"
 works "a proxy with credentials, http" 1 "$ORIGIN/" --proxy "http://me:s3cretPROXY@$PROXY"
-refused "a proxy with wrong credentials, https" 'from the proxy: it wants credentials, or others' "$ORIGIN_TLS/" \
+refused "a proxy with wrong credentials, https" 'from the proxy: it requires credentials, or others' "$ORIGIN_TLS/" \
 	--cacert "$T/nginx/ca.pem" \
 	--proxy "http://me:s3cretWRONG@$PROXY"
-refused "a proxy without credentials, http" 'proxy wants credentials' "$ORIGIN/" --proxy "http://$PROXY"
+refused "a proxy without credentials, http" 'proxy requires credentials' "$ORIGIN/" --proxy "http://$PROXY"
 
 CACHE=$T/cache-secret
 mount_penstock "$ORIGIN/" --proxy "http://me:s3cretPROXY@$PROXY"
