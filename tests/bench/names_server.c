@@ -4,9 +4,9 @@
  *   names_server --keys N --loop PORT [--chains N]                    lists it, and prints keys a second
  *
  * Keys are functions of their number and in the order of numbers, so no memory is needed for them and a
- * start-after is found by bisection. A page has at most 1,000 keys and comes MS milliseconds after its request
- * at the earliest, as from a store at some distance; so does the answer to a HEAD. Each object's version is a
- * function of its key. Objects have no bytes.
+ * start-after is found by bisection. A page has at most 1,000 keys and comes MS milliseconds after its
+ * request at the earliest, as from a store at some distance; so does the answer to a HEAD. Each object's
+ * version is a function of its key. Objects have no bytes.
  *
  * The loop is what a listing can cost at least: CHAINS threads, each of an equal part of the names, request
  * page after page and count the keys in them. It knows the parts in advance. */
@@ -51,7 +51,7 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 31;
 }
 
-/* Numbers have gaps, as names that are not counted. */
+/* The numbers in keys have gaps of random size, as real names have. */
 static void key_of(uint64_t i, char ret[static KEY_LEN])
 {
 	unsigned long long number = i * 37 + mix(i) % 37;

@@ -1,4 +1,4 @@
-/* A process in the daemon's sandbox cannot do what a daemon in the hands of an origin would try: mount, look
+/* A process in the daemon's sandbox cannot do what an attacker in a daemon would try: mount, look
  * into other processes, gain privileges, and as root change files outside of its cache. */
 #include <errno.h>
 #include <fcntl.h>
@@ -137,8 +137,8 @@ static const struct {
         {"the network's packets, and rare code of the kernel", opens_a_packet_socket, EAFNOSUPPORT, true},
         {"rare code of the kernel", loads_bpf, EPERM, true},
         {"calls that no filter sees", rings, EPERM, true},
-        {"origins are asked by it", opens_a_tcp_socket, 0, false},
-        {"commands of credentials", forks, 0, false},
+        {"requests to origins need it", opens_a_tcp_socket, 0, false},
+        {"commands that print credentials need it", forks, 0, false},
 };
 
 static void in_sandbox(int (*fn)(void), int *ret)
