@@ -85,8 +85,8 @@ static double bare_run(const struct slots *s, double seconds)
 	return (double)(n * s->nbytes) / (gpu_now() - begin) / 1e9;
 }
 
-/* Each slot is used as for a batch: it is sent, a consumer's stream waits for it and leaves it, and it is sent
- * again once it may be written. Returns GB/s. */
+/* Each slot is used as for a batch: it is sent, a consumer's stream waits for it and leaves it, and it is
+ * sent again once it may be written. Returns GB/s. */
 static double ring_run(const struct slots *s, double seconds)
 {
 	const struct ps_device_ops *ops = gpu.device->ops;
