@@ -221,8 +221,8 @@ int ps_keeper_upgrade(struct ps_daemon *d, int client, struct ps_error *err)
 		return rc;
 	if (rc == -EPIPE)
 		return ps_error_set(err, ENOTSUP,
-		        "this daemon has no keeper (needs Linux 6.10, and no --no-keeper), so its mounts "
-		        "end with it; unmount them first");
+		        "this daemon has no keeper (needs Linux 6.10 or later, and no --no-keeper), so its "
+		        "mounts end with it; unmount them first");
 	if (rc < 0)
 		return ps_error_set(err, -rc, "the keeper: %s", strerror(-rc));
 	atomic_store(&d->leaving, true);
