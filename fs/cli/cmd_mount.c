@@ -68,8 +68,8 @@ static int check_places(struct mount *m, struct ps_error *err)
 	return rc;
 }
 
-/* Makes a folder for an owner's mount, when there is no mount to join. Its lock is released with the
- * inherited descriptors, as soon as the mount is ready. */
+/* For a mount with an owner, if there is no mount to join: makes the folder to mount on. The folder's lock
+ * is released with the inherited descriptors, as soon as the mount is ready. */
 static int make_place(void *arg, struct ps_error *err)
 {
 	struct mount *m = arg;
@@ -235,8 +235,8 @@ static int mount_section(struct mount *m, const struct ps_conf *conf, const stru
 	return run(m, mountpoint ? mountpoint : where);
 }
 
-/* If name is a section of the configuration, mounts it, sets *ret_code and returns true. must: the name can
- * be nothing else, so an unknown one is reported, and the result is true, too. */
+/* If name is a section of the configuration, mounts it, sets *ret_code and returns true. must: the argument
+ * can only be such a name, so an unknown name is reported, and the result is true, too. */
 static bool mount_by_name(struct mount *m, const char *name, const char *mountpoint, bool must, int *ret_code)
 {
 	struct ps_conf conf = {0};
@@ -389,7 +389,7 @@ static int mount_owned(struct mount *m, char **args, int nargs)
 		        "too few arguments; usage: penstock mount --owner FD SOURCE...");
 	if (m->options.foreground || m->options.nonempty)
 		return ps_cli_fail(
-		        "mount", PS_EXIT_USAGE, "--owner goes neither with -f nor with --nonempty");
+		        "mount", PS_EXIT_USAGE, "--owner cannot be combined with -f or --nonempty");
 	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0 || domain != AF_UNIX ||
 	        fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
 		return ps_cli_fail("mount", PS_EXIT_USAGE,

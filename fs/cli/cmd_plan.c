@@ -50,7 +50,7 @@ static int refuse(const struct sender *t, int errnum)
 	return ps_cli_fail("plan", PS_EXIT_FAILED, "%s: %s", t->where, strerror(errnum));
 }
 
-/* Sends a line, and frees it: 0 or an errno. */
+/* Sends a line and frees it. Returns 0 or a positive errno. */
 static int send_line(const struct sender *t, json_t *line)
 {
 	ps_autofree char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;

@@ -23,8 +23,7 @@ static const struct ps_opts opts = {
         .id = PS_CMD_STATUS,
         .usage = "[MOUNTPOINT] [OPTION...]",
         .about = "Shows what a mount, or every penstock mount, is doing. Exit code 1 if one does not answer.",
-        .words = {{"cache-dir",
-                "of the daemon that serves this cache, whatever namespaces its mounts are in"}},
+        .words = {{"cache-dir", "ask this cache's daemon, whatever namespaces its mounts are in"}},
 };
 
 /* The figures of a mount in the last round, for rates. */
@@ -255,7 +254,7 @@ static void print_trouble(const json_t *mount, const json_t *doc)
 	const char *error = text(json_object_get(doc, "origin"), "last_error");
 
 	if (json_is_true(json_object_get(mount, "offline")))
-		puts("  offline   the origin does not answer: what is cached is served as it is known");
+		puts("  offline   the origin does not answer: only what is cached can be read");
 	if (*error)
 		printf("  failure   %s: %s\n", ago(number(doc, "origin", "last_error_at"), when), error);
 	if (n > 0)
@@ -459,8 +458,7 @@ static int cache_round(const struct status *s, struct seen seen[static SEEN_MAX]
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 
-/* The mounts that were asked: the whole list, which the caller frees, the selected ones, and their
- * answers. */
+/* The mounts that were asked, and their answers; free with forget(). `these`: the selected part of `all`. */
 struct asked {
 	struct ps_mounts all, these;
 	struct ps_mount_answer *answers;

@@ -15,9 +15,10 @@ static const struct ps_opts opts = {
         .command = "upgrade",
         .id = PS_CMD_UPGRADE,
         .usage = "[MOUNTPOINT] [OPTION...]",
-        .about = "Has a new daemon, of this program, take over all mounts of a cache. Open files are read "
-                 "on: their\n"
-                 "readers wait for a moment. The cache is that of MOUNTPOINT, or that of --cache-dir.",
+        .about = "Starts a new daemon of this program, which takes over all mounts of a cache. Open files "
+                 "stay\n"
+                 "readable; reads wait for a moment. The cache is that of MOUNTPOINT, or that of "
+                 "--cache-dir.",
 };
 
 /* The cache of a mount; the caller frees it. */
@@ -85,7 +86,7 @@ int ps_cmd_upgrade(int argc, char **argv)
 	return code;
 }
 
-/* What a keeper runs: resume FD. Not for people. */
+/* `penstock resume FD` is run by a keeper, not by users. */
 int ps_cmd_resume(int argc, char **argv)
 {
 	char *end = NULL;

@@ -261,7 +261,7 @@ int ps_control_status(const char *cache_dir, int timeout_ms, json_t **ret, struc
 	return 0;
 }
 
-/* The daemon's pid, and how often it was started for these mounts. */
+/* The pid of the daemon that serves the cache. */
 static int who(const char *cache_dir, int timeout_ms, pid_t *ret_pid, struct ps_error *err)
 {
 	json_t *doc;

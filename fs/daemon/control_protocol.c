@@ -278,7 +278,7 @@ int ps_control_connect(const char *cache_dir, int *ret_fd, pid_t *ret_pid, struc
 
 	if (rc == -ENOENT || rc == -ENOTDIR) {
 		*err = (struct ps_error){0};
-		return -ENOENT; /* making the cache will report why */
+		return -ENOENT; /* the attempt to make the cache folder will report why */
 	}
 	if (rc == -EACCES)
 		return ps_error_set(err, EACCES,

@@ -215,7 +215,8 @@ static bool peer_is_there(const struct client *c)
 	return poll(p, PS_ARRAY_LEN(p), 0) <= 0;
 }
 
-/* False: the daemon leaves. The client finds its connection closed, and asks the next one. */
+/* False: the daemon is handing its mounts over. The client finds its connection closed, and asks the next
+ * daemon. */
 static bool begin_mounting(struct ps_daemon *d)
 {
 	PS_LOCK_SCOPE(&d->lock);
@@ -302,7 +303,7 @@ static void serve_wait(struct client *c, const struct ps_given *message)
 	struct ps_mount_id id;
 
 	if (parse_id(ps_control_get(message, "mount"), &id) < 0) {
-		say_error(c, "wait for which mount?");
+		say_error(c, "the request names no mount to wait for");
 		return;
 	}
 	snprintf(left, sizeof(left), "%u", ps_daemon_await_end(c->daemon, id.dev));
@@ -401,7 +402,7 @@ void ps_client_say_ended(int sock)
 	hang_up(sock);
 }
 
-static void *guest_main(void *arg)
+static void *client_main(void *arg)
 {
 	struct client *c = arg;
 	struct ps_daemon *d = c->daemon;
@@ -443,7 +444,7 @@ void ps_client_accept(struct ps_daemon *d)
 		d->nclients++;
 		ps_list_append(&d->clients, &c->link);
 	}
-	if (ps_daemon_thread(d, guest_main, c) < 0) {
+	if (ps_daemon_thread(d, client_main, c) < 0) {
 		PS_LOCK_SCOPE(&d->lock);
 		ps_list_remove(&c->link);
 		d->nclients--;

@@ -21,7 +21,7 @@
 #define KICK_MS 20
 #define FORGET_MS 1000
 #define LEAVE_WAIT_MS 2000
-#define LEAVE_COMMIT_MS 100 /* for batches of rows that are due */
+#define LEAVE_COMMIT_MS 100 /* for the store to commit the rows that are due */
 #define LARGE_NBYTES (256 * 1024)
 
 /* The signal handler writes to this eventfd, which is async-signal-safe; the main thread polls it. */
@@ -160,7 +160,7 @@ static void *first_main(void *arg)
 	return NULL;
 }
 
-/* Ready for the mounts of other processes. */
+/* Reports that the daemon is ready to serve the mounts of other processes. */
 static void begin_without_mount(struct ps_daemon *d)
 {
 	ps_keeper_ready(d);
@@ -259,10 +259,10 @@ static bool kick_ending(struct ps_daemon *d)
 	return any;
 }
 
-/* Leaving to another binary ------------------------------------------------------------------------------ */
+/* Handing over to another program ------------------------------------------------------------------------ */
 
-/* Answers what was read and ends. All mounts stay, and the keeper starts the next daemon. What is not
- * written to the cache yet is fetched again: a kill costs no more. */
+/* Answers the requests that were read, and ends the process. All mounts stay, and the keeper starts the next
+ * daemon. Bytes that are not in the cache yet are fetched again, as after a kill. */
 static void leave(struct ps_daemon *d)
 {
 	uint64_t until_ns = ps_clock_mono_ns() + LEAVE_WAIT_MS * PS_NS_PER_MS;
@@ -305,7 +305,8 @@ static void main_loop(struct ps_daemon *d)
 			n += ps_clients_poll(d, p + POLL_FIXED);
 		}
 		p[0] = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
-		/* A new mount must not list what a resumed one believes to be stored. */
+		/* While mounts resume, no client is accepted: the listing of a new mount would change the
+		 * stored names that a resuming mount relies on. */
 		p[1] = (struct pollfd){.fd = resuming ? -1 : d->listen_fd, .events = POLLIN};
 		p[4] = (struct pollfd){.fd = d->owners_fd, .events = POLLIN};
 		int wait_ms = kick_ending(d) ? KICK_MS : ps_keeper_forget(d) ? FORGET_MS : -1;
@@ -344,8 +345,9 @@ static void report_reach(const struct ps_daemon *d)
 		ps_cli_fail("mount", 0, "warning: %s", text);
 }
 
-/* Gives up what the daemon needs no more, and has a helper for the rest. With the cache's lock: without it
- * (-EBUSY) this process may become a client. */
+/* Drops the daemon's privileges, and starts the helper, which keeps those that are still needed. Takes the
+ * cache's lock first: a process that does not get it (-EBUSY) may become a client, and needs its
+ * privileges. */
 static int confine(struct ps_daemon *d, struct ps_error *err)
 {
 	const struct ps_mountfd_options first = {
@@ -414,7 +416,7 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 	return rc;
 }
 
-/* failed: the keeper, which has the cache's lock, too, starts another one. */
+/* failed: the cache's lock stays, since the keeper has it, too, and starts another daemon. */
 static void close_all(struct ps_daemon *d, bool failed)
 {
 	/* Remove the socket before the cache's lock is released, so that a new daemon's socket is not

@@ -1,7 +1,7 @@
 /* Mounts and the daemons that serve them: how commands find existing mounts, request a mount, and serve it.
  *
- * Files, from the top: resume; daemon (main loop, signals, the cache), control_server, keeper_resume, mount
- * (a mount, and the daemon's list of mounts), owners, keeper_link, helper; control_client; keeper;
+ * Files, from the top: resume; daemon (main loop, signals, the cache), control_server, keeper_resume,
+ * mount (a mount, and the daemon's list of mounts), owners, keeper_link, helper; control_client; keeper;
  * keeper_wire; mount_request, mountpoint, mount_table, control_protocol; daemonize, sandbox, timed_call,
  * thread_group. Only these files include daemon_private.h.
  *
@@ -129,8 +129,8 @@ const char *ps_mounts_why_not(int rc);
 /* The pid in a stats document if it is a penstock process's, else 0. */
 pid_t ps_mounts_pid(const json_t *stats);
 
-/* The mount that serves a cache directory, as "MOUNTPOINT"; NULL: none found. The caller frees it. Asks
- * daemons. */
+/* The mountpoint of a mount whose daemon serves this cache directory; NULL: none was found. The caller frees
+ * it. Asks the daemons of all mounts. */
 char *ps_mounts_of_cache(const char *cache_dir);
 
 /* Where to mount ----------------------------------------------------------------------------------------- */
@@ -190,7 +190,7 @@ void ps_request_fini(struct ps_mount_request *request);
 /* name: of the source's folder, or "". The source is made absolute and must parse. */
 int ps_request_add_source(struct ps_mount_request *request, const char *name, const char *source,
         struct ps_error *err) PS_MUST_USE;
-/* Takes the mount's options and the environment from *o, which ps_mount_options_finish() has completed. */
+/* Copies the mount's options and the environment from *o, which ps_mount_options_finish() has completed. */
 int ps_request_take_options(
         struct ps_mount_request *request, const struct ps_mount_options *o, struct ps_error *err) PS_MUST_USE;
 /* Sets request->view from this process's mount namespace and root. The request is then one for a mount with
@@ -251,13 +251,15 @@ int ps_control_mount(const char *cache_dir, const struct ps_mount_request *reque
  * the cache. */
 int ps_control_status(const char *cache_dir, int timeout_ms, json_t **ret, struct ps_error *err) PS_MUST_USE;
 
-/* Has the daemon hand its mounts over to a new one, of the program `exe`, and waits until that serves them.
- * *ret_pid: the new one's. -ENOENT: as above. -EIO: it could not be started, and the old program serves. */
+/* Has the daemon hand its mounts over to a new daemon, which runs this process's program, and waits until the
+ * cache has a daemon with another pid, *ret_pid. If the program fails, that is one of the old program. exe: a
+ * descriptor of the program; borrowed. The keeper does not use it: it opens the program of this process
+ * itself. -ENOENT: as above. -EIO: the daemon refused. -ETIMEDOUT: no new daemon answers yet. */
 int ps_control_upgrade(
         const char *cache_dir, int exe, int timeout_ms, pid_t *ret_pid, struct ps_error *err) PS_MUST_USE;
 
 /* Waits until the daemon serves no mount with this device number. *ret_left: the number of mounts that it
- * still serves. */
+ * still serves, plus 1 if it stays without mounts (--serve); 0: it ends. */
 int ps_control_await_end(const char *cache_dir, dev_t dev, int timeout_ms, unsigned *ret_left,
         struct ps_error *err) PS_MUST_USE;
 
@@ -300,11 +302,11 @@ void ps_daemonize_tie(const struct ps_daemonize *daemonize, bool tied);
 void ps_daemonize_sandboxed(struct ps_daemonize *daemonize);
 bool ps_daemonize_abandoned(const struct ps_daemonize *daemonize);
 void ps_daemonize_ready(struct ps_daemonize *daemonize);
-/* In the keeper, whose daemon reports to the parent: gives up its copies of the terminal, the pipe and
- * inherited descriptors. In the foreground it keeps the terminal, for the next daemon. */
+/* Called in the keeper, whose daemon reports to the parent: closes the keeper's copies of the terminal, the
+ * pipe and the inherited descriptors. In the foreground the terminal stays open, for the next daemon. */
 void ps_daemonize_keeper(struct ps_daemonize *daemonize);
-/* In the keeper, once the first mount answers: leaves the control group, or reports to systemd, which expects
- * that of the process it started. */
+/* Called in the keeper once the first mount answers. In the background leaves the control group. In the
+ * foreground reports to systemd, which expects the report from the process that it started. */
 void ps_daemonize_keeper_ready(const struct ps_daemonize *daemonize);
 /* Returns the caller's exit code. */
 int ps_daemonize_failed(struct ps_daemonize *daemonize, const char *command, const char *text);
@@ -315,17 +317,19 @@ int ps_daemonize_failed(struct ps_daemonize *daemonize, const char *command, con
  *
  * Threads: call before any other thread is started. Blocks: never. */
 enum ps_privileges {
-	PS_PRIVILEGES_KEEPER, /* starts the next daemon with what that needs until it is in its sandbox */
+	PS_PRIVILEGES_KEEPER, /* keeps what the next daemon needs until it is in its sandbox */
 	PS_PRIVILEGES_HELPER,
 	PS_PRIVILEGES_ALONE,  /* a daemon without a helper */
-	PS_PRIVILEGES_DAEMON, /* reads sources and credentials of other users, with a cache of its own */
+	PS_PRIVILEGES_DAEMON, /* may still read sources and credentials of other users */
 };
-/* Root's process drops all other capabilities, also for its child processes. Does nothing for other users. */
+/* If the process is root's, drops all capabilities that such a process does not need, also for its child
+ * processes. Does nothing for other users. */
 void ps_privileges_drop(enum ps_privileges which);
 
-/* Drops what a daemon needs a helper for, for ever and for its child processes, too: privileges; gaining any;
- * dangerous system calls; as root, changing files outside of the cache folder (cache_fd, borrowed). Returns
- * what of that this kernel does not have; "": nothing. */
+/* Puts the daemon into its sandbox, for ever and with its child processes: it loses its privileges, cannot
+ * gain any, and cannot make dangerous system calls; root's daemon can also change no files outside of the
+ * cache folder (cache_fd, borrowed), with few exceptions. The helper does what the daemon then cannot do.
+ * Returns which of these limits the kernel does not have ("no landlock"); "": it has all. */
 const char *ps_sandbox_enter(int cache_fd);
 
 /* Keeps this process's memory, and so its credentials, out of core files. Inherited by forks;
@@ -342,11 +346,12 @@ void ps_privileges_no_core(void);
  * Threads: any; the whole process moves. Blocks: on the kernel. */
 void ps_cgroup_leave(void);
 
-/* The control group of root's unit that this process is in; "": it is in none. Its parts are groups in it,
- * for processes that are killed apart (a unit with Delegate=). Errors are logged at level debug. */
+/* The control group of root's systemd unit that this process is in; "": it is in none. A part is a child
+ * group, for processes that are killed separately; the unit needs Delegate=. Errors are logged at level
+ * debug. */
 void ps_cgroup_of_unit(char *ret, size_t room);
 void ps_cgroup_enter_part(const char *unit, const char *part);
-/* Limits and kills of a lack of memory are counted by part, and end all processes of this part. */
+/* Has the kernel count memory by part, and if memory runs out kill all processes of this part together. */
 void ps_cgroup_die_together(const char *unit, const char *part);
 
 /* The group that a process in group `own` ("/user.slice/...") moves to; "": it stays. For tests. */
@@ -356,16 +361,17 @@ void ps_cgroup_target(const char *own, uid_t uid, char *ret, size_t room);
 
 struct ps_keeper_items;
 
-/* Makes this process the keeper of a daemon, which is its child (docs/design/keeper.md): 0 in the daemon,
- * with *ret_sock (-1: no keeper, since the kernel cannot send requests again). In the keeper returns only if
- * the daemon found that another one has the cache (-EBUSY and its text); else ends the process as the daemon
- * ended. options: the daemon's, and those of the next ones. owner: the daemon's, or -1. Call before any
- * thread is started. */
+/* Makes this process the keeper of a daemon, which is its child (docs/design/keeper.md). In the daemon
+ * returns 0 and sets *ret_sock, the socket to the keeper; -1: there is no keeper, since the kernel cannot
+ * send requests again. In the keeper returns only if the daemon found the cache in use by another daemon
+ * (-EBUSY and the daemon's text); otherwise ends the process in the way the daemon ended. options: of this
+ * daemon and the next ones. owner: the first mount's owner, or -1. Call before any thread is started. */
 int ps_keeper_begin(struct ps_daemonize *daemonize, const struct ps_mount_options *options, int owner,
         int *ret_sock, struct ps_error *err) PS_MUST_USE;
-/* In the daemon: another one has the cache. Does not return. */
+/* Called in the daemon: reports to the keeper that another daemon has the cache, and ends the process. */
 _Noreturn void ps_keeper_busy(int sock, const struct ps_error *err);
-/* The daemon that a keeper starts after the first: serves what the keeper has. Returns an exit code. */
+/* Runs a daemon that the keeper has started after the first one: takes over the mounts that the keeper has.
+ * sock: to the keeper. Returns an exit code. */
 int ps_daemon_resume(int sock);
 
 struct ps_daemon_options {
@@ -374,13 +380,13 @@ struct ps_daemon_options {
 	struct ps_mount_request *request;
 	struct ps_daemonize *daemonize;  /* receives the first mount's success or failure */
 	int keeper;                      /* the socket to the keeper; -1: none */
-	struct ps_keeper_items *resumed; /* what the keeper had; NULL: begins with `request` */
+	struct ps_keeper_items *resumed; /* received from the keeper; NULL: begins with `request` */
 	int owner;                       /* the first mount's owner: a socket, taken over; -1: none */
 };
 
-/* Serves until the last mount has ended, or a signal, then closes the cache. *ret_exit is an exit code; the
- * first mount's failure sets it even if other mounts were served. -EBUSY: another process has the cache;
- * nothing is taken over and nothing reported. Other failures to open the cache are reported. */
+/* Serves until the last mount has ended, or a signal arrives, then closes the cache. *ret_exit is an exit
+ * code; the first mount's failure sets it even if other mounts were served. -EBUSY: another process has the
+ * cache; nothing is taken over and nothing reported. Other failures to open the cache are reported. */
 int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct ps_error *err) PS_MUST_USE;
 
 #endif

@@ -179,8 +179,9 @@ struct ps_mount {
 	struct ps_daemon *daemon; /* once started */
 };
 
-/* Takes the request over, also on failure. Blocks until all sources are listed, or *cancelled. state_fd:
- * of an earlier daemon, taken over, also on failure; then nothing is listed before. -1: a new mount. */
+/* Takes the request over, also on failure. Blocks until all sources are listed, or *cancelled. state_fd: the
+ * state that an earlier daemon of this mount has left (fuse/mount_state.h); taken over, also on failure; the
+ * stored listings are then used at once. -1: a new mount. */
 int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, int state_fd,
         const _Atomic bool *cancelled, struct ps_mount **ret, struct ps_error *err) PS_MUST_USE;
 int ps_mount_start(struct ps_mount *mount, int fd, struct ps_mount_id id, struct ps_error *err) PS_MUST_USE;
@@ -205,12 +206,12 @@ struct ps_daemon {
 	int wake_fd, listen_fd, owners_fd;
 	int keeper;                      /* the socket to the keeper; -1: none */
 	pthread_mutex_t keeper_lock;     /* covers `keeper` and what is sent there */
-	bool keeper_stuck;               /* it does not read; keeper_lock covers this */
-	struct ps_keeper_items *resumed; /* what the keeper had; NULL: begins with its first mount */
-	struct ps_helper *helper;        /* does what needs privileges; NULL: this process */
-	int lock_fd;                     /* the cache's, until that is open */
-	pthread_t progress;              /* the thread that tells the keeper; 0: none */
-	_Atomic bool leaving; /* ends for another binary, without its mounts; set with the lock held */
+	bool keeper_stuck;               /* the keeper does not read; keeper_lock covers this */
+	struct ps_keeper_items *resumed; /* received from the keeper; NULL: begins with its first mount */
+	struct ps_helper *helper;        /* does what needs privileges; NULL: this process does it */
+	int lock_fd;                     /* the lock of the cache, until the cache is open */
+	pthread_t progress;              /* the thread that sends PS_KEEPER_PROGRESS; 0: none */
+	_Atomic bool leaving; /* hands its mounts over to the next daemon and ends; set with the lock held */
 	/* the first mount's owner, until the mount has it; used by the main thread and the mount's; -1:
 	 * none */
 	int first_owner;
@@ -225,10 +226,10 @@ struct ps_daemon {
 	uint64_t owner_id;     /* of the newest owner */
 	struct ps_list clients;
 	unsigned nclients;
-	unsigned nmounting;   /* clients whose mounts are not served and given to the keeper yet */
+	unsigned nmounting;   /* clients whose mounts are not yet served, or not yet given to the keeper */
 	bool resuming;        /* there are mounts of an earlier daemon that are not served yet */
-	unsigned nresuming;   /* their number */
-	uint64_t kept_number; /* of the newest kept mount */
+	unsigned nresuming;   /* the number of these mounts */
+	uint64_t kept_number; /* the newest kept mount's number at the keeper */
 	/* reported: the first mount's thread has reported the outcome to the parent */
 	bool stopping, reported;
 	int exit_code;
@@ -244,8 +245,8 @@ int ps_daemon_start_mount(struct ps_daemon *daemon, struct ps_mount *mount, int 
         struct ps_error *err) PS_MUST_USE;
 /* Waits until the mount's session is over, if it was started, and frees it. */
 void ps_daemon_end_mount(struct ps_daemon *daemon, struct ps_mount *mount);
-/* Waits until no mount has this device number, and returns how many things are left that the daemon
- * stays for. */
+/* Waits until no mount has this device number. Returns the number of mounts that are left, plus 1 if the
+ * daemon stays without mounts (--serve). */
 unsigned ps_daemon_await_end(struct ps_daemon *daemon, dev_t dev);
 /* Starts a thread whose end the daemon awaits: fn calls ps_daemon_thread_ends() last. */
 int ps_daemon_thread(struct ps_daemon *daemon, void *(*fn)(void *), void *arg) PS_MUST_USE;
@@ -281,23 +282,24 @@ size_t ps_owned_count(const struct ps_mount *mount);
 
 /* Called with the daemon's lock held: gives all owners of a mount to the keeper. */
 int ps_owned_keep(struct ps_daemon *daemon, const struct ps_mount *mount);
-/* The owners of a mount of an earlier daemon, with their ids at the keeper. Takes descriptors over, and sets
- * those to -1; the caller closes the others. */
+/* Gives a resumed mount its owners, with their ids at the keeper. Takes descriptors over, and sets these to
+ * -1 in fds; the caller closes the others. */
 int ps_owned_restore(struct ps_daemon *daemon, struct ps_mount *mount, int *fds, const uint64_t *ids,
         size_t n, struct ps_error *err) PS_MUST_USE;
 
 /* The helper --------------------------------------------------------------------------------------------- */
 
-/* helper.c: the process that does for a daemon in its sandbox what needs privileges. Call start before any
- * thread is started. helper NULL: done in this process. Threads: any. Blocks: for a backing id as long as the
- * ioctl; else on the kernel and on fusermount3. Without a helper (it was killed) all fail. */
+/* helper.c: a process with privileges, which does what a daemon in its sandbox cannot do. Call
+ * ps_helper_start() before any thread is started. With helper NULL this process does the work itself.
+ * Threads: any. Blocks: for a backing id as long as the ioctl; else on the kernel and on fusermount3. All
+ * calls fail if the helper was killed. */
 struct ps_helper;
 struct ps_backing_ops;
-/* first: the mount that ps_helper_mount() may make: mountpoint and who may read; must stay; NULL: none. */
+/* first: the mountpoint and allow_other of the only mount that ps_helper_mount() may make; NULL: none. */
 int ps_helper_start(
         const struct ps_mountfd_options *first, struct ps_helper **ret, struct ps_error *err) PS_MUST_USE;
 void ps_helper_free(struct ps_helper *helper);
-/* As ps_mountfd_mount(), of options->source; the rest is `first`. */
+/* As ps_mountfd_mount(). A helper uses only options->source, and takes the rest from `first`. */
 int ps_helper_mount(struct ps_helper *helper, const struct ps_mountfd_options *options, int *ret_fd,
         struct ps_error *err) PS_MUST_USE;
 int ps_helper_detach(struct ps_helper *helper, const char *mountpoint, struct ps_mount_id id);
@@ -306,27 +308,26 @@ extern const struct ps_backing_ops ps_helper_backing; /* arg: the helper */
 
 /* The keeper --------------------------------------------------------------------------------------------- */
 
-/* What passes between the keeper (keeper.c) and its daemon (keeper_link.c): messages with at most one
- * descriptor over a SOCK_SEQPACKET pair. The keeper stores descriptors by mount, and sends them all to the
- * next daemon. It reads no other content than what is here. The numbers stay: an upgrade leaves the keeper of
- * the old program, which ignores messages that it does not know. */
+/* The messages between the keeper (keeper.c) and its daemon (keeper_link.c), over a SOCK_SEQPACKET pair, each
+ * with at most one descriptor. The keeper stores descriptors by mount, and sends them all to the next daemon.
+ * It reads only the fields below, nothing from the descriptors. */
 enum ps_keeper_kind {
 	PS_KEEPER_LOCK = 1, /* the cache folder's lock: the daemon has the cache; the keeper answers DONE */
 	PS_KEEPER_SETUP,    /* memfd: the options of the daemon; only from the keeper */
-	/* of a mount; it is kept once SESSION is there */
+	/* of a mount, which is kept once SESSION has arrived */
 	PS_KEEPER_REQUEST, /* memfd: struct ps_mount_request */
 	PS_KEEPER_STATE,   /* memfd: fuse/mount_state.h */
-	PS_KEEPER_CLIENT,  /* the process that waits for the mount's end */
-	PS_KEEPER_OWNER,
-	PS_KEEPER_SESSION, /* the FUSE descriptor, with the mount's place */
+	PS_KEEPER_CLIENT,  /* the socket of the process that waits for the mount's end */
+	PS_KEEPER_OWNER,   /* the socket of an owner */
+	PS_KEEPER_SESSION, /* the FUSE descriptor, with the mountpoint and mount id */
 	PS_KEEPER_DROP_OWNER,
 	PS_KEEPER_DROP,    /* the mount has ended */
 	PS_KEEPER_READY,   /* the first mount answers */
 	PS_KEEPER_SERVING, /* all mounts of the earlier daemon answer */
-	PS_KEEPER_BUSY,    /* another daemon has the cache, or the keeper refuses; the text */
-	PS_KEEPER_UPGRADE, /* a client whose program the next daemon is to run; answered by DONE, or BUSY and why not */
-	PS_KEEPER_DONE,     /* keeper to daemon: the end of what it has */
-	PS_KEEPER_PROGRESS, /* not SERVING yet, but the daemon gets on */
+	PS_KEEPER_BUSY,     /* text: another daemon has the cache, or why the keeper refuses an upgrade */
+	PS_KEEPER_UPGRADE,  /* a client whose program the next daemon is to run; answered by DONE or BUSY */
+	PS_KEEPER_DONE,     /* from the keeper: all items were sent; or the answer to LOCK and UPGRADE */
+	PS_KEEPER_PROGRESS, /* not SERVING yet, but closer to it than at the last message */
 };
 struct ps_keeper_message {
 	uint32_t kind;
@@ -341,7 +342,8 @@ int ps_keeper_send(int sock, const struct ps_keeper_message *message, int fd, bo
 /* Waits for at most timeout_ms. *ret_fd: -1: none came. */
 int ps_keeper_receive(int sock, int timeout_ms, struct ps_keeper_message *ret, int *ret_fd);
 
-/* The message in memory, never in a file: it holds secrets. The caller closes it. */
+/* Writes the message, which holds secrets, to a memfd: it is never in a file. The caller closes the
+ * descriptor. */
 int ps_keeper_memfd(const struct ps_given *message);
 
 struct ps_keeper_item {
@@ -354,34 +356,37 @@ struct ps_keeper_items {
 	uint64_t starts;
 };
 
-/* keeper_link.c. Without a keeper these do nothing. If it has ended, the daemon goes on alone. Threads: any.
- * Blocks: on the keeper, which answers at once; for a second if it does not, and not again until it does.
- * Without the daemon's lock, ready, serving and drop try for 10 s. */
+/* keeper_link.c. Without a keeper these functions do nothing. If the keeper has ended, the daemon goes on
+ * alone. Threads: any. Blocks: if the keeper does not read, for a second, and then not again until it reads.
+ * ready, serving and drop, which are called without the daemon's lock, try for 10 s. */
 void ps_keeper_hold(struct ps_daemon *daemon);
 void ps_keeper_ready(struct ps_daemon *daemon);
 void ps_keeper_serving(struct ps_daemon *daemon);
 void ps_keeper_progress(struct ps_daemon *daemon);
-/* The mount answers: from now on it outlives the daemon. client: the socket of a process that waits for its
- * end, or -1. give_owners: ps_owned_keep(). */
+/* Call when the mount answers: from then on the mount outlives the daemon. client: the socket of a process
+ * that waits for the mount's end, or -1. give_owners: ps_owned_keep(). */
 void ps_keeper_keep(struct ps_daemon *daemon, struct ps_mount *mount, int client,
         int (*give_owners)(struct ps_daemon *daemon, const struct ps_mount *mount));
 void ps_keeper_drop(struct ps_daemon *daemon, struct ps_mount *mount);
 int ps_keeper_give_owner(struct ps_daemon *daemon, const struct ps_mount *mount, uint64_t owner, int fd);
-/* Of a mount that may be kept already: without all its owners it is not. The daemon's lock is held. */
+/* Gives the keeper a new owner of a mount, if that is kept. If this fails, the mount is no longer kept: a
+ * kept mount has all its owners. The daemon's lock is held. */
 void ps_keeper_new_owner(struct ps_daemon *daemon, struct ps_mount *mount, uint64_t owner, int fd);
 void ps_keeper_drop_owner(struct ps_daemon *daemon, const struct ps_mount *mount, uint64_t owner);
-/* Tells the keeper which mounts it is to forget: the main thread does, each time that a client's thread has
- * ended. True: the keeper does not listen yet; call again. */
+/* Asks the keeper again to forget the mounts of which it could not be asked before. The main thread calls
+ * this. True: the keeper still does not read; call again later. */
 bool ps_keeper_forget(struct ps_daemon *daemon);
-/* Also sets `leaving`. client: the socket of the process whose program is to follow; borrowed. -ENOTSUP:
- * there is no keeper. -EBUSY: there are mounts that would end. -EPERM: not that process's program. */
+/* Asks the keeper to run, as the next daemon, the program of the process at the other end of `client` (a
+ * socket, borrowed). On success sets `leaving`. -ENOTSUP: there is no keeper. -EBUSY: some mounts would end.
+ * -EPERM: the keeper refuses that process. */
 int ps_keeper_upgrade(struct ps_daemon *daemon, int client, struct ps_error *err) PS_MUST_USE;
 /* keeper_resume.c */
-/* Takes a descriptor out of what the keeper had; -1: it is not there. mount 0: what is not a mount's. */
+/* Takes a descriptor out of the items; -1: there is none of this kind. mount 0: items that belong to no
+ * mount. */
 int ps_keeper_take(struct ps_keeper_items *items, uint64_t mount, enum ps_keeper_kind kind);
-/* The content of a memfd that the earlier daemon has made. */
+/* Decodes the content of a memfd of ps_keeper_memfd(). -EPROTO, -ENOMEM. */
 int ps_keeper_read_memfd(int fd, struct ps_given *ret);
-/* Takes the lock out of what the keeper had; 0: it is not there. */
+/* Takes the cache's lock out of the items; 0: it is not there. */
 int ps_keeper_take_lock(struct ps_keeper_items *items);
 /* Starts a thread for each mount that the keeper had. */
 int ps_keeper_resume(struct ps_daemon *daemon);
@@ -391,7 +396,7 @@ int ps_keeper_progress_begin(struct ps_daemon *daemon);
 void ps_keeper_progress_end(struct ps_daemon *daemon);
 
 /* control_server.c */
-/* The socket of a mount's client after the mount has ended. Takes it over. */
+/* Reports to a mount's client that the mount has ended. Takes the client's socket over. */
 void ps_client_say_ended(int sock);
 void ps_client_accept(struct ps_daemon *daemon);
 /* The two below need the daemon's lock held. ------------------------------------------------------------- */
@@ -400,6 +405,8 @@ void ps_clients_cancel(struct ps_daemon *daemon);
 /* Fills p with the sockets of clients that are attaching, to notice those that end; returns how many. */
 size_t ps_clients_poll(struct ps_daemon *daemon, struct pollfd p[static 2 * PS_CLIENTS_MAX]);
 /* -------------------------------------------------------------------------------------------------- */
+/* Cancels the clients that are attaching and whose socket, or whose owner's socket, has ended: p[0..n) is
+ * the result of poll(). */
 void ps_clients_gone(struct ps_daemon *daemon, const struct pollfd *p, size_t n);
 
 #endif

@@ -1,10 +1,10 @@
-/* The helper: the small process beside a daemon that does what needs privileges, so that the daemon has none
- * (docs/design/keeper.md). It is forked before the daemon reads anything from the network, is as short-lived
- * as the daemon, and believes it nothing: it mounts on one folder only, unmounts penstock mounts only, opens
- * one log file only, and passes descriptors on that the daemon has.
+/* The helper: the small process beside a daemon that does what needs privileges, so that the daemon has
+ * none (docs/design/keeper.md). It is forked before the daemon reads anything from the network, ends with
+ * the daemon, and does not trust it: it mounts on one folder only, unmounts penstock mounts only, opens one
+ * log file only, and makes backing ids only of descriptors that the daemon has.
  *
- *   backing ids   on the way of an open: answered at once, one after the other
- *   all else      may wait for the kernel: in a child of its own, with a socket of its own for the answer */
+ *   backing ids   an open waits for them: made at once, one after the other
+ *   all else      may wait for the kernel: done in a child process, which has its own socket to answer */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -23,7 +23,7 @@
 
 #define ANSWER_S 10      /* for a backing id; a helper that is stopped for longer is given up */
 #define SLOW_MS 60000    /* for mounting, which may go through fusermount3 */
-#define OOM_SCORE "-900" /* the daemon has the memory */
+#define OOM_SCORE "-900" /* the daemon uses the memory, and is to be killed first */
 #define FDS_MAX 2
 
 enum kind { BACKING_OPEN = 1, BACKING_CLOSE, MOUNT, DETACH, LOG };
@@ -121,7 +121,7 @@ static _Noreturn void do_slow(const struct job *job)
 	struct ps_error err = {0};
 	int fd = -1, rc;
 
-	signal(SIGCHLD, SIG_DFL); /* fusermount3's end is waited for */
+	signal(SIGCHLD, SIG_DFL); /* to be able to wait for fusermount3 */
 	switch (job->request.kind) {
 	case MOUNT:
 		rc = mount_first(job, &fd, &err);
@@ -171,7 +171,7 @@ static void write_oom_score(void)
 		return; /* not allowed: the kernel's default holds */
 }
 
-/* Its arguments, too: a search for those of the daemon must not find it. */
+/* Also replaces the arguments: a search for the daemon's arguments must not find the helper. */
 static void write_name(void)
 {
 	static const char name[] = "penstock-helper";
@@ -189,7 +189,7 @@ static void write_name(void)
 	memcpy(program_invocation_name, name, sizeof(name));
 }
 
-/* Gives up what it has inherited. */
+/* Closes what the helper has inherited, but for the socket. Returns the socket's new descriptor or -errno. */
 static int let_go(int sock)
 {
 	ps_autofd int null = open("/dev/null", O_RDWR);
@@ -211,7 +211,8 @@ static _Noreturn void serve(int sock, const struct ps_mountfd_options *first)
 
 	write_name();
 	write_oom_score();
-	/* What ends the daemon ends it: a group's signal comes to both, and the daemon unmounts. */
+	/* The helper ends when the daemon's end of the socket is closed, not by a signal: a signal to the
+	 * process group reaches both, and the daemon still needs the helper to unmount. */
 	for (int signo = 1; signo < SIGRTMIN; signo++)
 		if (signo == SIGTERM || signo == SIGINT || signo == SIGHUP || signo == SIGQUIT ||
 		        signo == SIGCHLD || signo == SIGPIPE)
@@ -268,7 +269,8 @@ void ps_helper_free(struct ps_helper *h)
 	free(h);
 }
 
-/* Its answers could not be told apart any more. The lock is held. */
+/* Closes the socket after an error: later answers could not be matched to their requests. The lock is
+ * held. */
 static int give_up(struct ps_helper *h)
 {
 	if (h->sock >= 0) {
@@ -296,7 +298,7 @@ static int send_request(
 	*c = (struct cmsghdr){
 	        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(nfds * sizeof(int))};
 	memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
-	/* The kernel takes a message this short as a whole. */
+	/* A message this short is sent in one piece. */
 	do
 		n = h->sock < 0 ? -1 : sendmsg(h->sock, &msg, MSG_NOSIGNAL);
 	while (n < 0 && h->sock >= 0 && errno == EINTR);
@@ -331,7 +333,8 @@ static int backing_close(void *arg, int dev_fd, int id)
 
 const struct ps_backing_ops ps_helper_backing = {backing_open, backing_close};
 
-/* Sends a request whose answer comes through a socket of its own. *ret_fd: what came with it, or -1. */
+/* Sends a request whose answer comes through a socket of its own. *ret_fd: the descriptor that came with the
+ * answer, or -1. */
 static int call(
         struct ps_helper *h, struct request request, const char *text, int *ret_fd, struct ps_error *err)
 {

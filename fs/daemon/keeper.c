@@ -1,15 +1,14 @@
-/* The keeper: the small process that outlives the daemon, its child, and starts the next one.
+/* The keeper: the small process that outlives its child, the daemon, and starts the next daemon.
  *
  *   state       the daemon                        when it dies
- *   STARTING    opens the cache, attaches         no mount is kept: the keeper ends as it did
- *   SERVING     has given mounts to the keeper    a new one is started: RESUMING
- *   RESUMING    takes the mounts over             counts as a failed start; another one is started
- *   gave up     after STARTS_MAX failed starts, GIVE_UP_MS without progress, or PROGRESS_MAX_MS:
- *               connections aborted, mounts detached
+ *   STARTING    opens the cache, attaches         no mount is kept: the keeper ends in the same way
+ *   SERVING     has given mounts to the keeper    a new daemon is started: RESUMING
+ *   RESUMING    takes the mounts over             counts as a failed start; another daemon is started
+ *   gave up     after STARTS_MAX failed starts, or GIVE_UP_MS: connections aborted, mounts detached
  *
- * A start that serves for less than PROVEN_MS has failed, too: a request that kills the daemon would be
- * sent again for ever. The keeper has one thread, waits for nothing but its daemon, and reads no other
- * messages than those of keeper_wire.c. */
+ * A daemon that serves for less than PROVEN_MS counts as a failed start, too: otherwise a request that
+ * kills daemons would be sent again for ever. The keeper has one thread, waits for nothing but its daemon,
+ * and reads only the messages of keeper_wire.c. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -35,31 +34,32 @@
 #define GIVE_UP_MS 10000
 #define PROGRESS_MAX_MS 60000
 #define PROVEN_MS 1000
-#define REAP_MS 1000 /* for a killed daemon; one that the kernel holds up is left */
+#define REAP_MS 1000 /* the longest wait for the end of a killed daemon, which may hang in the kernel */
 #define REAP_STEP_MS 10
-#define SEND_NBYTES (4 << 20) /* the kernel allows less */
+#define SEND_NBYTES (4 << 20) /* the kernel may lower this */
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 /* Linux 6.5 */
 #endif
-#define OOM_SCORE "-900" /* the daemon has the memory, and can be started again */
+#define OOM_SCORE "-900" /* the daemon uses the memory, is to be killed first, and can be started again */
 
 extern char **environ;
 
 struct keeper {
 	struct ps_daemonize *daemonize;
 	int owner;
-	int sock, signals, exe, old_exe; /* old_exe: until the new one has proven itself; -1: none */
+	/* old_exe: the earlier program, until the new one has served for PROVEN_MS; -1: none */
+	int sock, signals, exe, old_exe;
 	pid_t daemon;
-	sigset_t mask;                /* the process's own */
-	struct sigaction broken_pipe; /* the process's own */
+	sigset_t mask;                /* as at the start of the process */
+	struct sigaction broken_pipe; /* as at the start of the process */
 	char oom_score[16];
-	char unit[4096]; /* control group of which keeper and daemon have a part each; "": none */
+	char unit[4096]; /* control group in which keeper and daemon have a group each; "": none */
 	struct ps_keeper_item *v;
-	size_t n, nsent; /* nsent: items that the resuming daemon has got */
+	size_t n, nsent; /* nsent: items that were sent to the resuming daemon */
 	bool resuming, stopping, held, sent_done;
 	bool upgraded; /* a daemon of the new program was started */
 	uint64_t down_ns, progress_ns, served_ns, starts;
-	uint64_t start_ns; /* the next start is not before */
+	uint64_t start_ns; /* the earliest time of the next start */
 	unsigned nfailed;
 };
 
@@ -110,14 +110,15 @@ static bool is_connected(int fuse_fd)
 	return fuse_fd >= 0 && poll(&p, 1, 0) == 0; /* POLLERR: it has ended */
 }
 
-/* Only a penstock mount, whatever place the daemon has named. */
+/* Detaches the mount, but only if a penstock mount is at the place that the daemon has named. */
 static void detach(const struct ps_keeper_message *m)
 {
 	if (m->here && ps_mount_id_same(m->id, ps_mounts_id(m->text)))
 		(void)ps_mountfd_detach(m->text, m->id);
 }
 
-/* Mounts that have ended, which the daemon did not say, and those that it did not give completely. */
+/* Removes mounts that have ended without a message from the daemon, and mounts of which the daemon sent only
+ * some items. */
 static void drop_unfinished(struct keeper *k)
 {
 	for (size_t i = k->n; i-- > 0;) {
@@ -125,7 +126,7 @@ static void drop_unfinished(struct keeper *k)
 
 		if (m->kind != PS_KEEPER_SESSION || is_connected(k->v[i].fd))
 			continue;
-		detach(m); /* after an abort */
+		detach(m); /* after an abort the dead mount is still there */
 		remove_item(k, i);
 	}
 	for (size_t i = k->n; i-- > 0;)
@@ -157,7 +158,8 @@ static void serving(struct keeper *k)
 	k->served_ns = ps_clock_mono_ns();
 }
 
-/* How many filters of system calls the process has. One in the daemon's sandbox has more than the keeper. */
+/* The number of seccomp filters of the process. A process in the daemon's sandbox has more than the
+ * keeper. */
 static unsigned count_filters(pid_t pid)
 {
 	char path[40], line[256];
@@ -172,7 +174,7 @@ static unsigned count_filters(pid_t pid)
 	return n;
 }
 
-/* The program that the client runs, and never one that the daemon names: it could have written that. */
+/* Opens the program that the client runs. The daemon cannot name a program: it could have written that. */
 static int program_of(int client, struct ps_error *err)
 {
 	struct ucred peer = {0};
@@ -192,8 +194,8 @@ static int program_of(int client, struct ps_error *err)
 		return ps_error_set(err, EPERM, "the program of the process that asks cannot be opened");
 	if ((peer.uid != 0 && peer.uid != geteuid()) || n > count_filters(getpid()))
 		return ps_error_set(err, EPERM,
-		        "the process that asks has more filters of system calls than the keeper, as the "
-		        "daemon has; upgrade from outside of its sandbox");
+		        "the process that asks is another user's, or has more seccomp filters than the "
+		        "keeper, as in the daemon's sandbox; run penstock upgrade outside of it");
 	return ps_steal_fd(&exe);
 }
 
@@ -218,12 +220,13 @@ static void upgrade(struct keeper *k, int client)
 	k->upgraded = false;
 }
 
-/* Of a daemon that may be in the hands of an origin: nothing here gives it more than the mounts it has. */
+/* Handles a message of the daemon. An attacker may have taken the daemon over, so no message gives it more
+ * than the mounts that it has. */
 static void take_message(struct keeper *k, const struct ps_keeper_message *m, int fd)
 {
 	switch (m->kind) {
 	case PS_KEEPER_DROP:
-		if (m->mount) /* else: what is the daemon's own */
+		if (m->mount) /* items that belong to no mount are never dropped */
 			drop(k, m->mount, 0);
 		break;
 	case PS_KEEPER_DROP_OWNER:
@@ -268,7 +271,7 @@ static int take_messages(struct keeper *k, struct ps_error *err)
 		if (rc == -ETIMEDOUT)
 			return 0;
 		if (rc < 0 && rc != -EPROTO) {
-			close(ps_steal_fd(&k->sock)); /* it has ended, or has no more to say */
+			close(ps_steal_fd(&k->sock)); /* the daemon has ended, or closed its socket */
 			return 0;
 		}
 		if (rc == 0 && m.kind == PS_KEEPER_BUSY)
@@ -279,7 +282,7 @@ static int take_messages(struct keeper *k, struct ps_error *err)
 	return 0;
 }
 
-/* Sends the resuming daemon what there is, without waiting for it. */
+/* Sends the resuming daemon as many items as the socket takes now. */
 static void send_items(struct keeper *k)
 {
 	while (k->sock >= 0 && !k->sent_done) {
@@ -308,7 +311,8 @@ static void write_file(const char *path, const char *text)
 /* In the child. */
 static void become_daemon(const struct keeper *k, pid_t parent)
 {
-	/* A supervisor that kills the process it started must find the mount ended, as without a keeper. */
+	/* If a supervisor kills the process that it started, the mount must end, as it would without a
+	 * keeper. */
 	if (!k->daemonize->background) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != parent)
@@ -351,7 +355,7 @@ static int fork_daemon(struct keeper *k, int *ret_sock, struct ps_error *err)
 	return 1;
 }
 
-/* Failed starts in a row may have a cause that passes, as a lack of memory. */
+/* Delays the next start after failed ones: their cause, such as a lack of memory, may pass. */
 static void pause_before_start(struct keeper *k)
 {
 	static const unsigned ms[STARTS_MAX] = {0, 500, 2000};
@@ -389,8 +393,8 @@ static void start_next(struct keeper *k)
 
 /* Giving up ---------------------------------------------------------------------------------------------- */
 
-/* The number belongs to the connection only while that is connected: another mount may have it since. An open
- * file stays that of one connection, so one that is opened before the check is of ours. */
+/* Once our connection has ended, another mount may have its number. So the abort file is opened before the
+ * check: if we are still connected then, the open file belongs to our connection, and stays so. */
 static void abort_connection(const struct ps_keeper_item *session)
 {
 	unsigned number = minor(session->message.id.dev);
@@ -413,8 +417,8 @@ static void kill_daemon(struct keeper *k)
 		poll(NULL, 0, REAP_STEP_MS);
 }
 
-/* Ends all mounts: readers get errors now, never a hang. A connection ends with its last descriptor; one
- * that a hung daemon still has is aborted. */
+/* Ends all mounts: readers get errors, and do not hang. A connection ends with its last descriptor, which a
+ * hung daemon may still have; so the connections are aborted first. */
 static _Noreturn void give_up(struct keeper *k, int code)
 {
 	kill_daemon(k);
@@ -451,15 +455,15 @@ static _Noreturn void end_like(int status)
 	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : PS_EXIT_FAILED);
 }
 
-/* While no daemon serves: when that has lasted for too long. */
+/* While no daemon serves: the time at which the keeper gives up. */
 static uint64_t give_up_ns(const struct keeper *k)
 {
 	return PS_MIN(PS_MAX(k->down_ns, k->progress_ns) + GIVE_UP_MS * PS_NS_PER_MS,
 	        k->down_ns + PROGRESS_MAX_MS * PS_NS_PER_MS);
 }
 
-/* True: too many starts have failed, or they took too long. A new program gets no more than that; the old one
- * is tried once more. */
+/* True: too many starts have failed, or they took too long. If a new program failed in this way, switches
+ * back to the old program, which gets as many starts, and returns false. */
 static bool has_failed(struct keeper *k)
 {
 	bool late = k->resuming && ps_clock_mono_ns() > give_up_ns(k);
@@ -498,7 +502,7 @@ static void daemon_died(struct keeper *k, int status)
 	bool planned = k->old_exe >= 0 && !k->upgraded;
 
 	k->daemon = -1;
-	(void)ps_log_reopen(); /* it may have been renamed since */
+	(void)ps_log_reopen(); /* the log file may have been renamed since */
 	drop_unfinished(k);
 	if (!has_session(k, 0))
 		end_like(status);
@@ -544,7 +548,7 @@ static int wait_ms(const struct keeper *k)
 	return now >= until ? 0 : (int)((until - now) / PS_NS_PER_MS) + 1;
 }
 
-/* Returns only -EBUSY. */
+/* Returns only if that is -EBUSY: another daemon has the cache. */
 static int keep(struct keeper *k, struct ps_error *err)
 {
 	for (;;) {
@@ -556,7 +560,7 @@ static int keep(struct keeper *k, struct ps_error *err)
 		(void)poll(p, PS_ARRAY_LEN(p), wait_ms(k));
 		take_signals(k);
 		pid_t dead = k->daemon > 0 ? waitpid(k->daemon, &status, WNOHANG) : 0;
-		/* What it said comes before what it did. */
+		/* Messages that the daemon sent before it ended are handled first. */
 		int rc = take_messages(k, err);
 		if (rc < 0) {
 			while (dead <= 0 && waitpid(k->daemon, &status, 0) < 0 && errno == EINTR) {
@@ -578,7 +582,8 @@ static int keep(struct keeper *k, struct ps_error *err)
 	}
 }
 
-/* From Linux 6.10 on; FUSE_HAS_RESEND of the mount's INIT decides then. */
+/* True if this kernel may be able to send requests again: from Linux 6.10 on. Whether it can for a mount is
+ * decided by FUSE_HAS_RESEND in the mount's INIT. */
 static bool kernel_can(void)
 {
 	struct utsname name;
@@ -596,8 +601,8 @@ static void read_oom_score(char *ret, size_t room)
 	ret[n > 0 ? n : 0] = '\0';
 }
 
-/* The options of the next daemon: from here, since the one before must not decide where they write. Sealed,
- * since that has the descriptor, too. */
+/* The options of the next daemons. The keeper makes them itself: no daemon must decide where the next one
+ * writes. They are sealed, since each of these daemons gets the descriptor. */
 static int setup_memfd(const struct ps_mount_options *o)
 {
 	struct ps_given message = {0};
@@ -641,7 +646,7 @@ int ps_keeper_begin(struct ps_daemonize *daemonize, const struct ps_mount_option
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGHUP);
 	sigprocmask(SIG_BLOCK, &set, &k.mask);
-	/* A log line to a closed stderr must not end it. */
+	/* A log line to a closed stderr must not end the keeper. */
 	sigaction(SIGPIPE, &ignore, &k.broken_pipe);
 	k.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	read_oom_score(k.oom_score, sizeof(k.oom_score));

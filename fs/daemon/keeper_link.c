@@ -1,4 +1,4 @@
-/* The daemon's side of the keeper: gives it what the next daemon needs. */
+/* The daemon's connection to its keeper: gives the keeper what the next daemon needs. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -14,8 +14,8 @@
 #define SURELY_MS 10000
 #define AGAIN_MS 50
 
-/* A keeper that does not read is waited for once; other errors concern this message only. The keeper_lock is
- * held, and maybe the daemon's. */
+/* Sends a message. Waits once for a keeper that does not read, and not again until it reads. The keeper_lock
+ * is held, and maybe the daemon's lock, too. */
 static int send_locked(struct ps_daemon *d, const struct ps_keeper_message *m, int fd)
 {
 	int rc = d->keeper >= 0 ? ps_keeper_send(d->keeper, m, fd, true) : -EPIPE;
@@ -68,7 +68,7 @@ void ps_keeper_hold(struct ps_daemon *d)
 	if (d->keeper < 0)
 		return;
 	rc = send_kind(d, PS_KEEPER_LOCK, 0, ps_store_lock_fd(ps_cache_store(d->cache)));
-	/* It has given up its copies of the terminal when it answers. */
+	/* When the keeper answers, it has closed its copies of the terminal. */
 	if (rc == 0)
 		rc = ps_keeper_receive(d->keeper, DONE_MS, &m, &fd);
 	if (rc < 0)
@@ -102,7 +102,7 @@ static int request_memfd(const struct ps_mount_request *request)
 	return fd;
 }
 
-/* Has the keeper forget what it got of the mount. The lock is held. */
+/* Has the keeper forget the items that it got of the mount. The lock is held. */
 static void forget(struct ps_daemon *d, struct ps_mount *m)
 {
 	int rc = send_kind(d, PS_KEEPER_DROP, m->kept, -1);
@@ -159,7 +159,7 @@ void ps_keeper_keep(struct ps_daemon *d, struct ps_mount *m, int client,
 		rc = send_one(d, &session, ps_session_fd(&m->session));
 	if (rc < 0) {
 		keep_not(d, m, rc);
-		m->kept = 0; /* without a session the keeper forgets it in any case */
+		m->kept = 0; /* without a session the keeper forgets the mount in any case */
 		m->unkept = false;
 	}
 }
@@ -222,7 +222,8 @@ static int check_all_kept(const struct ps_daemon *d, struct ps_error *err)
 	        ps_strbuf_peek(&names));
 }
 
-/* The keeper looks at the client itself: it believes no daemon which program to run. The lock is held. */
+/* Sends the keeper the client's socket: the keeper trusts no daemon, and finds the client's program itself.
+ * The daemon's lock is held. */
 static int ask_for_upgrade(struct ps_daemon *d, int client, struct ps_error *err)
 {
 	struct ps_keeper_message answer;
@@ -249,8 +250,8 @@ int ps_keeper_upgrade(struct ps_daemon *d, int client, struct ps_error *err)
 		return rc;
 	if (rc == -EPIPE)
 		return ps_error_set(err, ENOTSUP,
-		        "this daemon has no keeper (Linux 6.10 or later, no --no-keeper), so its mounts "
-		        "end with it; unmount them first");
+		        "this daemon has no keeper (needs Linux 6.10 or later, and no --no-keeper), so its "
+		        "mounts end with it; unmount them first");
 	if (rc < 0)
 		return ps_error_set(err, -rc, "the keeper: %s", strerror(-rc));
 	atomic_store(&d->leaving, true);

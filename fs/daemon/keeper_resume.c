@@ -127,7 +127,7 @@ static int new_mount(struct resume *r, struct ps_mount **ret, struct ps_error *e
 	ps_given_fini(&message);
 	if (rc == 0 && (!request.mountpoint || r->state_fd < 0)) {
 		ps_request_fini(&request);
-		rc = ps_error_set(err, EPROTO, "the keeper has not all of it");
+		rc = ps_error_set(err, EPROTO, "the keeper has only a part of what it needs");
 	}
 	if (rc < 0)
 		return rc;

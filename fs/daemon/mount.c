@@ -91,7 +91,7 @@ static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, bool res
 	if (options.revalidate_ms && ps_dataset_revalidate_ms(m->sources[i].dataset) != options.revalidate_ms)
 		ps_log_warning("mount: %s: --revalidate of another mount of the same source holds",
 		        ps_dataset_source(m->sources[i].dataset));
-	if (resumes) /* all warnings were given */
+	if (resumes) /* the first daemon has given all warnings */
 		return 0;
 	rc = look_for_missing(m, i, cancelled, err);
 	if (rc == 0 && ps_dataset_versionless(m->sources[i].dataset))
@@ -352,7 +352,7 @@ static bool serves_device(struct ps_daemon *d, dev_t dev)
 
 unsigned ps_daemon_await_end(struct ps_daemon *d, dev_t dev)
 {
-	unsigned left = d->options->serve; /* it stays, as for a mount */
+	unsigned left = d->options->serve; /* then the daemon stays, as if there were one more mount */
 
 	PS_LOCK_SCOPE(&d->lock);
 	while (serves_device(d, dev))

@@ -426,8 +426,8 @@ static int mount_by_helper(const struct ps_mountfd_options *o, int *ret_fd, stru
 	ps_autofree char *options = ps_strbuf_take(&b);
 	if (!options)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	/* The sockets are opened first, so that descriptor 3, to which the child moves its socket, is no other
-	 * descriptor that the child needs. */
+	/* The sockets are opened first: the child moves its socket to descriptor 3, which must not be another
+	 * descriptor that it needs. */
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) < 0)
 		return ps_error_set(err, errno, "socketpair: %s", strerror(errno));
 	ps_autofd int ours = sockets[0];

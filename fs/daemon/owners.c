@@ -87,7 +87,8 @@ static int key_of(struct ps_cache *cache, const struct ps_mount_request *r, char
 }
 
 /* Watches the owner's socket from now on. A descriptor that epoll cannot watch (-EPERM) is a file, and
- * would be an owner for ever. id: at the keeper, which has it already; 0: a new one. The lock is held. */
+ * would be an owner for ever. id: the owner's at the keeper, which has the owner already; 0: a new owner. The
+ * lock is held. */
 static int watch_owner(struct ps_daemon *d, struct ps_owned *owned, int *fd, uint64_t id)
 {
 	struct owner *o = calloc(1, sizeof(*o));

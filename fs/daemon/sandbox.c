@@ -86,9 +86,9 @@ void ps_privileges_no_core(void)
 	(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | \
 	        CLONE_NEWCGROUP)
 
-/* What no part of the daemon calls, nor any library of it or command of credentials should: mounts, other
- * processes' memory, the kernel's code, namespaces, the machine's state, keys; and what runs system calls
- * that a filter does not see. */
+/* System calls that the daemon, its libraries, and the commands that it runs for credentials do not need:
+ * mounts, other processes' memory, the kernel's code, namespaces, the machine's state, keys; and calls that
+ * make the kernel do what a filter cannot see (io_uring). */
 static const uint32_t denied[] = {
         SYS_mount,
         SYS_umount2,
@@ -105,7 +105,7 @@ static const uint32_t denied[] = {
         SYS_open_by_handle_at,
         SYS_setns,
         SYS_unshare,
-#if !defined(__SANITIZE_ADDRESS__) /* its search for leaks stops its own threads by it */
+#if !defined(__SANITIZE_ADDRESS__) /* whose leak check stops the threads with it */
         SYS_ptrace,
 #endif
         SYS_process_vm_readv,
@@ -169,7 +169,8 @@ static const struct sock_filter head[] = {
         BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 0, 1),
         FAIL(ENOSYS),
 #endif
-        /* Its flags are in memory, which a filter cannot read; libc calls clone() instead. */
+        /* The flags of clone3() are in memory, which a filter cannot read. After ENOSYS libc calls
+         * clone(). */
         UNLESS_EQUAL(SYS_clone3, 1),
         FAIL(ENOSYS),
         UNLESS_EQUAL(SYS_clone, 4),
@@ -177,14 +178,14 @@ static const struct sock_filter head[] = {
         UNLESS_ANY(NEW_NAMESPACES, 1),
         FAIL(EPERM),
         RETURN(SECCOMP_RET_ALLOW),
-        /* Typing into a terminal */
+        /* ioctls that type into a terminal */
         UNLESS_EQUAL(SYS_ioctl, 5),
         LOAD_ARG(1),
         IF_EQUAL(TIOCSTI, 1),
         UNLESS_EQUAL(TIOCLINUX, 1),
         FAIL(EPERM),
         RETURN(SECCOMP_RET_ALLOW),
-        /* Families of sockets that are used: the others are kernel code that nothing else reaches */
+        /* Only the socket families that are used: no attacker needs to reach the kernel's code for others. */
         UNLESS_EQUAL(SYS_socket, 7),
         LOAD_ARG(0),
         IF_EQUAL(AF_UNIX, 3),
@@ -195,7 +196,7 @@ static const struct sock_filter head[] = {
         FAIL(EAFNOSUPPORT),
 };
 
-/* A list of what is denied: one of what is allowed would break with the next C library. */
+/* The filter lists what is denied: a list of what is allowed would break with the next C library. */
 static int filter_calls(void)
 {
 	struct sock_filter code[PS_ARRAY_LEN(head) + 2 * PS_ARRAY_LEN(denied) + 1];
@@ -208,10 +209,10 @@ static int filter_calls(void)
 		code[n++] = (struct sock_filter)FAIL(EPERM);
 	}
 	code[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ALLOW);
-	/* What listens for root (systemd, D-Bus, a container's engine) starts any program for it. */
+	/* Services that listen on UNIX sockets (systemd, D-Bus, container engines) start any program for root. */
 	if (geteuid() == 0)
 		code[PS_ARRAY_LEN(head) - FROM_UNIX].jt++;
-	/* Without the flag, kernels before 5.16 make all of the process's loads slower. */
+	/* Without the flag, kernels before 5.16 make all memory loads of the process slower. */
 	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program) == 0)
 		return 0;
 	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) < 0 ? -errno : 0;
@@ -254,7 +255,7 @@ static int allow(int rules, const struct ruleset *handled, int fd, uint64_t acce
 	return syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &attr, 0) < 0 ? -errno : 0;
 }
 
-/* What is not there needs no rule. */
+/* A path that does not exist needs no rule. */
 static int allow_path(int rules, const struct ruleset *handled, const char *path, uint64_t access)
 {
 	ps_autofd int fd = open(path, O_PATH | O_CLOEXEC);
@@ -276,14 +277,14 @@ static int allow_home(int rules, const struct ruleset *handled)
 	return rc;
 }
 
-/* Counts of a build for coverage are written when the process ends, beside its objects. */
+/* Present in a build for coverage, which writes its counts beside its object files when the process ends. */
 extern void __gcov_exit(void) __attribute__((weak));
 
 static int confine_files(int cache_fd)
 {
 	int abi = (int)syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-	/* A user's commands of credentials write where they like: only root's daemon could write to what
-	 * belongs to the system. For the others a domain is a wall between processes. */
+	/* Only root's daemon could change files of the system, so only it is limited. A user's commands for
+	 * credentials may write anywhere; there the domain only separates the daemon from other processes. */
 	bool root = geteuid() == 0 && !__gcov_exit;
 	struct ruleset handled = {.files = root ? FS_CHANGE | FS_DEVICES : FS_REFER | FS_DEVICES};
 

@@ -2,7 +2,7 @@
 
 #include "base/cleanup.h"
 
-/* Fewer reads may be of a header only, and show no pattern. */
+/* Fewer reads may be those of a header, and show no pattern. */
 #define ENOUGH_READS 8
 /* The kernel's first read-ahead: 4 times the read for reads up to 32 KiB; this much or more for larger
  * reads. */

@@ -101,7 +101,8 @@ void ps_fs_invalidate(struct ps_fs *fs, fuse_ino_t parent, const char *name, siz
 	/* ENOENT: the kernel does not know the name, so there is nothing to forget. */
 	if (len > 0)
 		(void)fuse_lowlevel_notify_inval_entry(fs->session, parent, name, len);
-	/* A kernel that opens no folders keeps their listings, also if it does not know the name. */
+	/* Where OPENDIR is answered ENOSYS (--members), the kernel keeps the folder's listing. It must forget
+	 * that, too, even if it does not know the name. */
 	if (fs->view)
 		(void)fuse_lowlevel_notify_inval_inode(fs->session, parent, 0, 0);
 	PS_LOCK_SCOPE(&fs->lock);

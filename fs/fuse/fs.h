@@ -43,7 +43,7 @@ enum ps_open_kind {
 	PS_OPEN_FILE,
 	PS_OPEN_DIR,
 	PS_OPEN_VIRTUAL,
-	PS_OPEN_SNAPSHOT, /* of a mount that shows members: no open file, but kept like one */
+	PS_OPEN_SNAPSHOT, /* of member_ops.h: not an open file, but has a slot like one (mount_state.h) */
 };
 
 /* What fi->fh stands for: ps_fs_open_find(). */
@@ -53,7 +53,7 @@ struct ps_open {
 	enum ps_open_kind kind;
 	fuse_ino_t ino;
 	struct ps_handle *handle; /* PS_OPEN_FILE */
-	_Atomic bool allowed;     /* as of its slot (mount_state.h) */
+	_Atomic bool allowed;     /* as in its slot (mount_state.h) */
 	bool in_mode;             /* counted in fs.openmodes, as `mode` */
 	enum ps_open_mode mode;
 	struct ps_handle_reads reads;
@@ -98,9 +98,9 @@ struct ps_fs {
 	_Alignas(64) struct ps_read_stats reads;
 };
 
-/* Invalidates a name in the kernel, also a negative entry; what is open stays open. The kernel takes the folder's
- * lock, so a LOOKUP that was answered earlier has ended when this returns. len 0: only the folder's listing. No
- * effect once the fs is hushed. */
+/* Invalidates a name in the kernel, also a negative entry; open files stay open. The kernel takes the
+ * folder's lock, so a LOOKUP that was answered earlier has ended when this returns. len 0: only the
+ * folder's listing. No effect once the fs is hushed. */
 void ps_fs_invalidate(struct ps_fs *fs, fuse_ino_t parent, const char *name, size_t len);
 
 /* From here on the kernel is notified of names that change. Call before the session's loop begins. */
@@ -111,18 +111,19 @@ void ps_fs_unwatch(struct ps_fs *fs);
 bool ps_fs_hush(struct ps_fs *fs);
 
 /* Makes an open file as a copy of `like` and adds it to the list and to the mount's state; takes over the
- * contents of `like`, also on failure. backing_id: of PS_MODE_PASSED. Call on the thread that has read the
- * OPEN, or with its number (ps_handshake_request()) as `unique`; 0: no OPEN is being answered. NULL: out
- * of memory, or the mount is closing its files. */
+ * contents of `like`, also on failure. backing_id: of PS_MODE_PASSED. unique: the number of the OPEN that
+ * is being answered (ps_handshake_request()); 0: none. NULL: out of memory, or the mount is closing its
+ * files. */
 struct ps_open *ps_fs_open_new(struct ps_fs *fs, const struct ps_open *like, int backing_id, uint64_t unique);
-/* The OPEN was answered with `fh`: rc of the reply. Closes the file again if the kernel does not want it any
- * more. The open file may be closed by another thread meanwhile. */
+/* Call after an OPEN was answered with `fh`; rc: the result of that reply. Closes the file again if the
+ * kernel does not want it any more. The open file may be closed by another thread meanwhile. */
 void ps_fs_open_answered(struct ps_fs *fs, uint64_t fh, uint64_t unique, int rc);
-/* Call before an OPEN is handled that the kernel has sent to an earlier daemon, too. */
+/* Call before handling an OPEN that the kernel had sent to an earlier daemon, too: closes what that daemon
+ * had opened for it. */
 void ps_fs_open_again(struct ps_fs *fs, uint64_t unique);
 /* NULL: a handle that is not open. */
 struct ps_open *ps_fs_open_find(struct ps_fs *fs, uint64_t fh);
-/* Notes for the next daemon that these credentials may read the open file. */
+/* If the mount's credentials may read the open file, records that for the next daemon, too. */
 void ps_fs_open_allowed(struct ps_fs *fs, struct ps_open *open);
 void ps_fs_open_free(struct ps_fs *fs, struct ps_open *open);
 /* Adds an open file, whose slot exists, to the list. False: the mount is closing its files. */

@@ -45,24 +45,25 @@ struct ps_fs_source {
 
 /* All arguments are borrowed until free. A single source without a name is the root; sources with names
  * have a folder each. mounts(arg) returns the statistics of all mounts of the daemon, this one first; its
- * caller owns them. NULL: out of memory. */
-/* state_fd: what an earlier daemon of this mount has left (mount_state.h), taken over, also on failure; -1: a
- * new mount. */
+ * caller owns them. state_fd: the state that an earlier daemon of this mount has left (mount_state.h); taken
+ * over, also on failure; -1: a new mount. NULL: out of memory, or the state cannot be read (see the log). */
 struct ps_fs *ps_fs_new(struct ps_cache *cache, struct ps_fs_source *sources, size_t nsources,
         const struct ps_mount_options *options, const char *mountpoint, int state_fd,
         json_t *(*mounts)(void *arg), void *mounts_arg);
 /* The descriptor of that state, borrowed; -1: there is none. */
 int ps_fs_state_fd(const struct ps_fs *fs);
-/* With a keeper nothing may be read from a descriptor that ends with the daemon. Call before the start. */
+/* Call before the start if the daemon has a keeper: requests are then not read through cloned descriptors,
+ * which would end with the daemon. */
 void ps_fs_set_kept(struct ps_fs *fs);
-/* Has another process open and close backing ids, as ps_backing_open() and close do. Call before the
- * start. */
+/* Has another process open and close backing ids, as ps_backing_open() and ps_backing_close() do. Call before
+ * the start. */
 struct ps_backing_ops {
 	int (*open)(void *arg, int dev_fd, int fd);
 	int (*close)(void *arg, int dev_fd, int id);
 };
 void ps_fs_set_backing(struct ps_fs *fs, const struct ps_backing_ops *ops, void *arg);
-/* The ioctls of passthrough, on a FUSE descriptor: a backing id (> 0) or -errno; 0 or -errno. */
+/* The ioctls of passthrough, on a FUSE descriptor. Return a backing id (> 0) or -errno; close: 0 or
+ * -errno. */
 int ps_backing_open(int dev_fd, int fd);
 int ps_backing_close(int dev_fd, int id);
 void ps_fs_free(struct ps_fs *fs);
@@ -84,12 +85,12 @@ struct ps_session {
 /* Sets the process's signal handlers and libfuse's log function. Call before the first start. */
 void ps_session_setup(void);
 
-/* fd: from ps_mountfd_mount(); taken over, also on failure. If an earlier daemon has begun the mount, goes on
- * where it was killed: the kernel sends again what was not answered. */
+/* fd: from ps_mountfd_mount(); taken over, also on failure. If an earlier daemon has begun the mount,
+ * continues where that daemon ended: the kernel sends the unanswered requests again. */
 int ps_session_start(
         struct ps_session *session, struct ps_fs *fs, int fd, dev_t dev, struct ps_error *err) PS_MUST_USE;
-/* Waits, for a few seconds at most, until a merged tree that is current is shown: a program that reads it
- * right after the mount must find it. Call after the start, without a lock. */
+/* If the stored merged tree (--members=merge) is current, waits until it is shown, for a few seconds at most:
+ * a program that reads it right after the mount must find it. Call after the start, without a lock. */
 void ps_session_settle(struct ps_session *session);
 void ps_session_now_answers(struct ps_session *session);
 /* Asks the loop to end, even if files are open. The call has no effect just before libfuse begins to wait,
@@ -100,8 +101,8 @@ void ps_session_await(struct ps_session *session);
 int ps_session_fd(const struct ps_session *session);
 /* True if the kernel can send requests again to the next daemon. Call once the mount answers. */
 bool ps_session_can_be_kept(const struct ps_session *session);
-/* Answers what was read, and reads nothing more; the mount stays. At most until until_ns. The process must
- * end then: nothing may be freed. */
+/* Ends the loop, and answers the requests that were read, at most until until_ns; the mount stays. The
+ * process must exit afterwards: nothing may be freed. */
 void ps_session_leave(struct ps_session *session, uint64_t until_ns);
 /* Returns the loop's result. -EDEADLK: some reads do not end, so their files cannot be closed and nothing
  * may be freed. */
@@ -110,9 +111,10 @@ void ps_session_free(struct ps_session *session);
 
 /* Statistics --------------------------------------------------------------------------------------------- */
 
-/* How often a keeper has started a daemon for these mounts, before this one. */
+/* The number of daemons that were started for these mounts before this one. */
 void ps_stats_set_restarts(uint64_t n);
-/* What the daemon's sandbox lacks, a constant text; "": nothing. entered: there is one. */
+/* entered: the daemon is in a sandbox. lacks: what the sandbox lacks, or why there is none; a constant text;
+ * "": nothing. */
 void ps_stats_set_sandbox(bool entered, const char *lacks);
 /* The daemon's statistics with those of `mounts` (stolen); penstock(1) lists the fields. */
 json_t *ps_stats_daemon(struct ps_cache *cache, json_t *mounts);

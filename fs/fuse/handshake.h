@@ -1,9 +1,9 @@
 /* The features that the INIT exchange with the kernel agrees on beyond those of libfuse 3.14: passthrough,
- * shared mappings of files that are open for direct I/O, and parallel lookups in one folder. And the same
- * exchange again, for the session of a daemon that takes the mount over: the kernel is not asked.
+ * shared mappings of files that are open for direct I/O, and parallel lookups in one folder. For a daemon
+ * that takes a mount over, the stored exchange is replayed to its session: the kernel is not asked again.
  *
- * We replace libfuse's I/O functions: these read the kernel's offer, and add flags to the answer that libfuse
- * before 3.17 does not know.
+ * We replace libfuse's I/O functions: these read the kernel's offer, and add flags to the answer that
+ * libfuse before 3.17 does not know.
  *
  * Ownership: part of a ps_fs. libfuse passes the session's user data, which begins with a ps_handshake, to
  * our I/O functions. Threads: install before the loop; the rest from any. Locks: none. Blocks: never. */
@@ -44,15 +44,18 @@ struct ps_handshake {
  * but without these features. */
 int ps_handshake_install(struct ps_handshake *hs, struct fuse_session *session);
 
-/* Has the session agree on what an earlier one did. Call after install, before the loop. -EPROTO. */
+/* Replays the stored INIT, so that the session agrees on what the earlier session agreed on. Call after
+ * install, before the loop. -EPROTO: no INIT is stored, or it is not accepted. */
 int ps_handshake_replay(struct ps_handshake *hs, struct fuse_session *session);
-/* The kernel sends again what was read by an earlier daemon and not answered. fd: the session's. */
+/* Has the kernel send again the requests that an earlier daemon read and did not answer. fd: the
+ * session's. */
 int ps_handshake_resend(int fd);
-/* The kernel looks up each name again, and detaches what is mounted on one (Linux 6.16; else no effect). */
+/* Has the kernel look up each name again, and detach other mounts on folders of this mount (from Linux 6.16
+ * on; before, no effect). */
 void ps_handshake_forget_names(int fd);
 
-/* The number of the request that this thread has read last, by which the kernel would send it again;
- * *ret_again: it did. */
+/* The number of the request that this thread has read last. The kernel would send the request again with the
+ * same number; *ret_again: it did. */
 uint64_t ps_handshake_request(bool *ret_again);
 
 /* For the init callback. */

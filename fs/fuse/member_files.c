@@ -164,11 +164,11 @@ static void read_opened(void *arg, int errnum, struct ps_member_shard *shard)
 	}
 }
 
-/* Where the bytes of a file are: in which shard (or other file of the dataset), and where in it. */
+/* Where the bytes of a file are: the shard (or other file of the dataset), and the place in that. */
 struct span {
 	const struct ps_fs_source *source;
 	uint64_t shard, offset, size;
-	const struct ps_member_table *checks; /* as of struct read_op */
+	const struct ps_member_table *checks; /* as in struct read_op */
 };
 
 static int span_of(struct ps_fs *fs, const struct ps_place *place, struct span *ret)
@@ -193,7 +193,7 @@ static int span_of(struct ps_fs *fs, const struct ps_place *place, struct span *
 
 static void read_snapshot(fuse_req_t req, struct ps_fs *fs, uint64_t number, size_t size, uint64_t off)
 {
-	/* It is there: the kernel forgets no node that it reads. */
+	/* The snapshot exists: the kernel does not forget a node while it reads it. */
 	const struct ps_snapshot *snapshot = ps_snapshot_find(fs, number);
 	size_t len = snapshot ? snapshot->len : 0, from = (size_t)PS_MIN(off, (uint64_t)len);
 
@@ -405,7 +405,7 @@ static int member_value(const struct ps_place *place, const char *name, char **r
 	return rc < 0 ? -ENOMEM : *ret ? 0 : -ENODATA;
 }
 
-/* The text why the merged tree cannot be shown yet; the caller frees it. */
+/* A text that says why the merged tree cannot be shown yet; the caller frees it. */
 static char *merged_error(const struct ps_fs *fs, const struct ps_place *place)
 {
 	json_t *stats = ps_members_stats(place->source->members);

@@ -208,8 +208,8 @@ static void end_op(struct name_op *op, int rc, const struct entry *entry)
 	ps_inflight_put(&op->inflight);
 }
 
-/* True if the shard `file` is shown as the folder of its members under this name: shortened, without ".tar",
- * or else the whole name, if the dataset has the short one already. */
+/* True if the shard `file` is shown as the folder of its members under this name. shortened: under its name
+ * without ".tar"; false: under its whole name, which is used if the dataset has the short name already. */
 static bool is_folder_of_members(
         const struct ps_fs *fs, struct ps_dataset *dataset, uint64_t parent, const char *file, bool shortened)
 {
@@ -492,7 +492,8 @@ static int read_members(struct dir_op *op, const struct ps_member_table *table, 
 	return rc;
 }
 
-/* Takes an open folder from the view, of those read up to pos or less far the farthest; or opens it. */
+/* Takes from the view the open folder that was read farthest, but not beyond pos. If there is none, opens the
+ * folder. */
 static int take_dir(struct dir_op *op, uint64_t pos, struct ps_view_dir *ret)
 {
 	struct ps_member_view *view = op->fs->view;
@@ -593,7 +594,8 @@ static int read_merged(struct dir_op *op, off_t off)
 	if (rc < 0)
 		return rc;
 	while (!full && (found = ps_merged_dir_read(dir.merged, pos, &name, &number)) > 0) {
-		/* Skips a member whose shard was replaced a moment ago, and a name that .penstock/ hides. */
+		/* Skips a member whose shard was replaced a moment ago, and a member named ".penstock",
+		 * which the virtual folder hides. */
 		bool hidden = ps_virtual_lookup(op->ino, name) != 0;
 		if (!hidden && merged_entry(op->fs, op->place.source, number, &entry) == 0)
 			full = !add_entry(op, name, &entry, true, (off_t)pos + 3);

@@ -12,14 +12,15 @@
  *
  * Node ids are as in fs.h, with the bits of the alias saying what a number means:
  *
- *   PLACE_NODE      a folder or a file of the dataset; a member, in a table's run; with PS_MERGED_FOLDER
- *                   a folder of the merged tree
+ *   PLACE_NODE      a folder or a file of the dataset; a member, if the number is in the range of a table;
+ *                   with PS_MERGED_FOLDER a folder of the merged tree
  *   PLACE_SHARD     the folder of a shard's members; the number is the shard's
  *   PLACE_SNAPSHOT  the text of a file of .penstock/ at one LOOKUP, until the kernel forgets it
  *
  * Files, from the top: member_files.c (files: reads, attributes; the table of callbacks), member_names.c
- * (node ids, names, folders), member_view.c (what such a mount has besides). Threads: libfuse's workers call the callbacks; a request that
- * needs the network is answered by a thread of the cache. Locks: view.lock, a leaf. */
+ * (node ids, names, folders), member_view.c (snapshots, folders that are being read). Threads: libfuse's
+ * workers call the callbacks; a request that needs the network is answered by a thread of the cache. Locks:
+ * view.lock, a leaf. */
 #ifndef PS_FUSE_MEMBER_OPS_H
 #define PS_FUSE_MEMBER_OPS_H
 
@@ -39,7 +40,7 @@ enum ps_place_kind {
 	PS_PLACE_TOP,      /* the folder of the sources */
 	PS_PLACE_MERGED,   /* a folder of the merged tree */
 	PS_PLACE_SHARD,    /* the folder of a shard's members */
-	PS_PLACE_MEMBER,   /* in table->first + ordinal */
+	PS_PLACE_MEMBER,   /* a member; its number is table->first + ordinal */
 	PS_PLACE_NODE,     /* a folder or file of the dataset */
 };
 
@@ -72,7 +73,7 @@ void ps_member_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 /* A folder that is being read: the kernel sends a position, and reading on from there is cheap. */
 struct ps_view_dir {
 	fuse_ino_t ino;  /* 0: free, or in use */
-	uint64_t folder; /* of the merged tree: which one that was */
+	uint64_t folder; /* its number, which differs from one merged tree to the next */
 	struct ps_dir *dir;
 	struct ps_merged_dir *merged;
 	uint64_t pos; /* of the next entry */
@@ -81,7 +82,7 @@ struct ps_view_dir {
 
 struct ps_snapshot {
 	struct ps_tree_item by_number;
-	uint64_t fh; /* of its slot (mount_state.h); kept: it has one */
+	uint64_t fh; /* of its slot (mount_state.h), if `kept` */
 	bool kept;
 	fuse_ino_t file; /* the virtual file */
 	char *text;
@@ -99,25 +100,25 @@ struct ps_member_view {
 	struct ps_view_dir dirs[PS_VIEW_DIRS];
 };
 
-/* Starts the threads that make tables; nothing to do if the mount shows no members. After an error call stop
+/* Starts the threads that make tables; does nothing if the mount shows no members. After an error call stop
  * and free, too. */
 int ps_member_view_start(struct ps_fs *fs) PS_MUST_USE;
-/* Call when no request can come: from then on enter() is false, and no callback is between enter and leave.
- * Callbacks that may come after the mount's end ask the dataset for more, or use the background thread, only
- * between them. */
+/* Call when no request can come. From then on ps_member_view_enter() returns false, and no callback is
+ * between enter and leave. A callback that may come after the mount's end may ask the dataset for more, or
+ * use the background thread, only between an enter() that returned true and leave(). */
 void ps_member_view_end(struct ps_fs *fs);
 bool ps_member_view_enter(struct ps_fs *fs) PS_MUST_USE;
 void ps_member_view_leave(struct ps_fs *fs);
 /* Ends these threads, closes shards, folders and snapshots. Call when no request can come. */
 void ps_member_view_stop(struct ps_fs *fs);
-/* Closes folders that were read in part, if that was long ago: they keep a snapshot of the index. */
+/* Closes open folders that were not read for a while: they keep a snapshot of the index. */
 void ps_member_view_close_old(struct ps_fs *fs);
 /* After the last answer. */
 void ps_member_view_free(struct ps_fs *fs);
 
 /* A new snapshot of a virtual file; NULL: out of memory. `owner` as for ps_virtual_text(). */
 struct ps_snapshot *ps_snapshot_new(struct ps_fs *fs, fuse_ino_t file, bool owner, uint64_t *ret_number);
-/* That of an earlier daemon; NULL: it is lost. */
+/* Restores a snapshot of an earlier daemon; NULL: it is lost. */
 struct ps_snapshot *ps_snapshot_restore(struct ps_fs *fs, uint64_t fh, fuse_ino_t file, uint64_t number);
 /* Valid until the kernel forgets it. */
 struct ps_snapshot *ps_snapshot_find(struct ps_fs *fs, uint64_t number);

@@ -34,7 +34,7 @@ static uint64_t word_of(uint64_t fh, enum ps_slot_state state)
 	return (fh & ~(uint64_t)UINT32_MAX) | state;
 }
 
-/* Memory is taken now: later a full file system would be a SIGBUS. */
+/* Allocates the memory now: if there were none later, a store would raise SIGBUS. */
 static void *map(struct ps_mount_state *state, uint64_t at, size_t nbytes)
 {
 	if (state->fd >= 0 && fallocate(state->fd, 0, (off_t)at, (off_t)nbytes) < 0)

@@ -1,6 +1,6 @@
-/* What of a mount must outlive its daemon, in a memfd that the keeper holds, too (docs/design/keeper.md):
- * the INIT exchange, and a slot for each open file or folder. Each store into it counts at once: the
- * memory stays when the process dies between two instructions.
+/* The part of a mount that must outlive its daemon: the INIT exchange, and a slot for each open file or
+ * folder. It is in a memfd that the keeper holds, too (docs/design/keeper.md). Each store into it counts at
+ * once: the memory stays when the process dies between two instructions.
  *
  *   memfd   | head, 64 KiB | slots, 256 KiB a chunk ...   | texts of virtual files, each in its place
  *
@@ -8,12 +8,12 @@
  *
  * A file handle is the index of its slot and the slot's generation, never a pointer: one that is not valid
  * is not found. A slot is USED before its OPEN is answered, and names that OPEN until the answer was sent:
- * if the kernel sends the same OPEN to the next daemon, the answer was not, and the slot is freed.
+ * if the kernel sends the same OPEN to the next daemon, the answer was not sent, and the slot is freed.
  * CLOSING: the backing id may be closed already.
  *
- * Ownership: part of a ps_fs. Threads: any, but init, restore and fini. Locks: one, a leaf, for free
- * slots; find takes none: the kernel sends no RELEASE while another request of the handle is in flight.
- * Errors: -errno. Blocks: never. */
+ * Ownership: part of a ps_fs. Threads: any, but init, restore and fini. Locks: one, a leaf, for free slots;
+ * find takes none: the kernel sends no RELEASE while another request of the handle is in flight. Errors:
+ * -errno. Blocks: never. */
 #ifndef PS_FUSE_MOUNT_STATE_H
 #define PS_FUSE_MOUNT_STATE_H
 
@@ -46,9 +46,9 @@ struct ps_state_head {
 	int64_t mounted_at_s;
 	_Atomic bool names_owed; /* the kernel was not notified yet of all names that have changed */
 	_Atomic uint32_t nchunks;
-	_Atomic int32_t last_backing_id; /* the largest of late: to find ids that no slot names yet */
+	_Atomic int32_t last_backing_id; /* the largest so far, for ps_fs_restore() */
 	_Atomic uint64_t nsnapshots;     /* member_ops.h */
-	/* openmode.h; its lock */
+	/* used by openmode.h, with its lock held */
 	struct ps_stale stale[PS_STALE_SLOTS];
 	uint64_t last_stale_ns;
 };
@@ -57,14 +57,14 @@ enum ps_slot_state { PS_SLOT_FREE, PS_SLOT_USED, PS_SLOT_CLOSING };
 
 struct ps_state_slot {
 	_Atomic uint64_t word;   /* the generation in the high half, enum ps_slot_state in the low one */
-	_Atomic uint64_t unique; /* the request whose answer was not seen to be sent; 0: none */
+	_Atomic uint64_t unique; /* the OPEN whose answer may not have been sent; 0: none */
 	uint64_t ino;
 	uint64_t number; /* of a snapshot */
 	uint64_t text_nbytes;
 	int32_t backing_id;
 	uint8_t kind, mode; /* enum ps_open_kind; enum ps_open_mode */
 	bool in_mode;
-	_Atomic bool allowed; /* these credentials were shown to be allowed the file's bytes */
+	_Atomic bool allowed; /* the mount's credentials may read the file, as the origin has shown */
 	int32_t tid;
 	uint32_t spare[3];
 };
@@ -80,26 +80,26 @@ struct ps_mount_state {
 	size_t nfree;
 };
 
-/* fd: of an earlier daemon, taken over, also on failure; -1: a new state. -EPROTO: not a state that this
- * version can read. */
+/* fd: the state of an earlier daemon, taken over, also on failure; -1: a new state. -EPROTO: not a state that
+ * this version can read. */
 int ps_state_init(struct ps_mount_state *state, int fd);
 void ps_state_fini(struct ps_mount_state *state);
 
-/* Takes a slot with the contents of *like (word does not count). open: found again by its handle. text: kept
- * for the next daemon if there is room. -ENOMEM, -ENFILE. */
+/* Fills a free slot with the contents of *like, except its word. open: what ps_state_find() returns for the
+ * handle. text: kept for the next daemon if there is room. -ENOMEM, -ENFILE. */
 int ps_state_add(struct ps_mount_state *state, const struct ps_state_slot *like, void *open, const char *text,
         uint64_t *ret_fh);
 /* NULL: not a handle of an open file. */
 void *ps_state_find(struct ps_mount_state *state, uint64_t fh);
 struct ps_state_slot *ps_state_slot(struct ps_mount_state *state, uint64_t fh);
-/* The request was answered. No effect on a slot that was given to another one meanwhile. */
+/* Records that the request was answered. No effect if the slot belongs to another request meanwhile. */
 void ps_state_answered(struct ps_mount_state *state, uint64_t fh, uint64_t unique);
 void ps_state_closing(struct ps_mount_state *state, uint64_t fh);
 void ps_state_remove(struct ps_mount_state *state, uint64_t fh);
 void ps_state_note_backing_id(struct ps_state_head *head, int id);
 
-/* Of an earlier daemon: calls fn for each slot that is not free; what it returns is found by the handle from
- * then on, NULL frees the slot. */
+/* For the state of an earlier daemon: calls fn for each slot that is not free. ps_state_find() then returns
+ * fn's result for the handle; if that is NULL, the slot is freed. */
 void ps_state_restore(struct ps_mount_state *state,
         void *(*fn)(void *arg, uint64_t fh, struct ps_state_slot *slot), void *arg);
 /* The handle of the slot that waits for the answer to this request; false: none. */

@@ -1,7 +1,7 @@
 /* The mode in which a file is opened: cached (the kernel's page cache, filled by the daemon), direct (every
  * read goes to the daemon), or passed (passthrough: the kernel reads the data file).
  *
- * What the kernel requires (tried on 6.18; fs/fuse/iomode.c): while any handle of an inode lives, the inode
+ * What Linux requires (tested on 6.18; its fs/fuse/iomode.c): while any handle of an inode lives, the inode
  * is in one of two modes: cached (it has a cached handle, or a shared mapping of a direct handle) or passed
  * (its handles name one backing file). A handle of the other mode is answered EIO. A direct handle fits
  * both modes, but mapping it fails with ENODEV while the inode is passed. The daemon sees no mappings, so
@@ -31,8 +31,8 @@
  *
  * The alias is the high bits of a node id. Nothing of it is stored on disk: when the mount ends the kernel
  * forgets its inodes, and until then all aliases of a node are interchangeable. The next daemon of a mount
- * finds aliases, modes and backing ids in the slots of open files, and who was answered ESTALE in the mount's
- * state (mount_state.h).
+ * finds aliases, modes and backing ids in the slots of open files, and the threads that were answered ESTALE
+ * in the mount's state (mount_state.h).
  *
  * Ownership: the table is part of a ps_fs. Threads: any. Locks: one, a leaf, held over the ioctl that makes
  * or closes a backing id, which touches no disk. */

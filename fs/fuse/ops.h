@@ -15,7 +15,7 @@ static inline struct ps_fs *ps_op_fs(fuse_req_t req)
 	return fuse_req_userdata(req);
 }
 
-/* NULL: the kernel does not send that. */
+/* NULL: the handle is not of an open file, which the kernel does not send. */
 static inline struct ps_open *ps_op_open(fuse_req_t req, const struct fuse_file_info *fi)
 {
 	return ps_fs_open_find(ps_op_fs(req), fi->fh);
@@ -39,10 +39,11 @@ void ps_op_reply_open(fuse_req_t req, struct fuse_file_info *fi, const struct ps
 /* Answers a READ from memory, or from files by splice, without a copy. late: the thread is not the
  * session's. */
 void ps_op_reply_segments(fuse_req_t req, const struct ps_segment *segs, size_t nsegs, bool late);
-/* Answers PS_IOC_REFRESH, and PS_IOC_PLAN with the feed that the file has, or gets. */
+/* Answers PS_IOC_REFRESH, and PS_IOC_PLAN. *feed: the file's feed; made if it is NULL. */
 void ps_op_ioctl_refresh(fuse_req_t req);
 void ps_op_ioctl_plan(fuse_req_t req, struct ps_plan_feed **feed, const void *in, size_t in_nbytes);
-/* Answers the other requests on a file by ps_op_ioctl_handle(), which finds them in one table. */
+/* One of the other requests on a file: ps_op_ioctl_find() finds it in a table, ps_op_ioctl_handle()
+ * answers. */
 struct ps_ioctl_request {
 	unsigned cmd;
 	int (*run)(struct ps_handle *handle, uint64_t *ret_nbytes);
@@ -53,7 +54,7 @@ const struct ps_ioctl_request *ps_op_ioctl_find(fuse_req_t req, unsigned cmd, si
 /* Runs it on the background thread, answers, and calls done(arg), which may be NULL. */
 void ps_op_ioctl_handle(fuse_req_t req, const struct ps_ioctl_request *request, struct ps_handle *handle,
         void (*done)(void *arg), void *arg);
-/* Answers a GETXATTR with these bytes, according to the reader's room. */
+/* Answers a GETXATTR or LISTXATTR with these bytes. size: the reader's room; 0: it asks for n. */
 void ps_op_reply_xattr(fuse_req_t req, const char *bytes, size_t n, size_t size);
 
 void ps_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
@@ -71,8 +72,8 @@ void ps_op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
  * memory. */
 json_t *ps_stats_document(struct ps_fs *fs, bool owner);
 
-/* Opens again what was open under an earlier daemon. Call before the loop. A file that cannot be opened is
- * answered EIO when it is read. */
+/* Opens again what was open under an earlier daemon. Call before the loop. Reads of a file that cannot be
+ * opened fail with EIO. */
 void ps_fs_restore(struct ps_fs *fs);
 
 /* The hidden folder .penstock/ of a mount: not listed in the root, but found by name.

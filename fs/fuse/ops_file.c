@@ -176,7 +176,7 @@ void ps_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct ps_open *open = ps_op_open(req, fi);
 
 	(void)ino;
-	/* NULL: an earlier daemon had begun to release it. */
+	/* NULL: an earlier daemon had begun to release the file. */
 	if (open)
 		ps_fs_open_free(ps_op_fs(req), open);
 	fuse_reply_err(req, 0);
@@ -430,8 +430,8 @@ static void run_plan(struct ps_job *job)
 	ps_autofree struct plan_op *op = PS_CONTAINER_OF(job, struct plan_op, job);
 	int rc = 0;
 
-	/* Without opens a plan ends when the kernel forgets the node. Once the kernel has dropped the name, it
-	 * does so at the close of the last descriptor. */
+	/* Where OPEN is answered ENOSYS (--members), a plan ends when the kernel forgets the node. The
+	 * kernel does that at the close of the last descriptor if it has dropped the name before. */
 	if (!*op->feed && op->fs->view)
 		ps_fs_invalidate(
 		        op->fs, ps_virtual_lookup(FUSE_ROOT_ID, ".penstock"), "plan", strlen("plan"));

@@ -21,7 +21,7 @@ struct ps_backing_ops; /* fuse.h */
 
 struct ps_passthrough {
 	struct ps_handshake handshake;
-	const struct ps_backing_ops *backing; /* NULL: this process */
+	const struct ps_backing_ops *backing; /* NULL: this process opens and closes backing ids itself */
 	void *backing_arg;
 	int dev_fd;            /* the session's; borrowed */
 	const char *cache_dir; /* borrowed; probed after INIT */

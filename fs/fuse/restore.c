@@ -7,8 +7,8 @@
 #include "fuse/member_ops.h"
 #include "fuse/ops.h"
 
-/* A thread that was killed between the ioctl and its slot leaves an id that no slot names. The kernel counts
- * ids upwards, so it is among the last. */
+/* A daemon that was killed between the ioctl and the store into a slot leaves an id that no slot names. The
+ * kernel counts ids upwards, so that id is among the last. */
 #define IDS_OF_LATE 512
 #define IDS_NOT_NOTED 64
 #define CLOSING_MAX 256
@@ -61,7 +61,8 @@ static void *restore(void *arg, uint64_t fh, struct ps_state_slot *slot)
 	struct ps_fs *fs = r->fs;
 	bool used = (uint32_t)atomic_load(&slot->word) == PS_SLOT_USED;
 
-	/* Its RELEASE has come, and is answered whatever it names. */
+	/* CLOSING: the RELEASE has come already. If the kernel sends it again, it is answered without a
+	 * slot. */
 	if (!used && slot->mode == PS_MODE_PASSED && r->nclosing < CLOSING_MAX)
 		r->closing[r->nclosing++] = slot->backing_id;
 	if (used && slot->kind == PS_OPEN_SNAPSHOT)

@@ -94,7 +94,7 @@ static int new_session(struct ps_fs *fs, int fd, struct ps_error *err)
 	return 0;
 }
 
-/* Brings a new session to where that of the earlier daemon was. The kernel sends nothing before that. */
+/* Brings a new session to the state of the earlier daemon's session. Call before the loop reads requests. */
 static int resume(struct ps_fs *fs, struct ps_error *err)
 {
 	int rc = ps_handshake_replay(&fs->passthrough.handshake, fs->session);
@@ -116,7 +116,8 @@ static int loop(struct ps_fs *fs)
 		return -ENOMEM;
 	/* No thread sleeps on the network, so a few are enough. Keeping idle threads is cheaper than ending
 	 * and starting them. */
-	/* A request that was read from a clone ends with the clone, and so with the daemon. */
+	/* A request that was read through a cloned descriptor ends with that, and so with the daemon: then it
+	 * could not be sent again. */
 	fuse_loop_cfg_set_clone_fd(config, !fs->kept);
 	fuse_loop_cfg_set_max_threads(config, threads);
 	fuse_loop_cfg_set_idle_threads(config, threads);

@@ -1,6 +1,6 @@
-/* The least that a FUSE daemon can do for a read: one file, whose bytes are spliced from another file's page
- * cache. No names, no cache, no locks. What a hit that is not passed through costs beside it is Penstock's
- * own. */
+/* The least that a FUSE daemon can do for a read: one file, whose bytes are spliced from another file's
+ * page cache. No names, no cache, no locks. The cost of a hit that is not passed through, less this
+ * program's cost, is Penstock's own. */
 #define FUSE_USE_VERSION 312
 #include <errno.h>
 #include <fcntl.h>

@@ -52,7 +52,7 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 31;
 }
 
-/* Numbers have gaps, as names that are not counted. */
+/* The numbers in keys have gaps of random size, as real names have. */
 static void key_of(uint64_t i, char ret[static KEY_LEN])
 {
 	unsigned long long number = i * 37 + mix(i) % 37;

@@ -290,7 +290,7 @@ static void run(
 	free(ids);
 }
 
-/* Tiers: one on each node, that evicts what was used least recently, as nginx does. --------------------- */
+/* Tiers: one on each node, which evicts the least recently used stripe, as nginx does ------------------- */
 
 #define STRIPE_SLICES ((uint32_t)(PS_TIER_STRIPE_NBYTES / PS_TIER_SLICE_NBYTES))
 
@@ -538,8 +538,8 @@ static void simulate(const struct options *o)
 
 #define SPARE 1.05 /* of a tier, for hashing is not quite even */
 
-/* Splits a node's share between its tier and its own cache: T / L, from none to all for the tier, and as the
- * rule has it. */
+/* Splits a node's share between its tier and its own cache in several ways: no tier, half of the share, and
+ * sizes by the rule that all tiers together hold the dataset once (with SPARE). */
 static void simulate_tiers(const struct options *o)
 {
 	double rule = SPARE / o->nodes, first, later;

@@ -1,5 +1,6 @@
-/* Listing a bucket in parts: every key once, whatever the keys are, and a single chain where a store does not
- * keep to the order of keys. The store is a thread of this program. */
+/* Listing a bucket in parts: every key comes once, whatever the keys are. A store that does not keep the
+ * order of keys is listed in one chain: each page is requested after the one before it. The store is a
+ * thread of this program. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -347,7 +348,7 @@ static void use(struct texts *keys, size_t page)
 	store.fails = 0;
 }
 
-/* Adds n keys of a prefix, a number of so many digits, and a suffix. */
+/* Adds n keys, each of the prefix, a number of `ndigits` digits, and the suffix. */
 static void add_numbers(
         struct texts *keys, const char *prefix, unsigned ndigits, const char *suffix, unsigned n)
 {
@@ -400,8 +401,8 @@ static void many_keys_are_listed_in_parts(void **state)
 	use(&keys, 20);
 	lists_all("some/");
 	assert_true(store.nopen_max >= 4);
-	/* A page that ends in another part, and guesses after which there are no keys, cost at most as much
-	 * as the listing. */
+	/* Pages that end in another part, and parts that begin after the last key, cost at most as many
+	 * requests as the listing itself. */
 	assert_in_range(store.nrequests, 150, 300);
 }
 
@@ -494,7 +495,7 @@ static void a_store_with_another_order_is_listed_in_one_chain(void **state)
 	(void)state;
 	add_numbers(&keys, "a/", 5, "", 1000);
 	use(&keys, 10);
-	/* In order at first: the listing has parts when it notices. */
+	/* The first half is in order, so the listing has several parts when it notices the disorder. */
 	for (size_t i = store.keys.n - 1; i > 500; i--) {
 		size_t j = 500 + pick((unsigned)(i - 499));
 		char *other = store.keys.v[i];

@@ -108,7 +108,7 @@ static void a_near_origin_gets_few_connections_and_a_far_one_many(void **state)
 	assert_int_equal(begin(3, 40 * PS_NS_PER_MS).c.limit, 3);
 }
 
-static void a_listing_s_answer_stands_for_the_first_range_s(void **state)
+static void the_latency_of_a_listing_counts_until_a_range_is_answered(void **state)
 {
 	struct world w = {.now_ns = PS_NS_PER_S};
 
@@ -119,7 +119,7 @@ static void a_listing_s_answer_stands_for_the_first_range_s(void **state)
 	ps_concurrency_expect(&w.c, w.now_ns, 80 * PS_NS_PER_MS);
 	assert_int_equal(w.c.limit, PS_CONCURRENCY_FAR);
 	assert_true(w.c.far);
-	/* The server took long to list, and is near. */
+	/* The first range shows that the server is near: only its listing took long. */
 	ps_concurrency_first_byte(&w.c, w.now_ns, PS_NS_PER_MS);
 	assert_int_equal(w.c.limit, PS_CONCURRENCY_NEAR);
 	assert_int_equal(w.c.demand, PS_CONCURRENCY_START);
@@ -127,7 +127,7 @@ static void a_listing_s_answer_stands_for_the_first_range_s(void **state)
 	/* A later listing has no effect. */
 	ps_concurrency_expect(&w.c, w.now_ns, 80 * PS_NS_PER_MS);
 	assert_int_equal(w.c.limit, PS_CONCURRENCY_NEAR);
-	/* Nor is the number raised after a push-back. */
+	/* After a push-back a listing does not raise the limit. */
 	ps_concurrency_init(&w.c, 128);
 	ps_concurrency_pushback(&w.c, 60 * PS_NS_PER_S);
 	ps_concurrency_expect(&w.c, 60 * PS_NS_PER_S, 80 * PS_NS_PER_MS);
@@ -182,7 +182,7 @@ int main(void)
 	        cmocka_unit_test(a_slow_reader_changes_nothing),
 	        cmocka_unit_test(a_burst_of_pushback_halves_the_limit_once_and_for_a_while),
 	        cmocka_unit_test(a_near_origin_gets_few_connections_and_a_far_one_many),
-	        cmocka_unit_test(a_listing_s_answer_stands_for_the_first_range_s),
+	        cmocka_unit_test(the_latency_of_a_listing_counts_until_a_range_is_answered),
 	        cmocka_unit_test(a_far_origin_gets_no_new_connections_while_they_are_new),
 	        cmocka_unit_test(pushback_lowers_the_limit_for_demand_too),
 	        cmocka_unit_test(the_limit_stays_within_its_bounds),

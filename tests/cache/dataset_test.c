@@ -105,7 +105,7 @@ static void without_the_origin_the_stored_listing_is_used(void **state)
 	assert_int_equal(open_node(f, attr.node, &handle), 0);
 	assert_int_equal(read_at(handle, 0, 1000, 3), 0);
 	close_handle(f, handle);
-	usleep(300000); /* written */
+	usleep(300000); /* until the bytes are written */
 	detach(f);
 	atomic_store(&f->origin->list_fails_at, 0);
 	atomic_store(&f->origin->head_errno, EHOSTUNREACH);
@@ -422,7 +422,7 @@ static void each_of_many_changes_is_announced(void **state)
 	ps_dataset_watch(&watch);
 	atomic_store(&f->origin->list_many, 200);
 	assert_int_equal(refresh(f, NULL), 0);
-	assert_int_equal(nchanges, 201); /* and their folder */
+	assert_int_equal(nchanges, 201); /* 200 files and their folder */
 	ps_dataset_unwatch(&watch);
 }
 

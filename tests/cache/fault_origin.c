@@ -69,12 +69,13 @@ static void inner_done(struct ps_origin_get *inner, const struct ps_error *err)
 	end_job(PS_CONTAINER_OF(inner, struct job, inner), err);
 }
 
-/* The inner get was submitted, and may have ended. It was cancelled meanwhile? */
+/* Called after the inner get was submitted: marks the job as running, unless it has ended already. If it was
+ * cancelled meanwhile, cancels the inner get. */
 static void note_running(struct ps_fault_impl *impl, struct job *job)
 {
 	PS_LOCK_SCOPE(&impl->lock);
 	for (struct ps_list *l = impl->jobs.next; l != &impl->jobs; l = l->next) {
-		/* A later job may have the address of one that ended: it is not taken. */
+		/* A later job may have the address of a job that has ended. It is not taken yet. */
 		if (l != &job->link || !job->taken)
 			continue;
 		job->running = true;

@@ -275,7 +275,7 @@ struct first_read {
 	uint64_t nbytes, max_asked;
 };
 
-/* What the first read of a file demands, before any byte came, if a listing was answered after `answer_ns`. */
+/* What the first read of a file requests before any byte has arrived, if a listing took `answer_ns`. */
 static struct first_read first_read(uint64_t answer_ns)
 {
 	struct fixture *f = fixture_new(&(struct fixture_options){
@@ -314,12 +314,12 @@ static void the_first_read_opens_many_connections_to_a_far_origin_only(void **st
 	assert_in_range(far.max_asked, 1, 256 * 1024);
 	assert_true(near.nbytes <= 8 * PS_MIB);
 	assert_in_range(near.ngets, 1, 5);
-	/* Not known before the first answer. */
+	/* Before the first answer the latency is not known. */
 	assert_in_range(first_read(0).ngets, 1, 5);
 }
 
-/* A program that reads the beginning of a file and closes it. */
-static void what_is_read_costs_at_most_eight_times_as_much(void **state)
+/* A program reads the beginning of a file and closes it. */
+static void at_most_eight_times_the_read_bytes_are_requested(void **state)
 {
 	const uint64_t parts[] = {PS_MIB, 3 * PS_MIB}, steps[] = {64 * 1024, 512 * 1024, PS_MIB};
 
@@ -355,7 +355,7 @@ int main(void)
 	        cmocka_unit_test(any_number_of_sequential_readers_fetches_one_copy),
 	        cmocka_unit_test(a_reader_that_stops_midway_costs_at_most_one_more_window),
 	        cmocka_unit_test(the_first_read_opens_many_connections_to_a_far_origin_only),
-	        cmocka_unit_test(what_is_read_costs_at_most_eight_times_as_much),
+	        cmocka_unit_test(at_most_eight_times_the_read_bytes_are_requested),
 	};
 
 	return cmocka_run_group_tests_name("fill_limits", tests, NULL, NULL);

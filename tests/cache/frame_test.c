@@ -286,8 +286,8 @@ static void frame_maps_are_encoded_and_decoded(void **state)
 	ps_frame_map_fini(&back);
 }
 
-/* Adds the frame that zstd makes of n bytes. sized: the frame tells how many; else it does not, as when zstd
- * compresses a pipe. */
+/* Adds the frame that zstd makes of n bytes. sized: the frame's header has n; false: it has no size, as when
+ * zstd compresses a pipe. */
 static void add_frame(struct ps_strbuf *file, size_t n, bool sized, bool checksum)
 {
 	ps_autofree char *plain = malloc(n + 1), *packed = malloc(ZSTD_compressBound(n) + 64);

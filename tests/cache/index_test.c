@@ -495,7 +495,7 @@ static void make_damaged(const char *dir, uint64_t folder)
 		commit(index, b);
 		ps_index_close(index);
 	}
-	ps_index_close(open_index(dir)); /* what was in the log is in sorted files now */
+	ps_index_close(open_index(dir)); /* moves the rows of the log to sorted files */
 	DIR *files = opendir(dir);
 	assert_non_null(files);
 	while ((d = readdir(files))) {
@@ -537,9 +537,9 @@ static unsigned unreadable(struct ps_index *index, uint64_t folder)
 	return n;
 }
 
-/* What can be made again is not read at a start, unless there may have been a power cut: an index of ten
- * million members has half a gigabyte of it. Damage there is an error for who reads it, and the start after
- * that has the index moved aside. */
+/* Rows that can be made again are not read at a start, unless there may have been a power cut: an index of
+ * ten million members has half a gigabyte of them. A call that reads a damaged row fails, and the next
+ * start fails with EIO, so that the store sets the index aside. */
 static void damaged_tables_and_merged_trees_are_found_when_read(void **state)
 {
 	for (int tables = 0; tables < 2; tables++) {
@@ -559,15 +559,16 @@ static void damaged_tables_and_merged_trees_are_found_when_read(void **state)
 	}
 }
 
-/* The process that mounts are taken over from has read all names. The next one does not, so a damaged one is
- * found by who reads it; but it does after another boot. */
+/* A daemon that takes mounts over (PS_INDEX_WAS_CHECKED) does not read all names at its start: the daemon
+ * before it has, in this boot. So damage is found when the name is read. After another boot all names are
+ * read. */
 static void an_index_that_was_checked_is_not_read_again_in_the_same_boot(void **state)
 {
 	struct ps_index *index = NULL;
 
 	make_damaged(*state, LISTED_FOLDER);
 	assert_int_equal(ps_index_open(*state, PS_INDEX_WAS_CHECKED, &index, NULL), -EIO);
-	/* From now on the last run was of this boot. */
+	/* Now the last run was in this boot. */
 	assert_int_equal(ps_index_open(*state, 0, &index, NULL), -EIO);
 	assert_int_equal(ps_index_open(*state, PS_INDEX_WAS_CHECKED, &index, NULL), 0);
 	assert_in_range(unreadable(index, LISTED_FOLDER), 1, DERIVED_ROWS / 2);

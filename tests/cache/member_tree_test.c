@@ -714,8 +714,8 @@ static void model_add(struct model *m, unsigned number, char kind, const char *n
 	strcpy(e->link, link);
 }
 
-/* The path that a link ends at, "" for the top folder; false: it leads nowhere. What is left to walk is one
- * text, in front of which the target of a link is put. */
+/* The path that a link ends at, "" for the top folder; false: it leads nowhere. The rest of the walk is one
+ * text; the target of a link is put in front of it. */
 static bool model_follow(struct model *m, const struct model_entry *link, char ret[static MODEL_PATH])
 {
 	char left[64 * MODEL_PATH], put[sizeof(left) + MODEL_PATH];

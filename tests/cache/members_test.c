@@ -178,7 +178,7 @@ static void detach(struct fixture *f)
 	origin = NULL;
 }
 
-/* Does as a daemon that ends and starts again. */
+/* Does what a daemon does that ends and starts again. */
 static void start_again(struct fixture *f, bool merges)
 {
 	detach(f);
@@ -638,8 +638,8 @@ static void an_empty_tar_has_no_members(void **state)
 	assert_string_equal(table->damage, "");
 }
 
-/* The reason is kept for ten seconds: a scan for each of the questions that come in this time would read the
- * origin for nothing. */
+/* The error is kept for ten seconds: otherwise each request in this time would scan the file again, and
+ * read the origin without a result. */
 static void a_file_that_is_no_tar_fails_and_is_tried_again_after_ten_seconds(void **state)
 {
 	struct fixture *f = *state;
@@ -1013,7 +1013,7 @@ static void wait_for_merge(struct fixture *f, uint64_t old)
 }
 
 /* The rows of the previous tree are kept for programs that walk through it; those of older trees are not. */
-static void the_merged_tree_is_made_anew_when_a_shard_changes(void **state)
+static void the_merged_tree_is_made_again_when_a_shard_changes(void **state)
 {
 	struct fixture *f = *state;
 	uint64_t first, root, node;
@@ -1205,7 +1205,7 @@ int main(void)
 	        TEST(a_folder_hides_files_of_its_name_in_all_shards),
 	        TEST(a_merged_folder_is_read_from_anywhere),
 	        TEST(the_merged_tree_is_there_after_a_start),
-	        TEST(the_merged_tree_is_made_anew_when_a_shard_changes),
+	        TEST(the_merged_tree_is_made_again_when_a_shard_changes),
 	        TEST(new_names_of_the_merged_tree_are_reported),
 	        TEST(shards_that_fail_are_left_out_of_the_merged_tree),
 	        TEST(a_merge_that_is_cut_off_anywhere_leaves_a_whole_tree_and_no_rows),

@@ -26,7 +26,7 @@ static void names_of(uint64_t *names, size_t n)
 	}
 }
 
-/* What nodes of different releases and machines must agree on. */
+/* Nodes of different releases and machines must choose the same tiers. */
 static void the_choice_never_changes(void **state)
 {
 	uint64_t names[8];
@@ -219,7 +219,8 @@ static void what_the_origin_does_not_answer_either_is_no_fault_of_the_tier(void 
 	ps_tiers_failed(all, &turn, PS_TIER_WRONG, 0, "HTTP 404");
 	judge(all, &turn, PS_TIER_WRONG, (struct ps_tier_trial){0});
 	assert_int_equal(figure(all, "aside"), 0);
-	/* A redirect of the origin: no tier follows it. */
+	/* The tier passes on a redirect of the origin, which no tier follows: that is no fault of the
+	 * tier. */
 	ps_tiers_failed(all, &turn, PS_TIER_REDIRECTED, 0, "HTTP 302");
 	judge(all, &turn, PS_TIER_REDIRECTED, (struct ps_tier_trial){.answered = true});
 	assert_int_equal(figure(all, "aside"), 0);
@@ -230,7 +231,7 @@ static void what_the_origin_does_not_answer_either_is_no_fault_of_the_tier(void 
 	ps_tiers_free(all);
 }
 
-/* The origin's answer to a trial that is as slow as a whole slice in slice_ns. */
+/* The origin's answer to a trial of `ndone` bytes, at a rate at which a whole slice takes slice_ns. */
 static struct ps_tier_trial trial_of(uint64_t ndone, uint64_t slice_ns)
 {
 	return (struct ps_tier_trial){.answered = true,
@@ -260,32 +261,34 @@ static void a_slow_origin_is_not_asked_twice(void **state)
 	/* One trial at a time. */
 	leave_late(all, &turn);
 	assert_int_equal(ps_tiers_waits(all, &other, late_ns), PS_TIER_STAY);
-	/* At its speed a slice takes more than half of the time that the tier had: all get more. */
+	/* At the origin's rate a slice takes more than half of the late limit: the limit rises for all
+	 * tiers. */
 	assert_false(judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_TRIAL_NBYTES, late_ns * 3 / 4)));
 	assert_int_equal(figure(all, "aside"), 0);
 	assert_int_equal(pick(all, 0).late_ns, late_ns * 9 / 4);
 	assert_int_equal(ps_tiers_waits(all, &other, late_ns * 9 / 4 - 1), PS_TIER_STAY);
-	/* Credit for two trials, no more; one that is cancelled says nothing. */
+	/* There was credit for two trials, and no more. A cancelled trial gives no credit back. */
 	late_ns = late_ns * 9 / 4;
 	assert_int_equal(ps_tiers_waits(all, &other, late_ns), PS_TIER_LEAVE);
 	ps_tiers_left(all, &other);
 	assert_int_equal(ps_tiers_waits(all, &other, late_ns), PS_TIER_STAY);
-	/* A part of what tiers answer is credit. */
+	/* A share of the bytes that tiers answer becomes credit for further trials. */
 	for (int i = 0; i < 51; i++)
 		ps_tiers_answered(all, &turn, PS_TIER_SLICE_NBYTES, PS_NS_PER_S);
 	leave_late(all, &other);
-	/* The tier answered other requests meanwhile: it is not struck for one that is late. */
+	/* The tier answered other requests meanwhile, so it is not set aside for one late request. */
 	ps_tiers_answered(all, &turn, 1, PS_NS_PER_S);
 	assert_false(judge(all, &other, PS_TIER_LATE, trial_of(PS_TIER_SLICE_NBYTES, 1)));
 	assert_int_equal(figure(all, "aside"), 0);
-	/* Answers in time take the limit back. */
+	/* Quick answers lower the late limit again. */
 	for (int i = 0; i < 1000; i++)
 		ps_tiers_answered(all, &turn, PS_TIER_SLICE_NBYTES, 1);
 	assert_int_equal(pick(all, 0).late_ns, turn.late_ns);
 	ps_tiers_free(all);
 }
 
-/* A small part comes quickly also from a busy origin. So only all that the tier was asked for strikes it. */
+/* Even a busy origin answers a small part quickly. So the tier is set aside only after the origin has given
+ * all bytes that the tier was asked for. */
 static void a_tier_is_slow_if_the_origin_brings_the_whole_slice(void **state)
 {
 	struct ps_tiers *all = tiers_new("http://a", 0);
@@ -298,9 +301,9 @@ static void a_tier_is_slow_if_the_origin_brings_the_whole_slice(void **state)
 	assert_int_equal(figure(all, "aside"), 0);
 	assert_false(judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_SLICE_NBYTES, turn.late_ns / 4)));
 	assert_int_equal(figure(all, "aside"), 1);
-	/* All that waits there is left at once. */
+	/* All requests that wait for this tier leave it at once. */
 	assert_int_equal(ps_tiers_waits(all, &other, 1), PS_TIER_LEAVE);
-	/* Their trials say nothing new. */
+	/* Their trials do not change the late limit. */
 	uint64_t late_ns = pick(all, 0).late_ns;
 	judge(all, &other, PS_TIER_LATE, trial_of(PS_TIER_TRIAL_NBYTES, 10 * other.late_ns));
 	assert_int_equal(pick(all, 0).late_ns, late_ns);
@@ -326,7 +329,7 @@ static void a_tier_is_slow_if_the_origin_brings_the_whole_slice(void **state)
 	assert_int_equal(figure(all, "aside"), 1);
 	ps_tiers_free(all);
 
-	/* The parts of a trial are paid for. */
+	/* Each part of a trial uses up credit. */
 	all = tiers_new("http://a", 0);
 	turn = pick(all, 0);
 	leave_late(all, &turn);
@@ -342,32 +345,32 @@ static void a_tier_that_answers_no_ping_is_mute(void **state)
 	uint64_t idle_ns = PS_TIER_PING_MS * PS_NS_PER_MS;
 
 	(void)state;
-	/* Heard a moment ago: not yet. One ping at a time. */
+	/* A tier that answered a moment ago is not pinged yet. There is one ping at a time. */
 	ps_tiers_heard(turn.tier, ps_clock_mono_ns());
 	assert_int_equal(ps_tiers_waits(all, &turn, idle_ns), PS_TIER_STAY);
 	ps_tiers_heard(turn.tier, 0);
 	assert_int_equal(ps_tiers_waits(all, &turn, idle_ns), PS_TIER_PING);
 	assert_int_equal(ps_tiers_waits(all, &other, idle_ns), PS_TIER_STAY);
-	/* No trial while it is asked, and no credit is needed after that. */
+	/* While the ping waits for its answer there is no trial. Afterwards a trial needs no credit. */
 	ps_tiers_asked(turn.tier, ps_clock_mono_ns());
 	assert_int_equal(ps_tiers_waits(all, &turn, turn.late_ns), PS_TIER_STAY);
 	usleep(460000);
 	assert_int_equal(ps_tiers_waits(all, &turn, turn.late_ns), PS_TIER_LEAVE);
 	assert_true(turn.mute);
 	ps_tiers_failed(all, &turn, PS_TIER_LATE, 0, "late");
-	/* The origin does not answer either: perhaps it is this node's network. */
+	/* The origin does not answer either: the cause may be this node's network. */
 	assert_false(judge(all, &turn, PS_TIER_LATE, (struct ps_tier_trial){0}));
 	assert_int_equal(figure(all, "aside"), 0);
-	/* It answers late, while the origin is asked. */
+	/* The tier answers the ping late, while the origin is asked. */
 	ps_tiers_heard(turn.tier, ps_clock_mono_ns());
 	assert_false(judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_TRIAL_NBYTES, 1)));
 	assert_int_equal(figure(all, "aside"), 0);
-	/* However slow the origin is: a mute tier is struck. */
+	/* A mute tier is set aside, however slow the origin is. */
 	ps_tiers_heard(turn.tier, 0);
 	assert_false(judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_TRIAL_NBYTES, 100 * turn.late_ns)));
 	assert_int_equal(figure(all, "aside"), 1);
 	assert_int_equal(ps_tiers_waits(all, &other, idle_ns), PS_TIER_LEAVE);
-	/* A ping that was sent before a request began says nothing of that. */
+	/* A ping that was sent before a request began does not make the tier mute for that request. */
 	usleep(1300000);
 	struct ps_tier_turn probe = pick(all, 0);
 	assert_true(probe.probe);
@@ -442,7 +445,7 @@ static void a_file_is_read_again(void **state)
 	stat(path, &st);
 	sleep(6);
 	assert_int_equal(figure(all, "known"), 2); /* the list stays as it was */
-	/* What could not be read is read again, also if its time is the same. */
+	/* A file that could not be parsed is read again, even if its time is the same. */
 	f = fopen(path, "w");
 	fputs("http://b\nhttp://c\nhttp://d\n", f);
 	fclose(f);
@@ -471,8 +474,9 @@ static void write_list(const char *path, const char *text)
 	fclose(f);
 }
 
-/* A tier that was proven wrong is asked again once it has left the list and is back, not after a time. */
-static void one_that_is_proven_wrong_stays_aside(void **state)
+/* A tier whose bytes differ from the origin's is set aside until it was removed from the list and added
+ * again. */
+static void a_tier_that_is_proven_wrong_stays_aside(void **state)
 {
 	char path[4096], list[4200];
 
@@ -527,7 +531,7 @@ int main(void)
 	        cmocka_unit_test(a_share_of_the_bytes_is_compared),
 	        cmocka_unit_test_setup_teardown(a_file_is_read_again, test_dir_setup, test_dir_teardown),
 	        cmocka_unit_test_setup_teardown(
-	                one_that_is_proven_wrong_stays_aside, test_dir_setup, test_dir_teardown),
+	                a_tier_that_is_proven_wrong_stays_aside, test_dir_setup, test_dir_teardown),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -143,8 +143,8 @@ static void a_failed_allocation_leaves_only_right_bytes_present(void **state)
 	free(buf);
 }
 
-/* A pin that could not be stored does not count; a pin that was stored before stays. */
-/* Its nodes must be renewed, for the kernel may have pages of it. */
+/* Even if memory ran out, the nodes of an object whose checksum was wrong must be renewed: the kernel may
+ * have pages of it. */
 static void a_failed_allocation_forgets_no_refused_object(void **state)
 {
 	static const char wrong[] = "crc64nvme:0000000000000000";
@@ -177,6 +177,7 @@ static void a_failed_allocation_forgets_no_refused_object(void **state)
 	assert_true(nforgotten > 0);
 }
 
+/* A pin that could not be stored does not count; a pin that was stored before stays. */
 static void a_failed_allocation_removes_no_pin(void **state)
 {
 	uint64_t nbytes;

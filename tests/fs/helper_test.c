@@ -1,4 +1,4 @@
-/* The helper does for a daemon what it has to, and nothing else, whatever the daemon asks for. */
+/* The helper does its few tasks for a daemon, and nothing else, whatever the daemon asks for. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -22,7 +22,8 @@
 static char top[] = "/tmp/penstock-helper-XXXXXX";
 static char log_path[64];
 
-/* In the helper: in place of the ioctls. The id is the size of the file, so it is seen which one came. */
+/* These two replace the ioctls, in the helper. The id is the size of the file: it shows which file was
+ * sent. */
 int ps_backing_open(int dev_fd, int fd)
 {
 	struct stat st;
@@ -188,7 +189,7 @@ static void a_killed_helper_is_an_error_at_once(void **state)
 
 	(void)state;
 	assert_true(pid > 0);
-	assert_int_equal(kill(pid, SIGTERM), 0); /* the daemon unmounts yet: no effect */
+	assert_int_equal(kill(pid, SIGTERM), 0); /* no effect: the daemon still has to unmount */
 	assert_int_equal(ps_helper_backing.open(h, fd, fd), 9);
 	assert_int_equal(kill(pid, SIGKILL), 0);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);

@@ -218,7 +218,7 @@ check "--owner with a descriptor that is not a socket is refused" \
 exec 9<&-
 check "--owner with a closed descriptor is refused" refused "not one end of a socketpair" --owner 99 "$SOURCE"
 check "--owner without a source is refused" refused "too few arguments" --owner 9
-check "--owner with -f is refused" refused "goes neither with" --owner 9 -f "$SOURCE"
+check "--owner with -f is refused" refused "cannot be combined with" --owner 9 -f "$SOURCE"
 chmod 777 "$BASE"
 own unsafe mount "$SOURCE"
 check "a base folder that others may write to is refused" \

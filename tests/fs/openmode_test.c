@@ -345,8 +345,8 @@ static void beside_a_mapped_direct_handle_others_are_cached(void **state)
 	release(f, other, PS_MODE_DIRECT);
 }
 
-/* Opens names, aliases and old inodes at random: the kernel must never refuse a mode, and no name may be stale
- * twice. */
+/* Opens names, aliases and old inodes at random: the kernel must never refuse a mode, and no name may be
+ * stale twice. */
 static void random_opens_and_releases_are_never_refused(void **state)
 {
 	struct fixture *f = *state;

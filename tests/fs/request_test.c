@@ -1,4 +1,5 @@
-/* Requests and messages of the control socket, suggested names, and the control groups that daemons move to. */
+/* Requests and messages of the control socket, suggested names, and the control groups that daemons move
+ * to. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* Requests are answered by the cache or by the kernel's interrupt, whichever is first. A mock of libfuse keeps
- * libfuse's locking: the interrupt function runs with the request's lock held. */
+/* Requests are answered by the cache or by the kernel's interrupt, whichever is first. A mock of libfuse
+ * keeps libfuse's locking: the interrupt function runs with the request's lock held. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* A process in the daemon's sandbox cannot do what a daemon in the hands of an origin would try: mount, look
+/* A process in the daemon's sandbox cannot do what an attacker in a daemon would try: mount, look
  * into other processes, gain privileges, and as root change files outside of its cache. */
 #include <errno.h>
 #include <fcntl.h>
@@ -153,8 +153,8 @@ static const struct {
         {"calls that no filter sees", rings, EPERM, true},
         {"services start programs for root", opens_a_unix_socket, EAFNOSUPPORT, true},
         {"the helper answers by it", pairs_sockets, 0, false},
-        {"origins are asked by it", opens_a_tcp_socket, 0, false},
-        {"commands of credentials", forks, 0, false},
+        {"requests to origins need it", opens_a_tcp_socket, 0, false},
+        {"commands that print credentials need it", forks, 0, false},
 };
 
 static void in_sandbox(int (*fn)(void), int *ret)

@@ -349,7 +349,7 @@ static void dropped_next(struct walk *w, enum ps_tar_kind kind)
 	assert_int_equal(m->kind, kind);
 }
 
-/* The next member is as in a tar without any other, with "abc" for data. */
+/* The next member is read as if it were alone in its tar; its data is "abc". */
 static void sound_next(struct walk *w, const char *name)
 {
 	const struct ps_tar_member *m = member_next(w);
