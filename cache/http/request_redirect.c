@@ -933,8 +933,8 @@ static void note_location(struct ps_http_request *rq, CURL *curl)
 		rq->location = strdup(location);
 }
 
-/* A late request whose tier is set aside goes on at the next tier. All nodes then ask that one, so the origin is
- * asked once; without this, each node would ask the origin. */
+/* A late request whose tier is set aside goes on at the next tier. All nodes then ask that one, so the origin
+ * is asked once; without this, each node would ask the origin. */
 static bool may_move(const struct ps_http_request *rq, const struct ps_tier_turn *turn)
 {
 	return !rq->moved && ps_tiers_is_aside(rq->client->tiers, turn->tier);

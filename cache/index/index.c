@@ -178,8 +178,8 @@ static const struct ps_kv_range all_rows[2][CHECKS] = {{RANGE("", "N")}, {RANGE(
 static const struct ps_kv_range needed_rows[2][CHECKS] = {
         {RANGE("C", MERGED_CHILDREN), RANGE("D", "N")}, {RANGE("N", "T"), RANGE("U", "")}};
 
-/* Names and nodes of millions of files take seconds to read. Where they are known to have been written, a thread
- * reads them after the start. */
+/* Names and nodes of millions of files take seconds to read. Where they are known to have been written, a
+ * thread reads them after the start. */
 #define LARGE_NBYTES (128 * PS_MIB)
 static const struct ps_kv_range few_rows[2][CHECKS] = {{RANGE("D", "N")}, {RANGE("O", "T"), RANGE("U", "")}};
 static const struct ps_kv_range later_rows[CHECKS] = {RANGE("C", MERGED_CHILDREN), RANGE("N", "O")};

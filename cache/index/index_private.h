@@ -46,8 +46,8 @@ struct ps_kv_range {
 /* Reads every key of the range with its value, so that RocksDB verifies their checksums. 0, or -EIO: a part
  * is damaged. A later call that finds damage returns -EIO, and the next ps_kv_open() fails. */
 int ps_kv_check(struct ps_kv *kv, const struct ps_kv_range *range, struct ps_error *err) PS_MUST_USE;
-/* The same while the index is in use, until *stop is set. Damage is logged, and the next start moves the index
- * aside. A reopen waits until it ends. */
+/* The same while the index is in use, until *stop is set. Damage is logged, and the next start moves the
+ * index aside. A reopen waits until it ends. */
 void ps_kv_check_later(struct ps_kv *kv, const struct ps_kv_range *range, const _Atomic bool *stop);
 
 /* The size of the database's live sorted files. A compaction writes at most as many bytes again, and at

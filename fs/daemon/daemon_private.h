@@ -321,9 +321,9 @@ enum ps_keeper_kind {
 	PS_KEEPER_OWNER,   /* the socket of an owner */
 	PS_KEEPER_SESSION, /* the FUSE descriptor, with the mountpoint and mount id */
 	PS_KEEPER_DROP_OWNER,
-	PS_KEEPER_DROP,    /* the mount has ended */
-	PS_KEEPER_READY,   /* the first mount answers */
-	PS_KEEPER_SERVING, /* all mounts of the earlier daemon answer */
+	PS_KEEPER_DROP,     /* the mount has ended */
+	PS_KEEPER_READY,    /* the first mount answers */
+	PS_KEEPER_SERVING,  /* all mounts of the earlier daemon answer */
 	PS_KEEPER_BUSY,     /* text: another daemon has the cache, or why the keeper refuses an upgrade */
 	PS_KEEPER_UPGRADE,  /* a client whose program the next daemon is to run; answered by DONE or BUSY */
 	PS_KEEPER_DONE,     /* from the keeper: all items were sent; or the answer to LOCK and UPGRADE */

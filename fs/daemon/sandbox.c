@@ -209,7 +209,8 @@ static int filter_calls(void)
 		code[n++] = (struct sock_filter)FAIL(EPERM);
 	}
 	code[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ALLOW);
-	/* Services that listen on UNIX sockets (systemd, D-Bus, container engines) start any program for root. */
+	/* Services that listen on UNIX sockets (systemd, D-Bus, container engines) start any program for
+	 * root. */
 	if (geteuid() == 0)
 		code[PS_ARRAY_LEN(head) - FROM_UNIX].jt++;
 	/* Without the flag, kernels before 5.16 make all memory loads of the process slower. */
