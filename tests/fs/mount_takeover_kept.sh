@@ -304,10 +304,10 @@ pid=$(stats .pid)
 keeper=$(keeper_of "$pid")
 device_of() { awk -v at="$1" '$5 == at {print $3}' /proc/self/mountinfo; }
 device=$(device_of "$MNT")
-kill -KILL "$pid"
 "$python" - "$keeper" "$pid" "$MNT" <<'PY'
 import ctypes, os, signal, sys, time
 keeper, last, mnt = sys.argv[1:]
+os.kill(int(last), signal.SIGKILL)
 until = time.monotonic() + 10
 while time.monotonic() < until:
     pids = open(f"/proc/{keeper}/task/{keeper}/children").read().split()
