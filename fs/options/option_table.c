@@ -501,7 +501,7 @@ const struct ps_opt ps_options[] = {
                 .flags = PS_OPT_MADE,
                 .help = "ask these HTTP caches for the bytes, and the origin where they fail"},
         {"tier-auth", 0, CALL(set_tier_auth, "cleartext"), SOURCE_OF(TIERED), .flags = PS_OPT_OPTIONAL,
-                .help = "send tiers requests that hold a secret: to this host or by mTLS; or in clear text"},
+                .help = "send tiers requests with a secret: to this host or by mTLS; or in clear text"},
         {"tier-cacert", 0, PATH(tier_cacert, "FILE"), SOURCE_OF(TIERED), .def = "the system's",
                 .help = "trust these certificates of https:// tiers"},
         {"tier-cert", 0, PATH(tier_cert, "FILE"), SOURCE_OF(TIERED),

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A dataset copied to a directory that nodes share by NFS (scripts/tier/copy): one node writes, another mounts
-# it. The server and both clients are those of a kernel of its own: user-mode Linux, a process, since NFS is not
-# in all kernels.
+# it. The server and both clients are those of a kernel of its own: user-mode Linux, a process, since NFS is
+# not in all kernels.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 requires mount root linux.uml modprobe rpc.nfsd rpc.mountd exportfs mount.nfs ip

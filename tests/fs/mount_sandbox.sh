@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A daemon has nothing to lose but its cache: no capability but to read, no way to gain one, a filter of system
-# calls, and files of its cache alone to change. What needs more works nevertheless, by its helper.
+# A daemon has nothing to lose but its cache: no capability but to read, no way to gain one, a filter of
+# system calls, and files of its cache alone to change. What needs more works nevertheless, by its helper.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq root setpriv
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A control group runs out of memory: the kernel kills the daemon and not its keeper, which starts the next one.
-# Readers see a pause.
+# A control group runs out of memory: the kernel kills the daemon and not its keeper, which starts the next
+# one. Readers see a pause.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-150}
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root

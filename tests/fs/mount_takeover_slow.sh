@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A daemon that takes mounts over may take more than ten seconds while it gets on, as with a large cache on a slow
-# disk. One that does not get on is given up after ten.
+# A daemon that takes mounts over may take more than ten seconds while it gets on, as with a large cache on a
+# slow disk. One that does not get on is given up after ten.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-240}
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root slow

@@ -52,7 +52,8 @@ for how in silent stalls drips drips-header hints; do
 	lie "$how" late
 done
 
-# A tier that was stopped: it accepts, and never answers. The origin answers each request 150 ms, or 1 s, late.
+# A tier that was stopped: it accepts, and never answers. The origin answers each request 150 ms, or 1 s,
+# late.
 mkdir "$T/far"
 "$python" "$top_srcdir/tests/fs/narrow_link.py" "$T/far" "${ORIGIN#*://}" >"$T/far.log" 2>&1 &
 wait_until 20 test -s "$T/far/port" || die "the far origin starts" "$(cat "$T/far.log")"

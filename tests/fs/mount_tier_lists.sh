@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Lists of tiers that change while something is mounted: a file, and the addresses of a name. Certificates that a
-# mount shows to tiers, and what happens without the right one.
+# Lists of tiers that change while something is mounted: a file, and the addresses of a name. Certificates
+# that a mount shows to tiers, and what happens without the right one.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx openssl root mount-namespace slow

@@ -65,8 +65,8 @@ serve trafficserver "$ORIGIN_TLS" traffic_server --cacert "$T/nginx/ca.pem"
 again=$((size * 105 / 100))
 mount_options=(--timeout 30s)
 serve varnish "$ORIGIN" varnishd
-# (Squid fetches whole objects, reads them from their beginning, and answers once it has what was asked for: on
-# a busy machine it is late, and mounts turn to the origin.)
+# (Squid fetches whole objects, reads them from their beginning, and answers once it has what was asked for:
+# on a busy machine it is late, and mounts turn to the origin.)
 again=$((size / 2)) share=50 first=$((size * 2))
 serve squid "$ORIGIN" squid
 share=90
