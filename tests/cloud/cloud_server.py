@@ -381,7 +381,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         keys = sorted(
             os.path.relpath(os.path.join(d, f), root) for d, _, files in os.walk(root) for f in files
         )
-        keys = [k for k in keys if k.startswith(query.get("prefix", "")) and k > query.get("continuation-token", "")]
+        after = query.get("continuation-token", query.get("start-after", ""))
+        keys = [k for k in keys if k.startswith(query.get("prefix", "")) and k > after]
         keys += [read("stray")] if read("stray") else []
         limit = min(int(query.get("max-keys", "1000")), int(read("page", "1000")))
         page, more = keys[:limit], len(keys) > limit

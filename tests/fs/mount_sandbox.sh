@@ -90,7 +90,7 @@ program = ctypes.create_string_buffer(struct.pack("=H6xQ", 1, ctypes.addressof(a
 assert libc.prctl(22, 2, program, 0, 0) == 0
 os.execv(sys.argv[1], sys.argv[1:])
 PY
-	equal "no program is taken from a process of the sandbox" "1 1" "$rc $(grep -c "more filters" "$T/out")"
+	equal "no program is taken from a process of the sandbox" "1 1" "$rc $(grep -c "more seccomp filters" "$T/out")"
 	check "the daemon serves on" cmp "$MNT/2.bin" "$T/www/2.bin"
 else
 	skip "the next daemon is confined, too" "needs Linux 6.10"
