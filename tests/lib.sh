@@ -128,7 +128,7 @@ ps_show_logs() {
 T=$PS_TEST_DIR
 export TMPDIR=$T
 # Sanitizer reports of a daemon are written to files, which fail the test.
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}log_path=$T/sanitizer
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}suppressions=$top_srcdir/tests/asan.supp:log_path=$T/sanitizer
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:+$UBSAN_OPTIONS:}print_stacktrace=1:log_path=$T/sanitizer
 export TSAN_OPTIONS=${TSAN_OPTIONS:+$TSAN_OPTIONS:}suppressions=$top_srcdir/tests/tsan.supp:log_path=$T/sanitizer
 ps_count=0

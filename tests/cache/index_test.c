@@ -635,6 +635,7 @@ static void rows_without_a_schema_count_as_damage(void **state)
 	assert_int_equal(ps_kv_open(*state, 1 << 20, &kv, &err), 0);
 	ps_kv_batch_del(batch, "Mschema", 7);
 	assert_int_equal(ps_kv_write(kv, batch), 0);
+	ps_kv_batch_free(batch);
 	ps_kv_close(kv);
 	assert_int_equal(ps_index_open(*state, 0, &index, &err), -EIO);
 	assert_non_null(strstr(err.text, "index: it has rows, but no schema number"));
