@@ -24,8 +24,8 @@
 /* Parses a word in the form above, whose letters may be of either case, and returns it in lower case; false:
  * malformed. */
 bool ps_checksum_parse(const char *word, char ret[static PS_CHECKSUM_LEN]);
-/* "ALGORITHM:" and the hex digits of raw bytes, such as decoded base64 headers; false: the wrong length for
- * the algorithm. */
+/* "ALGORITHM:" and the hex digits of raw bytes, such as decoded base64 headers; false: an unknown algorithm,
+ * or the wrong length for it. */
 bool ps_checksum_from_raw(
         const char *algorithm, const uint8_t *raw, size_t n, char ret[static PS_CHECKSUM_LEN]);
 
@@ -35,8 +35,8 @@ struct ps_checksum {
 	uint64_t crc;
 	char expected[PS_CHECKSUM_LEN];
 };
-/* Begins the checksum of an object of `size` bytes, for comparison with `expected`. -EINVAL: unknown form;
- * -ENOMEM. */
+/* Begins the checksum of an object of `size` bytes, for comparison with `expected`. -EINVAL: unknown form,
+ * or this machine forbids the algorithm (md5); -ENOMEM. */
 int ps_checksum_init(struct ps_checksum *sum, const char *expected, uint64_t size) PS_MUST_USE;
 void ps_checksum_update(struct ps_checksum *sum, const void *bytes, size_t n);
 /* Call after the last byte. ret_seen: the checksum, in the same form. True: it equals the expected one. */

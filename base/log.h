@@ -2,8 +2,8 @@
  *
  * A message has the form "call: object: reason". It is logged once, where the cause is known, and never
  * holds a secret. Threads: any; each line is written whole. Blocks: on the target's write only. Before
- * ps_log_open() messages of level warning and above go to stderr; the log that is opened later repeats the
- * first eight. */
+ * ps_log_open() messages of level warning and above go to stderr; if the log is then opened elsewhere, it
+ * repeats the first eight. */
 #ifndef PS_BASE_LOG_H
 #define PS_BASE_LOG_H
 
@@ -28,15 +28,16 @@ int ps_log_open(const char *target, enum ps_log_level level, const char *ident, 
 /* A text for the user if the log is not where ps_log_open() was asked to write it; else NULL. */
 const char *ps_log_instead(void);
 
-/* Message number i of those logged before ps_log_open(); NULL: there are no more. */
+/* While the log is not open: message number i of the first eight; NULL: there are no more. */
 const char *ps_log_early(unsigned i);
 
 /* Reopens the log file after it was renamed; does nothing if the log is not a file. Any thread. -errno: the
  * old file stays in use. */
 int ps_log_reopen(void);
-/* Its two halves, for a process that may not open the file: the log file's descriptor (-ENOENT: the log is
- * not a file); the descriptor is the log from now on, and is taken over. */
+/* The two halves of ps_log_reopen(), for a process that may not open the file itself. */
+/* Returns a new descriptor of the log file; -ENOENT: the log is not a file. */
 int ps_log_open_again(void);
+/* Makes `fd` the log file from now on. Takes it over, also on failure. */
 int ps_log_take(int fd);
 
 void ps_log(enum ps_log_level level, const char *fmt, ...) PS_PRINTF(2, 3);

@@ -10,8 +10,8 @@
 #include "base/buf.h"
 #include "public.h"
 
-/* Differences above these limits cause a warning. In a batch of a thousand rows, chance alone causes smaller
- * differences. */
+/* Differences above these limits cause a warning. Those that chance alone causes in a batch of a thousand
+ * rows are smaller. */
 #define MEAN_SHIFT 0.25   /* change of a mean, in standard deviations */
 #define SCALE_CHANGE 1.5  /* change of a standard deviation, as a factor */
 #define LABELS_MOVED 0.10 /* share of the samples that would have to change their label */
@@ -64,8 +64,8 @@ static double sum(json_t *labels)
 
 /* Compares the labels' shares of the samples: half the sum of their differences is the share of samples that
  * moved to another label. LABELS_MOVED is the limit, plus what chance explains: two draws from the same
- * labels differ by at most sqrt(labels * (1/n + 1/m)) / 2 on average. A profile may also end in the middle of
- * an epoch. */
+ * labels differ by at most sqrt(labels * (1/n + 1/m)) / 2 on average. Profiles of the same data are such
+ * draws, too, since a profile may end in the middle of an epoch. */
 static void labels_compare(struct ps_buf *out, const char *field, json_t *now, json_t *was)
 {
 	double n = sum(now), m = sum(was), moved = 0, chance;
@@ -118,7 +118,7 @@ static int drift_find(
 
 	if (!json_is_object(fields) || !json_is_object(old))
 		rc = ps_load_error_set(
-		        err, EINVAL, "not a profile; make one by penstock-loader bench --profile");
+		        err, EINVAL, "not a profile; make one with penstock-loader bench --profile");
 	json_object_foreach(fields, name, v)
 	{
 		if (rc < 0)

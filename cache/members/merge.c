@@ -6,8 +6,8 @@
  * which tree's rows are to be deleted. While a tree is being made, these are its own rows; once it is
  * complete, they are those of the tree before the previous one. So after a kill at any time one tree is
  * complete, and no rows are left over. The previous tree is kept for programs that still walk through it; a
- * folder of an older tree is ESTALE. The folders of a tree have greater numbers than all folders of earlier
- * trees. */
+ * folder of an older tree gives -ESTALE. The folders of a tree have greater numbers than all folders of
+ * earlier trees. */
 #include <endian.h>
 #include <errno.h>
 #include <poll.h>
@@ -193,7 +193,7 @@ static int add_shard(void *arg, uint64_t node, uint64_t size)
 	return 0;
 }
 
-/* A folder of the tree that is being made. */
+/* The folders of the tree that is being made, by parent and name. */
 struct key {
 	uint64_t parent;
 	char name[PS_MEMBER_NAME_MAX + 1]; /* in a struct folder: only as long as the name */
@@ -440,7 +440,7 @@ struct ps_merged_dir {
 	struct ps_members *members;
 	uint64_t folder;
 	struct ps_index_children *it;
-	uint64_t pos; /* of the entry that the iterator is at, if `have` */
+	uint64_t pos; /* of the entry that the iterator is at; at the end: the number of entries */
 	bool have, end;
 	const char *name;
 	uint64_t node;

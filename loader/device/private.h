@@ -69,7 +69,7 @@ ps_cu_result ps_nvjpeg_place(struct ps_nvjpeg_rows *rows, const uint32_t *source
 
 /* Launches the kernels that make a field on an NVIDIA GPU. The context must be entered.
  *
- * Threads: calls for one stream one at a time, as they share its scratch.   Errors: of the driver.
+ * Threads: calls for one stream must not overlap, as they share its scratch.   Errors: of the driver.
  * Blocks: never. */
 
 /* Device addresses. */
@@ -89,7 +89,7 @@ ps_cu_result ps_make_launch(const struct ps_kernels *kernels, const struct ps_ma
 #define PS_NVJ_IMAGE_MAX (256UL << 20)   /* bytes of pixels; larger images are decoded by the CPU */
 #define PS_NVJ_SCRATCH (64UL << 20)      /* bytes of pixels of a turn of the engine, initially ... */
 #define PS_NVJ_SCRATCH_MAX (256UL << 20) /* ... and at most; larger batches are decoded in parts */
-#define PS_NVJ_FILES (128UL << 10)       /* bytes for each row's file when memory for files is allocated */
+#define PS_NVJ_FILES (128UL << 10)       /* least bytes per row of an allocation for files */
 #define PS_NVJ_PITCH 64u                 /* rows of pixels begin at multiples of this */
 #define PS_NVJ_TURNS 2u
 #define PS_NVJ_ENGINE_TURNS 3u /* so that the submitting thread rarely waits */
@@ -153,7 +153,7 @@ struct ps_nvjpeg_worker {
 };
 
 enum ps_nvj_who {
-	PS_NVJ_NOBODY, /* the CPU */
+	PS_NVJ_NOBODY, /* no GPU decoder: the CPU decodes the row */
 	PS_NVJ_ENGINE,
 	PS_NVJ_HYBRID,
 	PS_NVJ_REFUSED, /* refused by the engine when submitted */
@@ -165,7 +165,7 @@ struct ps_nvj_entry {
 	size_t nbytes;
 	uint32_t width, height; /* size of the whole image */
 	struct ps_region region;
-	size_t sheet; /* offset in the sheet of its struct ps_tile_image, which its weights follow */
+	size_t sheet; /* offset of its piece in the sheet */
 };
 
 /* Memory for files, page-locked. */
@@ -175,9 +175,14 @@ struct ps_nvj_files {
 	size_t nbytes, used;
 };
 
-/* Rows of a batch. Their sheet is page-locked memory with a copy on the device. It holds a struct
- * ps_tile_image for each image that the engine decodes; the moves; and, for each row that was taken, a struct
- * ps_tile_image of its own (for a separate resize) with its weights. */
+/* Rows of a batch. Their sheet is page-locked memory with a copy on the device. It has three parts:
+ *
+ *   a struct ps_tile_image for each image that the engine decodes
+ *   the moves
+ *   the pieces: for each row that was taken its own struct ps_tile_image, then the weights
+ *
+ * Hybrid decoding resizes each row by its piece; the engine's images are resized together, by the first
+ * part. */
 struct ps_nvjpeg_rows {
 	struct ps_nvjpeg *n;
 	uint32_t nrows, width, height;
@@ -210,8 +215,8 @@ int ps_nvj_engine_try(struct ps_nvjpeg *n, struct ps_load_error *ret_broken, str
 /* Copies a file to memory that is kept until the rows are cleared; NULL: out of memory. */
 const uint8_t *ps_nvj_file_keep(struct ps_nvjpeg_rows *rows, const void *data, size_t nbytes);
 
-/* Writes the row's image and weights to the sheet. False: no room, or weights that the kernels do not
- * support. The result depends on the outline alone. */
+/* Writes the row's piece to the sheet. False: the outline's output has another size than the rows, or more
+ * weights than the kernels support. The result depends on the outline alone. */
 bool ps_nvj_sheet_add(struct ps_nvjpeg_rows *rows, uint32_t row, const struct ps_image_outline *outline,
         size_t *ret_nbytes);
 

@@ -35,7 +35,7 @@
 /* Limits that are also used elsewhere. */
 #define PS_OPTIONS_MAX_BATCH 65536u
 #define PS_OPTIONS_MAX_THREADS 1024u
-/* Reading threads on a mount, and most of them elsewhere, unless an option says how many. */
+/* Default number of reading threads on a mount; elsewhere the default is at most this. */
 #define PS_OPTIONS_READERS 8u
 
 enum ps_option_type {
@@ -106,7 +106,7 @@ struct ps_option {
 	const char *unit;  /* unit of the range; may be set without a range */
 	const char *text;  /* description */
 	const char *unset; /* what the default means; NULL: `initial` is shown; "": nothing is shown */
-	/* the value of penstock-loader's flag: "N"; PS_FLAG_WORDS: its words; NULL: no flag */
+	/* how help shows the value of penstock-loader's flag: "N"; PS_FLAG_WORDS: `words`; NULL: no flag */
 	const char *flag;
 	uint32_t print; /* PS_PRINT_* */
 	/* Of fields: */

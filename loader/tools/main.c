@@ -16,7 +16,8 @@ static const struct {
                 "load shards as a training run would, and report the speed and the bottleneck"},
         {"cat", ps_cmd_cat, "write samples, or one field of them, to standard output"},
         {"doctor", ps_cmd_doctor, "check shards, and repair them"},
-        {"index", ps_cmd_index, "write down how many samples shards hold, and where they begin"},
+        {"index", ps_cmd_index,
+                "write indexes of shards: how many samples they hold, and where each sample begins"},
         {"ls", ps_cmd_ls, "list the samples of shards, with the place of each field"},
         {"pack", ps_cmd_pack, "write files into shards"},
         {"shuffle-quality", ps_cmd_shuffle_quality, "say how well an order is shuffled"},
@@ -26,7 +27,7 @@ static const struct {
 static void help(FILE *out)
 {
 	fprintf(out, "Usage: penstock-loader COMMAND [OPTION...] SHARDS...\n\n"
-	             "Reads and writes WebDataset tar shards. SHARDS are paths, folders, patterns as "
+	             "Reads and writes WebDataset tar shards. SHARDS are paths, folders, patterns such as "
 	             "'train-{000..127}.tar' or 'train-*.tar', or @LIST files.\n\n"
 	             "Commands:\n");
 	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)

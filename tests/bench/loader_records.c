@@ -1,8 +1,9 @@
 /* loader_records [OPTION...]: measures how many small records a second are read from tar shards.
  *
  * Writes shards whose records have one member each (ustar, and pax as webdataset writes it: mtime with a
- * fraction), and prints a line a row with the best of some rounds: read() of all bytes, the walk over the
- * members alone, samples without and with their bytes, and batches of the C interface (values + offsets). */
+ * fraction). Prints one line for each way of reading them, with the best of some rounds: read() of all bytes;
+ * the walk over the members alone; names (samples without their bytes); samples with their bytes; batches of
+ * the C interface (values + offsets). GB/s counts the members' data; for read(), all bytes. */
 #include "config.h"
 
 #include <err.h>
@@ -191,8 +192,8 @@ static struct count row_samples(const char *kind, uint32_t shard)
 
 static void line_print(const char *kind, const char *row, struct count c, double seconds, double cpu_seconds)
 {
-	printf("%-6s %-8s %9.0f samples/s  %6.2f GB/s of shards' bytes  %5.2f CPUs\n", kind, row,
-	        (double)c.samples / seconds, (double)c.nbytes / seconds / 1e9, cpu_seconds / seconds);
+	printf("%-6s %-8s %9.0f samples/s  %6.2f GB/s  %5.2f CPUs\n", kind, row, (double)c.samples / seconds,
+	        (double)c.nbytes / seconds / 1e9, cpu_seconds / seconds);
 	fflush(stdout);
 }
 
@@ -285,7 +286,7 @@ static void usage(void)
 	       "  --record N      bytes of a record [%u]\n"
 	       "  --samples N     samples of a shard; there are %d shards [%u]\n"
 	       "  --threads N     threads that decode [%u]\n"
-	       "  --readers N     0: the loader's default [0]\n"
+	       "  --readers N     threads that read; 0: the loader's default [0]\n"
 	       "  --batch N       samples of a batch [%u]\n"
 	       "  --rounds N      the best round is printed [%u]\n"
 	       "  --only ROW      read, walk, names, samples or batches\n"

@@ -1,4 +1,5 @@
-/* What a daemon leaves to the next one: handles, slots, texts, and answers that were not seen to be sent. */
+/* What a daemon leaves to the next one: handles, slots, texts, and the OPENs that may not have been
+ * answered. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -95,13 +96,13 @@ static void the_next_daemon_finds_what_was_open(void **unused)
 	assert_string_equal(text, "a text");
 	free(text);
 	assert_null(ps_state_text(&next, fhs[201]));
-	/* Which answers were not seen to be sent. */
+	/* Which OPENs may not have been answered. */
 	assert_false(ps_state_unanswered(&next, 6, &found));
 	assert_true(ps_state_unanswered(&next, 8, &found));
 	assert_int_equal(found, fhs[4]);
 	assert_false(ps_state_unanswered(&next, 18, &found)); /* closing */
 	assert_false(ps_state_unanswered(&next, 0, &found));
-	/* The slots that were freed are used again, and no other. */
+	/* New handles get free slots only, and differ from the slots' earlier handles. */
 	uint64_t a = add(&next, 1, 0, NULL), b = add(&next, 2, 0, NULL);
 	assert_true((uint32_t)a == 8 || (uint32_t)a == 9 || (uint32_t)a >= PS_STATE_CHUNK + 10);
 	assert_int_not_equal((uint32_t)a, (uint32_t)b);

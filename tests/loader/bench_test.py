@@ -155,7 +155,7 @@ def profile_against_reports_drift():
     tap.write("no.json", b"[1]")
     r = tap.run("bench", *args, "--profile-against", "no.json", "a.tar")
     tap.equal(r.returncode, 1)
-    assert b"no.json: not a profile; make one by penstock-loader bench --profile" in r.stderr, r.stderr
+    assert b"no.json: not a profile; make one with penstock-loader bench --profile" in r.stderr, r.stderr
 
 
 @memory_test

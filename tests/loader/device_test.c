@@ -436,7 +436,7 @@ static void a_device_lost_before_the_last_batch_arrived_is_an_error(void **state
 	int n = 0, r;
 
 	(void)state;
-	if (strcmp(on.device, "fake") != 0) /* a driver stays lost */
+	if (strcmp(on.device, "fake") != 0) /* a driver's device stays lost */
 		return;
 	l = loader_open(on.device, 2, 2);
 	stream = on.stream_new();
@@ -548,8 +548,8 @@ static void unknown_devices_are_refused_and_tensors_name_their_memory(void **sta
 	penstock_loader_close(l);
 }
 
-/* The consumer captures a stream to a graph meanwhile: no call may break the capture, or fail because of
- * it. */
+/* The consumer captures a stream to a graph while it takes batches: no call may break the capture, or fail
+ * because of it. */
 static void a_graph_capture_of_the_consumer_is_not_broken(void **state)
 {
 	struct penstock_loader *l = loader_open(on.device, 2, 2);

@@ -49,7 +49,7 @@ static void instruction(struct ptx_parser *p)
 		part[nparts++] = strsep(&rest, ".");
 	o = rest ? NULL : ptx_opcode_find(word, part, nparts, &in, text, sizeof(text));
 	if (!o)
-		ptx_wrong(p, "%s", rest ? "too many parts" : text);
+		ptx_wrong(p, "%s", rest ? "the instruction has too many parts" : text);
 	shape = ptx_opcode_shape(o, &in);
 	for (const char *c = shape; *c; c++) {
 		if (c != shape)
@@ -70,7 +70,7 @@ static void registers(struct ptx_parser *p)
 	struct ptx_name *n;
 
 	if (p->word[0] != '.' || type == PTX_NONE)
-		ptx_wrong(p, "registers of the type %s", p->word);
+		ptx_wrong(p, "registers cannot have the type %s", p->word);
 	ptx_next(p);
 	do {
 		n = ptx_name_add(p, p->word, PTX_REGISTERS);
@@ -85,8 +85,8 @@ static void registers(struct ptx_parser *p)
 	ptx_expect(p, ";");
 }
 
-/* .align 16 .b8 name[n]: gives the variable the address after the first *io_nbytes, and adds the variable's
- * size to *io_nbytes. */
+/* .align 16 .b8 name[n]: gives the variable the first aligned address from base + *io_nbytes on, and moves
+ * *io_nbytes to its end. */
 static struct ptx_name *variable(struct ptx_parser *p, uint32_t *io_nbytes, uint64_t base)
 {
 	uint32_t align = 0, one;
@@ -97,7 +97,7 @@ static struct ptx_name *variable(struct ptx_parser *p, uint32_t *io_nbytes, uint
 		align = (uint32_t)ptx_number(p);
 	one = ptx_bits(ptx_type_of(p->word + (p->word[0] == '.'))) / 8;
 	if (one == 0)
-		ptx_wrong(p, "variables of the type %s", p->word);
+		ptx_wrong(p, "variables cannot have the type %s", p->word);
 	align = align ? align : one;
 	ptx_next(p);
 	name = ptx_name_add(p, p->word, PTX_ADDRESS);
@@ -109,7 +109,7 @@ static struct ptx_name *variable(struct ptx_parser *p, uint32_t *io_nbytes, uint
 	*io_nbytes = (*io_nbytes + align - 1) / align * align;
 	name->value = base + *io_nbytes;
 	if (n > 1 << 24 || n * one > (1 << 24) - (uint64_t)*io_nbytes)
-		ptx_wrong(p, "a variable of %llu bytes", (unsigned long long)n * one);
+		ptx_wrong(p, "a variable of %llu bytes is too large", (unsigned long long)n * one);
 	*io_nbytes += (uint32_t)(n * one);
 	return name;
 }

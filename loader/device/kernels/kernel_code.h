@@ -73,12 +73,12 @@ PS_BOTH uint8_t ps_words_byte(const uint32_t *words, uint32_t i)
 
 /* Images ------------------------------------------------------------------------------------------------- */
 
-/* The images of a field, as kernels see them. An image is one view of a row; its pixels are three planes of
- * bytes, image after image. */
+/* The images of a field, as kernels see them: one after the other. An image is one view of a row; its pixels
+ * are three planes of bytes. */
 
 struct ps_images {
 	uint8_t *planes; /* as they were copied; all steps but the affine one work in place */
-	/* room of the same size, for the results of PS_IMAGE_AFFINE; NULL: no image may have it */
+	/* room of the same size, for the results of PS_IMAGE_AFFINE; NULL: no image takes that step */
 	uint8_t *moved;
 	struct ps_image_ops *ops; /* one for each image; NULL: no image has any */
 	uint32_t nimages, width, height;

@@ -4,7 +4,8 @@
  * A block makes a column of tiles. A tile is PS_TILE_COLUMNS wide, and low enough for its source rows to fit
  * in shared memory. The block resizes these rows horizontally into shared memory, then vertically from there.
  * Weights are padded with zeros: the pixels that the zeros multiply do not matter, but must be readable. So
- * sources have PS_TILE_SLACK bytes after their end, and begin in memory that is aligned to 4. */
+ * sources have PS_TILE_SLACK bytes after their end. They are read by aligned words, so the bytes between a
+ * source's start and the multiple of 4 before it must be readable, too. */
 #ifndef PS_DEVICE_RESIZE_TILE_H
 #define PS_DEVICE_RESIZE_TILE_H
 
@@ -33,7 +34,7 @@ struct ps_tile_image {
 	const uint8_t *from; /* the region's pixels, three bytes each */
 	uint64_t pitch;      /* bytes from row to row, a multiple of 4 */
 	uint32_t nrows;      /* rows of the region */
-	uint32_t rows;       /* outputs of a tile */
+	uint32_t rows;       /* output rows of a tile */
 	uint32_t place;      /* number of the image in the results */
 	uint32_t flip_v;
 	int32_t most; /* limit of values between the passes */

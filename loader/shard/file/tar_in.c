@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-_Static_assert(PS_TAR_PEEK_MAX == PS_STREAM_BUF_MIN, "a stream shows what a walk peeks at");
+_Static_assert(PS_TAR_PEEK_MAX == PS_STREAM_BUF_MIN, "a walk may peek at as much as a stream shows");
 
 static int tar_peek(void *arg, size_t n, const uint8_t **ret_p, size_t *ret_n, struct ps_load_error *err)
 {
