@@ -44,6 +44,7 @@ struct ps_kv {
 static int ps_kv_errno(const char *text);
 /* Logs a status text and frees it; marks the index as damaged if the text reports damage. Returns -errno. */
 static int ps_kv_told(struct ps_kv *kv, const char *call, char *text);
+static void mark_damaged(const struct ps_kv *kv);
 
 /* Checks that the disk has room for the bytes: 0, -ENOSPC or -EROFS. RocksDB is called only if there is
  * room, because after one write that the disk refused, RocksDB refuses all later ones. */
@@ -295,6 +296,9 @@ void ps_kv_check_later(struct ps_kv *kv, const struct ps_kv_range *range, const 
 {
 	char *text = read_range(kv, range, stop);
 
+	/* As at a start: what cannot be read has to be made again. */
+	if (text && ps_kv_errno(text) == EIO)
+		mark_damaged(kv);
 	if (text)
 		(void)ps_kv_told(kv, "index check", text);
 }

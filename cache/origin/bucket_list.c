@@ -17,8 +17,9 @@
  * neighbour ends earlier. One thread takes all pages, the oldest request's first.
  *
  * Each key is in one part, whatever the guesses are, as long as the store lists keys in the order of their
- * bytes. A store that does not, or that cannot begin after a text, is noticed by its first key out of order;
- * then all parts are dropped, and the bucket is listed again in one chain.
+ * bytes. A store that does not, or that cannot begin after a text, is noticed by its first key out of order,
+ * or by a border after which two parts see different keys; then all parts are dropped, and the bucket is
+ * listed again in one chain.
  *
  * If a key p has the name of a folder, that folder is shown under another name (keep_apart()). So p must be
  * listed before the keys p/... in the folder. Suppose that the part which begins after `start` lists p/...,
@@ -31,13 +32,22 @@
 
 #define PARTS_MAX 8
 
+/* Where a part ends and the next one begins. Both parts may have listed the first key after this place: if it
+ * was not the same key, the store does not list in the order of bytes, or cannot begin after a text. */
+struct border {
+	unsigned nparts;    /* that are not over yet */
+	char *left, *right; /* that key, as seen by each part; NULL: it saw none */
+};
+
 struct part {
 	struct part *next;
-	char *start, *end; /* keys k with start < k <= end; NULL: from the first, to the last */
+	char *start, *end;        /* keys k with start < k <= end; NULL: from the first, to the last */
+	struct border *from, *to; /* at start and end; NULL: there is none */
 	struct ps_http_page *page;
 	struct ps_s3_page at; /* the page before it */
 	char *first;          /* key; NULL: none was listed */
 	struct ps_strbuf last;
+	bool seen;  /* a key was listed */
 	bool over;  /* a key after `end` was listed */
 	bool whole; /* no text was found to split it at, for now */
 };
@@ -148,13 +158,19 @@ static bool take_key(struct walk *walk, const char *key)
 		walk->disorder = walk->nsplits > 0;
 		return !walk->disorder;
 	}
-	part->over = part->over || (part->end && strcmp(key, part->end) > 0);
-	if (part->over)
-		return false;
-	if (!part->first)
-		part->first = strdup(key); /* without it the part is not split */
+	if (!part->seen && part->from)
+		part->from->right = strdup(key);
+	part->seen = true;
 	ps_strbuf_reset(&part->last);
 	ps_strbuf_add(&part->last, key);
+	if (part->end && strcmp(key, part->end) > 0) {
+		if (!part->over && part->to)
+			part->to->left = strdup(key);
+		part->over = true;
+		return false;
+	}
+	if (!part->first)
+		part->first = strdup(key); /* without it the part is not split */
 	ps_split_note(&walk->alphabet, key);
 	return true;
 }
@@ -208,10 +224,21 @@ static bool leads_nowhere(const struct ps_s3_page *before, const struct ps_s3_pa
 
 /* Parts -------------------------------------------------------------------------------------------------- */
 
-static void part_free(struct part *part)
+static void border_leave(struct walk *walk, struct border *border)
 {
-	if (!part)
+	if (!border || --border->nparts > 0)
 		return;
+	if (border->left && !same_text(border->left, border->right))
+		walk->chained = walk->disorder = true;
+	free(border->left);
+	free(border->right);
+	free(border);
+}
+
+static void part_free(struct walk *walk, struct part *part)
+{
+	border_leave(walk, part->from);
+	border_leave(walk, part->to);
 	ps_http_page_free(part->page);
 	ps_s3_page_fini(&part->at);
 	ps_strbuf_fini(&part->last);
@@ -240,21 +267,25 @@ static struct part *take_first(struct walk *walk)
 	return part;
 }
 
-/* Adds a part and requests its first page. start and end become the part's. */
-static int add_part(struct walk *walk, char *start, char *end)
+/* Adds a part and requests its first page. The part takes over all that is given. */
+static int add_part(struct walk *walk, char *start, char *end, struct border *from, struct border *to)
 {
 	struct part *part = calloc(1, sizeof(*part));
 
 	if (!part) {
 		free(start);
 		free(end);
+		border_leave(walk, from);
+		border_leave(walk, to);
 		return out_of_memory(walk->names);
 	}
 	part->start = start;
 	part->end = end;
+	part->from = from;
+	part->to = to;
 	part->page = ask(walk, NULL, start);
 	if (!part->page) {
-		part_free(part);
+		part_free(walk, part);
 		return out_of_memory(walk->names);
 	}
 	append(walk, part);
@@ -310,8 +341,16 @@ static int split(struct walk *walk, bool *ret_split)
 			continue;
 		}
 		char *start = strdup(at.s);
-		int rc = start ? add_part(walk, start, part->end) : out_of_memory(walk->names);
+		struct border *border = calloc(1, sizeof(*border));
+		if (!start || !border) {
+			free(start);
+			free(border);
+			return out_of_memory(walk->names);
+		}
+		border->nparts = 2;
+		int rc = add_part(walk, start, part->end, border, part->to);
 		part->end = rc == 0 ? ps_strbuf_take(&at) : NULL;
+		part->to = border;
 		walk->credit--;
 		walk->nsplits++;
 		*ret_split = true;
@@ -331,7 +370,7 @@ static int wait_page(struct walk *walk, struct part *part, struct ps_page_body *
 		rc = split(walk, &more);
 	if (rc == 0)
 		rc = ps_http_page_wait(part->page, names->stop, ret, names->err);
-	if (rc && part->start && !part->at.token && !names->err->retryable && rc != -ECANCELED) {
+	if (rc && part->start && !part->at.token && rc != -ENOMEM && rc != -ECANCELED) {
 		ps_log_debug("list: the store refuses to begin after a key: %s", names->err->text);
 		*names->err = (struct ps_error){0};
 		walk->chained = walk->disorder = true;
@@ -384,12 +423,12 @@ static int take_page(struct walk *walk, struct part *part)
 static void drop_parts(struct walk *walk)
 {
 	while (walk->parts)
-		part_free(take_first(walk));
+		part_free(walk, take_first(walk));
 }
 
 static int walk_parts(struct walk *walk)
 {
-	int rc = add_part(walk, NULL, NULL);
+	int rc = add_part(walk, NULL, NULL, NULL, NULL);
 
 	while (rc == 0 && walk->parts && !walk->disorder) {
 		/* It stays in the list meanwhile, so that it can be split. */
@@ -398,7 +437,7 @@ static int walk_parts(struct walk *walk)
 		if (part->page && !part->over)
 			append(walk, part);
 		else
-			part_free(part);
+			part_free(walk, part);
 		if (rc == 0)
 			rc = ps_names_stopped(walk->names);
 	}
@@ -419,6 +458,8 @@ static int walk_pages(struct walk *walk)
 		walk->disorder = false;
 		walk->names->again = true;
 		walk->nkeys = walk->nmarkers = 0;
+		ps_strbuf_reset(&walk->dir);
+		ps_strbuf_reset(&walk->shown);
 		rc = walk_parts(walk);
 	} else if (walk->nsplits) {
 		ps_log_debug("list: %s://%s: in %u parts", walk->bucket.scheme, walk->bucket.bucket,

@@ -38,7 +38,8 @@ struct ps_plan_ahead {
 	pthread_cond_t wake;
 	pthread_t thread;
 	bool started, look, told;
-	bool begins; /* a plan that begins was told since the last look */
+	/* plans that begin: how many were told, and how many of them the looks so far have served */
+	uint64_t nbegins, nserved;
 	_Atomic bool stopping;
 	_Atomic bool any; /* the dataset had plans at the last look */
 	/* Used by the thread alone. */
@@ -281,11 +282,13 @@ static void *plan_ahead_main(void *arg)
 		uint64_t now_ns = ps_clock_mono_ns();
 		uint64_t every_ms = a->look ? LOOK_EVERY_MS : IDLE_MS;
 
-		if (!a->begins && now_ns < looked_ns + every_ms * PS_NS_PER_MS) {
+		if (a->nserved == a->nbegins && now_ns < looked_ns + every_ms * PS_NS_PER_MS) {
 			wait_for_news(a, looked_ns);
 			continue;
 		}
-		bool names = a->told || !a->look, begins = a->begins;
+		bool names = a->told || !a->look;
+		uint64_t nbegins = a->nbegins;
+		bool begins = nbegins != a->nserved;
 		a->look = a->told = false;
 		looked_ns = now_ns;
 		pthread_mutex_unlock(&a->lock);
@@ -296,7 +299,7 @@ static void *plan_ahead_main(void *arg)
 		look(a, begins);
 		pthread_mutex_lock(&a->lock);
 		if (begins) {
-			a->begins = false;
+			a->nserved = nbegins;
 			pthread_cond_broadcast(&a->wake);
 		}
 	}
@@ -345,12 +348,13 @@ void ps_plan_ahead_told(struct ps_plan_ahead *a, bool begins)
 			ps_log_warning("plan: %s: no thread to fetch ahead", ps_dataset_source(a->dataset));
 	}
 	a->look = a->told = true;
-	a->begins |= begins;
+	a->nbegins += begins;
+	uint64_t mine = a->nbegins;
 	pthread_cond_broadcast(&a->wake);
 	/* The loader that announced the plan opens its first files next: their beginnings must be demanded
 	 * before that. */
 	uint64_t until_ns = ps_clock_mono_ns() + PS_PLAN_AHEAD_FIRST_MS * PS_NS_PER_MS;
-	while (begins && a->started && a->begins && !a->stopping && ps_clock_mono_ns() < until_ns)
+	while (begins && a->started && a->nserved < mine && !a->stopping && ps_clock_mono_ns() < until_ns)
 		ps_cond_wait_until(&a->wake, &a->lock, until_ns);
 }
 

@@ -59,7 +59,7 @@ static int try_index(struct ps_store *store, struct ps_error *err)
 		return store->index_fd;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", store->index_fd);
 	int rc = ps_index_open(path,
-	        (store->is_small ? PS_INDEX_SMALL : 0) | (store->keeps_lock ? PS_INDEX_WAS_CHECKED : 0),
+	        (store->is_small ? PS_INDEX_SMALL : 0) | (store->was_checked ? PS_INDEX_WAS_CHECKED : 0),
 	        &store->index, err);
 	if (rc < 0)
 		ps_error_prefix(err, rc, "cache directory %s", store->dir);
@@ -232,6 +232,7 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 	if (!store)
 		return ps_error_set(err, ENOMEM, "out of memory");
 	store->keeps_lock = options->lock_fd > 0;
+	store->was_checked = options->was_checked;
 	int rc = init_policy(store, options->policy, err);
 	if (rc == 0)
 		rc = ps_store_dir_open(options->dir, options->must_exist, options->lock_fd, &store->dir_fd,

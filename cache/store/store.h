@@ -57,6 +57,9 @@ struct ps_store_options {
 	const char *beside;
 	/* the folder's lock, which this process was given and takes over; 0: ps_store_open() takes it */
 	int lock_fd;
+	/* the process that gave the lock has looked for damage in the index, in this boot: see
+	 * ps_index_open() */
+	bool was_checked;
 	bool must_exist; /* for verify and evict: -ENOENT instead of creating dir */
 };
 

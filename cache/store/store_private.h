@@ -172,7 +172,8 @@ struct ps_store {
 	/* Constant while open. */
 	char *dir;
 	int dir_fd, data_fd, index_fd, lock_fd;
-	bool keeps_lock; /* closing does not release it: another process has it, too */
+	bool was_checked; /* as in the options */
+	bool keeps_lock;  /* closing does not release it: another process has it, too */
 	uint8_t salt[PS_SALT_LEN];
 	struct ps_index *index;
 	uint64_t min_free_nbytes;

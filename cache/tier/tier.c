@@ -447,11 +447,10 @@ static enum verdict compare(
 	return trial->nmissing ? UNKNOWN : SLOW;
 }
 
-/* True: the tier has answered since it was last pinged. */
-static bool has_answered(const struct ps_tier *tier)
+/* True: the tier has answered since the ping for which the turn was left. */
+static bool has_answered(const struct ps_tier *tier, const struct ps_tier_turn *turn)
 {
-	return atomic_load_explicit(&tier->heard_ns, memory_order_relaxed) >=
-	       atomic_load_explicit(&tier->asked_ns, memory_order_relaxed);
+	return atomic_load_explicit(&tier->heard_ns, memory_order_relaxed) >= turn->asked_ns;
 }
 
 /* The lock is held. */
@@ -464,7 +463,7 @@ static bool judge_late(
 	if (!trial->answered || (tier->state == ASIDE && !turn->probe))
 		return false;
 	if (turn->mute) {
-		if (!has_answered(tier)) {
+		if (!has_answered(tier, turn)) {
 			snprintf(tier->error, sizeof(tier->error), "it does not answer");
 			strike(tier, turn, 1);
 		}
@@ -526,9 +525,13 @@ enum ps_tier_advice ps_tiers_waits(struct ps_tiers *all, struct ps_tier_turn *tu
 		return PS_TIER_LEAVE;
 	uint64_t asked_ns = atomic_load_explicit(&tier->asked_ns, memory_order_relaxed);
 	uint64_t heard_ns = atomic_load_explicit(&tier->heard_ns, memory_order_relaxed);
-	bool asked = asked_ns >= turn->began_ns && asked_ns > heard_ns;
-	if (asked && now - asked_ns >= MUTE_NS) {
+	/* A ping that another turn began may be under way already. */
+	bool asked =
+	        asked_ns > heard_ns &&
+	        (asked_ns >= turn->began_ns || atomic_load_explicit(&tier->pinging, memory_order_relaxed));
+	if (asked && now >= asked_ns && now - asked_ns >= MUTE_NS) {
 		turn->mute = true;
+		turn->asked_ns = asked_ns;
 		return PS_TIER_LEAVE;
 	}
 	if (!asked && heard_ns + PING_NS < now &&

@@ -77,11 +77,12 @@ uint64_t ps_tier_object(const char *authority, const char *path, const char *que
 struct ps_tier_turn {
 	struct ps_tier *tier; /* NULL: the origin is to be asked */
 	uint64_t began_ns;
-	uint64_t late_ns; /* the late limit when the turn began */
-	bool probe;       /* the tier was set aside, and this request shows whether it works again */
-	bool mute;        /* the tier was pinged meanwhile, and did not answer */
-	bool trial;       /* the request was taken from the tier for a trial; there is one trial at a time */
-	uint64_t idle_ns; /* how long no byte had come when the request was taken from the tier */
+	uint64_t late_ns;  /* the late limit when the turn began */
+	bool probe;        /* the tier was set aside, and this request shows whether it works again */
+	bool mute;         /* the tier was pinged meanwhile, and did not answer */
+	uint64_t asked_ns; /* when: if `mute` */
+	bool trial;        /* the request was taken from the tier for a trial; there is one trial at a time */
+	uint64_t idle_ns;  /* how long no byte had come when the request was taken from the tier */
 };
 
 /* Chooses the tier for the byte at `offset` of an object. secret: the request carries what a tier must not

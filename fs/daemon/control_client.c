@@ -279,6 +279,8 @@ int ps_control_upgrade(const char *cache_dir, int exe, int timeout_ms, pid_t *re
 	uint64_t until_ns = ps_clock_mono_ns() + (uint64_t)timeout_ms * PS_NS_PER_MS;
 	struct ps_given message = {0};
 	struct ps_error ignored = {0};
+	struct stat ours, theirs;
+	char path[40];
 	pid_t old, now = 0;
 	int rc = who(cache_dir, timeout_ms, &old, err);
 
@@ -301,6 +303,16 @@ int ps_control_upgrade(const char *cache_dir, int exe, int timeout_ms, pid_t *re
 	if (now == old)
 		return ps_error_set(
 		        err, ETIMEDOUT, "%s: no new daemon serves it yet (see its log)", cache_dir);
+	ps_autofd int again = -1;
+	pid_t seen = 0; /* its number in this process's namespace */
+	if (ps_control_connect(cache_dir, &again, &seen, &ignored) < 0)
+		seen = 0;
+	snprintf(path, sizeof(path), "/proc/%d/exe", (int)seen);
+	if (fstat(exe, &ours) == 0 && stat(path, &theirs) == 0 &&
+	        (ours.st_dev != theirs.st_dev || ours.st_ino != theirs.st_ino))
+		return ps_error_set(err, EIO,
+		        "%s: the new program did not start, and the old one serves it again (see its log)",
+		        cache_dir);
 	*ret_pid = now;
 	return 0;
 }

@@ -296,7 +296,7 @@ static void main_loop(struct ps_daemon *d)
 		}
 		{
 			PS_LOCK_SCOPE(&d->lock);
-			resuming = d->resuming;
+			resuming = atomic_load(&d->resuming);
 			/* Watches for the end of the parent, of the first owner, and of clients that
 			 * wait. */
 			bool waits = !d->reported && !atomic_load(&d->first_cancelled);
@@ -397,6 +397,7 @@ static int open_all(struct ps_daemon *d, struct ps_error *err)
 	if (rc == 0 && d->resumed && (rc = ps_keeper_progress_begin(d)) < 0)
 		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
 	cache.store.lock_fd = d->lock_fd;
+	cache.store.was_checked = d->resumed != NULL;
 	if (rc == 0)
 		rc = ps_cache_open(&cache, &d->cache, err);
 	if (rc < 0)
@@ -466,6 +467,8 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 		*ret_exit = d.exit_code;
 	}
 	ps_keeper_progress_end(&d);
+	if (rc < 0 && d.resumed && ps_thread_group_count(&d.threads))
+		_exit(PS_EXIT_FAILED); /* threads that resume mounts still use `d` */
 	close_all(&d, rc < 0);
 	if (atomic_load(&d.leaked))
 		_exit(PS_EXIT_FAILED);

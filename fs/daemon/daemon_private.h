@@ -226,10 +226,10 @@ struct ps_daemon {
 	uint64_t owner_id;     /* of the newest owner */
 	struct ps_list clients;
 	unsigned nclients;
-	unsigned nmounting;   /* clients whose mounts are not yet served, or not yet given to the keeper */
-	bool resuming;        /* there are mounts of an earlier daemon that are not served yet */
-	unsigned nresuming;   /* the number of these mounts */
-	uint64_t kept_number; /* the newest kept mount's number at the keeper */
+	unsigned nmounting;    /* clients whose mounts are not yet served, or not yet given to the keeper */
+	_Atomic bool resuming; /* there are mounts of an earlier daemon that are not served yet */
+	_Atomic unsigned nresuming; /* the number of these mounts */
+	uint64_t kept_number;       /* the newest kept mount's number at the keeper */
 	/* reported: the first mount's thread has reported the outcome to the parent */
 	bool stopping, reported;
 	int exit_code;

@@ -253,6 +253,7 @@ int ps_helper_start(const struct ps_mountfd_options *first, struct ps_helper **r
 		return rc;
 	}
 	setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(ends[0], SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 	h->sock = ends[0];
 	pthread_mutex_init(&h->lock, NULL);
 	*ret = h;
@@ -299,9 +300,14 @@ static int send_request(
 	        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(nfds * sizeof(int))};
 	memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
 	/* A message this short is sent in one piece. */
+	if (h->sock < 0)
+		return -EPIPE;
 	do
-		n = h->sock < 0 ? -1 : sendmsg(h->sock, &msg, MSG_NOSIGNAL);
-	while (n < 0 && h->sock >= 0 && errno == EINTR);
+		n = sendmsg(h->sock, &msg, MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	/* Nothing was sent after other errors, such as one for too many descriptors under way. */
+	if (n < 0 && errno != EPIPE && errno != ECONNRESET && errno != EAGAIN)
+		return -errno;
 	return n == (ssize_t)(sizeof(*request) + request->nbytes) ? 0 : give_up(h);
 }
 

@@ -34,7 +34,8 @@
 #define GIVE_UP_MS 10000
 #define PROGRESS_MAX_MS 60000
 #define PROVEN_MS 1000
-#define REAP_MS 1000 /* the longest wait for the end of a killed daemon, which may hang in the kernel */
+#define ITEMS_MAX 65536 /* a daemon that an attacker has taken over must not use up the memory */
+#define REAP_MS 1000    /* the longest wait for the end of a killed daemon, which may hang in the kernel */
 #define REAP_STEP_MS 10
 #define SEND_NBYTES (4 << 20) /* the kernel may lower this */
 #ifndef SO_PEERPIDFD
@@ -74,7 +75,7 @@ static void remove_item(struct keeper *k, size_t i)
 
 static void add_item(struct keeper *k, const struct ps_keeper_message *m, int fd)
 {
-	struct ps_keeper_item *v = reallocarray(k->v, k->n + 1, sizeof(*v));
+	struct ps_keeper_item *v = k->n < ITEMS_MAX ? reallocarray(k->v, k->n + 1, sizeof(*v)) : NULL;
 
 	if (!v) {
 		ps_log_error("keeper: out of memory: a mount will end with its daemon");
@@ -158,16 +159,16 @@ static void serving(struct keeper *k)
 	k->served_ns = ps_clock_mono_ns();
 }
 
-/* The number of seccomp filters of the process. A process in the daemon's sandbox has more than the
- * keeper. */
-static unsigned count_filters(pid_t pid)
+/* The number of seccomp filters of the process; -1: unknown. A process in the daemon's sandbox has more than
+ * the keeper. */
+static int count_filters(pid_t pid)
 {
 	char path[40], line[256];
-	unsigned n = 0;
+	int n = -1;
 
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
 	FILE *f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f) && sscanf(line, "Seccomp_filters: %u", &n) != 1) {
+	while (f && fgets(line, sizeof(line), f) && sscanf(line, "Seccomp_filters: %d", &n) != 1) {
 	}
 	if (f)
 		fclose(f);
@@ -188,11 +189,11 @@ static int program_of(int client, struct ps_error *err)
 	ps_autofd int pidfd = number;
 	snprintf(path, sizeof(path), "/proc/%d/exe", (int)peer.pid);
 	ps_autofd int exe = open(path, O_RDONLY | O_CLOEXEC);
-	unsigned n = count_filters(peer.pid);
+	int n = count_filters(peer.pid), own = count_filters(getpid());
 	struct pollfd ended = {.fd = pidfd, .events = POLLIN};
-	if (exe < 0 || poll(&ended, 1, 0) != 0)
+	if (exe < 0 || n < 0 || own < 0 || poll(&ended, 1, 0) != 0)
 		return ps_error_set(err, EPERM, "the program of the process that asks cannot be opened");
-	if ((peer.uid != 0 && peer.uid != geteuid()) || n > count_filters(getpid()))
+	if ((peer.uid != 0 && peer.uid != geteuid()) || n > own)
 		return ps_error_set(err, EPERM,
 		        "the process that asks is another user's, or has more seccomp filters than the "
 		        "keeper, as in the daemon's sandbox; run penstock upgrade outside of it");

@@ -157,11 +157,8 @@ void ps_keeper_keep(struct ps_daemon *d, struct ps_mount *m, int client,
 		rc = give_owners(d, m);
 	if (rc == 0)
 		rc = send_one(d, &session, ps_session_fd(&m->session));
-	if (rc < 0) {
+	if (rc < 0)
 		keep_not(d, m, rc);
-		m->kept = 0; /* without a session the keeper forgets the mount in any case */
-		m->unkept = false;
-	}
 }
 
 void ps_keeper_drop(struct ps_daemon *d, struct ps_mount *m)
@@ -206,15 +203,22 @@ void ps_keeper_drop_owner(struct ps_daemon *d, const struct ps_mount *m, uint64_
 static int check_all_kept(const struct ps_daemon *d, struct ps_error *err)
 {
 	ps_autostrbuf struct ps_strbuf names = {0};
+	bool any = false;
 
 	if (d->nmounting || !d->reported)
 		return ps_error_set(err, EBUSY, "a mount is just being made; try again");
 	for (const struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next) {
 		const struct ps_mount *m = PS_CONTAINER_OF(l, struct ps_mount, link);
 
-		if ((!m->kept || m->unkept) && !atomic_load(&m->session.ended))
+		if (atomic_load(&m->session.ended))
+			continue;
+		any = true;
+		if (!m->kept || m->unkept)
 			ps_strbuf_addf(&names, "%s%s", names.len ? ", " : "", m->request.mountpoint);
 	}
+	if (!any)
+		return ps_error_set(
+		        err, EBUSY, "it has no mount that could be handed over; start it again instead");
 	if (!names.len && !names.failed)
 		return 0;
 	return ps_error_set(err, EBUSY,
@@ -230,6 +234,10 @@ static int ask_for_upgrade(struct ps_daemon *d, int client, struct ps_error *err
 	int fd = -1;
 
 	PS_LOCK_SCOPE(&d->keeper_lock);
+	/* An answer that came too late for an earlier request is not the answer to this one. */
+	while (ps_keeper_receive(d->keeper, 0, &answer, &fd) == 0)
+		if (fd >= 0)
+			close(ps_steal_fd(&fd));
 	int rc = send_locked(d, &(struct ps_keeper_message){.kind = PS_KEEPER_UPGRADE}, client);
 	if (rc == 0)
 		rc = ps_keeper_receive(d->keeper, DONE_MS, &answer, &fd);

@@ -62,16 +62,16 @@ static uint64_t steps(const struct ps_daemon *d)
 	struct rusage used = {0};
 
 	getrusage(RUSAGE_SELF, &used);
-	return (uint64_t)used.ru_inblock + (uint64_t)used.ru_oublock - d->nresuming;
+	return (uint64_t)used.ru_inblock + (uint64_t)used.ru_oublock - atomic_load(&d->nresuming);
 }
 
 static void *progress_main(void *arg)
 {
 	struct ps_daemon *d = arg;
 
-	PS_LOCK_SCOPE(&d->lock);
-	for (uint64_t last = steps(d); d->resuming;) {
-		ps_cond_wait_until(&d->ended, &d->lock, ps_clock_mono_ns() + PROGRESS_MS * PS_NS_PER_MS);
+	/* Without the daemon's lock: it is held while the files of a mount are opened again. */
+	for (uint64_t last = steps(d); atomic_load(&d->resuming);) {
+		poll(NULL, 0, PROGRESS_MS);
 		uint64_t now = steps(d);
 		if (now != last)
 			ps_keeper_progress(d);
@@ -82,23 +82,16 @@ static void *progress_main(void *arg)
 
 int ps_keeper_progress_begin(struct ps_daemon *d)
 {
-	d->resuming = true;
-	return ps_thread_start(&d->progress, "progress", progress_main, d);
-}
-
-/* The lock is held. */
-static void end_progress(struct ps_daemon *d)
-{
-	d->resuming = false;
-	pthread_cond_broadcast(&d->ended);
+	atomic_store(&d->resuming, true);
+	int rc = ps_thread_start(&d->progress, "progress", progress_main, d);
+	if (rc < 0)
+		d->progress = 0;
+	return rc;
 }
 
 void ps_keeper_progress_end(struct ps_daemon *d)
 {
-	{
-		PS_LOCK_SCOPE(&d->lock);
-		end_progress(d);
-	}
+	atomic_store(&d->resuming, false);
 	if (d->progress)
 		pthread_join(d->progress, NULL);
 }
@@ -141,9 +134,9 @@ static void count_resumed(struct ps_daemon *d)
 
 	{
 		PS_LOCK_SCOPE(&d->lock);
-		last = --d->nresuming == 0;
+		last = atomic_fetch_sub(&d->nresuming, 1) == 1;
 		if (last)
-			end_progress(d);
+			atomic_store(&d->resuming, false);
 	}
 	if (!last)
 		return;
@@ -160,8 +153,6 @@ static void drop_unserved(struct resume *r, const struct ps_error *err)
 	if (r->session_fd >= 0)
 		close(ps_steal_fd(&r->session_fd));
 	ps_keeper_drop(d, &gone);
-	if (r->session.here)
-		(void)ps_helper_detach(d->helper, r->session.text, r->session.id);
 }
 
 static void *resume_main(void *arg)
@@ -194,6 +185,9 @@ static void *resume_main(void *arg)
 		}
 	}
 	count_resumed(d);
+	/* Only now, since this may wait for a dead server: the other mounts are served meanwhile. */
+	if (rc < 0 && r->session.here)
+		(void)ps_helper_detach(d->helper, r->session.text, r->session.id);
 	if (m)
 		ps_daemon_end_mount(d, m);
 	if (r->client >= 0)

@@ -40,6 +40,22 @@ int ps_keeper_send(int sock, const struct ps_keeper_message *message, int fd, bo
 	return errno == EAGAIN ? -EAGAIN : errno == ECONNRESET ? -EPIPE : -errno;
 }
 
+/* The first descriptor of a message, or -1. There may be a second one: the control buffer has room for it, so
+ * the kernel has opened it. */
+static int take_fd(struct msghdr *msg)
+{
+	const struct cmsghdr *c = CMSG_FIRSTHDR(msg);
+	int fds[2];
+
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+		return -1;
+	size_t n = PS_MIN((c->cmsg_len - CMSG_LEN(0)) / sizeof(int), PS_ARRAY_LEN(fds));
+	memcpy(fds, CMSG_DATA(c), n * sizeof(int));
+	for (size_t i = 1; i < n; i++)
+		close(fds[i]);
+	return n > 0 ? fds[0] : -1;
+}
+
 int ps_keeper_receive(int sock, int timeout_ms, struct ps_keeper_message *ret, int *ret_fd)
 {
 	union control control;
@@ -63,15 +79,11 @@ int ps_keeper_receive(int sock, int timeout_ms, struct ps_keeper_message *ret, i
 	while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return n == 0 || errno == ECONNRESET ? -EPIPE : -errno;
-	*ret_fd = -1;
-	const struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-	        c->cmsg_len >= CMSG_LEN(sizeof(int)))
-		memcpy(ret_fd, CMSG_DATA(c), sizeof(int));
+	*ret_fd = take_fd(&msg);
 	if (n >= (ssize_t)offsetof(struct ps_keeper_message, text))
 		return 0;
 	if (*ret_fd >= 0)
-		close(*ret_fd);
+		close(ps_steal_fd(ret_fd));
 	return -EPROTO;
 }
 

@@ -1,9 +1,12 @@
 #include "fuse/handshake.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#include "base/log.h"
 
 /* The parts of the kernel's ABI (linux/fuse.h, protocol 7.40) that are needed here: Debian 12's headers are
  * older. */
@@ -72,13 +75,28 @@ static void see_init(struct ps_handshake *hs, const struct kernel_in_header *hea
 	atomic_store(&hs->init_unique, header->unique);
 }
 
+/* After other errors and short reads libfuse prints a message while its thread may be cancelled, and a thread
+ * that is cancelled there keeps the lock of stderr or of the log for ever. After these it does not. */
+static ssize_t read_failed(ssize_t n)
+{
+	int errnum = n < 0 ? errno : EIO, state;
+
+	if (n == 0 || errnum == EINTR || errnum == EAGAIN || errnum == ENOENT || errnum == ENODEV)
+		return n;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	ps_log_error("mount: reading from the kernel: %s", strerror(errnum));
+	pthread_setcancelstate(state, &state);
+	errno = ENODEV;
+	return -1;
+}
+
 static ssize_t io_read(int fd, void *buf, size_t len, void *userdata)
 {
 	ssize_t n = read(fd, buf, len);
 	const struct kernel_in_header *header = buf;
 
 	if (n < (ssize_t)sizeof(*header))
-		return n;
+		return read_failed(n);
 	last_unique = header->unique;
 	if (header->opcode == KERNEL_OP_INIT &&
 	        n >= (ssize_t)(sizeof(*header) + sizeof(struct kernel_init_in)))

@@ -32,13 +32,17 @@ __attribute__((format(printf, 2, 0))) static void fuse_logs(
         enum fuse_log_level level, const char *fmt, va_list ap)
 {
 	char text[512];
+	int state;
 
+	/* libfuse logs also where its threads may be cancelled, which would leave the log locked. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	text[strcspn(text, "\n")] = '\0';
 	ps_log(level <= FUSE_LOG_ERR        ? PS_LOG_ERROR
 	        : level == FUSE_LOG_WARNING ? PS_LOG_WARNING
 	                                    : PS_LOG_DEBUG,
 	        "%s", text);
+	pthread_setcancelstate(state, &state);
 }
 
 void ps_session_setup(void)

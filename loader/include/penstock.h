@@ -445,9 +445,8 @@ struct penstock_options {
 	/* Threads that decode; 1 to 1024; 0 (default): the CPUs that this process may use, and one more
 	 * with transform_unit, whose code may wait for locks. */
 	uint32_t threads;
-	uint32_t
-	        readers; /* threads that read shards; 1 to 64; 0 (default): 8, some of them parked where fewer
-                           * are enough */
+	uint32_t readers; /* threads that read shards; 1 to 64; 0 (default): as many as `threads`, but at
+                           * least 2 and at most 8; 8 on a mount that takes plans */
 
 	/* Bytes of batches, read buffers, decompressors and the samples of the shuffle window; 512 MiB. The
 	 * ragged fields of one batch may take memory_budget / (2 * depth). Samples that do not fit are read

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -89,7 +90,8 @@ static struct {
 	size_t page;
 	unsigned delay_us;
 	bool ignores_start; /* a start-after has no effect */
-	int start_status;   /* the answer to a start-after; 0: a page */
+	bool folds;         /* upper and lower case come in one order */
+	int start_status;   /* the answer to a start-after; 0: a page; 200: one without keys */
 	unsigned fails;     /* each Nth request has 503 as its answer; 0: none */
 	_Atomic unsigned nrequests, nstarts, nopen, nopen_max;
 } store;
@@ -125,7 +127,7 @@ static void write_page(const char *query, struct ps_strbuf *b)
 	if (token[0])
 		i = strtoull(token, NULL, 10);
 	else if (!store.ignores_start)
-		while (i < store.keys.n && strcmp(store.keys.v[i], start) <= 0)
+		while (i < store.keys.n && (store.folds ? strcasecmp : strcmp)(store.keys.v[i], start) <= 0)
 			i++;
 	ps_strbuf_add(b, "<ListBucketResult>");
 	for (; i < store.keys.n && n < store.page; i++) {
@@ -160,7 +162,9 @@ static bool answer(int fd, char *request)
 	store.nstarts += starts;
 	nanosleep(&(struct timespec){.tv_nsec = (long)(store.delay_us + number % 7 * 100) * 1000}, NULL);
 	*strpbrk(request, "\r\n") = '\0';
-	if (status == 200)
+	if (starts && store.start_status == 200)
+		ps_strbuf_add(&body, "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>");
+	else if (status == 200)
 		write_page(strchr(request, '?') + 1, &body);
 	ps_strbuf_addf(&whole,
 	        "HTTP/1.1 %d X\r\nContent-Type: application/xml\r\nContent-Length: %zu\r\n\r\n", status,
@@ -343,7 +347,7 @@ static void use(struct texts *keys, size_t page)
 	*keys = (struct texts){0};
 	store.page = page;
 	store.delay_us = 3000;
-	store.ignores_start = false;
+	store.ignores_start = store.folds = false;
 	store.start_status = 0;
 	store.fails = 0;
 }
@@ -473,7 +477,7 @@ static void one_large_folder_among_small_ones_is_listed_in_parts(void **state)
 
 static void a_store_without_start_after_is_listed_in_one_chain(void **state)
 {
-	static const int statuses[] = {0, 400, 501};
+	static const int statuses[] = {0, 200, 400, 501};
 
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(statuses); i++) {
@@ -504,6 +508,30 @@ static void a_store_with_another_order_is_listed_in_one_chain(void **state)
 		store.keys.v[j] = other;
 	}
 	lists_all("a/");
+}
+
+static int compare_folded(const void *a, const void *b)
+{
+	return strcasecmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Each part is in the order of bytes as far as it sees. */
+static void a_store_that_folds_cases_is_listed_in_one_chain(void **state)
+{
+	static const char *const names[] = {
+	        "Apple", "banana", "Cherry", "date", "Lime", "mango", "Nut", "olive", "Zebra"};
+
+	(void)state;
+	for (size_t page = 1; page <= 20; page++) {
+		struct texts keys = {0};
+
+		for (size_t i = 0; i < PS_ARRAY_LEN(names); i++)
+			add_numbers(&keys, names[i], 4, "", 20);
+		use(&keys, page);
+		qsort(store.keys.v, store.keys.n, sizeof(*store.keys.v), compare_folded);
+		store.folds = true;
+		lists_all("");
+	}
 }
 
 static void pages_that_fail_are_requested_again(void **state)
@@ -603,6 +631,7 @@ int main(void)
 	        cmocka_unit_test(one_large_folder_among_small_ones_is_listed_in_parts),
 	        cmocka_unit_test(a_store_without_start_after_is_listed_in_one_chain),
 	        cmocka_unit_test(a_store_with_another_order_is_listed_in_one_chain),
+	        cmocka_unit_test(a_store_that_folds_cases_is_listed_in_one_chain),
 	        cmocka_unit_test(pages_that_fail_are_requested_again),
 	        cmocka_unit_test(a_prefix_without_keys_is_not_found),
 	};

@@ -15,9 +15,9 @@ of() { awk -v name="$1:" '$1 == name {print $2}' "/proc/$(stats .pid)/task/"*/st
 next_pid() { [[ $(stats .pid 2>/dev/null) != "$1" ]]; }
 helper() { # PID of the daemon
 	local pid
-	for pid in $(cat "/proc/$1/task/"*/children 2>/dev/null); do
+	while read -r pid; do
 		! grep -qsx penstock-helper "/proc/$pid/comm" || echo "$pid"
-	done
+	done < <(cat "/proc/$1/task/"*/children 2>/dev/null | xargs -n 1)
 }
 kernel() { # MAJOR.MINOR
 	local release
