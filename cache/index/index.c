@@ -76,7 +76,7 @@ static int check_schema(struct ps_index *index, struct ps_error *err)
 		size_t nkey, nvalue;
 		bool any = false;
 
-		for (const char *kind = "MDNCOBPVF"; *kind && !any; kind++) {
+		for (const char *kind = "MDNCOBPVFGT"; *kind && !any; kind++) {
 			rc = ps_kv_iter_open(index->kv, kind, 1, &it);
 			if (rc < 0)
 				return ps_error_set(err, -rc, "index: cannot be read");
@@ -243,9 +243,8 @@ static int check_index(struct ps_index *index, uint64_t large_nbytes, struct ps_
 	return check_rows(index, later, err);
 }
 
-/* boot_id NULL: uses the kernel's boot id, and also compares the number of the mount. */
-static int index_open(const char *dir, unsigned flags, uint64_t large_nbytes, const char *boot_id,
-        struct ps_index **ret, struct ps_error *err)
+int ps_index_open_at_boot(
+        const char *dir, unsigned flags, const char *boot_id, struct ps_index **ret, struct ps_error *err)
 {
 	struct ps_index *index = calloc(1, sizeof(*index));
 	size_t memtable_nbytes = flags & PS_INDEX_SMALL ? SMALL_MEMTABLE_NBYTES : PS_KV_MEMTABLE_NBYTES;
@@ -265,7 +264,7 @@ static int index_open(const char *dir, unsigned flags, uint64_t large_nbytes, co
 	if (rc == 0)
 		rc = load_meta(index, boot_id ? NULL : dir, boot_id ? boot_id : now, err);
 	if (rc == 0 && !(flags & PS_INDEX_WAS_CHECKED && index->kept))
-		rc = check_index(index, large_nbytes, err);
+		rc = check_index(index, flags & PS_INDEX_LARGE ? 0 : LARGE_NBYTES, err);
 	if (rc < 0)
 		ps_index_close(index);
 	else
@@ -273,20 +272,9 @@ static int index_open(const char *dir, unsigned flags, uint64_t large_nbytes, co
 	return rc;
 }
 
-int ps_index_open_at_boot(const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err)
-{
-	return index_open(dir, 0, LARGE_NBYTES, boot_id, ret, err);
-}
-
 int ps_index_open(const char *dir, unsigned flags, struct ps_index **ret, struct ps_error *err)
 {
-	return index_open(dir, flags, LARGE_NBYTES, NULL, ret, err);
-}
-
-int ps_index_open_large_at_boot(
-        const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err)
-{
-	return index_open(dir, 0, 0, boot_id, ret, err);
+	return ps_index_open_at_boot(dir, flags, NULL, ret, err);
 }
 
 void ps_index_close(struct ps_index *index)

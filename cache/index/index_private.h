@@ -47,7 +47,7 @@ struct ps_kv_range {
  * is damaged. A later call that finds damage returns -EIO, and the next ps_kv_open() fails. */
 int ps_kv_check(struct ps_kv *kv, const struct ps_kv_range *range, struct ps_error *err) PS_MUST_USE;
 /* The same while the index is in use, until *stop is set. Damage is logged, and the next start moves the
- * index aside. A reopen waits until it ends. */
+ * index aside. A reopen waits for a part of it at most. */
 void ps_kv_check_later(struct ps_kv *kv, const struct ps_kv_range *range, const _Atomic bool *stop);
 
 /* The size of the database's live sorted files. A compaction writes at most as many bytes again, and at
@@ -255,14 +255,12 @@ struct ps_index {
 	struct ps_index_numbers nodes, datasets;
 };
 
-/* ps_index_open() as if the kernel's boot id were boot_id ("": unknown) and the mount the same as last
- * time. */
-int ps_index_open_at_boot(
-        const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
-
-/* The same as if the index were large: names are checked by a thread. */
-int ps_index_open_large_at_boot(
-        const char *dir, const char *boot_id, struct ps_index **ret, struct ps_error *err) PS_MUST_USE;
+/* For tests: as if the index were large, so that names are checked by a thread. */
+#define PS_INDEX_LARGE 4u
+/* ps_index_open(), but if boot_id is not NULL as if that were the kernel's boot id ("": unknown) and the
+ * mount the same as last time. */
+int ps_index_open_at_boot(const char *dir, unsigned flags, const char *boot_id, struct ps_index **ret,
+        struct ps_error *err) PS_MUST_USE;
 
 /* For a test of a newer directory: overwrites the schema number. */
 int ps_index_set_schema(struct ps_index *index, uint64_t schema) PS_MUST_USE;

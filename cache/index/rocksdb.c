@@ -79,6 +79,7 @@ static void ps_kv_log_dir_remove(const char *dir);
  * reads its filters: with 64, three million names took as long as twenty. */
 #define MAX_OPEN_FILES 256
 #define CHECK_READ_AHEAD_NBYTES (2 * PS_MIB)
+#define CHECK_PART_ROWS 65536 /* some 50 ms */
 #define BLOOM_BITS 10
 
 enum { INFO_LOG_WARN = 2, RECOVER_POINT_IN_TIME = 2 }; /* RocksDB's own numbers; c.h has no names for them */
@@ -258,8 +259,10 @@ int ps_kv_get(struct ps_kv *kv, const void *key, size_t nkey, struct ps_strbuf *
 	return rc;
 }
 
-/* Reads the range. Returns RocksDB's text of an error, or NULL. */
-static char *read_range(struct ps_kv *kv, const struct ps_kv_range *range, const _Atomic bool *stop)
+/* Reads rows of the range, from the key `from` on, which becomes that of the first row that is left; empty:
+ * none is. Returns RocksDB's text of an error, or NULL. */
+static char *read_range(
+        struct ps_kv *kv, const struct ps_kv_range *range, struct ps_strbuf *from, uint64_t nrows)
 {
 	rocksdb_readoptions_t *read = rocksdb_readoptions_create();
 	rocksdb_iterator_t *it;
@@ -272,9 +275,15 @@ static char *read_range(struct ps_kv *kv, const struct ps_kv_range *range, const
 	pthread_rwlock_rdlock(&kv->open_lock);
 	if (kv->db) {
 		it = rocksdb_create_iterator(kv->db, read);
-		rocksdb_iter_seek(it, range->from, range->nfrom);
-		while (rocksdb_iter_valid(it) && !(stop && atomic_load_explicit(stop, memory_order_relaxed)))
+		rocksdb_iter_seek(it, ps_strbuf_peek(from), from->len);
+		ps_strbuf_reset(from);
+		for (; rocksdb_iter_valid(it) && nrows > 0; nrows--)
 			rocksdb_iter_next(it);
+		if (rocksdb_iter_valid(it)) {
+			size_t n;
+			const char *key = rocksdb_iter_key(it, &n);
+			ps_strbuf_addn(from, key, n);
+		}
 		rocksdb_iter_get_error(it, &text);
 		rocksdb_iter_destroy(it);
 	}
@@ -285,7 +294,12 @@ static char *read_range(struct ps_kv *kv, const struct ps_kv_range *range, const
 
 int ps_kv_check(struct ps_kv *kv, const struct ps_kv_range *range, struct ps_error *err)
 {
-	char *text = read_range(kv, range, NULL);
+	ps_autostrbuf struct ps_strbuf from = {0};
+
+	ps_strbuf_addn(&from, range->from, range->nfrom);
+	if (from.failed)
+		return ps_error_set(err, ENOMEM, "index %s: out of memory", kv->name);
+	char *text = read_range(kv, range, &from, UINT64_MAX);
 	int rc = text ? ps_error_set(err, ps_kv_errno(text), "index %s: %s", kv->name, text) : 0;
 
 	rocksdb_free(text);
@@ -294,8 +308,13 @@ int ps_kv_check(struct ps_kv *kv, const struct ps_kv_range *range, struct ps_err
 
 void ps_kv_check_later(struct ps_kv *kv, const struct ps_kv_range *range, const _Atomic bool *stop)
 {
-	char *text = read_range(kv, range, stop);
+	ps_autostrbuf struct ps_strbuf from = {0};
+	char *text = NULL;
 
+	/* In parts, between which the index may be opened again. */
+	for (ps_strbuf_addn(&from, range->from, range->nfrom);
+	        !text && from.len > 0 && !from.failed && !atomic_load_explicit(stop, memory_order_relaxed);)
+		text = read_range(kv, range, &from, CHECK_PART_ROWS);
 	/* As at a start: what cannot be read has to be made again. */
 	if (text && ps_kv_errno(text) == EIO)
 		mark_damaged(kv);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,8 @@
 #include "store/store_private.h"
 
 #define DEFAULT_LIMIT_PERCENT 80
+#define ENDING_MS 2000 /* for a process that has released the folder's lock to release the index, too */
+#define ENDING_STEP_MS 20
 #define DEFAULT_FLOOR_PERCENT 5
 #define LEAST_DATA_NBYTES (4 * PS_MIB)
 #define SMALL_NBYTES (256 * PS_MIB) /* limit of a folder below which index and reserve are small */
@@ -58,9 +61,14 @@ static int try_index(struct ps_store *store, struct ps_error *err)
 	if (store->index_fd < 0)
 		return store->index_fd;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", store->index_fd);
-	int rc = ps_index_open(path,
-	        (store->is_small ? PS_INDEX_SMALL : 0) | (store->was_checked ? PS_INDEX_WAS_CHECKED : 0),
-	        &store->index, err);
+	const unsigned flags =
+	        (store->is_small ? PS_INDEX_SMALL : 0) | (store->was_checked ? PS_INDEX_WAS_CHECKED : 0);
+	int rc = ps_index_open(path, flags, &store->index, err);
+	/* This process has the folder's lock: one that still has the index is ending. */
+	for (unsigned i = 0; rc == -EBUSY && i < ENDING_MS / ENDING_STEP_MS; i++) {
+		poll(NULL, 0, ENDING_STEP_MS);
+		rc = ps_index_open(path, flags, &store->index, err);
+	}
 	if (rc < 0)
 		ps_error_prefix(err, rc, "cache directory %s", store->dir);
 	return rc;

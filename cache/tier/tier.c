@@ -26,9 +26,10 @@
 #define CREDIT_FIRST ((int64_t)2 * (int64_t)PS_TIER_TRIAL_NBYTES)
 #define CREDIT_MAX ((int64_t)16 * CREDIT_FIRST)
 #define PING_NS (PS_TIER_PING_MS * PS_NS_PER_MS)
-#define MUTE_NS (450 * PS_NS_PER_MS) /* a tier that has not answered a ping for this long is mute */
-#define CREDIT_SHARE 800             /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
-#define LATE_DECAY 256               /* an answer in time takes 1 / LATE_DECAY off the late limit */
+#define PING_MAX_NS (2 * PS_NS_PER_S) /* a ping has ended by then */
+#define MUTE_NS (450 * PS_NS_PER_MS)  /* a tier that has not answered a ping for this long is mute */
+#define CREDIT_SHARE 800              /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
+#define LATE_DECAY 256                /* an answer in time takes 1 / LATE_DECAY off the late limit */
 /* A tier that answers pings is slow if the origin is this many times faster. A smaller difference may be
  * chance: the requests of one node to a busy origin differ by as much. */
 #define SLOWER 2
@@ -525,10 +526,12 @@ enum ps_tier_advice ps_tiers_waits(struct ps_tiers *all, struct ps_tier_turn *tu
 		return PS_TIER_LEAVE;
 	uint64_t asked_ns = atomic_load_explicit(&tier->asked_ns, memory_order_relaxed);
 	uint64_t heard_ns = atomic_load_explicit(&tier->heard_ns, memory_order_relaxed);
-	/* A ping that another turn began may be under way already. */
-	bool asked =
-	        asked_ns > heard_ns &&
-	        (asked_ns >= turn->began_ns || atomic_load_explicit(&tier->pinging, memory_order_relaxed));
+	/* A ping that another turn began may be under way already. An older one tells nothing any more:
+	 * `pinging` is set a moment before asked_ns. */
+	bool asked = asked_ns > heard_ns &&
+	             (asked_ns >= turn->began_ns ||
+	                     (asked_ns + PING_MAX_NS > now &&
+	                             atomic_load_explicit(&tier->pinging, memory_order_relaxed)));
 	if (asked && now >= asked_ns && now - asked_ns >= MUTE_NS) {
 		turn->mute = true;
 		turn->asked_ns = asked_ns;

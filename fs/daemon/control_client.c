@@ -288,7 +288,7 @@ int ps_control_upgrade(const char *cache_dir, int exe, int timeout_ms, pid_t *re
 		return rc;
 	ps_autofd int sock = -1;
 	rc = ps_control_connect(cache_dir, &sock, &now, err);
-	if (rc == 0 && (rc = say(sock, "upgrade", NULL, NULL, exe)) < 0)
+	if (rc == 0 && (rc = say(sock, "upgrade", NULL, NULL, -1)) < 0)
 		ps_error_set(err, -rc, "the daemon that serves %s: %s", cache_dir, strerror(-rc));
 	if (rc == 0)
 		rc = expect(sock, "leaving", timeout_ms, &message, err);

@@ -315,8 +315,7 @@ static void serve_wait(struct client *c, const struct ps_given *message)
 static void serve_upgrade(struct client *c)
 {
 	struct ps_error err = {0};
-	int rc = c->owner >= 0 ? ps_keeper_upgrade(c->daemon, c->sock, &err)
-	                       : ps_error_set(&err, EPROTO, "the request makes no sense");
+	int rc = ps_keeper_upgrade(c->daemon, c->sock, &err);
 
 	if (rc < 0) {
 		say_error(c, err.text);

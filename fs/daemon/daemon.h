@@ -252,9 +252,10 @@ int ps_control_mount(const char *cache_dir, const struct ps_mount_request *reque
 int ps_control_status(const char *cache_dir, int timeout_ms, json_t **ret, struct ps_error *err) PS_MUST_USE;
 
 /* Has the daemon hand its mounts over to a new daemon, which runs this process's program, and waits until the
- * cache has a daemon with another pid, *ret_pid. If the program fails, that is one of the old program. exe: a
- * descriptor of the program; borrowed. The keeper does not use it: it opens the program of this process
- * itself. -ENOENT: as above. -EIO: the daemon refused. -ETIMEDOUT: no new daemon answers yet. */
+ * cache has a daemon with another pid, *ret_pid. exe: a descriptor of the program; borrowed; only compared
+ * with the new daemon's, since the keeper opens the program of this process itself. -ENOENT: as above. -EIO:
+ * the daemon refused, or the program did not start and the old one serves again. -ETIMEDOUT: no new daemon
+ * answers yet. */
 int ps_control_upgrade(
         const char *cache_dir, int exe, int timeout_ms, pid_t *ret_pid, struct ps_error *err) PS_MUST_USE;
 

@@ -140,24 +140,25 @@ static _Noreturn void do_slow(const struct job *job)
 	_exit(ps_keeper_send(job->fds[0], &answer, fd, false) < 0);
 }
 
-static void do_one(int sock, const struct job *job)
+static void do_one(int sock, struct job *job)
 {
 	int32_t answer = -EPROTO;
 
 	switch (job->request.kind) {
 	case BACKING_OPEN:
-		if (job->nfds == 2)
+	case BACKING_CLOSE:
+		if (job->request.kind == BACKING_OPEN && job->nfds == 2)
 			answer = ps_backing_open(job->fds[0], job->fds[1]);
+		if (job->request.kind == BACKING_CLOSE && job->nfds == 1)
+			answer = ps_backing_close(job->fds[0], job->request.id);
 		if (send(sock, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
 			_exit(PS_EXIT_FAILED);
-		break;
-	case BACKING_CLOSE:
-		if (job->nfds == 1)
-			(void)ps_backing_close(job->fds[0], job->request.id);
 		break;
 	default:
 		if (job->nfds == 1 && fork() == 0)
 			do_slow(job);
+		if (job->request.kind == MOUNT)
+			job->first = NULL; /* it is made once */
 	}
 	for (size_t i = 0; i < job->nfds; i++)
 		close(job->fds[i]);
@@ -205,7 +206,7 @@ static int let_go(int sock)
 	return fcntl(STDERR_FILENO + 1, F_SETFD, FD_CLOEXEC) < 0 ? -errno : STDERR_FILENO + 1;
 }
 
-static _Noreturn void serve(int sock, const struct ps_mountfd_options *first)
+static _Noreturn void serve(int sock, const struct ps_mountfd_options *first, pid_t daemon)
 {
 	static struct job job;
 
@@ -221,6 +222,11 @@ static _Noreturn void serve(int sock, const struct ps_mountfd_options *first)
 	if (sock < 0)
 		_exit(PS_EXIT_FAILED);
 	ps_privileges_drop(PS_PRIVILEGES_HELPER);
+	/* A killed daemon's helper must open no backing id after the next daemon has looked for lost ones.
+	 * After the privileges: dropping these could reset it. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != daemon)
+		_exit(PS_EXIT_FAILED);
 	job.first = first;
 	while (receive(sock, &job))
 		do_one(sock, &job);
@@ -242,9 +248,9 @@ int ps_helper_start(const struct ps_mountfd_options *first, struct ps_helper **r
 		return ps_error_set(err, errno, "socketpair: %s", strerror(errno));
 	}
 	fflush(NULL);
-	pid_t pid = fork();
+	pid_t daemon = getpid(), pid = fork();
 	if (pid == 0)
-		serve(ends[1], first);
+		serve(ends[1], first, daemon);
 	int rc = pid < 0 ? ps_error_set(err, errno, "fork: %s", strerror(errno)) : 0;
 	close(ends[1]);
 	if (rc < 0) {
@@ -311,15 +317,13 @@ static int send_request(
 	return n == (ssize_t)(sizeof(*request) + request->nbytes) ? 0 : give_up(h);
 }
 
-static int backing_open(void *arg, int dev_fd, int fd)
+static int call_backing(struct ps_helper *h, const struct request *request, const int *fds, size_t nfds)
 {
-	struct ps_helper *h = arg;
-	const struct request request = {.kind = BACKING_OPEN};
 	int32_t answer;
 	ssize_t n;
 
 	PS_LOCK_SCOPE(&h->lock);
-	int rc = send_request(h, &request, NULL, (const int[]){dev_fd, fd}, 2);
+	int rc = send_request(h, request, NULL, fds, nfds);
 	if (rc < 0)
 		return rc;
 	do
@@ -328,13 +332,16 @@ static int backing_open(void *arg, int dev_fd, int fd)
 	return n == sizeof(answer) ? answer : give_up(h);
 }
 
+static int backing_open(void *arg, int dev_fd, int fd)
+{
+	return call_backing(arg, &(struct request){.kind = BACKING_OPEN}, (const int[]){dev_fd, fd}, 2);
+}
+
+/* Waits for the answer: the slot that names the id is freed next, and a daemon that finds the id closes
+ * it. */
 static int backing_close(void *arg, int dev_fd, int id)
 {
-	struct ps_helper *h = arg;
-	const struct request request = {.kind = BACKING_CLOSE, .id = id};
-
-	PS_LOCK_SCOPE(&h->lock);
-	return send_request(h, &request, NULL, &dev_fd, 1);
+	return call_backing(arg, &(struct request){.kind = BACKING_CLOSE, .id = id}, &dev_fd, 1);
 }
 
 const struct ps_backing_ops ps_helper_backing = {backing_open, backing_close};

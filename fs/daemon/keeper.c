@@ -78,7 +78,7 @@ static void add_item(struct keeper *k, const struct ps_keeper_message *m, int fd
 	struct ps_keeper_item *v = k->n < ITEMS_MAX ? reallocarray(k->v, k->n + 1, sizeof(*v)) : NULL;
 
 	if (!v) {
-		ps_log_error("keeper: out of memory: a mount will end with its daemon");
+		ps_log_error("keeper: no memory or room for more: a mount will end with its daemon");
 		close(fd);
 		return;
 	}

@@ -75,8 +75,9 @@ static void see_init(struct ps_handshake *hs, const struct kernel_in_header *hea
 	atomic_store(&hs->init_unique, header->unique);
 }
 
-/* After other errors and short reads libfuse prints a message while its thread may be cancelled, and a thread
- * that is cancelled there keeps the lock of stderr or of the log for ever. After these it does not. */
+/* For most errors libfuse prints a message while its thread may be cancelled. A thread that is cancelled
+ * while it prints keeps the lock of stderr for ever. So only the errors for which libfuse prints nothing are
+ * passed on; for the others the message is logged here, and ENODEV ends the loop. */
 static ssize_t read_failed(ssize_t n)
 {
 	int errnum = n < 0 ? errno : EIO, state;

@@ -246,7 +246,7 @@ static inline void test_cut_the_power(const char *dir)
 	struct ps_index *index = NULL;
 
 	snprintf(path, sizeof(path), "%s/cache/index", dir);
-	assert_int_equal(ps_index_open_at_boot(path, "another boot", &index, NULL), 0);
+	assert_int_equal(ps_index_open_at_boot(path, 0, "another boot", &index, NULL), 0);
 	ps_index_close(index);
 }
 

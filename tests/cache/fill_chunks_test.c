@@ -275,7 +275,7 @@ static void cut_power(struct fixture *f)
 	fixture_stop(f);
 	snprintf(path, sizeof(path), "%s/index", f->dir);
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(ps_index_open_at_boot(path, "another boot", &index, NULL), 0);
+		assert_int_equal(ps_index_open_at_boot(path, 0, "another boot", &index, NULL), 0);
 		ps_index_close(index);
 	}
 	fixture_start(f, &(struct fixture_options){0});

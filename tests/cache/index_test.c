@@ -18,7 +18,7 @@ static struct ps_index *open_index(const char *dir)
 	struct ps_index *index = NULL;
 	struct ps_error err = {0};
 
-	if (ps_index_open_at_boot(dir, "boot-a", &index, &err) < 0)
+	if (ps_index_open_at_boot(dir, 0, "boot-a", &index, &err) < 0)
 		fail_msg("%s", err.text);
 	return index;
 }
@@ -413,7 +413,7 @@ static uint64_t unverified_after(const char *dir, const char *boot, bool mark_cl
 	struct ps_index *index = NULL;
 	struct ps_extent_row x;
 
-	assert_int_equal(ps_index_open_at_boot(dir, boot, &index, NULL), 0);
+	assert_int_equal(ps_index_open_at_boot(dir, 0, boot, &index, NULL), 0);
 	assert_int_equal(ps_index_get_extent(index, &some_id, 0, &x), 0);
 	assert_int_equal(x.present, 0xff);
 	if (mark_clean)
@@ -439,7 +439,7 @@ static void blocks_are_unverified_after_an_unclean_stop_in_another_boot(void **s
 	assert_int_equal(unverified_after(*state, "boot-c", false), 0xff);
 	assert_int_equal(unverified_after(*state, "boot-c", true), 0xff); /* nor does a clean stop */
 
-	assert_int_equal(ps_index_open_at_boot(*state, "boot-c", &index, NULL), 0);
+	assert_int_equal(ps_index_open_at_boot(*state, 0, "boot-c", &index, NULL), 0);
 	x.unverified = 0xf0;
 	b = ps_index_batch_new();
 	ps_index_batch_put_extent(index, b, &some_id, 0, &x);
@@ -548,14 +548,14 @@ static void damaged_tables_and_merged_trees_are_found_when_read(void **state)
 
 		snprintf(dir, sizeof(dir), "%s/%d", (char *)*state, tables);
 		make_damaged(dir, tables ? 0 : MERGED_FOLDER);
-		assert_int_equal(ps_index_open_at_boot(dir, "boot-a", &index, NULL), 0);
+		assert_int_equal(ps_index_open_at_boot(dir, 0, "boot-a", &index, NULL), 0);
 		assert_in_range(unreadable(index, tables ? 0 : MERGED_FOLDER), 1, DERIVED_ROWS / 2);
 		ps_index_close(index);
-		assert_int_equal(ps_index_open_at_boot(dir, "boot-a", &index, NULL), -EIO);
+		assert_int_equal(ps_index_open_at_boot(dir, 0, "boot-a", &index, NULL), -EIO);
 
 		snprintf(dir, sizeof(dir), "%s/%d-cut", (char *)*state, tables);
 		make_damaged(dir, tables ? 0 : MERGED_FOLDER);
-		assert_int_equal(ps_index_open_at_boot(dir, "boot-b", &index, NULL), -EIO);
+		assert_int_equal(ps_index_open_at_boot(dir, 0, "boot-b", &index, NULL), -EIO);
 	}
 }
 
@@ -565,15 +565,18 @@ static void damaged_tables_and_merged_trees_are_found_when_read(void **state)
 static void an_index_that_was_checked_is_not_read_again_in_the_same_boot(void **state)
 {
 	struct ps_index *index = NULL;
+	char dir[300];
 
-	make_damaged(*state, LISTED_FOLDER);
-	assert_int_equal(ps_index_open(*state, PS_INDEX_WAS_CHECKED, &index, NULL), -EIO);
-	/* Now the last run was in this boot. */
-	assert_int_equal(ps_index_open(*state, 0, &index, NULL), -EIO);
-	assert_int_equal(ps_index_open(*state, PS_INDEX_WAS_CHECKED, &index, NULL), 0);
+	snprintf(dir, sizeof(dir), "%s/same", (char *)*state);
+	make_damaged(dir, LISTED_FOLDER);
+	assert_int_equal(ps_index_open_at_boot(dir, PS_INDEX_WAS_CHECKED, "boot-a", &index, NULL), 0);
 	assert_in_range(unreadable(index, LISTED_FOLDER), 1, DERIVED_ROWS / 2);
 	ps_index_close(index);
-	assert_int_equal(ps_index_open(*state, PS_INDEX_WAS_CHECKED, &index, NULL), -EIO);
+	assert_int_equal(ps_index_open_at_boot(dir, PS_INDEX_WAS_CHECKED, "boot-a", &index, NULL), -EIO);
+
+	snprintf(dir, sizeof(dir), "%s/another", (char *)*state);
+	make_damaged(dir, LISTED_FOLDER);
+	assert_int_equal(ps_index_open_at_boot(dir, PS_INDEX_WAS_CHECKED, "boot-b", &index, NULL), -EIO);
 }
 
 /* Names of a large index are read by a thread after the start, unless there may have been a power cut. */
@@ -585,20 +588,20 @@ static void damaged_names_of_a_large_index_are_found_after_the_start(void **stat
 	snprintf(dir, sizeof(dir), "%s/kept", (char *)*state);
 	snprintf(mark, sizeof(mark), "%s/DAMAGED", dir);
 	make_damaged(dir, LISTED_FOLDER);
-	assert_int_equal(ps_index_open_large_at_boot(dir, "boot-a", &index, NULL), 0);
+	assert_int_equal(ps_index_open_at_boot(dir, PS_INDEX_LARGE, "boot-a", &index, NULL), 0);
 	for (unsigned i = 0; i < 6000 && access(mark, F_OK) != 0; i++)
 		usleep(10000);
 	assert_int_equal(access(mark, F_OK), 0);
 	ps_index_close(index);
-	assert_int_equal(ps_index_open_large_at_boot(dir, "boot-a", &index, NULL), -EIO);
+	assert_int_equal(ps_index_open_at_boot(dir, PS_INDEX_LARGE, "boot-a", &index, NULL), -EIO);
 
 	snprintf(dir, sizeof(dir), "%s/cut", (char *)*state);
 	make_damaged(dir, LISTED_FOLDER);
-	assert_int_equal(ps_index_open_large_at_boot(dir, "boot-b", &index, NULL), -EIO);
+	assert_int_equal(ps_index_open_at_boot(dir, PS_INDEX_LARGE, "boot-b", &index, NULL), -EIO);
 
 	snprintf(dir, sizeof(dir), "%s/small", (char *)*state);
 	make_damaged(dir, LISTED_FOLDER);
-	assert_int_equal(ps_index_open_at_boot(dir, "boot-a", &index, NULL), -EIO);
+	assert_int_equal(ps_index_open_at_boot(dir, 0, "boot-a", &index, NULL), -EIO);
 }
 
 static void a_newer_schema_is_refused_and_left_alone(void **state)

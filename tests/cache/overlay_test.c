@@ -180,7 +180,7 @@ static struct ps_index *open_index(const char *dir)
 	struct ps_index *index = NULL;
 	struct ps_error err = {0};
 
-	if (ps_index_open_at_boot(dir, "boot-a", &index, &err) < 0)
+	if (ps_index_open_at_boot(dir, 0, "boot-a", &index, &err) < 0)
 		fail_msg("%s", err.text);
 	return index;
 }

@@ -165,7 +165,7 @@ static void another_format_or_a_newer_schema_is_refused_and_left_alone(void **st
 	ps_index_close(index);
 	assert_int_equal(try_open(*state, "cache", false, &err), -EPROTO);
 	assert_false(exists(*state, "cache/index.broken-1"));
-	assert_int_equal(ps_index_open_at_boot(path, "", &index, &err), -EPROTO);
+	assert_int_equal(ps_index_open_at_boot(path, 0, "", &index, &err), -EPROTO);
 }
 
 static void a_directory_in_use_is_busy_and_names_the_process(void **state)

@@ -377,6 +377,21 @@ static void a_tier_that_answers_no_ping_is_mute(void **state)
 	ps_tiers_pinged(probe.tier);
 	assert_int_equal(ps_tiers_waits(all, &probe, idle_ns), PS_TIER_PING);
 	assert_false(probe.mute);
+	/* Nor does one of long ago, of which only the sign that a new one begins is there. */
+	ps_tiers_asked(probe.tier, ps_clock_mono_ns() - 3 * PS_NS_PER_S);
+	assert_int_not_equal(ps_tiers_waits(all, &probe, idle_ns), PS_TIER_LEAVE);
+	/* But one that is under way does. */
+	ps_tiers_asked(probe.tier, ps_clock_mono_ns() - 500 * PS_NS_PER_MS);
+	probe.began_ns = ps_clock_mono_ns() - 300 * PS_NS_PER_MS;
+	assert_int_equal(ps_tiers_waits(all, &probe, idle_ns), PS_TIER_LEAVE);
+	assert_true(probe.mute);
+	/* The tier answers, and is pinged again before the origin answers: it is alive. */
+	ps_tiers_failed(all, &probe, PS_TIER_LATE, 0, "late");
+	ps_tiers_heard(probe.tier, ps_clock_mono_ns());
+	ps_tiers_asked(probe.tier, ps_clock_mono_ns() + 1);
+	uint64_t strikes = figure(all, "failures");
+	assert_false(judge(all, &probe, PS_TIER_LATE, trial_of(PS_TIER_TRIAL_NBYTES, 1)));
+	assert_int_equal(figure(all, "failures"), strikes);
 	ps_tiers_free(all);
 }
 

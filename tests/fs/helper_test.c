@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -101,12 +102,62 @@ static void an_id_is_closed_on_the_descriptor_that_came(void **state)
 
 	(void)state;
 	assert_int_equal(ps_helper_backing.close(h, dev, 4711), 0);
-	assert_int_equal(ps_helper_backing.open(h, dev, fd), 7); /* answered after the close */
 	assert_int_equal(pread(dev, text, sizeof(text) - 1, 0), 4);
 	assert_string_equal(text, "4711");
+	/* The kernel's error is the caller's. */
+	int closed = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(ps_helper_backing.close(h, closed, 1), -EBADF);
+	assert_int_equal(ps_helper_backing.open(h, dev, fd), 7);
+	close(closed);
 	ps_helper_free(h);
 	close(dev);
 	close(fd);
+}
+
+static unsigned open_files(void)
+{
+	unsigned n = 0;
+
+	for (int fd = 0; fd < 256; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+/* A process in foreign hands sends more descriptors than the one that a message may have. */
+static void a_message_leaves_no_descriptor_open(void **state)
+{
+	struct ps_keeper_message m = {.kind = PS_KEEPER_PROGRESS};
+	union {
+		char buf[CMSG_SPACE(2 * sizeof(int))];
+		struct cmsghdr align;
+	} control = {0};
+	size_t sizes[] = {offsetof(struct ps_keeper_message, text) + 1, 4};
+	int ends[2], fd = -1;
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+	for (size_t i = 0; i < PS_ARRAY_LEN(sizes); i++) {
+		struct iovec iov = {&m, sizes[i]};
+		struct msghdr msg = {.msg_iov = &iov,
+		        .msg_iovlen = 1,
+		        .msg_control = control.buf,
+		        .msg_controllen = sizeof(control.buf)};
+		struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+		unsigned before = open_files();
+
+		*c = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
+		        .cmsg_type = SCM_RIGHTS,
+		        .cmsg_len = CMSG_LEN(2 * sizeof(int))};
+		memcpy(CMSG_DATA(c), (const int[]){0, 1}, 2 * sizeof(int));
+		assert_true(sendmsg(ends[0], &msg, 0) > 0);
+		assert_int_equal(ps_keeper_receive(ends[1], 1000, &m, &fd), i == 0 ? 0 : -EPROTO);
+		assert_int_equal(fd >= 0, i == 0);
+		if (fd >= 0)
+			close(fd);
+		assert_int_equal(open_files(), before);
+	}
+	close(ends[0]);
+	close(ends[1]);
 }
 
 static void it_mounts_nothing_but_the_first_mount(void **state)
@@ -237,6 +288,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(each_thread_gets_the_id_of_its_file),
 	        cmocka_unit_test(an_id_is_closed_on_the_descriptor_that_came),
+	        cmocka_unit_test(a_message_leaves_no_descriptor_open),
 	        cmocka_unit_test(it_mounts_nothing_but_the_first_mount),
 	        cmocka_unit_test(it_unmounts_no_mount_of_another_kind),
 	        cmocka_unit_test(it_opens_the_log_s_file_again),

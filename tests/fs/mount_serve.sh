@@ -110,6 +110,10 @@ if [[ $(printf '%s\n' 6.10 "${release%%-*}" | sort -V | head -n 1) == 6.10 ]]; t
 fi
 
 check "the mount is unmounted" inside penstock umount "$T/mnt"
+rc=0
+inside penstock upgrade --cache-dir "$T/cache" >"$T/out" 2>&1 || rc=$?
+equal "without a mount there is nothing to hand over" "1 1" \
+	"$rc $(grep -c "no mount that could be handed over" "$T/out")"
 equal "the daemon stays, without a mount" "active 0" "$(property ActiveState) $(status '.mounts | length')"
 check "a mount joins again" join
 check "and serves" same 3

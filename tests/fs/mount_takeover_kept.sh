@@ -151,15 +151,19 @@ exec 7<&-
 check "penstock upgrade --cache-dir" penstock upgrade --cache-dir "$CACHE"
 sleep 1.1
 pid=$(stats .pid)
-"$python" - "$CACHE/control" /bin/false <<'PY'
-import os, socket, struct, sys
-s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])
-body = b"do\0upgrade\0"
-s.sendmsg([b"penstock" + struct.pack("=II", 2, len(body)) + body],
-          [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", os.open(sys.argv[2], os.O_RDONLY)))])
-s.recv(4096)
-PY
-check "a program that does not start leaves the mount to the old one" cmp "$MNT/6.bin" "$T/www/6.bin"
+# The keeper is stopped until the new program, which runs, can be started no more.
+cp "$top_builddir/penstock" "$T/new"
+keeper=$(keeper_of "$pid")
+kill -STOP "$keeper"
+"$T/new" upgrade "$MNT" >"$T/out" 2>&1 &
+sleep 1
+chmod a-x "$T/new"
+kill -CONT "$keeper"
+rc=0
+wait $! || rc=$?
+equal "a program that does not start is an error" "1 1" \
+	"$rc $(grep -c "the old one serves it again" "$T/out")"
+check "and leaves the mount to the old one" cmp "$MNT/6.bin" "$T/www/6.bin"
 check "which is another process" wait_until 10 next_pid "$pid"
 check "the log has the reason" wait_until 5 grep -q "the new program does not start" "$T/penstock.log"
 rc=0
