@@ -255,30 +255,37 @@ int ps_openmode_enter(struct ps_openmode_table *table, struct ps_passthrough *pt
 	return rc;
 }
 
-static void leave(struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_ino_t ino,
-        enum ps_open_mode mode, struct ps_keep *ret_keep)
+/* Returns the backing id to close, or 0. */
+static int leave(
+        struct ps_openmode_table *table, fuse_ino_t ino, enum ps_open_mode mode, struct ps_keep *ret_keep)
 {
 	PS_LOCK_SCOPE(&table->lock);
 	struct ps_openmode_node *node = find(table, ps_node_number(ino));
 	struct alias *alias = node ? find_alias(node, ino >> PS_ALIAS_SHIFT) : NULL;
 
 	if (!alias || !alias->n[mode])
-		return;
+		return 0;
+	int id = 0;
+
 	atomic_fetch_sub(&table->nopen[mode], 1);
 	if (--alias->n[mode] == 0 && mode == PS_MODE_PASSED) {
-		ps_passthrough_backing_close(pt, alias->backing_id);
+		id = alias->backing_id;
 		*ret_keep = alias->keep;
 		alias->keep.put = NULL;
 	}
 	tidy(table, node, alias);
+	return id;
 }
 
 void ps_openmode_leave(
         struct ps_openmode_table *table, struct ps_passthrough *pt, fuse_ino_t ino, enum ps_open_mode mode)
 {
 	struct ps_keep keep = {0};
+	int id = leave(table, ino, mode, &keep);
 
-	leave(table, pt, ino, mode, &keep);
+	/* Without the lock, so that no OPEN waits for it. One of this node that comes now gets another id. */
+	if (id > 0)
+		ps_passthrough_backing_close(pt, id);
 	put_keep(&keep);
 }
 

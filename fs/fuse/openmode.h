@@ -35,7 +35,7 @@
  * in the mount's state (mount_state.h).
  *
  * Ownership: the table is part of a ps_fs. Threads: any. Locks: one, a leaf, held over the ioctl that makes
- * or closes a backing id, which touches no disk. */
+ * a backing id, which touches no disk. */
 #ifndef PS_FUSE_OPENMODE_H
 #define PS_FUSE_OPENMODE_H
 

@@ -43,6 +43,8 @@ common_options() {
                     [the nodes, and this machine]
   --secret-header NAME  a header that gives rights, beside Authorization and Cookie. Again for others
   --size SIZE       of the cache on disk: 200G, 1.5T [100G]
+  --dataset SIZE    of all that is read: --size is then what tier and mounts may take together on this node. The
+                    tier gets 1.05 times its part of the dataset; if that does not fit, nothing is started
   --dir DIR         configuration, cache and logs [/var/cache/penstock-tier]
   --cacert FILE     certificates that origins are verified with [the system's]
   --user USER       whom the server runs as, if this script is started by root
@@ -115,7 +117,7 @@ split_origin() {
 tier_options() {
 	origins=() nodes=() listens=() allows=() stripped=() only=()
 	secret_headers=(Authorization Cookie)
-	this='' default_port=3180 size=100G dir=/var/cache/penstock-tier cacert='' user='' tls='' \
+	this='' default_port=3180 size=100G dataset='' dir=/var/cache/penstock-tier cacert='' user='' tls='' \
 		check_each=no action=start
 	while (($#)); do
 		case $1 in
@@ -126,7 +128,7 @@ tier_options() {
 			exit 0
 			;;
 		--origin | --nodes | --this | --port | --listen | --allow | --secret-header | \
-			--size | --dir | --cacert | --user | --tls | --strip-query)
+			--size | --dataset | --dir | --cacert | --user | --tls | --strip-query)
 			(($# > 1)) || refuse "$1 needs a value"
 			[[ $2 != *[$'\n\t "\'\\;{}$']* ]] || refuse "$1: '$2' has characters that no such value has"
 			case $1 in
@@ -142,6 +144,7 @@ tier_options() {
 				secret_headers+=("$2")
 				;;
 			--size) size=$2 ;;
+			--dataset) dataset=$2 ;;
 			--dir) dir=$2 ;;
 			--cacert) cacert=$2 ;;
 			--user) user=$2 ;;
@@ -163,6 +166,18 @@ tier_options() {
 	done
 	[[ $dir == /* ]] || dir=$PWD/$dir
 	[[ $action == stop ]] || tier_check
+}
+
+# The tier's part of the disk, for --dataset: sets size_bytes (until then that of both) and share (the mount
+# option that goes with it). Tiers that hold all together bring each byte from the origin once. If they
+# cannot, the same disk holds more of what is wanted as caches of mounts, which know the plans of loaders.
+split_disk() {
+	local whole part
+	whole=$(bytes_of --dataset "$dataset")
+	part=$(awk -v d="$whole" -v n="${#nodes[@]}" 'BEGIN {printf "%.0f", 1.05 * d / n}')
+	((part <= size_bytes / 50 * 49)) || refuse "--dataset: the tiers of ${#nodes[@]} nodes cannot hold $dataset: that takes $(((part >> 20) + 1))M of each, and a little for the mounts, of $size. Mount without --tier: each node's cache then keeps more of what its loaders plan to read"
+	((part > 16 * slice)) || part=$((16 * slice))
+	size_bytes=$part share=" --cache-size $size" size=$(((part + 1048575) >> 20))M
 }
 
 # What the options say together. Sets size_bytes, sockets (ADDRESS:PORT each), tiers (the value of --tier).
@@ -190,6 +205,8 @@ tier_check() {
 	size_bytes=$(bytes_of --size "$size")
 	((size_bytes >= 16 * slice)) || refuse "--size: $size is less than 64M"
 	((${#nodes[@]})) || nodes=("127.0.0.1")
+	share=''
+	[[ ! $dataset ]] || split_disk
 
 	mapfile -t local_addresses < <(hostname -I 2>/dev/null | tr -s ' ' '\n' | sed '/^$/d' || true)
 	tiers='' all_nodes=()
@@ -411,5 +428,5 @@ tier_main() {
 	[[ $up == yes ]] || die "the server does not listen at ${sockets[*]}: $(tail -n 5 "$log")"
 	echo "$engine: listens at ${sockets[*]}, keeps $size in $dir, for ${allows[*]}"
 	echo "$engine: stops with: $0 --dir $dir --stop"
-	echo "penstock mount ... --tier $tiers --tier-cache $dir/cache"
+	echo "penstock mount ... --tier $tiers --tier-cache $dir/cache$share"
 }

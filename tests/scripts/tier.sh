@@ -33,6 +33,9 @@ refuses "a folder that would, too" "has characters" "${origin[@]}" --dir '/tmp/a
 refuses "one name with two ports" "twice" --origin https://host.example --origin https://host.example:8443
 refuses "no size" "is not a size" "${origin[@]}" --size lots
 refuses "a size too small" "less than 64M" "${origin[@]}" --size 1M
+refuses "no size of the dataset" "is not a size" "${origin[@]}" --dataset lots
+refuses "a dataset that the tiers cannot hold" "takes 161281M of each" "${origin[@]}" --dataset 300G --size 160G \
+	--nodes 192.0.2.1,192.0.2.2 --this 192.0.2.1
 refuses "nodes of which none is here" "none of --nodes is this machine" "${origin[@]}" --nodes \
 	203.0.113.1,203.0.113.2
 refuses "a node without an address" "has no address here" "${origin[@]}" --nodes no-such-host.invalid
@@ -58,6 +61,10 @@ equal "requests go to the origins' upstreams" "http://tier_1 https://tier_0" \
 	"$(sed -n 's/^ *proxy_pass \(.*\);/\1/p' "$T/conf" | sort -u | xargs)"
 check "certificates of origins are verified" grep -q 'proxy_ssl_verify on;' "$T/conf"
 check "for their names" grep -q 'proxy_ssl_name host.example;' "$T/conf"
+print "${origin[@]}" --nodes 192.0.2.1,192.0.2.2,192.0.2.3,192.0.2.4 --this 192.0.2.1 --size 200G \
+	--dataset 600G >"$T/conf"
+equal "a tier's part of a disk holds its part of the dataset" $((600 * 1024 ** 3 / 4 * 105 / 100)) \
+	"$(sed -n 's/.* max_size=\([0-9]*\) .*/\1/p' "$T/conf")"
 check_not "nothing is written" [ -e /var/cache/penstock-tier/nginx.conf ]
 for engine in trafficserver varnish squid; do
 	for everywhere in 0.0.0.0 '[::]'; do
