@@ -101,7 +101,7 @@ struct ps_watch {
 };
 void ps_dataset_watch(struct ps_watch *watch);
 /* Ends the watch: waits until `changed` returns, if it is being called, and ends the watch's refreshes with
- * ECANCELED. `changed` is not called after that. */
+ * ECANCELED. `changed` is not called after that; `done` of a refresh whose listing has just ended may be. */
 void ps_dataset_unwatch(struct ps_watch *watch);
 
 struct ps_refreshed {
