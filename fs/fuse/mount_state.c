@@ -251,6 +251,11 @@ void ps_state_note_backing_id(struct ps_state_head *head, int id)
 	}
 }
 
+void ps_state_note_closed_id(struct ps_state_head *head, int id)
+{
+	atomic_store(&head->closed[atomic_fetch_add(&head->nclosed, 1) % PS_STATE_CLOSED_IDS], id);
+}
+
 void ps_state_restore(struct ps_mount_state *state,
         void *(*fn)(void *arg, uint64_t fh, struct ps_state_slot *slot), void *arg)
 {

@@ -27,6 +27,7 @@
 #define PS_STATE_VERSION 1
 #define PS_STATE_INIT_NBYTES 256
 #define PS_STALE_SLOTS 128
+#define PS_STATE_CLOSED_IDS 128 /* PS_BACKING_CLOSES, and one of each thread */
 #define PS_STATE_CHUNK 4096 /* slots */
 #define PS_STATE_CHUNKS 16384
 
@@ -47,6 +48,9 @@ struct ps_state_head {
 	_Atomic bool names_owed; /* the kernel was not notified yet of all names that have changed */
 	_Atomic uint32_t nchunks;
 	_Atomic int32_t last_backing_id; /* the largest so far, for ps_fs_restore() */
+	/* the ids that were closed last, whose closes may be lost with the daemon and its helper */
+	_Atomic uint32_t nclosed;
+	_Atomic int32_t closed[PS_STATE_CLOSED_IDS];
 	_Atomic uint64_t nsnapshots;     /* member_ops.h */
 	/* used by openmode.h, with its lock held */
 	struct ps_stale stale[PS_STALE_SLOTS];
@@ -97,6 +101,8 @@ void ps_state_answered(struct ps_mount_state *state, uint64_t fh, uint64_t uniqu
 void ps_state_closing(struct ps_mount_state *state, uint64_t fh);
 void ps_state_remove(struct ps_mount_state *state, uint64_t fh);
 void ps_state_note_backing_id(struct ps_state_head *head, int id);
+/* Call before the id is closed. */
+void ps_state_note_closed_id(struct ps_state_head *head, int id);
 
 /* For the state of an earlier daemon: calls fn for each slot that is not free. ps_state_find() then returns
  * fn's result for the handle; if that is NULL, the slot is freed. */

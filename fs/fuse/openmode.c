@@ -270,6 +270,7 @@ static int leave(
 	atomic_fetch_sub(&table->nopen[mode], 1);
 	if (--alias->n[mode] == 0 && mode == PS_MODE_PASSED) {
 		id = alias->backing_id;
+		ps_state_note_closed_id(table->head, id);
 		*ret_keep = alias->keep;
 		alias->keep.put = NULL;
 	}

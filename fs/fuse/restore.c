@@ -115,6 +115,9 @@ void ps_fs_restore(struct ps_fs *fs)
 		return; /* nothing was ever passed through */
 	for (size_t i = 0; i < r.nclosing; i++)
 		close_unused(fs, r.closing[i]);
+	for (size_t i = 0; i < PS_STATE_CLOSED_IDS; i++)
+		if (atomic_load(&fs->state.head->closed[i]) > 0)
+			close_unused(fs, atomic_load(&fs->state.head->closed[i]));
 	for (int id = PS_MAX(1, last - IDS_OF_LATE); id <= last + IDS_NOT_NOTED; id++)
 		close_unused(fs, id);
 }
