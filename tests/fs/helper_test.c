@@ -104,7 +104,7 @@ static void an_id_is_closed_on_the_descriptor_that_came(void **state)
 	assert_int_equal(ps_helper_backing.close(h, dev, 4711), 0);
 	assert_int_equal(pread(dev, text, sizeof(text) - 1, 0), 4);
 	assert_string_equal(text, "4711");
-	/* The kernel's error is the caller's. */
+	/* The caller gets the kernel's error. */
 	int closed = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	assert_int_equal(ps_helper_backing.close(h, closed, 1), -EBADF);
 	assert_int_equal(ps_helper_backing.open(h, dev, fd), 7);
