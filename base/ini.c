@@ -89,7 +89,7 @@ static int take_line(struct parser *p, char *line)
 		return bad(p, "a key before the first [section]");
 	if (!indented || !p->has_key)
 		return take_key(p, text, false);
-	/* Under a key with a value the line continues that value, which no caller reads. */
+	/* Under a key with a value the line continues that value. No caller needs that: it is skipped. */
 	return p->parent[0] ? take_key(p, text, true) : 0;
 }
 

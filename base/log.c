@@ -132,7 +132,7 @@ static int open_file(const char *path, struct ps_error *err)
 
 	if (fd < 0)
 		return ps_error_set(err, errno, "log file %s: %s", path, strerror(errno));
-	if (logger.path) { /* the log was opened before */
+	if (logger.path) { /* the log was opened before: only tests open it twice */
 		close(logger.fd);
 		free(logger.path);
 	}

@@ -32,7 +32,7 @@ void ps_packed_settle(struct ps_packed *p);
  * the walk. */
 typedef int (*ps_window_fn)(void *arg, const char *text, size_t n, bool more, size_t *ret_used);
 
-/* 0, -ENOMEM, or what fn returned. Unless memory lacks, fn is called at least once. */
+/* 0, -ENOMEM, or what fn returned. Unless memory runs out, fn is called at least once. */
 int ps_packed_each(const struct ps_packed *p, ps_window_fn fn, void *arg) PS_MUST_USE;
 
 #endif

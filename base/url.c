@@ -61,8 +61,8 @@ static void split_query(const char *query, struct ps_strbuf *plain, struct ps_st
 
 #define SCHEME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-."
 
-/* Where the authority ends in an absolute URL or a relative reference. 0: it has none. A file's URL ends
- * after "file:". As lenient about slashes as libcurl. */
+/* Where the authority ends in an absolute URL or a relative reference. 0: it has none. In a file: URL it
+ * ends after "file:". As lenient about slashes as libcurl. */
 static size_t authority_end(const char *text)
 {
 	size_t n = strspn(text, SCHEME_CHARS);

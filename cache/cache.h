@@ -73,8 +73,8 @@ bool ps_handle_allowed(const struct ps_handle *handle);
  * origin has another version. */
 void ps_handle_close(struct ps_handle *handle);
 
-/* Excludes this open from the guess which shard is read next: it is called for a file that is not opened to
- * read shards in sequence. Call it in the open's callback. */
+/* For a file that is opened for another purpose than to read shards in sequence: excludes this open from the
+ * guess of which shard is read next. Call it in the open's callback. */
 void ps_handle_not_read(struct ps_handle *handle);
 
 uint64_t ps_handle_size(const struct ps_handle *handle);

@@ -58,7 +58,7 @@ static int pipeline_plan(struct penstock_loader *l, struct ps_load_error *err)
 	if (!ops->mirror_new || !ops->cannot_make || o->device_pixels == PENSTOCK_PIXELS_OFF)
 		return 0;
 	l->made_not = o->transform || o->transform_unit || o->profile
-	                      ? "a transform or a profile reads their pixels"
+	                      ? "a transform or a profile reads the pixels"
 	                      : ops->cannot_make(l->device);
 	if (l->made_not)
 		return 0;

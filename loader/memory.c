@@ -111,8 +111,8 @@ int ps_memory_plan(const struct penstock_options *o, size_t batch_nbytes, uint32
 		        (uintmax_t)(o->memory_budget >> 20), m.depth, (uintmax_t)mib(batch_nbytes),
 		        m.open_files, (uintmax_t)mib(all));
 	m.window_nbytes = o->memory_budget - all;
-	/* Only progressive and interlaced images, and those to be turned, need image_nbytes. They are rare,
-	 * but where a dataset has them, many may be decoded at once. */
+	/* Only progressive and interlaced images, WebP, and those to be turned need image_nbytes. Most
+	 * datasets have few of them, but where there are any, many may be decoded at once. */
 	m.image_nbytes = PS_MIN(m.window_nbytes / 4, IMAGES_MAX);
 	m.window_nbytes -= m.image_nbytes;
 	m.image_nbytes += IMAGES_BEYOND;

@@ -297,8 +297,8 @@ static int mix_make(struct ps_options *p, size_t nshards, struct ps_load_error *
 	for (uint32_t i = 0; i < n; i++)
 		if (!(p->mix[i] > 0 && p->mix[i] < 1e12))
 			return ps_load_error_set(err, EINVAL,
-			        "mix: weight %g of dataset %u: must be above 0; leave out a dataset that is "
-			        "not wanted",
+			        "mix: weight %g of dataset %u: must be above 0 and below 1e12; leave out a "
+			        "dataset that is not wanted",
 			        p->mix[i], i);
 	p->o.mix = p->mix;
 	return 0;

@@ -181,13 +181,15 @@ static int resume_other(const struct ps_schedule *s, const struct ps_state *stat
 	uint32_t all = ps_order_all_lanes(s->order);
 	const char *why = NULL;
 
-	if (state->known || !is_regular(s, state))
-		why = "had begun to end";
+	if (state->known)
+		why = ", where the lengths of lanes were known (by indexes, for example)";
+	else if (!is_regular(s, state))
+		why = " when lanes had begun to end";
 	else if (state->world != o->world && (all % state->world || all % o->world))
-		why = "are dealt differently in the two worlds";
+		why = ", and lanes are dealt differently in the two worlds";
 	if (why)
 		return ps_load_error_set(err, ESTALE,
-		        "the state was saved by rank %u of world %u when lanes %s: this is rank %u of world "
+		        "the state was saved by rank %u of world %u%s: this is rank %u of world "
 		        "%u; continue with each rank's own state, or index the shards and take another end "
 		        "than uneven",
 		        state->rank, state->world, why, s->rank, o->world);

@@ -5,8 +5,8 @@
  *   GPU decodes, four for that
  *
  * The print consists of separate words, so that the refusal of a state can name what differs. Rank and
- * world are not in the print: a state has the number of steps, which is the same on all ranks. Lanes in a
- * state save the search for their places (resume.h).
+ * world are not in the print: a state has the number of steps, which is the same on all ranks. The places of
+ * lanes that are in a state need not be searched for (resume.h).
  *
  * Ownership: a state owns its lanes.   Threads: any.   Locks: none.   Blocks: never.
  * Errors: -EINVAL: not a state, or damaged; -ESTALE: a state of another run; the text says what differs;

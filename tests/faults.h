@@ -37,8 +37,8 @@ void faults_trickle(bool on);
 /* The wall clock is off by this many seconds from now on. */
 void faults_step_clock(int64_t seconds);
 
-/* The nth after this one, for a loop over the calls: with PENSTOCK_TEST_LONG=1 every call, else each of the
- * first 16 and then ever fewer. */
+/* For a loop over the calls: the number of the call to fail after the nth. With PENSTOCK_TEST_LONG=1 every
+ * call has its turn, else each of the first 16 and then ever fewer. */
 long faults_next(long nth);
 
 #endif

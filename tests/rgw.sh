@@ -46,7 +46,7 @@ ps_rgw_daemon() { # NAME COMMAND...
 }
 
 # Succeeds if the server answers, or never will: one of its daemons has ended, as its port was taken. An OSD
-# ends ("wrong fsid") also if it asks a busy monitor before it has that one's map: it is started again.
+# also ends ("wrong fsid") if it asks a busy monitor before it has the monitor's map; it is started again.
 ps_rgw_answers() {
 	local name
 	if ! kill -0 "$(cat "$T/rgw/osd.pid")" && ((ps_osd_starts++ < 5)); then
@@ -89,7 +89,7 @@ ps_rgw_try() {
 	export S3=http://127.0.0.1:$port S3_TLS=https://localhost:$tls
 }
 
-# An OSD takes the first ports that are free of a range, and ends if another OSD takes one at the same moment.
+# An OSD takes the first free ports of a range, and ends if another OSD takes one at the same moment.
 # So each has a range of its own.
 ps_rgw_conf() { # DIR FSID PORT TLS-PORT MONITOR-PORT OSD-PORTS
 	cat <<-CONF

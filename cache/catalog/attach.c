@@ -68,7 +68,7 @@ static int take_listed(void *arg, const struct ps_listed *listed)
 
 	if (listed->unread)
 		return listing->merge ? ps_merge_add(listing->merge, listed) : 0;
-	/* Catalogues (SHARDS.psc) of shards that the filter hides do not count as files. */
+	/* With a filter, catalogues (SHARDS.psc) do not count as files: all of their shards may be hidden. */
 	if (listing->dataset->filter && ps_listing_filter_is_catalogue(listed->path)) {
 		listing->ncatalogues++;
 		return listing->merge ? ps_merge_add(listing->merge, listed) : 0;
@@ -574,8 +574,8 @@ static int wait_listing(struct ps_dataset *ds, uint64_t number, bool stored,
 	if (no_answer && !atomic_load(&ds->shown_names)) {
 		if (err) {
 			*err = ds->listing_error;
-			ps_error_prefix(
-			        err, -err->err, "these credentials have not listed it before, and now");
+			ps_error_prefix(err, -err->err,
+			        "these credentials have not listed this source before, and cannot now");
 		}
 		return -ds->listing_error.err;
 	}

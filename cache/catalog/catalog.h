@@ -25,8 +25,8 @@ struct ps_dataset_options {
 	uint64_t revalidate_ms;
 	bool raw; /* compressed shards are shown raw, not decoded */
 	/* The mount was attached by a process before this one, and the kernel has node numbers of it. The
-	 * stored listing is used, and at once: ps_watch.resumed_s. -ESTALE: there is no stored listing, so
-	 * those numbers name nothing. */
+	 * attach uses the stored listing and waits for no new one: see ps_watch.resumed_s. -ESTALE: there is
+	 * no stored listing, so those numbers name nothing. */
 	bool resumes;
 	/* which files are shown: listing/listing.h; NULL-terminated, or NULL */
 	const char *const *include, *const *exclude;

@@ -81,7 +81,8 @@ void ps_attr_of_row(struct ps_dataset *dataset, const struct ps_node_row *row, s
  * version is confirmed, or its size is known now), a new one, or ENOENT. Probes of one node are shared. If
  * the origin does not answer, and `row` has a known version, fn gets that one. Never blocks. */
 void ps_revalidate(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
-/* Handles retries and deadlines that are due; returns when to call again. From the dataset's thread. */
+/* Handles retries and deadlines that are due; returns when to call again. Called by the dataset's thread for
+ * probes. */
 uint64_t ps_revalidate_tick(struct ps_dataset *dataset, uint64_t now_ns);
 /* Ends all probes with ECANCELED and waits for those at the origin. */
 void ps_revalidate_drain(struct ps_dataset *dataset);

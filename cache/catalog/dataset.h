@@ -134,7 +134,7 @@ struct ps_dataset {
 	_Atomic uint64_t nlisted; /* files of the listing under way */
 	_Atomic bool asked_again; /* another listing is due: the sweep ends */
 	/* revalidation.c. offline: the origin does not answer; offline_ask_ns: when it is asked again;
-	 * offline_tries: how often it was asked since then */
+	 * offline_tries: how many requests it has left unanswered since its last answer */
 	_Atomic bool offline;
 	_Atomic uint64_t offline_ask_ns;
 	_Atomic unsigned offline_tries;

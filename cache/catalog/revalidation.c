@@ -308,8 +308,8 @@ static void end_marked(struct ps_dataset *ds, const struct ps_node_row *old)
 	ps_object_put(object);
 }
 
-/* True if the origin has answered, and has refused this request. Such an answer revokes a grant; no answer,
- * a 5xx and a request to wait do not. */
+/* True if the origin has answered, and has refused this request. Such an answer revokes a grant; a missing
+ * answer, a 5xx and a request to wait do not. */
 static bool is_refusal(const struct ps_error *err)
 {
 	int status = err->http_status;

@@ -690,7 +690,7 @@ int ps_key_from_profile(struct ps_key_context *x, struct ps_key **ret, struct ps
 
 	if (rc)
 		return rc;
-	/* The user did not name the profile "default", so it is no error if that has no credentials. */
+	/* The user has not chosen a profile, so it is no error if "default" has no credentials. */
 	if (!chosen) {
 		rc = ps_profiles_have(&all, name) ? from_section(&chain, name, ret, err) : -ENOENT;
 		return rc && rc != -ENOENT ? ps_error_prefix(err, rc, "profile %s", name) : rc;

@@ -87,8 +87,8 @@ static int ps_key_load_google(struct ps_key_context *x, struct ps_key **ret, str
  *   FAILED                       a key is requested: ASKING
  *   VALID                        15 minutes (or half of its life) are left, or it was refused: REFRESHING.
  *                                A key that does not expire (`expires_s` 0) stays until it is refused
- *   REFRESHING, the old in use   loaded: VALID. Failed: loads again after a back-off, or when a key is
- *                                requested. If the old key expires before a load succeeds, no key is
+ *   REFRESHING, the old in use   loaded: VALID. Failed: loads again after a back-off, or when the old key is
+ *                                refused. If the old key expires before a load succeeds, no key is
  *                                left */
 struct ps_credentials {
 	ps_key_load load;
@@ -97,7 +97,7 @@ struct ps_credentials {
 
 	pthread_mutex_t lock; /* protects what follows */
 	pthread_cond_t cond;
-	struct ps_key *key;    /* NULL: none yet, or the last one has expired */
+	struct ps_key *key;    /* NULL: none yet; an expired key stays until another one is loaded */
 	struct ps_error error; /* of the last load; err 0: success */
 	bool asking, wanted;   /* asking: a load is under way; wanted: another must follow */
 	uint64_t nloads, wanted_mono_ns, refused_mono_ns;

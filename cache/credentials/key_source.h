@@ -28,8 +28,8 @@ struct ps_key_context {
 	char *ca_file;                /* for servers that the user names */
 	char *google_file;            /* --gs-credentials */
 	struct ps_http_access access; /* proxies and CA of the mounting process */
-	/* The metadata server has answered once. From then on, no answer is a failure; before, it means that
-	 * there is no such server. */
+	/* The metadata server has answered once. After that, a missing answer is a failure; before, it means
+	 * that there is no such server. */
 	bool metadata_answered;
 	_Atomic bool stop;
 };
@@ -88,7 +88,7 @@ struct ps_profiles;
 int ps_key_from_token_file(struct ps_key_context *x, const char *file, const char *arn,
         const char *session_name, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
 
-/* Google's sources, in the order in which they are asked. */
+/* Google's sources. They are asked in this order: HMAC keys, file, metadata server. */
 int ps_key_from_google_file(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
 /* An HMAC key from --profile, $GS_ACCESS_KEY_ID, ~/.boto or the environment of AWS. */
 int ps_key_from_google_hmac(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;

@@ -9,11 +9,12 @@
  * gets by decoding; docs/design/decompress.md has the states.
  *
  * Ownership: a decompressing origin is reference-counted; the engine's file and each caller of
- * ps_decompressing_get() hold a reference. Threads: any; only the stage's own threads decode, write and call
- * back, never those of FUSE or of an origin. Locks: one for the stage, taken after the engine's; not held
- * over the disk, the index, a request to an origin, decoding or a callback. Memory: a share of the engine's
- * budget, taken when the first decompressing origin is made. Blocking: see each function. Errors: those of
- * origins; EIO with offset and cause for damaged data. */
+ * ps_decompressing_get() hold a reference. Threads: any. All decompressing origins of a cache share the stage
+ * (struct ps_decompress): only its own threads decode, write and call back, never those of FUSE or of an
+ * origin. Locks: one for the stage, taken after the engine's; not held over the disk, the index, a request to
+ * an origin, decoding or a callback. Memory: a share of the engine's budget, taken when the first
+ * decompressing origin is made. Blocking: see each function. Errors: those of origins; EIO with offset and
+ * cause for damaged data. */
 #ifndef PS_DECOMPRESS_DECOMPRESS_H
 #define PS_DECOMPRESS_DECOMPRESS_H
 

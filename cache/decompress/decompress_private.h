@@ -232,7 +232,7 @@ bool ps_decompressor_reserve(struct ps_decompressor *decompressor, uint64_t nbyt
 /* Takes a buffer of `cap` bytes, a multiple of PS_OUT_NBYTES, aligned for the disk. The caller has reserved
  * its memory. NULL: there is no spare one. */
 uint8_t *ps_spare_take(struct ps_decompress *stage, size_t cap);
-/* Precondition: its memory was released. `data` may be NULL. */
+/* Precondition: stage->used no longer includes the buffer. `data` may be NULL. */
 void ps_spare_put(struct ps_decompress *stage, uint8_t *data, size_t cap);
 /* Frees spare buffers and pieces of more than `most` bytes. */
 void ps_spares_drop(struct ps_decompress *stage, size_t most);

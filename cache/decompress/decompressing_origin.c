@@ -259,8 +259,8 @@ int ps_decompressing_get(struct ps_decompress *stage, struct ps_origin *base, co
 	return 0;
 }
 
-/* Gets the decoded object, with the size that was found. If the store has an object of another length, that
- * was made while the size was being found (here or by another dataset), and could not be truncated: it is
+/* Gets the decoded object, with the size that was found. If the store has an object of another length, it was
+ * made while the size was being found (here or by another dataset), and could not be truncated. Then it is
  * retired, and a new one is made. */
 static int get_object(struct ps_decompressing *shard, const struct ps_id *id, uint64_t size, uint32_t dataset,
         bool opened, struct ps_object **ret)

@@ -58,8 +58,8 @@ static void write_put(struct ps_decompress *stage, struct ps_write *write)
 	stage->nwrites--;
 }
 
-/* Queues a copy of a block for writing. False: PS_WRITES_MAX writes are in use, and the caller must write
- * the block. After a failed write nothing more of the shard is cached. The lock is not held. */
+/* Queues a copy of a block for writing. False: PS_WRITES_MAX writes are in use, or out of memory: the caller
+ * must write the block. After a failed write nothing more of the shard is cached. The lock is not held. */
 static bool write_later(
         struct ps_decompressing *shard, struct ps_object *object, uint64_t block, const uint8_t *data)
 {

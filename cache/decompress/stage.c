@@ -144,7 +144,7 @@ static bool begin_decompressor(struct ps_decompressing *shard, const struct ps_r
 		decompressor = ps_decompressor_new(
 		        shard, map->points[i], map->points[e].packed, map->points[e].plain);
 		/* A long frame is decoded to its end if the cache admits the file; otherwise only as far as
-		 * gets read. */
+		 * a get needs it. */
 		if (decompressor)
 			decompressor->spans =
 			        shard->caches || decompressor->end - map->points[i].plain <= PS_HOLD_NBYTES;

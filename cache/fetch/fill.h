@@ -2,7 +2,7 @@
  * blocks.
  *
  * Single flight: each chunk of a file is fetched by at most one request at a time, however many readers
- * want it. Whole blocks are fetched for a stream, only the chunks that it reads for a random reader. A
+ * want it. For a stream, whole blocks are fetched; for a random reader, only the chunks that it reads. A
  * reader is answered from memory as soon as its own bytes have arrived, not when the request ends or the
  * disk has them. The engine bounds retries, deadlines, memory and the number of connections.
  * docs/design/fetch.md has the states of a block.

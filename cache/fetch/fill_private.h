@@ -319,8 +319,8 @@ void ps_fill_count_hit(struct ps_fill *fill, struct ps_read_stats *stats, size_t
 
 /* fill_file.c */
 struct ps_fill_file *ps_fill_file_ref(struct ps_fill_file *file); /* takes the engine's lock */
-/* Makes the timer look at the file at the time `ns` or before. True: no time as early was set before. The
- * timer is not woken. Any lock but due_lock may be held. */
+/* Makes the timer look at the file at the time `ns` or before. True: until now no time was set, or only a
+ * later one. The timer is not woken. Any lock but due_lock may be held. */
 bool ps_fill_file_due(struct ps_fill_file *file, uint64_t ns);
 /* Walk over the files of an object, including those whose last reference was just put; NULL: no more. The
  * engine's lock is held. */

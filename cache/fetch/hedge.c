@@ -16,11 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* a request is not late sooner than this: a duplicate would save little time */
+/* minimum of late_ns: sooner, a duplicate would save little time */
 #define HEDGE_MIN_NS (100 * PS_NS_PER_MS)
 #define HEDGE_FACTOR 2  /* times the p95 latency */
 #define HEDGE_SHARE 100 /* at most 1 / HEDGE_SHARE of the bytes */
-/* if more than 1 / HEDGE_LATE_SHARE of the requests in flight are late, it is not a tail */
+/* if more than 1 / HEDGE_LATE_SHARE of the requests in flight are late, they are not a tail */
 #define HEDGE_LATE_SHARE 8
 #define HEDGE_PUSHBACK_NS (30 * PS_NS_PER_S)
 #define TAIL_MIN 32 /* answers, before late_ns is known */
@@ -115,7 +115,7 @@ static bool is_late(struct ps_fill *fill, const struct ps_range_request *request
 }
 
 /* The number of bytes that readers need from *ret_from, the next byte of the request, if they fit in one
- * block's memory; 0: no reader waits for these bytes. */
+ * block's memory; 0: no reader waits for these bytes, or they do not fit. */
 static size_t needed_nbytes(
         struct ps_range_request *request, uint64_t *ret_from, struct ps_remote *ret_expect)
 {

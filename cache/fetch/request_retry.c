@@ -19,8 +19,8 @@
  * answers are invalid. */
 #define REQUEST_LIES_ATTEMPTS 8
 #define REQUEST_AHEAD_ATTEMPTS 4 /* if no reader waits */
-/* If the answer is the whole body. Usually the origin ignores ranges; but it may be only one of several
- * servers behind the same name. */
+/* If the answer is the whole body. Usually the origin ignores ranges; but several servers may have the same
+ * name, and perhaps only one of them ignores ranges. */
 #define REQUEST_UNRANGED_ATTEMPTS 3
 #define REFUSED_MAX_MS 60000u /* limit of a Retry-After, if no reader waits */
 #define BACKOFF_FIRST_MS 100

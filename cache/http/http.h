@@ -163,7 +163,7 @@ struct ps_transfer_work {
 	/* the first answer came from a tier: it proves no right to read the object */
 	bool from_tier;
 	uint64_t tier_nbytes; /* body bytes that came from tiers */
-	bool kept_here;       /* a tier stores the bytes that arrive now on this node's disk */
+	bool kept_here;       /* the bytes that arrive now are stored by a tier on this node's disk */
 };
 
 /* Starts the first thread. name is at most 11 characters, shown by ps and top. max: concurrent transfers,

@@ -70,7 +70,7 @@ static int check_proxy(const char *text, const char *what, struct ps_error *err)
 			i++;
 		if (i == PS_ARRAY_LEN(schemes))
 			return ps_error_set(err, EINVAL,
-			        "%s %s: not a known kind of proxy (http, https, socks5h)", what,
+			        "%s: %s: not a known kind of proxy (http, https, socks5h)", what,
 			        ps_url_redact(text, safe));
 		text = after + 3;
 	}
@@ -83,7 +83,7 @@ static int check_proxy(const char *text, const char *what, struct ps_error *err)
 static int take_proxies(struct ps_http_access *a, const struct ps_http_options *options, struct ps_error *err)
 {
 	const char *const *env = options->env;
-	const char *proxy = options->proxy, *tls_proxy = options->proxy, *what = "option proxy:";
+	const char *proxy = options->proxy, *tls_proxy = options->proxy, *what = "option proxy";
 	const char *no_proxy = NULL;
 
 	if (!proxy) {

@@ -818,7 +818,7 @@ static const struct curl_row {
         {CURLE_SSL_CONNECT_ERROR, EHOSTUNREACH, true, "does the server speak TLS at this port?"},
         {CURLE_OPERATION_TIMEDOUT, ETIMEDOUT, true, NULL},
         {CURLE_PEER_FAILED_VERIFICATION, EHOSTUNREACH, false,
-                "give the CA that signed it by --cacert, if you trust it"},
+                "give the certificate's CA by --cacert, if you trust that CA"},
         {CURLE_SSL_CACERT_BADFILE, EHOSTUNREACH, false, "the CA file must hold PEM certificates"},
         {CURLE_SSL_CERTPROBLEM, EHOSTUNREACH, false,
                 "the client's certificate, its key, or the key's password"},
@@ -842,7 +842,7 @@ static void judge_curl(struct ps_http_request *rq, int code)
 		if (curl_rows[i].code == code)
 			row = curl_rows[i];
 	if (rq->turn.tier && code == CURLE_PEER_FAILED_VERIFICATION)
-		row.advice = "give the CA that signed it by --tier-cacert, if you trust it";
+		row.advice = "give the certificate's CA by --tier-cacert, if you trust that CA";
 	if (row.advice)
 		ps_error_set(&rq->error, row.errnum, "%s (%s)", text, row.advice);
 	else

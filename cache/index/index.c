@@ -114,8 +114,8 @@ static int load_numbers(struct ps_index *index, struct ps_index_numbers *numbers
 	return 0;
 }
 
-/* The number of the mount that the directory is on. 0: the kernel (before 6.8) has no mount numbers that it
- * never reuses. */
+/* The number of the mount that the directory is on. 0: not known, because the kernel (before 6.8) reuses
+ * mount numbers. */
 static uint64_t mount_id(const char *dir)
 {
 	enum { MNT_ID_UNIQUE = 0x4000 }; /* STATX_MNT_ID_UNIQUE: not in the headers of Debian 12 */

@@ -63,7 +63,7 @@ struct ps_node_row {
 	enum ps_node_kind kind;
 	bool superseded;     /* the name has another node now, or has vanished */
 	uint64_t generation; /* the last listing that had this name */
-	int64_t checked_ms;  /* of the last probe that confirmed the version; 0: listings do */
+	int64_t checked_ms;  /* when a probe last confirmed the version; 0: the last listing confirms it */
 	struct ps_remote remote;
 	/* enum ps_coding: the file shows the shard's decoded content, while remote is of the shard. 0: not
 	 * decoded */
@@ -254,8 +254,8 @@ int ps_index_children_status(const struct ps_index_children *it) PS_MUST_USE; /*
 void ps_index_children_close(struct ps_index_children *it);
 
 /* Node rows over a snapshot taken at open, for callers that need many rows. If the nodes are asked for in
- * rising order, each row costs one step of an iterator; otherwise it costs as much as ps_index_get_node().
- * One thread at a time. */
+ * rising order without large gaps, each row costs a few steps of an iterator; otherwise it costs as much as
+ * ps_index_get_node(). One thread at a time. */
 struct ps_index_nodes;
 int ps_index_nodes_open(struct ps_index *index, struct ps_index_nodes **ret) PS_MUST_USE;
 int ps_index_nodes_get(struct ps_index_nodes *it, uint64_t node, struct ps_node_row *ret) PS_MUST_USE;

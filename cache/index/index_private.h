@@ -249,16 +249,16 @@ struct ps_index {
 	_Atomic bool stops_check;
 	struct ps_stop_row stop; /* the row that ps_index_open() wrote */
 
-	/* Protects next and end. It is also held over the index while more numbers are reserved: the
-	 * threads that wait for the lock need these numbers. */
+	/* Protects next and end. It is also held while more numbers are reserved by a write to the index:
+	 * the threads that wait for the lock need these numbers. */
 	pthread_mutex_t numbers_lock;
 	struct ps_index_numbers nodes, datasets;
 };
 
 /* For tests: as if the index were large, so that names are checked by a thread. */
 #define PS_INDEX_LARGE 4u
-/* ps_index_open(), but if boot_id is not NULL as if that were the kernel's boot id ("": unknown) and the
- * mount the same as last time. */
+/* Like ps_index_open(). If boot_id is not NULL, it replaces the kernel's boot id ("": unknown), and the mount
+ * counts as that of the last run. */
 int ps_index_open_at_boot(const char *dir, unsigned flags, const char *boot_id, struct ps_index **ret,
         struct ps_error *err) PS_MUST_USE;
 

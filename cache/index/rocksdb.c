@@ -40,7 +40,7 @@ struct ps_kv {
 };
 
 /* Returns the positive errno that a status text means, since the C API reports errors as text only. Errors of
- * the system must not be taken for damage, as a damaged index is moved aside. */
+ * the system must not be taken for damage, because a damaged index is moved aside. */
 static int ps_kv_errno(const char *text);
 /* Logs a status text and frees it; marks the index as damaged if the text reports damage. Returns -errno. */
 static int ps_kv_told(struct ps_kv *kv, const char *call, char *text);
@@ -75,8 +75,8 @@ static void ps_kv_log_dir_remove(const char *dir);
 #define LEVEL_NBYTES (32 * PS_MIB)
 #define UNSORTED_SLOW 8
 #define UNSORTED_STOP 12
-/* Those of 20 million names. A bucket's names are looked up at several places at a time, and opening a table
- * reads its filters: with 64, three million names took as long as twenty. */
+/* Enough for the index of 20 million names. A bucket's names are looked up at several places at a time, and
+ * opening a table reads its filters: with 64 files, 3 million names took as long as 20 million with 256. */
 #define MAX_OPEN_FILES 256
 #define CHECK_READ_AHEAD_NBYTES (2 * PS_MIB)
 #define CHECK_PART_ROWS 65536 /* some 50 ms */
@@ -259,8 +259,8 @@ int ps_kv_get(struct ps_kv *kv, const void *key, size_t nkey, struct ps_strbuf *
 	return rc;
 }
 
-/* Reads rows of the range, from the key `from` on, which becomes that of the first row that is left; empty:
- * none is. Returns RocksDB's text of an error, or NULL. */
+/* Reads up to nrows rows of the range, beginning at the key `from`. Sets `from` to the key of the next row;
+ * empty: there is none. Returns RocksDB's text of an error, or NULL. */
 static char *read_range(
         struct ps_kv *kv, const struct ps_kv_range *range, struct ps_strbuf *from, uint64_t nrows)
 {

@@ -242,19 +242,20 @@ static int not_a_listing(int rc, struct ps_error *err)
 	return rc;
 }
 
-/* Decodes a key of the page in place; a token is not encoded. False: there is no memory, or (*text is NULL
- * then) it cannot be decoded. */
-static bool decode_text(char **text)
+/* Decodes a key of the page in place; a token is not encoded. -EPROTO: the key cannot be decoded, or -ENOMEM;
+ * *text is NULL then. */
+static int decode_text(char **text)
 {
 	struct ps_strbuf b = {0};
 	bool good = decode_key(*text, &b);
 
 	free(*text);
 	*text = ps_strbuf_take(&b);
-	if (good || !*text)
-		return good && *text;
-	free(ps_steal_ptr(text));
-	return false;
+	if (!*text)
+		return -ENOMEM;
+	if (!good)
+		free(ps_steal_ptr(text));
+	return good ? 0 : -EPROTO;
 }
 
 static int decode_markers(struct ps_s3_page *page)
@@ -263,7 +264,7 @@ static int decode_markers(struct ps_s3_page *page)
 		return 0;
 	if (page->last_key)
 		(void)decode_text(&page->last_key);
-	return !page->key_marker || decode_text(&page->key_marker) ? 0 : -EPROTO;
+	return page->key_marker ? decode_text(&page->key_marker) : 0;
 }
 
 int ps_s3_page_parse(const char *text, size_t nbytes, struct ps_s3_page *ret, struct ps_error *err)

@@ -15,7 +15,7 @@
 /* A tolerant scanner, not an HTML parser: it looks for <a ... href=...> anywhere, and at the text after
  * it. */
 
-/* A link is parsed only once this many bytes follow it, or the page has ended: room for its tag and for
+/* A link is not parsed until this many bytes follow it, or the page has ended: room for its tag and for
  * nginx's text after it. Longer tags are not links. */
 #define LINK_ROOM ((size_t)64 << 10)
 

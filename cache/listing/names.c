@@ -98,7 +98,8 @@ int ps_names_stopped(struct ps_names *names)
 
 #define IS_FILE UINT64_C(1)
 
-/* SHA-256 cut to 63 bits, so that two names with the same hash cannot be constructed. */
+/* SHA-256 cut to 63 bits: two of 10 million names have the same hash with a probability of 5e-6. 0: out of
+ * memory. */
 static uint64_t hash_of(const char *path, size_t n)
 {
 	ps_autofree char *copy = strndup(path, n);

@@ -63,8 +63,8 @@ void ps_split_note(struct ps_split_alphabet *alphabet, const char *key)
 
 /* Splits the characters from `low` to below `top` in two halves, and returns the last one of the first half.
  * The second half begins with the median of the ASCII characters that were seen. If none of these was seen,
- * returns `low` itself, so that a listing after it shows whether there are others (or, beyond ASCII, the
- * middle). */
+ * returns `low` itself, so that a listing after `low` shows whether there are other characters; if `low` is
+ * beyond ASCII, returns the middle. */
 static uint32_t half_of(const struct ps_split_alphabet *alphabet, uint32_t low, uint32_t top)
 {
 	uint32_t nseen = 0, others = PS_MIN(alphabet->max + 1, top);

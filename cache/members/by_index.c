@@ -83,7 +83,7 @@ static void looked_up(void *arg, int errnum, const struct ps_attr *attr)
 	answer(arg, errnum, errnum ? 0 : attr->node, NULL);
 }
 
-/* The members opened the file, not a reader: what readers will read next does not follow from it. */
+/* No reader opened the file: what readers will read next does not follow from this open. */
 static void opened(void *arg, int errnum, struct ps_handle *handle)
 {
 	if (!errnum)

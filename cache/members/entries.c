@@ -133,8 +133,8 @@ struct table *ps_table_find_or_add(struct ps_members *m, uint64_t shard)
 	return table;
 }
 
-/* A table's run of node numbers is found by its last number: the first run that does not end before a number
- * is the only one that may have it. */
+/* A table's run of node numbers is found by its last number: of the runs that end at a number or after it,
+ * only the first can contain the number. */
 void ps_table_set_known(struct ps_members *m, struct table *table, struct ps_member_table *t)
 {
 	table->t = *t;

@@ -43,7 +43,7 @@
 
 struct ps_members;
 
-/* merges: all shards are shown in one tree. When a tree is shown first, changed(arg, "") is called; when a
+/* merges: all shards are shown in one tree. When the first tree is shown, changed(arg, "") is called; when a
  * new tree replaces it, changed(arg, name) is called for each name in the top folder of the old or the new
  * tree. A thread of the members makes these calls; only the dataset's merge_lock is held. */
 int ps_members_new(struct ps_dataset *dataset, bool merges, void (*changed)(void *arg, const char *name),

@@ -578,7 +578,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 	/* A manifest given for one account must not make us send its credentials to another. */
 	if (strlen(store->account) != naccount || strncmp(store->account, target.url.bucket, naccount) != 0)
 		rc = ps_error_set(&rq->error, EACCES,
-		        "a blob of another account than %s, for which the credentials are", store->account);
+		        "the blob is in another account; the credentials are for %s", store->account);
 	if (rc == 0 && !(sas = ps_az_store_sas(store, &rc)) && rc < 0)
 		rc = out_of_memory(rq);
 	http_date(ps_clock_real_s() + atomic_load(&store->clock_off_s), date);
@@ -612,7 +612,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 
 /* Refusals ----------------------------------------------------------------------------------------------- */
 
-/* errnum 0: the error by HTTP status stays. */
+/* For a code that is not in this table, the error by HTTP status stays. */
 static const struct row {
 	const char *code;
 	int errnum;

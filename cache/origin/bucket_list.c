@@ -431,7 +431,7 @@ static int walk_parts(struct walk *walk)
 	int rc = add_part(walk, NULL, NULL, NULL, NULL);
 
 	while (rc == 0 && walk->parts && !walk->disorder) {
-		/* It stays in the list meanwhile, so that it can be split. */
+		/* The first part stays in the list meanwhile, so that it can be split. */
 		rc = take_page(walk, walk->parts);
 		struct part *part = take_first(walk);
 		if (part->page && !part->over)

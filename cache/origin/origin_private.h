@@ -127,8 +127,6 @@ static inline void ps_origin_has_tiers(struct ps_origin *o, struct ps_http_clien
  *
  * Blocking: reads run on a few threads of the origin. A read that hangs in a dead NFS mount blocks its
  * thread, and close, until the kernel ends it. */
-#define PS_FILE_MAX_THREADS 8
-
 int ps_file_open(struct ps_origin_source *source, struct ps_origin **ret, struct ps_error *err) PS_MUST_USE;
 
 /* The origin of http:// and https:// sources.

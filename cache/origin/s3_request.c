@@ -42,7 +42,7 @@ void ps_s3_refusal_parse(const char *text, size_t nbytes, struct ps_s3_refusal *
 	(void)!ps_xml_parse(text, nbytes, &reader, ret, NULL);
 }
 
-/* errnum 0: the error by HTTP status stays. */
+/* For a code that is not in this table, the error by HTTP status stays. */
 static const struct row {
 	const char *code;
 	int errnum;

@@ -11,7 +11,7 @@
 
 /* Victims ------------------------------------------------------------------------------------------------ */
 
-#define REMADE_AFTER_ITEMS 20000 /* for each of these items the heap is kept a second longer */
+#define REMADE_AFTER_ITEMS 20000 /* for every 20,000 items the heap is kept a second longer */
 #define REMADE_SHARE 16
 
 static bool before(const struct ps_candidate *a, const struct ps_candidate *b)

@@ -13,7 +13,7 @@
  * shorter time would be over before the answer to a revalidation ahead is used. */
 #define PLANNED_AGE_MS UINT64_C(5000)
 
-#define LOOK_EVERY_MS 100 /* at most */
+#define LOOK_EVERY_MS 100 /* the shortest time between two looks, unless a plan begins */
 #define IDLE_MS 1000
 #define REQUEST_CHUNKS (8 * PS_BLOCK_CHUNKS)
 #define HEAD_BLOCKS 2
@@ -146,8 +146,8 @@ struct ps_fill_file *ps_planned_file(struct ps_dataset *ds, uint64_t node, bool 
 	return file;
 }
 
-/* The length of a request for the head of one of n files that are read from their beginnings now: over a far
- * origin's new connections all of them come soonest if each connection has as much to bring. */
+/* The length of a request for the head of one of n files that are read from their beginnings now. Over a far
+ * origin's new connections, all heads arrive soonest if each connection brings an equal share of them. */
 static unsigned urgent_chunks(const struct ps_fill *fill, size_t n)
 {
 	unsigned nconns = ps_fill_connections(fill);
@@ -158,8 +158,8 @@ static unsigned urgent_chunks(const struct ps_fill *fill, size_t n)
 	               : REQUEST_CHUNKS;
 }
 
-/* Demands the head of a file, one of nurgent (or 0) that are read now. False: no further file may begin in
- * this look. */
+/* Demands the head of a file. nurgent: the number of files that are read now, if this is one of them; else 0.
+ * False: no further file may begin in this look. */
 static bool begin(struct ps_plan_ahead *a, uint64_t node, size_t nurgent, unsigned *nto_memory)
 {
 	struct ps_fill *fill = a->dataset->cache->fill;

@@ -36,7 +36,7 @@
 #define RUN_PROVES (1 * PS_MIB)
 
 struct stream {
-	struct ps_demand demand; /* blocks from the first that is not demanded yet */
+	struct ps_demand demand; /* the demanded blocks that are not requested yet */
 	uint64_t next;           /* offset where the next read is expected; UINT64_MAX: unused */
 	uint64_t window;         /* bytes; 0: a candidate */
 	uint64_t demanded;       /* blocks below it have been demanded */
@@ -137,9 +137,10 @@ static struct stream *oldest_stream(struct ps_readahead *ra)
 	return oldest;
 }
 
-/* The streams of a file share half of the budget, one stream has a quarter; demand has its own reserve. A
- * larger window does not help a single stream: touching its fresh memory would delay the first reads by more
- * than the round trips of a far link. Streams without a read among the last 4 * PS_STREAMS do not count. */
+/* The streams of a file share half of the memory budget, and each gets at most a quarter of the budget;
+ * demand reads have a reserve of their own. A larger window does not help a single stream: touching its fresh
+ * memory would delay the first reads by more than the round trips of a far link. Streams without a read among
+ * the last 4 * PS_STREAMS do not count. */
 static uint64_t window_max(const struct ps_readahead *ra)
 {
 	uint64_t memory = ps_fill_memory_bytes(ps_fill_file_engine(ra->file));

@@ -64,7 +64,7 @@ static int try_index(struct ps_store *store, struct ps_error *err)
 	const unsigned flags =
 	        (store->is_small ? PS_INDEX_SMALL : 0) | (store->was_checked ? PS_INDEX_WAS_CHECKED : 0);
 	int rc = ps_index_open(path, flags, &store->index, err);
-	/* This process has the folder's lock: one that still has the index is ending. */
+	/* This process has the folder's lock, so another process that still has the index open is ending. */
 	for (unsigned i = 0; rc == -EBUSY && i < ENDING_MS / ENDING_STEP_MS; i++) {
 		poll(NULL, 0, ENDING_STEP_MS);
 		rc = ps_index_open(path, flags, &store->index, err);

@@ -15,7 +15,7 @@
  * called with either held. Errors: 0 or -errno. -EILSEQ: a block failed its checksum and was dropped.
  * -ENOSPC, -EDQUOT, -EROFS: the disk refuses the data, and the caller streams it. Durability: data is
  * written first (pwrite), the index second (in batches, at most PS_STORE_COMMIT_MS later, or by
- * ps_store_commit()). No read or fill waits for an fsync: a thread syncs PS_STORE_SYNC_MS (commit.c) later.
+ * ps_store_commit()). No read or fill waits for an fsync: a thread syncs PS_STORE_SYNC_MS later.
  * After a power cut, cached blocks are PS_BLOCK_UNVERIFIED; after a kill in the same boot, or a clean stop
  * (ps_store_close() did syncfs), they are present. */
 #ifndef PS_STORE_STORE_H
@@ -235,8 +235,9 @@ int ps_object_write_block(struct ps_object *object, uint64_t block, const void *
  * its last missing chunk is written, the block is present. */
 int ps_object_write_chunks(
         struct ps_object *object, uint64_t block, unsigned first, unsigned n, const void *data) PS_MUST_USE;
-/* Reads an unverified block, or its stored chunks, into buf (of the block's nbytes) and checks it. 0: it is
- * present from now on. -EILSEQ: it is absent. A read error drops it, too. Blocks on disk. */
+/* Reads an unverified block, or its stored chunks, into buf (of the block's nbytes) and checks them. 0: they
+ * are verified from now on. -EILSEQ: the block or its bad chunks were dropped; a read error drops them, too.
+ * -ENOENT: nothing of the block is stored. Blocks on disk. */
 int ps_object_verify_block(struct ps_object *object, uint64_t block, void *buf) PS_MUST_USE;
 /* Drops blocks and file. Readers that hold the object can read the old descriptor until they put it; later
  * gets of the same id start empty. A large object's extents are evicted at once. *ret_nbytes: the bytes
@@ -269,9 +270,9 @@ int ps_store_verify(struct ps_store *store,
 int ps_store_pin(struct ps_store *store, const char *const *globs, size_t n, bool pin, uint64_t *ret_objects,
         uint64_t *ret_nbytes);
 
-/* Reports, in order, every pinned URL that matches a glob as in ps_store_evict(): its size (or, if that is
- * not known, its reserved bytes), and the cached bytes of that version. fn returns 0 to go on. Blocks on
- * disk. */
+/* Reports, in order, every pinned URL that matches a glob as in ps_store_evict(): the size of its pinned
+ * version (or, if that is not known, the reserved bytes), and this version's cached bytes. fn returns 0 to go
+ * on. Blocks on disk. */
 int ps_store_each_pin(struct ps_store *store, const char *const *globs, size_t n,
         int (*fn)(void *arg, const char *url, uint64_t nbytes, uint64_t cached_nbytes),
         void *arg) PS_MUST_USE;

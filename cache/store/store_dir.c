@@ -152,8 +152,9 @@ static int take_lock(int dir_fd, const char *path, int given, int *ret_fd, struc
 		ssize_t n = read_small(dir_fd, "lock", text, sizeof(text));
 		long pid = n > 0 ? strtol(text, NULL, 10) : 0;
 		return ps_error_set(err, EBUSY,
-		        "cache directory %s: in use by process %ld; unmount that, or name another", path,
-		        pid);
+		        "cache directory %s: in use by process %ld; unmount what it serves, or name another "
+		        "directory",
+		        path, pid);
 	}
 	int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
 	/* The pid is only for the error message of another process, so a full disk is not an error. */

@@ -1,8 +1,8 @@
 /* Types and functions that the files of the store share. These files are in layers; each uses only those
  * after it: store.c, recover.c, verify.c, object_checksum.c, admission.c, blocks.c (bytes), extent.c,
  * object.c (get, put, load), pins.c, commit.c (rows and syncs), evict.c (room), queues.c (objects that wait
- * for a thread; the last reference), presence.c (presence bits), quota.c; datafile.c and store_dir.c. There
- * are three kinds of record:
+ * for a thread; the last reference), presence.c (presence bits), quota.c, beside.c (another program's
+ * folder); datafile.c and store_dir.c. There are three kinds of record:
  *
  *   item     the unit of quota and eviction: a whole data file, or an extent of one that is
  *            cached by extents (see Extents)
@@ -544,7 +544,7 @@ int ps_extents_recover(struct ps_store *store, const struct ps_entry *entry) PS_
  *                             corrupt: retired, its holders' reads fail, its id is not fetched for a while,
  *                             longer each time: PS_SUM_RETRY_MS, doubled up to PS_SUM_RETRY_MAX_MS
  *
- * An object that is cached by extents is compared if all of it is stored at once.
+ * An object that is cached by extents is compared only if all of its extents are stored at the same time.
  *
  * Threads: any. Locks: store->lock. */
 
@@ -712,7 +712,7 @@ void ps_sync_unqueue_locked(struct ps_object *object);
 /* Checks in the background ------------------------------------------------------------------------------- */
 
 /* Checks, in the background, the unverified blocks of objects that were opened. Meanwhile the daemon serves
- * an object's readers and checks the blocks that they read first; later opens get passthrough.
+ * an object's readers, and checks each block before they get its bytes; later opens get passthrough.
  *
  * Threads: any. Locks: takes store->lock, not over the disk. */
 

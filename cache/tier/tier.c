@@ -526,8 +526,8 @@ enum ps_tier_advice ps_tiers_waits(struct ps_tiers *all, struct ps_tier_turn *tu
 		return PS_TIER_LEAVE;
 	uint64_t asked_ns = atomic_load_explicit(&tier->asked_ns, memory_order_relaxed);
 	uint64_t heard_ns = atomic_load_explicit(&tier->heard_ns, memory_order_relaxed);
-	/* A ping that another turn began may be under way already. An older one tells nothing any more:
-	 * `pinging` is set a moment before asked_ns. */
+	/* A ping that another turn began may be under way already. `pinging` is set a moment before
+	 * asked_ns, which may still be the time of an older ping that is over: that one does not count. */
 	bool asked = asked_ns > heard_ns &&
 	             (asked_ns >= turn->began_ns ||
 	                     (asked_ns + PING_MAX_NS > now &&

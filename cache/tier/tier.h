@@ -80,7 +80,7 @@ struct ps_tier_turn {
 	uint64_t late_ns;  /* the late limit when the turn began */
 	bool probe;        /* the tier was set aside, and this request shows whether it works again */
 	bool mute;         /* the tier was pinged meanwhile, and did not answer */
-	uint64_t asked_ns; /* when: if `mute` */
+	uint64_t asked_ns; /* if `mute`: when the tier was pinged */
 	bool trial;        /* the request was taken from the tier for a trial; there is one trial at a time */
 	uint64_t idle_ns;  /* how long no byte had come when the request was taken from the tier */
 };

@@ -102,6 +102,7 @@ int ps_cmd_refresh(int argc, char **argv)
 
 	if (!ps_cli_begin(&opts, &o, argc, argv, 1, 1, &nargs, &code))
 		return code;
+	ps_mount_options_fini(&o);
 	if (ps_mounts_lookup(argv[1], &mounts, &info, &err) < 0)
 		return ps_cli_fail("refresh", PS_EXIT_FAILED, "%s", err.text);
 	code = refresh(info);

@@ -61,7 +61,7 @@ bool ps_conf_is_mount(const struct ps_conf_section *section); /* not [defaults] 
 
 struct ps_conf_mount {
 	char *mountpoint; /* NULL: the section has none */
-	bool automatic;   /* mount -a mounts it */
+	bool automatic;   /* penstock mount --all mounts it */
 };
 
 /* Sets the options of [defaults] and of the section in *o, except those that are in o->given already (the

@@ -299,7 +299,7 @@ void ps_daemonize_let_go_of(struct ps_daemonize *daemonize, int fd);
 /* tied: from now on the child gets SIGTERM when its parent ends; false: the child no longer gets it. Call
  * from one thread only. */
 void ps_daemonize_tie(const struct ps_daemonize *daemonize, bool tied);
-/* Call before this process may make no UNIX socket any more. */
+/* Call before the process enters its sandbox, in which it can make no UNIX socket. */
 void ps_daemonize_sandboxed(struct ps_daemonize *daemonize);
 bool ps_daemonize_abandoned(const struct ps_daemonize *daemonize);
 void ps_daemonize_ready(struct ps_daemonize *daemonize);

@@ -174,7 +174,7 @@ struct ps_mount {
 	bool here;                /* in the daemon's own mount namespace, so the daemon may detach it */
 	bool ending;              /* its session is to end; daemon.lock covers this */
 	uint64_t kept;            /* its number at the keeper; 0: not kept; daemon.lock covers this */
-	bool unkept;              /* the keeper has yet to be told that it is not; daemon.lock covers this */
+	bool unkept;              /* the keeper must yet be asked to forget it; daemon.lock covers this */
 	struct ps_owned *owned;   /* NULL: no owners, stays until it is unmounted; daemon.lock covers this */
 	struct ps_daemon *daemon; /* once started */
 };
@@ -373,8 +373,8 @@ int ps_keeper_give_owner(struct ps_daemon *daemon, const struct ps_mount *mount,
  * kept mount has all its owners. The daemon's lock is held. */
 void ps_keeper_new_owner(struct ps_daemon *daemon, struct ps_mount *mount, uint64_t owner, int fd);
 void ps_keeper_drop_owner(struct ps_daemon *daemon, const struct ps_mount *mount, uint64_t owner);
-/* Asks the keeper again to forget the mounts of which it could not be asked before. The main thread calls
- * this. True: the keeper still does not read; call again later. */
+/* Asks the keeper again to forget mounts, if it could not be asked before. The main thread calls this. True:
+ * the keeper still does not read; call again later. */
 bool ps_keeper_forget(struct ps_daemon *daemon);
 /* Asks the keeper to run, as the next daemon, the program of the process at the other end of `client` (a
  * socket, borrowed). On success sets `leaving`. -ENOTSUP: there is no keeper. -EBUSY: some mounts would end.
@@ -390,8 +390,8 @@ int ps_keeper_read_memfd(int fd, struct ps_given *ret);
 int ps_keeper_take_lock(struct ps_keeper_items *items);
 /* Starts a thread for each mount that the keeper had. */
 int ps_keeper_resume(struct ps_daemon *daemon);
-/* From begin to end, or until all mounts are served, a thread tells the keeper that the daemon gets on: that
- * it reads or writes the disk, or that one more mount is served. */
+/* From begin to end, or until all mounts are served, a thread reports to the keeper that the daemon makes
+ * progress: that it reads or writes the disk, or that one more mount is served. */
 int ps_keeper_progress_begin(struct ps_daemon *daemon);
 void ps_keeper_progress_end(struct ps_daemon *daemon);
 

@@ -225,7 +225,7 @@ static _Noreturn void serve(int sock, const struct ps_mountfd_options *first, pi
 		_exit(PS_EXIT_FAILED);
 	ps_privileges_drop(PS_PRIVILEGES_HELPER);
 	/* A killed daemon's helper must open no backing id after the next daemon has looked for lost ones.
-	 * After the privileges: dropping these could reset it. */
+	 * Set after the privileges were dropped, which could reset this signal. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != daemon)
 		_exit(PS_EXIT_FAILED);

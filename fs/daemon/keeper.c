@@ -549,7 +549,7 @@ static int wait_ms(const struct keeper *k)
 	return now >= until ? 0 : (int)((until - now) / PS_NS_PER_MS) + 1;
 }
 
-/* Returns only if that is -EBUSY: another daemon has the cache. */
+/* Returns only if another daemon has the cache: -EBUSY. */
 static int keep(struct keeper *k, struct ps_error *err)
 {
 	for (;;) {

@@ -175,7 +175,7 @@ static int lock_place(int base_fd, const char *path, int *ret_lock_fd, struct ps
 
 	if (mkdirat(base_fd, name, 0700) < 0 && errno != EEXIST)
 		return ps_error_set(err, errno, "%s: cannot be made: %s", path, strerror(errno));
-	/* Mounts are not opened: they may not answer. */
+	/* Looks in the table first: opening a mount that does not answer would block. */
 	int rc = ps_mounts_read(NULL, true, &mounts);
 	if (rc < 0)
 		return ps_error_set(err, -rc, "/proc/self/mountinfo: %s", strerror(-rc));

@@ -6,7 +6,7 @@
  *   listed    a mount     some      served; more may join
  *   unlisted  a mount     none      detached; an equal request makes another mount, at another place
  *   unlisted  NULL        none      the mount could not be made; waiting threads return its error
- *   freed                           the mount has ended, or no thread waits for it
+ *   freed                           the mount has ended or was not made, and no thread waits any more
  *
  * An owner is a socket whose other end the process and its forks have: the kernel closes that end with the
  * last of them, however they end. All changes are made with the daemon's lock held, so a last owner that

@@ -26,7 +26,7 @@
 #define CAPS_OF_HELPER (CAP(SYS_ADMIN) | CAP(DAC_OVERRIDE) | CAP(DAC_READ_SEARCH))
 
 static const uint64_t kept[] = {
-        /* SETPCAP: the next daemon empties its bounding set; SYS_PTRACE: to see the program of an upgrade */
+        /* SETPCAP: the next daemon empties its bounding set; SYS_PTRACE: to open /proc/PID/exe (upgrades) */
         [PS_PRIVILEGES_KEEPER] = CAPS_OF_HELPER | CAP(SETPCAP) | CAP(SYS_PTRACE),
         [PS_PRIVILEGES_HELPER] = CAPS_OF_HELPER,
         [PS_PRIVILEGES_ALONE] = CAPS_OF_HELPER,
@@ -105,7 +105,7 @@ static const uint32_t denied[] = {
         SYS_open_by_handle_at,
         SYS_setns,
         SYS_unshare,
-#if !defined(__SANITIZE_ADDRESS__) /* whose leak check stops the threads with it */
+#if !defined(__SANITIZE_ADDRESS__) /* its leak check stops the threads by ptrace() */
         SYS_ptrace,
 #endif
         SYS_process_vm_readv,
@@ -159,7 +159,7 @@ static const uint32_t denied[] = {
 #define UNLESS_ANY(k, n) BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (uint32_t)(k), 0, (n))
 #define IF_EQUAL(k, n) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(k), (n), 0)
 
-#define FROM_UNIX 6 /* instructions from that of AF_UNIX to the end; one more is skipped: not allowed */
+#define FROM_UNIX 6 /* instructions of head from IF_EQUAL(AF_UNIX) on; its jump plus 1 is to FAIL */
 static const struct sock_filter head[] = {
         LOAD(offsetof(struct seccomp_data, arch)),
         IF_EQUAL(OUR_ARCH, 1),

@@ -79,9 +79,9 @@ void ps_access_pattern_cached_read(struct ps_access_pattern *pattern, struct ps_
 		learn(pattern, seen->tid, PS_READS_SMALL);
 		return;
 	}
-	/* A large read, of unknown size, or a mapping: its first read-ahead is large, too. Direct reads of an
-	 * earlier file have shown which. Without that it is taken for whole reads, and the next file, if that
-	 * is opened direct, shows what it is. */
+	/* A large read, of unknown size, or a mapping, whose first read-ahead is large, too. Direct reads of
+	 * an earlier file have shown which of the two the thread does. If there were none, whole reads are
+	 * assumed; the next file that is opened direct shows how the thread reads. */
 	switch (known(pattern, seen->tid)) {
 	case PS_READS_MAPPED:
 		break;

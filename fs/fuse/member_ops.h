@@ -10,12 +10,12 @@
  * without a request. It follows that READ, READDIR and IOCTL know a node id only, and that nothing here
  * belongs to an open file.
  *
- * Node ids are as in fs.h, with the bits of the alias saying what a number means:
+ * Node ids are as in fs.h; the alias says what the number means:
  *
- *   PLACE_NODE      a folder or a file of the dataset; a member, if the number is in the range of a table;
- *                   with PS_MERGED_FOLDER a folder of the merged tree
- *   PLACE_SHARD     the folder of a shard's members; the number is the shard's
- *   PLACE_SNAPSHOT  the text of a file of .penstock/ at one LOOKUP, until the kernel forgets it
+ *   0                  a folder or a file of the dataset; a member, if the number is in the range of a table;
+ *                      with PS_MERGED_FOLDER a folder of the merged tree
+ *   PS_ALIAS_SHARD     the folder of a shard's members; the number is the shard's
+ *   PS_ALIAS_SNAPSHOT  the text of a file of .penstock/ at one LOOKUP, until the kernel forgets it
  *
  * Files, from the top: member_files.c (files: reads, attributes; the table of callbacks), member_names.c
  * (node ids, names, folders), member_view.c (snapshots, folders that are being read). Threads: libfuse's
@@ -109,7 +109,7 @@ int ps_member_view_start(struct ps_fs *fs) PS_MUST_USE;
 void ps_member_view_end(struct ps_fs *fs);
 bool ps_member_view_enter(struct ps_fs *fs) PS_MUST_USE;
 void ps_member_view_leave(struct ps_fs *fs);
-/* Ends these threads, closes shards, folders and snapshots. Call when no request can come. */
+/* Ends the threads that make tables; closes shards, folders and snapshots. Call when no request can come. */
 void ps_member_view_stop(struct ps_fs *fs);
 /* Closes open folders that were not read for a while: they keep a snapshot of the index. */
 void ps_member_view_close_old(struct ps_fs *fs);

@@ -49,7 +49,7 @@ static const struct row of_cache[] = {
         {"origin.retries", COUNTER, "Failed requests that were repeated."},
         {"origin.hedged_requests", COUNTER, "Requests sent a second time because the first was late."},
         {"origin.hedged_bytes", COUNTER, "Bytes received by these."},
-        {"origin.connections", GAUGE, "Parallel transfers that raise the throughput now."},
+        {"origin.connections", GAUGE, "Parallel transfers allowed now; adapted to the throughput."},
         {"origin.timeout_seconds", GAUGE, "How long a read waits (--timeout)."},
         {"origin.latency_seconds", HISTOGRAM, "Time from a request to the first byte of its answer."},
         {"origin.last_error_at", GAUGE,

@@ -284,7 +284,8 @@ void ps_openmode_leave(
 	struct ps_keep keep = {0};
 	int id = leave(table, ino, mode, &keep);
 
-	/* Without the lock, so that no OPEN waits for it. One of this node that comes now gets another id. */
+	/* Without the lock, so that no OPEN waits for the ioctl. An OPEN of this node that comes now gets
+	 * another id. */
 	if (id > 0)
 		ps_passthrough_backing_close(pt, id);
 	put_keep(&keep);

@@ -34,8 +34,8 @@
  * finds aliases, modes and backing ids in the slots of open files, and the threads that were answered ESTALE
  * in the mount's state (mount_state.h).
  *
- * Ownership: the table is part of a ps_fs. Threads: any. Locks: one, a leaf, held over the ioctl that makes
- * a backing id, which touches no disk. */
+ * Ownership: the table is part of a ps_fs. Threads: any. Locks: one, held over the ioctl that makes a
+ * backing id, which touches no disk, and over the lock of the helper that makes it (fuse.h). */
 #ifndef PS_FUSE_OPENMODE_H
 #define PS_FUSE_OPENMODE_H
 
@@ -70,7 +70,7 @@ void ps_openmode_init(struct ps_openmode_table *table, struct ps_state_head *hea
 void ps_openmode_fini(struct ps_openmode_table *table);
 
 /* A reference to the object that is kept while the kernel reads its data file, so that the file's space is
- * not freed before. put() releases the reference; it is called once, without a lock held. put NULL: there
+ * not freed meanwhile. put() releases the reference; it is called once, without a lock held. put NULL: there
  * is no reference. */
 struct ps_keep {
 	void *arg;

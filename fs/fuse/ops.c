@@ -344,7 +344,7 @@ static int entry_at(struct ps_fs *fs, struct ps_open *open, uint64_t pos, bool p
 		return 1;
 	}
 	if (!open->dir && !ps_virtual_is(open->ino) && !ps_fs_is_top(fs, open->ino))
-		return -EIO; /* the next daemon could not open it again */
+		return -EIO; /* this daemon could not open it again */
 	if (open->dir)
 		return ps_dir_read(open->dir, pos - 2, plus, ret_name, ret);
 	if (ps_fs_is_top(fs, open->ino)) {

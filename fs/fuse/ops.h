@@ -15,7 +15,7 @@ static inline struct ps_fs *ps_op_fs(fuse_req_t req)
 	return fuse_req_userdata(req);
 }
 
-/* NULL: the handle is not of an open file, which the kernel does not send. */
+/* NULL: not the handle of an open file, as in a RELEASE that an earlier daemon had begun. */
 static inline struct ps_open *ps_op_open(fuse_req_t req, const struct fuse_file_info *fi)
 {
 	return ps_fs_open_find(ps_op_fs(req), fi->fh);

@@ -7,8 +7,8 @@
 #include "fuse/member_ops.h"
 #include "fuse/ops.h"
 
-/* A daemon that was killed between the ioctl and the store into a slot leaves an id that no slot names. The
- * kernel counts ids upwards, so that id is among the last. */
+/* A daemon that was killed after it opened a backing id and before it stored the id in a slot leaves an id
+ * that no slot names. The kernel counts ids upwards: this id is among the last. */
 #define IDS_OF_LATE 512
 #define IDS_NOT_NOTED 64
 #define CLOSING_MAX 256

@@ -130,6 +130,11 @@ static int loop(struct ps_fs *fs)
 	return rc;
 }
 
+static int no_thread(int rc, struct ps_error *err)
+{
+	return ps_error_set(err, -rc, "no thread can be started: %s", strerror(-rc));
+}
+
 static void *run_loop(void *arg)
 {
 	struct ps_session *s = arg;
@@ -153,26 +158,26 @@ int ps_session_start(struct ps_session *s, struct ps_fs *fs, int fd, dev_t dev, 
 	rc = ps_background_start(&fs->background);
 	if (rc == 0)
 		rc = ps_member_view_start(fs);
-	if (rc == 0 && fs->resumed)
+	if (rc < 0)
+		rc = no_thread(rc, err);
+	else if (fs->resumed)
 		rc = resume(fs, err);
 	bool owed = fs->resumed && atomic_exchange(&fs->state.head->names_owed, false);
 	ps_fs_watch(fs);
 	if (rc == 0 && owed)
 		ps_handshake_forget_names(fuse_session_fd(fs->session));
 	if (rc == 0 && fs->resumed && (rc = ps_handshake_resend(fuse_session_fd(fs->session))) < 0)
-		ps_log_error("mount: %s: the kernel does not send requests again: %s", fs->mountpoint,
-		        strerror(-rc));
-	if (rc == 0)
-		rc = -pthread_create(&s->thread, NULL, run_loop, s);
+		ps_error_set(err, -rc, "the kernel does not send requests again: %s", strerror(-rc));
+	if (rc == 0 && (rc = -pthread_create(&s->thread, NULL, run_loop, s)) < 0)
+		no_thread(rc, err);
 	s->started = rc == 0;
 	if (rc < 0) {
 		ps_member_view_end(fs);
 		ps_fs_unwatch(fs);
 		ps_member_view_stop(fs);
 		ps_background_stop(&fs->background);
-		return ps_error_set(err, -rc, "thread: %s", strerror(-rc));
 	}
-	return 0;
+	return rc;
 }
 
 void ps_session_now_answers(struct ps_session *s)

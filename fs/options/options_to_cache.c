@@ -79,8 +79,8 @@ static int disk_size(const char *path, uint64_t *ret_nbytes)
 	return rc;
 }
 
-/* Describes a file system that is not suitable for a cache whose folder no user chose: remote, or in
- * memory. NULL: a local disk. */
+/* Describes a file system that is not suitable for the cache of a mount with owners: remote, or in memory.
+ * NULL: a local disk. */
 static const char *no_disk(const struct statfs *fs)
 {
 	static const struct {
@@ -107,8 +107,8 @@ static int walked(const char *path, const struct stat *st, int kind, struct FTW 
 	return 0;
 }
 
-/* The quota for a mount with owners whose program gave no size: a share of the free space plus the space
- * that the cache already uses. */
+/* The quota for a mount with owners whose program gave no size: a share of the sum of the free space and the
+ * space that the cache uses already. */
 static int size_for_owners(const char *dir, uint64_t *ret_nbytes, struct ps_error *err)
 {
 	struct statfs fs;

@@ -230,8 +230,8 @@ static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, stru
 	return rc;
 }
 
-/* Checks add_offset_of: each number of the row must be the index of an item in the row of the counted
- * field. */
+/* Checks add_offset_of: each number of the row must be the index of one of the row's items in the field that
+ * add_offset_of names. */
 static int indexes_check(struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_batch_worker *w,
         struct ps_load_error *err)
 {

@@ -41,8 +41,8 @@ static int unsound(const char *text, struct ps_load_error *err)
 	return ps_load_error_set(err, EINVAL,
 	        "image: groups \"%.100s\": must be apply:PROBABILITY=NAME,NAME... or "
 	        "one:PROBABILITY=NAME,..., with "
-	        "';' between groups, and names of hflip, vflip, affine, jitter, gray, blur, noise, erase, "
-	        "each once",
+	        "';' between groups; each NAME is hflip, vflip, affine, jitter, gray, blur, noise or erase, "
+	        "at most once",
 	        text);
 }
 
@@ -120,7 +120,7 @@ int ps_choice_check(const struct ps_image_spec *spec, struct ps_load_error *err)
 			if (all->groups[g].ops & 1u << op && !(probability_of(spec, op) > 0))
 				return ps_load_error_set(err, EINVAL,
 				        "image: groups: %s is in a group, but its own probability is 0: set "
-				        "it (1: applied whenever the group is)",
+				        "it (apply: its probability in the group; one: its share)",
 				        ops[op].name);
 	return 0;
 }

@@ -179,7 +179,7 @@ static int views_draw(struct ps_image_decoder *d, struct ps_image_size size, con
 	return d->leader ? follow(d, err) : 0;
 }
 
-/* The largest of 1, 2, 4 and 8 by which the crops of all views are shrunk at least. */
+/* The largest of 1, 2, 4 and 8 such that every crop is shrunk by that factor or more. */
 static uint32_t shrinkable(struct ps_image_decoder *const *decoders, uint32_t n)
 {
 	uint32_t by = SHRINK_MOST;

@@ -37,8 +37,8 @@
 /* Memory of all decoders --------------------------------------------------------------------------------- */
 
 /* A limit on the memory that all decoders of a loader together hold for images that need much memory:
- * progressive and interlaced files, and images that must be turned. When the limit is reached, a decoder
- * waits until another one is done. One image alone is always admitted, whatever its size.
+ * progressive and interlaced files, WebP, and images that must be turned. When the limit is reached, a
+ * decoder waits until another one is done. One image alone is always admitted, whatever its size.
  *
  * Ownership: a gate belongs to its creator and outlives its tickets; a ticket belongs to one thread.
  * Threads: any; a ticket one at a time.   Locks: the gate's own, a leaf.

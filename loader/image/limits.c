@@ -11,12 +11,17 @@
 #include "image/format.h"
 #include "image/image.h"
 
+#define SIDE_MAX (1u << 24)
+
 int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
         const struct ps_image_limits *limits, struct ps_load_error *err)
 {
 	if (width == 0 || height == 0)
 		return ps_load_error_set(err, EBADMSG, "%s: empty image: %u x %u", name, width, height);
-	if ((uint64_t)width * height > limits->max_pixels || width > 1u << 24 || height > 1u << 24)
+	if (width > SIDE_MAX || height > SIDE_MAX)
+		return ps_load_error_set(err, EBADMSG, "%s: %u x %u: a side has more than %u pixels", name,
+		        width, height, SIDE_MAX);
+	if ((uint64_t)width * height > limits->max_pixels)
 		return ps_load_error_set(err, EBADMSG, "%s: %u x %u is more than max_pixels=%llu", name,
 		        width, height, (unsigned long long)limits->max_pixels);
 	return 0;

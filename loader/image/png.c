@@ -4,8 +4,9 @@
  * damage; other chunks are ignored (except eXIf, where orientation is wanted). PS_PIXELS_RGBA16 keeps 16
  * bits, alpha and the transparent colour (tRNS).
  *
- * What libpng calls benign is tolerated: bytes after the compressed pixels, more rows than the image has, a
- * palette or tRNS where none belongs. Other benign errors of the pixels' stream are damage. */
+ * An error that libpng calls benign is tolerated outside the pixels' stream (a palette or tRNS where none
+ * belongs, for example). In the stream only two are: bytes after the compressed pixels, and more rows than
+ * the image has. */
 #include "config.h"
 
 #include "image/format.h"

@@ -255,7 +255,7 @@ struct penstock_field {
 	/* Ragged fields of integers: the name of another ragged field. To each number of a row is added how
 	 * many items the other field has in all rows before it. So the numbers index the items of the whole
 	 * batch: for edges of graphs, which are numbers of nodes. A number that is not the index of an item
-	 * of its own row makes the sample bad. NULL: nothing is added. */
+	 * of the other field in the same row makes the sample bad. NULL: nothing is added. */
 	const char *add_offset_of;
 	/* TOKENS: the type of tokens in members that are not .npy: PENSTOCK_U16 (default), U32, I32, I64,
 	 * little-endian. */
@@ -731,7 +731,7 @@ int penstock_loader_wait_released(
  * batches take at most half. -ENOBUFS: there is no room for the batch. */
 int penstock_loader_add_batch(struct penstock_loader *loader, struct penstock_error *error);
 
-/* Moves to the beginning of an epoch, even of one in whose middle a loaded state is. Cheap if the loader is
+/* Moves to the beginning of an epoch, even if a loaded state is in the middle of it. Cheap if the loader is
  * already there; else samples and batches that were read ahead are dropped. Batches that are held stay valid.
  * Blocks: until reads and decodes under way are done. */
 int penstock_loader_set_epoch(struct penstock_loader *loader, uint64_t epoch, struct penstock_error *error);

@@ -8,8 +8,8 @@
 
 typedef unsigned __int128 u128;
 
-/* Number of windows kept. Readers are a block ahead of the claims: in the same window, or a few windows
- * further. */
+/* Number of windows kept. Readers are a block ahead of the workers, which claim rows: in the same window, or
+ * a few windows further. */
 #define WINDOWS 8
 
 /* Limits of a window: rows of this rank, steps, and turns of all ranks. A window has at least one step. */

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Number of epochs kept: readers and claims are in one epoch or the next. */
+/* Number of epochs kept: readers, and workers that claim rows, are in one epoch or the next. */
 #define KEPT 4
 
 struct ps_epochs {

@@ -1,7 +1,7 @@
 /* A filter: an expression over the columns of an index, as "label == 3 && (h >= 256 || kind != 'gray')".
  *
  *   or   := and { "||" and }             op   := "==" "!=" "<" "<=" ">" ">="
- *   and  := not { "&&" not }             word := letters, digits and _ . : - (not first), in any script
+ *   and  := not { "&&" not }             word := letters (any script) or _, then also digits . : -
  *   not  := "!" not | "(" or ")" | word op literal
  *   literal := number | 'text' | "text"  (no escapes)
  *

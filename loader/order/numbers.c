@@ -254,8 +254,8 @@ int ps_numbers_give(struct ps_numbers *f, uint64_t delivered, const int64_t *val
 	uint64_t slot = f->fed % f->depth;
 
 	if (f->over)
-		return ps_load_error_set(
-		        err, EINVAL, "feed: epoch %ju was ended; take its end first", (uintmax_t)f->epoch);
+		return ps_load_error_set(err, EINVAL,
+		        "feed: epoch %ju was ended; next() must return its end first", (uintmax_t)f->epoch);
 	if (n == 0) {
 		f->over = true;
 		return 0;

@@ -419,7 +419,7 @@ struct ps_numbers {
 
 	uint32_t depth;   /* batches that a feed keeps; 0: an array */
 	uint32_t *sizes;  /* lengths of those batches */
-	uint64_t samples; /* all numbers must be below; a feed's are checked as they are fed */
+	uint64_t samples; /* all numbers must be below this; a feed's are checked as they are fed */
 	uint64_t epoch;   /* the epoch that is fed */
 	uint64_t fed;     /* steps of that epoch, including those before the step where a run resumed */
 	bool over;        /* no further steps in this epoch */
@@ -740,8 +740,9 @@ static inline void ps_position_take(
  * every PS_PLANNER_BEAT_S seconds. Repeating the position keeps the plan valid while a run pauses, for a
  * validation for example. If the mount has dropped the plan (ESTALE: the process was stopped for long), it is
  * sent again. If the shards are on no penstock mount, or the mount takes no plans, nothing is written and
- * there is no thread. At the beginning of an epoch ps_planner_new() itself writes a line with the first
- * PS_PLANNER_FIRST_FILES files and "begins": 1; the mount answers it when it has demanded their beginnings.
+ * there is no thread. If the run starts at the beginning of an epoch, ps_planner_new() itself writes a line
+ * with the first PS_PLANNER_FIRST_FILES files and "begins": 1; the write returns when the mount has queued
+ * fetches of their beginnings, or after 50 ms.
  *
  * Ownership: a planner belongs to its creator and borrows order and names.
  * Threads: ps_planner_at() one at a time, concurrently with the planner's own thread.   Locks: its own, a
@@ -766,7 +767,7 @@ struct ps_planner_options {
 	const struct ps_uses *uses;
 	uint32_t batch; /* with `uses`: the places of a batch */
 	bool fed;       /* the files are those given to ps_planner_use() */
-	/* The files are read from their beginnings now: ps_planner_new() tells the first ones itself. */
+	/* The files are read from their beginnings now: ps_planner_new() announces the first ones itself. */
 	bool begins;
 };
 

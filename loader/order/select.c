@@ -588,6 +588,8 @@ static int weights_look(
 		return ps_load_error_set(err, EINVAL,
 		        "weights: %ju are given, but the shards hold %ju samples", (uintmax_t)s->o.nlist,
 		        (uintmax_t)samples);
+	if (rc == 0 && *ret_passed == 0)
+		return ps_load_error_set(err, EINVAL, "weights: no sample passes the filter");
 	if (rc == 0 && !(*ret_most > 0))
 		return ps_load_error_set(err, EINVAL,
 		        "weights: all %ju samples that pass have the weight 0; at least one must be above 0",

@@ -77,7 +77,8 @@ uint32_t ps_order_window_auto(uint64_t global_batch)
 	return (uint32_t)PS_MIN(PS_MAX(UINT64_C(4096), 16 * global_batch), (uint64_t)PS_ORDER_MAX_WINDOW);
 }
 
-/* The number of lanes of a set: proportional to its shards, at least one; 0 for a set without shards. */
+/* The number of lanes of a set: proportional to its weight, at least one, at most one for each shard; 0 for a
+ * set without shards. */
 static uint32_t set_lanes(const struct ps_order *order, uint32_t d)
 {
 	const struct ps_order_options *o = &order->o;

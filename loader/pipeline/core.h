@@ -211,8 +211,8 @@ struct ps_lane_source {
 	struct ps_shard_options options;  /* stream.meter is set for each lane */
 };
 
-/* Sets a lane to the beginning of an epoch, and frees its blocks and its open shard. `hint`: a place to
- * begin reading at, at or before the sample `from`; NULL: none is known. */
+/* Sets a lane to the beginning of an epoch, and frees its blocks and its open shard. `hint`: a known place
+ * of the sample `from` or an earlier one, where reading begins; NULL: none is known. */
 void ps_lane_reset(struct ps_lane *lane, const struct ps_order *order, uint32_t index, uint64_t epoch,
         uint64_t from, const struct ps_lane_position *hint);
 
@@ -220,9 +220,9 @@ void ps_lane_reset(struct ps_lane *lane, const struct ps_order *order, uint32_t 
  * changed. */
 void ps_lane_leave(struct ps_lane *lane, uint64_t epoch);
 
-/* Finds the beginning of the lane's next block. 1: found, in *ret_next. 0: either no sample before
- * lane->from is wanted, or the lane has no further sample in its epoch and was moved to the beginning of
- * the next one. Lengths must be known. */
+/* Finds the beginning of the lane's next block. 1: found, in *ret_next. 0: not found yet: either lane->from
+ * was moved past samples that are not wanted, or the lane has no further sample in its epoch and was moved
+ * to the beginning of the next one. Lengths must be known. */
 int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint64_t *ret_next,
         struct ps_load_error *err) PS_MUST_USE;
 

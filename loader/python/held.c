@@ -39,7 +39,7 @@ static void *close_main(void *arg)
 	return NULL;
 }
 
-/* With a map, a thread of its own closes the loader and joins its threads: the thread that drops the last
+/* With a map, a new thread closes the loader and joins the loader's threads: the thread that drops the last
  * reference may be in the map, have the GIL, or hold a lock that the map waits for. */
 void open_loader_end(struct open_loader *o)
 {

@@ -14,7 +14,7 @@
 #define COLLECTIONS 4
 /* How long next() waits while all batches are held, before it makes another batch. */
 #define PATIENCE_MS 100
-/* Batches on a device that are made at once: pinned memory is slow to allocate. */
+/* Batches on a device are added in groups of this size: pinned memory is slow to allocate. */
 #define PINNED_STEP 2
 
 enum refusal { WELCOME, CLOSED, BUSY, INSIDE };

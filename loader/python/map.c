@@ -180,7 +180,8 @@ static PyObject *unit_read(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-/* The bytes of a row of an output or of a field in place; for a ragged output, the bytes of an item. */
+/* The bytes of a row of an output, or of another field of fixed shape; for a ragged output, the bytes of an
+ * item. */
 static bool row_nbytes(const struct unit_object *u, struct penstock_sample *s, const char *name, size_t *ret,
         bool *ret_ragged)
 {

@@ -23,8 +23,8 @@
 #include "penstock.h"
 
 /* GUARDED(object) { ... }: only one thread at a time is in such a block for the same object; `return` may
- * leave the block. With a GIL that is true of any block that does not release the GIL. Without a GIL the
- * block holds Python's own lock of the object, which is released wherever the thread detaches from the
+ * leave the block. With a GIL any block that does not release the GIL excludes other threads. Without a GIL
+ * the block holds Python's own lock of the object, which is released wherever the thread detaches from the
  * interpreter. So a block must neither wait nor run Python code. */
 #ifdef Py_GIL_DISABLED
 static inline PyCriticalSection *guard_begin(PyCriticalSection *guard, void *object)

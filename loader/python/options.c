@@ -159,8 +159,8 @@ static bool mix_set(
 	return ok;
 }
 
-/* Sets an array of 8-byte words, given as bytes of this machine, which `keep` holds, and its length, the
- * next member. */
+/* Sets an array of 8-byte words, and the next member, which is its length. The words are given as bytes in
+ * native byte order; `keep` holds the bytes. */
 static bool words_set(char *to, const struct ps_option *m, PyObject *value, PyObject *keep)
 {
 	const void **array = (const void **)(void *)to;

@@ -82,7 +82,7 @@ void ps_rng_philox4x32(uint32_t counter[static 4], const uint32_t key[static 2])
  * is permuted again until it is below n: fewer than a pairs are that large, so one pass is usually enough.
  *
  *   F(i, v) = philox(counter = {v.lo, v.hi, i, pass}, key = {A0, A1}), the first two words
- *   A       = philox(counter = {epoch.lo, epoch.hi, op, 0}, key = {seed.lo, seed.hi})       (random/random.h)
+ *   A       = philox(counter = {epoch.lo, epoch.hi, op, 0}, key = {seed.lo, seed.hi}), op PS_RNG_PERMUTATION
  *
  * This text is the definition; states depend on it. Threads: any.   Errors: none.   Blocks: never. */
 

@@ -28,8 +28,8 @@
  * Errors: -ENOENT where nothing is found, the errno of reading a folder, or -ENOMEM, -E2BIG. */
 #define PS_LIST_SUFFIXES ".tar", ".tar.zst", ".tar.gz", ".tgz", ".tar.lz4"
 
-/* Replaces each wildcard from `from` on by the files found; a folder as well, if it is the only name. On
- * error the list ends at `from`. */
+/* Replaces each wildcard from `from` on by the files found; a folder as well, if it is the only name. After
+ * an error the caller must cut the list at `from` or before. */
 static int ps_shard_list_find(struct ps_shard_list *list, size_t from, struct ps_load_error *err);
 
 #define ps_autolist __attribute__((cleanup(ps_shard_list_fini)))
@@ -434,11 +434,13 @@ static int list_file(struct ps_shard_list *list, const char *path, struct ps_loa
 		ssize_t got;
 
 		if (len == cap) {
-			char *bigger = cap < PS_LIST_MAX_FILE ? realloc(text, cap ? cap * 2 : 65536) : NULL;
+			if (cap >= PS_LIST_MAX_FILE)
+				return ps_load_error_set(
+				        err, E2BIG, "%s: the list has more than %zu bytes", path, cap);
+			char *bigger = realloc(text, cap ? cap * 2 : 65536);
 
 			if (!bigger)
-				return ps_load_error_set(err, cap < PS_LIST_MAX_FILE ? ENOMEM : E2BIG,
-				        "%s: a list of more than %zu bytes does not fit", path, cap);
+				return ps_load_error_set(err, ENOMEM, "%s: out of memory", path);
 			text = bigger;
 			cap = cap ? cap * 2 : 65536;
 		}
@@ -582,7 +584,7 @@ static int folder_refuse(
 		return ps_load_error_set(err, ENOENT,
 		        "%s: no shards in this folder itself; give a folder in it, such as '%s%s%s', or "
 		        "'%s%s*/*.tar' "
-		        "for those of all of them",
+		        "for the shards of all its folders",
 		        folder, folder, slash, in->below, folder, slash);
 	return ps_load_error_set(err, ENOENT,
 	        "%s: no shards in this folder (files that end in .tar, .tar.zst, .tar.gz, .tgz or "

@@ -220,8 +220,8 @@ static int lacking_make(
 			return ps_load_error_set(err, EINVAL,
 			        "index=\"make\": walking over the %zu shards without an index, %.1f GB, "
 			        "would take about %.0f s, "
-			        "more than %d (%zu are made by now); make them once: penstock-loader "
-			        "index%s",
+			        "more than %d (%zu indexes are made by now); make the others once: "
+			        "penstock-loader index%s",
 			        l->n, (double)l->nbytes / 1e9, all, PS_INDEX_AUTO_S, i + 1,
 			        dir ? " --dir DIR, with index_dir as DIR" : "");
 	}

@@ -33,9 +33,9 @@ static void ps_recovery_use(struct ps_recovery *rec, struct ps_shard_index *inde
 	rec->borrowed = true;
 }
 
-/* Looks for an index of the shard before it was damaged: the caller's if there is one, else one that fits,
- * else one of the same shard when it was longer. It must have sample `ordinal` at `offset`. False: there is
- * none, or no memory. */
+/* Looks for an index that was made before the shard was damaged: the caller's if there is one, else one that
+ * fits, else one of the same shard when it was longer. It must have sample `ordinal` at `offset`. False:
+ * there is none, or no memory. */
 static bool ps_recovery_find(struct ps_recovery *rec, struct ps_shard_index *known, const char *shard,
         const char *index_dir, uint64_t ordinal, uint64_t offset)
 {

@@ -51,7 +51,7 @@ struct ps_bench_step {
 /* Totals of all steps except the first ones. */
 struct ps_bench_idle {
 	uint64_t steps;
-	double seconds;             /* time from the end of the last step that is not counted */
+	double seconds;             /* time of these steps: gap, copy and busy together */
 	double gap, copy;           /* seconds that the consumer waited for the loader, and for copies */
 	double alone_ms, beside_ms; /* a step without a loader, and with it (medians) */
 };
@@ -80,7 +80,7 @@ bool ps_bench_step_add(struct ps_bench_step *step, struct ps_bench_cut cut) PS_M
 /* Creates a step that sleeps. */
 int ps_bench_step_sleep_new(double ms, struct ps_bench_step **ret_step, struct penstock_error *error);
 
-/* The quantile `share` of n values, which are sorted; 0.5: the median. n > 0. */
+/* The quantile `share` of n values; 0.5: the median. Sorts the values. n > 0. */
 double ps_bench_quantile(float *values, size_t n, double share);
 
 #endif

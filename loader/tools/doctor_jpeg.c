@@ -185,7 +185,8 @@ static void decode_end(struct decoder *d)
 	free(d->row);
 }
 
-static bool pixels_are_equal(const uint8_t *a, size_t na, const uint8_t *b, size_t nb)
+/* 1: equal; 0: not, or one of them cannot be decoded; -ENOMEM. */
+static int pixels_are_equal(const uint8_t *a, size_t na, const uint8_t *b, size_t nb)
 {
 	struct decoder *d = calloc(2, sizeof(*d));
 	bool equal = d && decode_start(&d[0], a, na) && decode_start(&d[1], b, nb) &&
@@ -197,10 +198,11 @@ static bool pixels_are_equal(const uint8_t *a, size_t na, const uint8_t *b, size
 		equal = decode_row(&d[0]) && decode_row(&d[1]) &&
 		        memcmp(d[0].row, d[1].row,
 		                (size_t)d[0].d.output_width * (size_t)d[0].d.output_components) == 0;
+	bool no_memory = !d || d[0].errors.no_memory || d[1].errors.no_memory;
 	for (int i = 0; d && i < 2; i++)
 		decode_end(&d[i]);
 	free(d);
-	return equal;
+	return equal ? 1 : no_memory ? -ENOMEM : 0;
 }
 
 int ps_jpeg_to_baseline(const uint8_t *data, size_t n, uint8_t **ret, size_t *ret_n)
@@ -213,13 +215,14 @@ int ps_jpeg_to_baseline(const uint8_t *data, size_t n, uint8_t **ret, size_t *re
 	t = calloc(1, sizeof(*t));
 	if (!t)
 		return -ENOMEM;
-	if (transcode(t, data, n) && pixels_are_equal(data, n, t->bytes, t->nbytes)) {
+	if (transcode(t, data, n))
+		rc = pixels_are_equal(data, n, t->bytes, t->nbytes);
+	else if (t->errors.no_memory)
+		rc = -ENOMEM;
+	if (rc == 1) {
 		*ret = t->bytes;
 		*ret_n = t->nbytes;
 		t->bytes = NULL;
-		rc = 1;
-	} else if (t->errors.no_memory) {
-		rc = -ENOMEM;
 	}
 	/* After a failure midway t->bytes may be outdated: term_destination() stores the buffer's current
 	 * address. */

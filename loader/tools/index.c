@@ -209,7 +209,7 @@ static bool shard_verify(const struct index_options *o, const char *shard)
 	}
 	if (rc == 0)
 		rc = hash_verify(shard, index, e, &err);
-	if (rc == 0) /* 1: the shard has the bytes that the index was made of, so both need no comparison */
+	if (rc == 0) /* 1: the shard has the bytes that the index was made of: nothing is left to compare */
 		rc = content_verify(shard, index, &err);
 	if (rc == -ESTALE)
 		remedy_add(o, shard, c == 0, index && ps_shard_index_ncolumns(index) > 0, &err);
@@ -352,9 +352,9 @@ static const struct ps_flag flags[] = {
         {"dali", PS_FLAG_SET, offsetof(struct index_options, dali),
                 .text = "write DALI's index instead, NAME.idx"},
         {"force", PS_FLAG_SET, offsetof(struct index_options, force),
-                .text = "make them again, also those that are up to date"},
+                .text = "make the indexes again, also those that are up to date"},
         {"from-dali", PS_FLAG_SET, offsetof(struct index_options, from_dali),
-                .text = "make them from DALI's, NAME.idx beside the shard, without reading the shard"},
+                .text = "make indexes from DALI's, NAME.idx beside the shard, without reading the shard"},
         {"verify", PS_FLAG_SET, offsetof(struct index_options, verify),
                 .text = "make nothing: read all of each shard, and compare it with its index and catalogue"},
         {"part", PS_FLAG_CALL, 0, "K/N", "only part K of N of the shards: all parts together are one run",

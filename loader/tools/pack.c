@@ -313,6 +313,7 @@ static bool classes_write(const struct pack_options *o, const struct ps_pack_lis
 
 	if (asprintf(&path, "%.*sCLASSES.txt", slash ? (int)(slash - o->out + 1) : 0, o->out) < 0) {
 		path = NULL;
+		ps_complain("out of memory");
 		return false;
 	}
 	FILE *f = fopen(path, "we");
@@ -379,8 +380,10 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 		nsamples += p.jobs[i].n;
 		ps_autofree char *name = ps_out_name(o->out, i);
 
-		if (!name)
+		if (!name) {
+			ps_complain("out of memory");
 			return PS_EXIT_FAILED;
+		}
 		if (ps_out_prepare(name, o->force, &err) < 0) {
 			ps_complain("%s", err.text);
 			return PS_EXIT_FAILED;

@@ -649,7 +649,7 @@ static const struct ps_flag flags[] = {
         {"world", PS_FLAG_CALL, 0, "W", "analyse how an epoch is dealt to W ranks, without running them",
                 .take = world_take},
         {.name = "ranks-per-node", .text = "with --world: ranks of a machine (1)"},
-        {.name = "homes", .text = "with --world: homes of shards, for caches that stay warm (1: none)"},
+        {.name = "homes", .text = "with --world: groups of shards that keep their lanes (1: none)"},
         {"simulate", PS_FLAG_CALL, 0, "SxN", "with --world: S shards of N samples that need not exist",
                 .take = simulate_take},
         {"spread", PS_FLAG_U32, offsetof(struct asked, many.spread), "PERCENT",
@@ -664,7 +664,7 @@ int ps_cmd_shuffle_quality(int argc, char **argv)
 	static const struct ps_flags command = {
 	        "Usage: penstock-loader shuffle-quality [OPTION...] SHARDS...\n\n"
 	        "Runs one epoch without decoding anything, and says how well its order is shuffled, "
-	        "beside a full\n"
+	        "compared with a full\n"
 	        "permutation of the same samples.\n",
 	        "Examples:\n"
 	        "  penstock-loader shuffle-quality 'train-{000..127}.tar'\n"

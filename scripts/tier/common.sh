@@ -169,8 +169,8 @@ tier_options() {
 }
 
 # The tier's part of the disk, for --dataset: sets size_bytes (until then that of both) and share (the mount
-# option that goes with it). Tiers that hold all together bring each byte from the origin once. If they
-# cannot, the same disk holds more of what is wanted as caches of mounts, which know the plans of loaders.
+# option that goes with it). If all tiers together hold the dataset, each byte leaves the origin once. If they
+# cannot, the mounts' caches use the same disk better, because they know the plans of loaders.
 split_disk() {
 	local whole part
 	whole=$(bytes_of --dataset "$dataset")
@@ -272,7 +272,7 @@ is_here() { # ADDRESSES: whether one of them is this machine's
 	return 1
 }
 
-# Whether the query of an origin's name is stripped of signatures.
+# Whether signatures are taken out of the queries for this origin. $1: its name.
 is_stripped() { [[ " ${stripped[*]-} " == *" $1 "* ]]; }
 
 # Whom the server runs as: the first of the users that there is.
@@ -326,8 +326,8 @@ tier_stop() {
 	echo "$engine: stopped"
 }
 
-# Runs the server until it ends or we are told to. A name whose addresses have all changed is looked up again
-# by the server, where the server looks names up only when it starts.
+# Runs the server until it ends or a signal ends it. Some servers look names up only when they start; for
+# them, engine_watch watches the origins' addresses.
 tier_run() {
 	local command=() children=() server stopped=no rc=0
 	mapfile -t command < <(engine_command)
@@ -362,7 +362,7 @@ answers() {
 tier_write() {
 	local program
 	(umask 022 && mkdir -p "$dir")
-	# Who can write there names the processes that --stop ends, and what the server runs.
+	# A user who can write in $dir chooses which processes --stop ends, and what the server runs.
 	[[ $(stat -L -c %u "$dir") == "$EUID" ]] || die "--dir: $dir is another user's: give a folder of your own"
 	[[ -z $(find -L "$dir" -maxdepth 0 -perm /022) ]] ||
 		die "--dir: others may write in $dir: chmod go-w $dir"

@@ -218,7 +218,7 @@ static void move_down(struct conn *c, uint64_t now)
 				c->server.readable = false;
 			} else if (errno == EAGAIN) {
 				c->server.readable =
-				        c->in_pipe > 0; /* else the pipe was full of small pieces */
+				        c->in_pipe > 0; /* > 0: the pipe may be full of small pieces */
 			} else {
 				c->dead = true;
 			}

@@ -300,7 +300,7 @@ struct pool {
 	uint32_t *home;        /* its tier */
 	bool *in;
 	struct {
-		uint32_t first, last; /* first: used last */
+		uint32_t first, last; /* first: the most recently used */
 		size_t n, capacity;
 	} * tiers;
 };

@@ -515,7 +515,7 @@ static int compare_folded(const void *a, const void *b)
 	return strcasecmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Each part is in the order of bytes as far as it sees. */
+/* A part may see its keys in the order of bytes: then only a border between parts shows the disorder. */
 static void a_store_that_folds_cases_is_listed_in_one_chain(void **state)
 {
 	static const char *const names[] = {

@@ -134,7 +134,7 @@ static void the_latency_of_a_listing_counts_until_a_range_is_answered(void **sta
 	assert_true(w.c.limit <= PS_CONCURRENCY_START);
 }
 
-static void a_far_origin_gets_no_new_connections_while_they_are_new(void **state)
+static void a_far_origin_gets_no_more_connections_while_its_first_are_new(void **state)
 {
 	struct world w = begin(128, 40 * PS_NS_PER_MS);
 
@@ -183,7 +183,7 @@ int main(void)
 	        cmocka_unit_test(a_burst_of_pushback_halves_the_limit_once_and_for_a_while),
 	        cmocka_unit_test(a_near_origin_gets_few_connections_and_a_far_one_many),
 	        cmocka_unit_test(the_latency_of_a_listing_counts_until_a_range_is_answered),
-	        cmocka_unit_test(a_far_origin_gets_no_new_connections_while_they_are_new),
+	        cmocka_unit_test(a_far_origin_gets_no_more_connections_while_its_first_are_new),
 	        cmocka_unit_test(pushback_lowers_the_limit_for_demand_too),
 	        cmocka_unit_test(the_limit_stays_within_its_bounds),
 	};

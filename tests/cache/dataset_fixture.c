@@ -59,7 +59,7 @@ int setup_small(void **state)
 	return setup_with(state, 16 * TEST_MIB, TIMEOUT_MS);
 }
 
-/* The dataset closes its origin; the next origin has the same names. */
+/* The detach that follows closes the origin; the next origin has the same names. */
 void take_origin(struct fixture *f)
 {
 	struct ps_names_origin *old = f->origin, *o = ps_names_origin_new();

@@ -146,7 +146,7 @@ static void stored_names_are_hidden_after_a_refused_listing(void **state)
 	}
 }
 
-/* The lookup fails at once, with the origin's error. */
+/* The lookup fails at once, with the EIO that stands for the origin's error. */
 static void a_lookup_does_not_wait_for_a_retry_that_comes_too_late(void **state)
 {
 	struct fixture *f = *state;

@@ -442,7 +442,7 @@ static void a_name_that_moves_during_its_head_gets_another_head(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-/* The last listing may have been a moment ago, by a clock that was a little ahead. */
+/* The earlier listing's time may be later than now, because the clock was a little ahead then. */
 static void a_listing_of_an_earlier_attach_confirms_nothing(void **state)
 {
 	struct fixture *f = *state;
@@ -513,7 +513,7 @@ static void a_clock_that_goes_forward_costs_one_head(void **state)
 }
 
 /* If nothing of a file is cached, an open revalidates after a minute (large files) or after an eviction,
- * although a version counts for an hour: the first read would find a change too late. */
+ * although a version counts as valid for an hour: the first read would find a change too late. */
 static void an_open_of_an_uncached_file_revalidates_sooner(void **state)
 {
 	struct fixture *f = *state;
@@ -542,7 +542,7 @@ static void an_open_of_an_uncached_file_revalidates_sooner(void **state)
 	for (unsigned i = 0; i < 5; i++) /* reads all: nothing more of this version is fetched later */
 		assert_int_equal(read_at(handle, i * TEST_MIB, TEST_MIB, 2), 0);
 	close_handle(f, handle);
-	/* The version of a cached file counts for its full time. */
+	/* The version of a cached file counts as valid for the full hour. */
 	before = atomic_load(&f->origin->nheads);
 	faults_step_clock(200);
 	ps_names_origin_set(f->origin, "large", 5 * TEST_MIB, 3);

@@ -509,7 +509,7 @@ static void the_only_decompressor_never_waits_for_memory(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* There are four decompressors, and memory for the window of one. */
+/* Four shards are decoded. There are places for two decompressors, and memory for the window of one. */
 static void decompressors_wait_for_each_other_s_windows(void **state)
 {
 	enum { ALL = 4 };
@@ -804,8 +804,8 @@ static void pieces_that_end_early_are_requested_again(void **state)
 	size_of_origin_that_falters(*state, 0, 2);
 }
 
-/* The bytes of a request come while the thread that sends it has dropped the lock. They wake no thread, so
- * that thread has to look again. */
+/* The bytes of a request come while the thread that sends it has dropped the lock. They wake no thread: the
+ * sending thread has to look again. */
 static void an_answer_before_the_request_returns_is_seen(void **state)
 {
 	const uint64_t nbytes = 20 * PS_MIB + 17;
@@ -925,7 +925,7 @@ static void bytes_of_another_version_are_not_decoded(void **state)
 	ps_strbuf_fini(&shard.unit);
 }
 
-/* The window has 128 MiB, the stage's memory 8 MiB. */
+/* The window has 128 MiB, the stage's memory 12 MiB. */
 static void a_window_larger_than_the_memory_is_an_error(void **state)
 {
 	ps_autofree uint8_t *plain = calloc(1, PS_MIB);

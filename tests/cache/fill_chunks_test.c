@@ -78,8 +78,8 @@ static void the_first_200_random_reads_of_a_gigabyte_fetch_little_more(void **st
 	fixture_free(f);
 }
 
-/* Reads as those of a mapped file: for the page faults of a record the kernel reads 128 KiB at a time, here
- * three times. */
+/* The reads are like those of a mapped file: for the page faults of a record the kernel reads 128 KiB at a
+ * time, here three times. */
 static void a_few_sequential_reads_make_no_stream(void **state)
 {
 	struct fixture_options options = {.file_nbytes = 1000000000};

@@ -148,7 +148,7 @@ static void a_retry_resumes_where_the_body_broke(void **state)
 	atomic_store(&f->origin->fail_after, 400000);
 	assert_int_equal(read_once(f, 0, PS_MIB), 0);
 	assert_int_equal(atomic_load(&f->origin->ngets), 3);
-	/* 1 MiB, and twice what was left of it */
+	/* 1 MiB, and in two retries what was then still missing */
 	assert_int_equal(atomic_load(&f->origin->nbytes), 3 * PS_MIB - 400000 - 800000);
 }
 
@@ -169,8 +169,8 @@ static void an_error_after_the_last_byte_has_no_effect(void **state)
 {
 	struct fixture *f = *state;
 
-	/* The transfer of a block, every other time that of the short last one, delivers all bytes and then
-	 * fails. */
+	/* The transfer of a block delivers all bytes and then fails. Every other time it is the file's last
+	 * block, which is short. */
 	for (int i = 0; i < 4; i++) {
 		atomic_store(&f->origin->fail_next, 1);
 		atomic_store(&f->origin->fail_errno, i % 2 ? EPROTO : EIO);
@@ -383,7 +383,7 @@ static void a_block_reported_as_stored_answers_waiting_reads_at_once(void **stat
 		block[i] = ps_pattern_byte((NBLOCKED - 1) * PS_MIB + i);
 	assert_int_equal(ps_object_admit(f->object), 0);
 	assert_int_equal(ps_object_write_block(f->object, NBLOCKED - 1, block), 0);
-	/* Reports the block before: no read of the last block is answered. */
+	/* Reports the preceding block: no read of the stored block is answered. */
 	ps_fill_stored(f->fill, f->object, (NBLOCKED - 2) * PS_MIB, (NBLOCKED - 1) * PS_MIB);
 	assert_false(blocked[NBLOCKED - 1].done);
 	ps_fill_stored(f->fill, f->object, (NBLOCKED - 1) * PS_MIB, NBLOCKED * PS_MIB);

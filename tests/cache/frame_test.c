@@ -356,7 +356,7 @@ static void a_walk_over_frames_gives_size_and_map(void **state)
 	}
 
 	size_t whole = file.len;
-	for (size_t cut = 1; cut < 200; cut++) { /* some of these end with a frame */
+	for (size_t cut = 1; cut < 200; cut++) { /* one of these ends with a frame */
 		file.len = whole - cut;
 		bool at_end = cut == sizeof(skippable);
 		assert_int_equal(walk_in(&file, 4096, &walk), at_end ? 0 : -EBADMSG);

@@ -119,8 +119,8 @@ static void a_refused_access_gets_no_bytes(void **state)
 	end(f);
 }
 
-/* The file is opened while nothing is cached, so no request is needed. What is cached afterwards was fetched
- * with the other access. */
+/* The other access opens the file while nothing is cached, so no request is needed. What is cached afterwards
+ * was fetched with the fixture's own access. */
 static void a_file_opened_while_uncached_needs_an_answer_of_its_own(void **state)
 {
 	struct fixture *f = *state;
@@ -224,7 +224,7 @@ static void names_are_shown_only_after_a_listing_of_the_same_account(void **stat
 	atomic_store(&o->list_stalls, true);
 	assert_int_equal(pthread_create(&thread, NULL, attach_other_account, f), 0);
 	clock_gettime(CLOCK_REALTIME, &end);
-	end.tv_sec += 1; /* an account with a grant waits PS_ATTACH_WAIT_MS */
+	end.tv_sec += 1; /* an account that has listed the bucket before waits PS_ATTACH_WAIT_MS only */
 	bool early = pthread_timedjoin_np(thread, &got, &end) == 0;
 	atomic_store(&o->list_stalls, false);
 	if (!early)

@@ -209,7 +209,7 @@ static void rate_limits_are_kept(void **state)
 		assert_int_equal(ps_hf_limit_take(&l, PS_HF_API, now), 0);
 	for (unsigned i = 0; i < 100; i++)
 		ps_hf_limit_put(&l, PS_HF_API);
-	/* Three requests are left: three are allowed, however many answers are outstanding. */
+	/* Three requests are left: three may be sent before any answer comes, and the fourth waits. */
 	assert_int_equal(ps_hf_limit_told(&l, "api", 3, 55, false, now), 0);
 	for (unsigned i = 0; i < 3; i++)
 		assert_int_equal(ps_hf_limit_take(&l, PS_HF_API, now), 0);

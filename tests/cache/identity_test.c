@@ -200,7 +200,7 @@ static void an_access_with_a_possible_secret_is_not_anonymous(void **state)
 	        {"a user", HTTP, {.http.user_password = "u:p"}, NULL, false},
 	        {"a user in the source", "https://u:p@h/dir/", {.http = {0}}, NULL, false},
 	        {"a query", "https://h/dir/?sig=x", {.http = {0}}, NULL, false},
-	        {"a list, whose lines may have one", "https://h/dir/list.txt", {.http = {0}}, NULL, false},
+	        {"a list that may have secrets", "https://h/dir/list.txt", {.http = {0}}, NULL, false},
 	        {"a local list", "@/dir/list", {.http = {0}}, NULL, false},
 	        {"a certificate", HTTP, {.http.client_cert = "/c"}, NULL, false},
 	        {"a proxy", HTTP, {.http.proxy = "http://p"}, NULL, false},

@@ -244,7 +244,7 @@ static void rows_that_the_disk_refuses_are_kept_until_it_accepts_them(void **sta
 	assert_int_equal(size_of(index, 2001), 4);
 	assert_int_equal(ps_index_get_child(index, 1, "gone", &node), -ENOENT);
 	assert_int_equal(ps_index_reopen(index, NULL), 0);
-	/* Later rows count. */
+	/* A later row replaces a kept one. */
 	commit(index, sized(2001, 5));
 	ps_index_close(index);
 	index = open_index(*state);
@@ -559,9 +559,9 @@ static void damaged_tables_and_merged_trees_are_found_when_read(void **state)
 	}
 }
 
-/* A daemon that takes mounts over (PS_INDEX_WAS_CHECKED) does not read all names at its start: the daemon
- * before it has, in this boot. So damage is found when the name is read. After another boot all names are
- * read. */
+/* A daemon that takes mounts over (PS_INDEX_WAS_CHECKED) does not read all names at its start, because the
+ * previous daemon read them in this boot. So damage is found when the name is read. After another boot all
+ * names are read. */
 static void an_index_that_was_checked_is_not_read_again_in_the_same_boot(void **state)
 {
 	struct ps_index *index = NULL;

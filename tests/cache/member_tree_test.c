@@ -443,8 +443,8 @@ static void a_symbolic_link_that_leads_out_or_nowhere_is_hidden(void **state)
 	agree(rows, PS_ARRAY_LEN(rows));
 }
 
-/* "a/b" is its own folder, so "a/b/.." is not a's but the top folder's: a path by its text alone would end
- * elsewhere. */
+/* The link "a/b" leads to the folder "a", so "a/b/.." is the top folder and not "a". A path that is
+ * shortened as a text would end elsewhere. */
 static void dots_after_a_link_are_those_of_its_target(void **state)
 {
 	static const struct row rows[] = {
@@ -585,7 +585,7 @@ static void a_folder_may_have_200000_entries(void **state)
 	end(&b);
 }
 
-/* PENSTOCK_TEST_LONG=1: it takes half a gigabyte. */
+/* Runs only with PENSTOCK_TEST_LONG=1, because it takes half a gigabyte. */
 static void more_entries_than_the_limit_are_refused(void **state)
 {
 	struct built b;

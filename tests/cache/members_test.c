@@ -833,7 +833,7 @@ static void a_shard_stays_open_for_a_minute(void **state)
 	ahead_s = 59;
 	assert_ptr_equal(ps_member_opened(f->members, node), a.shard);
 	ahead_s = 61;
-	struct ps_member_shard *late = ps_member_opened(f->members, node); /* while it is used */
+	struct ps_member_shard *late = ps_member_opened(f->members, node); /* a.shard is in use */
 	ahead_s = 0;
 	if (late)
 		ps_member_close(late, false);
@@ -1023,7 +1023,7 @@ static void the_merged_tree_is_made_again_when_a_shard_changes(void **state)
 	attach(f, true);
 	merge_all(f);
 	merged_children_are(f, 6);
-	assert_string_equal(f->changed, " "); /* the folder's listing alone */
+	assert_string_equal(f->changed, " "); /* the name "": the first tree is shown */
 	assert_int_equal(ps_merged_root(f->members, &root), 0);
 	first = root;
 	write_shard(f, "1.tar", "new d/x");
@@ -1074,7 +1074,7 @@ static void shards_that_fail_are_left_out_of_the_merged_tree(void **state)
 	assert_int_equal(stat_of(f, "unknown_bytes"), 6);
 }
 
-/* The number of the doomed tree: the last number in the row of the merged tree's head. */
+/* The tree that is to be deleted; 0: none. It is the last number in the row of the merged tree's head. */
 static uint64_t doomed(struct fixture *f)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
@@ -1092,7 +1092,8 @@ static uint64_t doomed(struct fixture *f)
 }
 
 /* The tables exist; then the commits of a merge fail, from one commit later each time, until all of them
- * succeed. The start that follows finds a whole tree, and leaves no other rows. */
+ * succeed. The start that follows shows a whole tree, and leaves only its rows and those of the previous
+ * tree. */
 static void a_merge_that_is_cut_off_anywhere_leaves_a_whole_tree_and_no_rows(void **state)
 {
 	struct fixture *f = *state;

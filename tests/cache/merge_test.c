@@ -30,7 +30,7 @@ static unsigned listed_files(struct fixture *f)
 	}
 }
 
-/* Checks what a folder shows, in order: "name name / ", with a slash for folders. */
+/* Checks what a folder shows, in order: "name name/ ", with a slash for folders. */
 static void shows(struct fixture *f, uint64_t dir_node, const char *names)
 {
 	char text[1024] = "";

@@ -38,7 +38,7 @@ static void credentials_stay_with_their_host(void **state)
 	assert_int_equal(ps_web_server_seen(&server, " localhost ", "auth=Basic"), 0);
 	assert_int_equal(ps_web_server_seen(&server, " localhost ", "secret=sesame"), 0);
 	assert_true(ps_web_server_seen(&server, " 127.0.0.1 /basic/", "auth=Basic") >= 1);
-	/* After a redirect to their own host they are sent again. */
+	/* After a redirect to their own host the credentials are sent again. */
 	snprintf(url, sizeof(url), "%s/redir/secret/object.bin", server.http);
 	fetch(o, &c, url, 0, 100);
 	assert_int_equal(c.err.err, 0);

@@ -433,7 +433,7 @@ static void a_file_needed_only_a_little_later_stays(void **state)
 	size_t victims[1];
 
 	(void)state;
-	/* needed in about 50 s, within a quarter of 100 s around that */
+	/* File 5 is needed in about 50 s. The margin is 25 s: a quarter of the epoch's 100 s. */
 	assert_int_equal(announce(&owner, 0, 0, 100, 1000), 0);
 	assert_int_equal(announce(&other, 0, 200, 120, 1000), 0); /* 60 s */
 	item.id = file_of(210).id;

@@ -344,8 +344,8 @@ static void the_oldest_are_chosen_first_and_no_more_than_needed(void **state)
 	}
 }
 
-/* Beyond PS_VICTIMS_EXACT items the heap is kept between calls: what it says must still hold at a later
- * call. */
+/* Beyond PS_VICTIMS_EXACT items the heap is kept between calls: at a later call it must still give one of the
+ * oldest items. */
 static void the_oldest_of_many_items_are_chosen_too(void **state)
 {
 	(void)state;

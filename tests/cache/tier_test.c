@@ -1,4 +1,5 @@
-/* Tiers: which one is asked, how a list is read, when one is set aside, how many late requests are left. */
+/* Tiers: which one is asked, how a list is read, when one is set aside, how many late requests leave their
+ * tier. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -322,7 +323,7 @@ static void a_tier_is_slow_if_the_origin_brings_the_whole_slice(void **state)
 		        judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_SLICE_NBYTES, turn.late_ns / 4)));
 		assert_int_equal(figure(all, "aside"), 0);
 	}
-	/* The next one, without an answer in between: struck. */
+	/* The next slice is late, too, without an answer in between: the tier is set aside. */
 	turn = pick(all, 0);
 	leave_late(all, &turn);
 	assert_false(judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_SLICE_NBYTES, turn.late_ns / 4)));
@@ -377,10 +378,10 @@ static void a_tier_that_answers_no_ping_is_mute(void **state)
 	ps_tiers_pinged(probe.tier);
 	assert_int_equal(ps_tiers_waits(all, &probe, idle_ns), PS_TIER_PING);
 	assert_false(probe.mute);
-	/* Nor does one of long ago, of which only the sign that a new one begins is there. */
+	/* Nor does a ping of long ago, when a new one has begun but has not stored its time yet. */
 	ps_tiers_asked(probe.tier, ps_clock_mono_ns() - 3 * PS_NS_PER_S);
 	assert_int_not_equal(ps_tiers_waits(all, &probe, idle_ns), PS_TIER_LEAVE);
-	/* But one that is under way does. */
+	/* But a ping that is under way does. */
 	ps_tiers_asked(probe.tier, ps_clock_mono_ns() - 500 * PS_NS_PER_MS);
 	probe.began_ns = ps_clock_mono_ns() - 300 * PS_NS_PER_MS;
 	assert_int_equal(ps_tiers_waits(all, &probe, idle_ns), PS_TIER_LEAVE);

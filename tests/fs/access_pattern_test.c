@@ -108,7 +108,7 @@ static void large_reads_through_the_page_cache_are_whole_until_direct_reads_show
 	cached(&a, 7, 512 * KIB, READ_AHEAD);
 	assert_true(ps_access_pattern_reads_whole(&a, 7));
 	direct(&a, 7, 10 * KIB, false, 8);
-	cached(&a, 7, 512 * KIB, READ_AHEAD); /* no second try: reads of 40 KiB look like this */
+	cached(&a, 7, 512 * KIB, READ_AHEAD); /* not taken for whole again: reads of 40 KiB look like this */
 	assert_false(ps_access_pattern_reads_whole(&a, 7));
 }
 

@@ -1,5 +1,5 @@
-/* Messages of the control socket arrive whole, also if the socket transfers a few bytes at a time; other
- * bytes are an error; no descriptor stays open. */
+/* Messages of the control socket arrive whole, also if the socket transfers a few bytes at a time; bytes that
+ * are not a message are an error; no descriptor stays open. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>

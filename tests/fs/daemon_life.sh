@@ -129,7 +129,7 @@ fi
 equal "a core file would hold nothing" 00000000 "$(cat "/proc/$pid/coredump_filter")"
 check "umount ends the daemon" umount_penstock
 
-# It leaves the control group of its starter, which may be killed as a whole.
+# The daemon leaves its starter's control group, because that group may be killed as a whole.
 group=
 for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/unified; do
 	[[ ! -w $hierarchy/cgroup.procs || $(stat -f -c %T "$hierarchy") != cgroup2fs ]] ||

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""kill_starts.py KEEPER DAEMON dies|hangs: kills the daemon, and then three that the keeper starts, each at its start.
-With "hangs" the first of these is stopped."""
+"""kill_starts.py KEEPER DAEMON dies|hangs: kills the daemon. Then it kills three daemons that the
+keeper starts, each at its start (dies), or stops the first of them by SIGSTOP (hangs)."""
 import os
 import signal
 import sys

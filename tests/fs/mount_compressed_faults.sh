@@ -20,7 +20,7 @@ same() {
 for place in flaky cut; do
 	CACHE=$T/cache-$place
 	check "$place: mounts" mount_penstock "$ORIGIN/$place/" --timeout 100s
-	# All at once, as the back-off of retries grows.
+	# All forms are read at the same time, because the growing back-off of retries makes each slow.
 	readers=()
 	for form in "${forms[@]}"; do
 		same "$form" >"$T/$form.out" 2>&1 &

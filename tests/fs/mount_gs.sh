@@ -108,7 +108,7 @@ check "an object that the store would decompress is shown as it is stored" \
 	cmp "$T/cloud/bucket/train/x.transcoded" "$MNT/x.transcoded"
 umount_penstock
 
-# The checksum that comes with the bytes is that of the whole object, also with a part of it.
+# An answer has the checksum of the whole object, even if it has only a part of the bytes.
 random_file "$T/cloud/bucket/train/a.whole" 100000
 cp "$T/cloud/bucket/train/a.whole" "$T/cloud/bucket/train/b.damaged"
 check "a mount with an object with a wrong checksum" mount_gs

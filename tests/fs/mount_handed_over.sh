@@ -18,7 +18,7 @@ sum() { sha256sum <"$1" | cut -d ' ' -f 1; }
 is_cached() { [[ $(getfattr --absolute-names --only-values -n user.penstock.state "$MNT/$1") == cached ]]; }
 
 mount_penstock "$ORIGIN/json/" --no-passthrough --allow-other --cold-reads direct
-equal "nothing of a file that is not complete" ENODATA "$(helper ask "$MNT/$shard")"
+equal "a file that is not complete has no data file to hand over" ENODATA "$(helper ask "$MNT/$shard")"
 check "cold shards are read through the mount" same_samples
 equal "and were not handed over" 0 "$(handed)"
 for i in 0 1 2; do
@@ -31,7 +31,7 @@ equal "all of them were handed over" 3 "$(handed)"
 equal "the daemon read nothing for them" "$before" "$(read_by_daemon)"
 equal "the share of hits is unknown from now on" null "$(stats .reads.hit_ratio)"
 
-# Who may.
+# Who may ask for a data file.
 equal "root may ask" ok "$(helper ask "$MNT/$shard")"
 chmod 755 "$T"
 cp "$top_srcdir/tests/fs/data_file.py" "$T"

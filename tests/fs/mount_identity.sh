@@ -69,8 +69,8 @@ forget_seen
 check "another session of the job mounts" as JOBTWO mount_at "$T/m2" $B
 equal "the other session sees all names" "$(ls "$T/m1")" "$(ls "$T/m2")"
 at_least "the other session lists itself" 1 "$(seen JOBTWO 'GET /bucket\?.* 200')"
-# Four pages of a key, and at most two guesses where the listing may be split
-at_most "the other session lists once, and compares as many pages before" \
+# Four pages of one key each, and at most two guesses where the listing may be split.
+at_most "the other session lists once, after comparing as many pages" \
 	12 "$(seen JOBTWO 'GET /bucket\?.* 200')"
 check "the other session reads a cached file" reads "$T/m2"
 forget_seen
@@ -152,7 +152,7 @@ sleep 1.1
 check "without the origin it reads what it has read before" reads "$T/m2"
 check_not "without the origin another identity cannot mount" as THIRD mount_at "$T/m1" $B --timeout 3s
 check "the log says that it has never listed the source" \
-	grep -q 'these credentials have not listed it before' "$T/penstock.log"
+	grep -q 'these credentials have not listed this source before' "$T/penstock.log"
 rm "$T/cloud/hang.bucket"
 check "with the origin the other identity mounts" as THIRD mount_at "$T/m1" $B
 check "the other identity reads a file" reads "$T/m1" shard-000001.tar \

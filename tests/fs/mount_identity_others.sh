@@ -58,7 +58,7 @@ check_not "a URL without a signature cannot mount" mount_at "$T/m2" "$ORIGIN/sig
 unmount_at "$T/m1"
 
 # Without credentials one answer is enough until revalidation; with credentials it is valid for --grant-ttl.
-asked_for() { # OPTION...: counts the requests of two opens of a cached file, --grant-ttl and more apart
+asked_for() { # OPTION...: counts the requests of two opens of a cached file, more than --grant-ttl apart
 	CACHE=$T/cache-asked
 	rm -rf "$CACHE"
 	HOME=$T mount_at "$T/m1" "$ORIGIN/json/" --grant-ttl 1s --no-passthrough "$@"

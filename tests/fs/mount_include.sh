@@ -130,7 +130,8 @@ equal "catalogues are shown only beside shown shards, and indexes can be exclude
 umount_penstock
 check_not "a dataset of catalogues alone is refused" mount_penstock "$T/indexed/" --include 'none-*'
 
-# A refresh keeps the patterns. Two choices of one source have their own names and share the bytes.
+# A refresh keeps the patterns. Two mounts of one source with different patterns have their own names and
+# share the bytes.
 mkdir "$T/m2"
 origin_forget
 mount_penstock "$ORIGIN/json/" --include 'a-*.tar' --exclude 'extra/*'

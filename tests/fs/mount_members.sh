@@ -68,7 +68,7 @@ equal "a shard's folder has the attributes of the shard" \
 	"$ORIGIN/json/one.tar $(stat -c %s "$T/www/one.tar") cached" \
 	"$(attr url "$MNT/one") $(attr size "$MNT/one") $(attr state "$MNT/one")"
 
-# What the kernel has cached it does not request.
+# The kernel does not request what it has cached.
 cat "$MNT/one/class-a/5.jpg" >/dev/null
 before=$(stats .mounts[0].reads.bytes)
 opens=$(stats .mounts[0].opens)

@@ -110,7 +110,7 @@ penstock refresh "$MNT" >/dev/null
 equal "after a refresh the members have the new bytes" two "$(head -c 3 "$MNT/sudden/4.bin")"
 umount_penstock
 
-# A tar that is made to cost time: 39 links in a row, and 60,000 links to the first of them.
+# A tar that is made to cost time: 40 links, each to the one before it, and 60,000 links to the last of them.
 "$python" - "$T/www/links.tar" <<'PY'
 import sys, tarfile
 with tarfile.open(sys.argv[1], "w", format=tarfile.GNU_FORMAT) as tar:

@@ -48,8 +48,8 @@ fresh "a mount with indexes succeeds"
 check "a mount with indexes shows the same names" diff "$T/scanned" <(entries)
 equal "all tables are made from indexes" "$SHARDS" "$(by_index)"
 equal "no index is refused" "" "$(grep 'cannot be used' "$T/penstock.log")"
-# For each shard, its index and three chunks are fetched: the first, and one or two with its last member and
-# its end.
+# For each shard, its index and at most three chunks are fetched: the first, and one or two with its last
+# member and its end.
 most=$(($(cat "$W"/*.psx | wc -c) + SHARDS * 3 * 65536 + 10000))
 at_most "only the indexes and a few chunks are fetched" "$most" "$(origin_bytes)"
 check "the members of the first shard have the bytes of the tar" like_tar shard-000000
@@ -125,7 +125,8 @@ mkdir -p "$W" "$T/www/plain"
 	    open(name + ".tar", "wb").write(other if name == "no-compressed-folder" else data)
 	for name in ("no-damaged", "no-cut", "no-other", "no-nothing", "no-lines", "no-text", "no-older"):
 	    open(name + ".tar", "wb").write(data)
-	# Each is as long as the shard that its index was made from, and begins with the same member.
+	# Each is as long as the shard that its index was made from. All but no-stale-first begin with the
+	# same member as that shard.
 	make("no-stale-end.tar", [("a.x", b"1"), ("b.x", bytes(600)), ("c.x", bytes(1200))])
 	make("no-stale-name.tar", [("a.x", b"1"), ("b.x", bytes(600)), ("c.x", bytes(1200))])
 	make("no-stale-more.tar", [("a.x", b"1"), ("b.x", bytes(600))])

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A dataset copied to a directory that nodes share by NFS (scripts/tier/copy): one node writes, another mounts
-# it. The server and both clients are those of a kernel of its own: user-mode Linux, a process, since NFS is
-# not in all kernels.
+# it. The server and both clients run in user-mode Linux, a kernel that runs as a process, since NFS is not in
+# all kernels.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 requires mount root linux.uml modprobe rpc.nfsd rpc.mountd exportfs mount.nfs ip
@@ -101,8 +101,8 @@ equal "penstock mounts it there" mounted "$(fact penstock | head -n 1)"
 equal "with its bytes" "$old" "$(fact first)"
 equal "and again, from the cache" "$old" "$(fact again)"
 equal "a shard is replaced by another node" "$T/a/train/shard-000001.tar" "$(fact replaced)"
-equal "what is being read of it meanwhile is the old one, whole" "$old_shard" "$(fact while_read)"
-equal "penstock refresh finds the new one" "$new_shard" "$(fact refreshed)"
+equal "a reader that had begun before gets the whole old shard" "$old_shard" "$(fact while_read)"
+equal "penstock refresh finds the new shard" "$new_shard" "$(fact refreshed)"
 equal "while the server is down, what is cached is read" "$(sums "$T/www")" "$(fact down)"
 equal "what is not cached waits for the server" "$(sums "$T/www")" "$(fact back)"
 equal "it unmounts" unmounted "$(fact penstock | tail -n 1)"

@@ -75,7 +75,7 @@ own like_one mount "$SOURCE" --header "X-Token: one"
 own refreshed mount "$SOURCE" --header "X-Token: one" --refresh 1h
 check_not "other credentials have another mount" test "$one" = "$two"
 equal "owners with the same credentials share a mount" "$one" "$(where like_one)"
-check_not "other options of the mount have another one" test "$one" = "$(where refreshed)"
+check_not "owners with other options of the mount have another mount" test "$one" = "$(where refreshed)"
 where refreshed >/dev/null
 equal "each mount counts its own owners" "1 1 2" "$(owners | tr ' ' '\n' | sort | xargs)"
 own sized mount "$SOURCE" --header "X-Token: one" --cache-size 1G
@@ -97,7 +97,7 @@ for ((i = 0; i < n; i++)); do
 		failed=$((failed + 1))
 		sed 's/^/# /' "$T/b$i"
 	fi
-	((i % 3)) || end KILL "b$i" # else some joins find a mount with owners
+	((i % 3)) || end KILL "b$i" # the others stay, so that some joins find a mount with owners
 	if ((i % 3 == 2)); then
 		end KILL "b$i"
 		end KILL "b$((i - 1))"

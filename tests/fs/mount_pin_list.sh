@@ -63,6 +63,6 @@ equal "the list of a cache at rest can be limited by a glob" \
 equal "evict of a cache at rest keeps pinned files and says so" "0 files dropped, 0 B; 1 pinned one stays" \
 	"$(penstock evict --cache-dir "$CACHE" 'a*')"
 check_not "evict with a glob that matches nothing fails" penstock evict --cache-dir "$CACHE" 'b.bin.x'
-equal "a pinned file that was never fetched is listed with its room" \
+equal "a pinned file that was never fetched is listed with the room that it will take" \
 	"$(($(penstock pin --list --json --cache-dir "$CACHE" | jq .bytes) - 3000000)),0" \
 	"$(list --cache-dir "$CACHE" 'c*' | jq -r '.[0][1:] | join(",")')"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What pods of Kubernetes see of a mount, in mount namespaces with the propagation that a container runtime
 # sets: the daemon's pod has the node's folder "shared" (Bidirectional), readers "slave" (HostToContainer).
-# Secrets are files as kubelet makes them: links to a folder that is replaced at once.
+# Secrets are files as kubelet makes them: links to a folder that is replaced atomically.
 . "$(dirname "$0")/../lib.sh"
 requires mount root nginx unshare nsenter mount-namespace
 

@@ -7,7 +7,7 @@ penstock_python
 mkdir -p "$T/tmp" "$T/www/bucket"
 export TMPDIR=$T/tmp PENSTOCK_CACHE_DIR=$CACHE
 [[ $(stat -f -c %T "$T") != tmpfs ]] || skip_all "$T is in memory, where no cache of an owner's mount may be"
-# The page needs no package index.
+# The page needs no packages from an index: this keeps python_docs_test.py from installing any.
 export PENSTOCK_TEST_VENV=docs
 make_data() {
 	cd "$T/www"

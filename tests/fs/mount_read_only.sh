@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Every attempt to change something fails with EROFS (or is refused as such), also after a remount as
-# read-write.
+# Every attempt to change something fails with EROFS, also after a remount as read-write.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 

@@ -77,7 +77,7 @@ if ((EUID == 0)) && command -v setpriv >/dev/null; then
 		"1 1" "$rc $(grep -c "only root and the owner of the mount may do this" "$T/out")"
 fi
 
-# Many at once share listings, and the origin may be gone.
+# Many refreshes at once share listings. Without the origin a refresh fails and removes no name.
 : >"$T/nginx/access.log"
 refreshing=()
 for _ in {1..20}; do

@@ -12,8 +12,8 @@ bucket() {
 	"$python" "$top_srcdir/tests/fs/s3_bucket.py" "$@"
 }
 
-# Starts a proxy before the server, which leaves signatures intact: 503 SlowDown to two of three requests
-# while $T/proxy/slow exists.
+# Starts a proxy in front of the server; the proxy leaves signatures intact. While $T/proxy/slow exists, it
+# answers two of three requests with 503 SlowDown.
 start_proxy() {
 	local dir=$T/proxy ndk lua try
 	mkdir -p "$dir/tmp"
@@ -77,7 +77,8 @@ check "SlowDown: requests were refused" grep -q '" 503 ' "$T/proxy/access.log"
 rm "$T/proxy/slow"
 umount_penstock
 
-# A wall clock that is an hour off. (With -f: faketime waits for what it started.)
+# A wall clock that is an hour off. The mount runs in the foreground (the last -f), because faketime waits
+# only for the process that it starts.
 if command -v faketime >/dev/null && ! sanitized "$top_builddir/penstock"; then
 	for off in +1h -1h; do
 		mkdir -p "$MNT"

@@ -90,7 +90,7 @@ program = ctypes.create_string_buffer(struct.pack("=H6xQ", 1, ctypes.addressof(a
 assert libc.prctl(22, 2, program, 0, 0) == 0
 os.execv(sys.argv[1], sys.argv[1:])
 PY
-	equal "no program is taken from a process of the sandbox" "1 1" "$rc $(grep -c "more seccomp filters" "$T/out")"
+	equal "upgrade by a sandboxed process is refused" "1 1" "$rc $(grep -c "more seccomp filters" "$T/out")"
 	check "the daemon serves on" cmp "$MNT/2.bin" "$T/www/2.bin"
 else
 	skip "the next daemon is confined, too" "needs Linux 6.10"
@@ -103,7 +103,7 @@ kill -KILL "$helper"
 check "without its helper the daemon serves" cmp "$MNT/1.bin" "$T/www/1.bin"
 umount_penstock
 
-# Its commands.
+# A command that the daemon runs for credentials.
 mkdir -p "$T/home/.aws/cli/cache" "$T/home/.aws/sso/cache"
 export HOME=$T/home
 unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_PROFILE AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE

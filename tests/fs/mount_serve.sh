@@ -16,12 +16,12 @@ sed "s#@bindir@#/usr/bin#" "$top_srcdir/scripts/penstockd@.service.in" >"$T/pens
 exposure=$(systemd-analyze security --offline=true --no-pager "$T/penstockd@nvme.service" 2>/dev/null |
 	sed -n 's/.*exposure level.*: \([0-9.]*\) .*/\1/p') || true
 if [[ $exposure ]]; then
-	check "systemd finds little that the unit may ($exposure)" awk -v x="$exposure" 'BEGIN {exit !(x < 4)}'
+	check "systemd rates the unit's exposure below 4 ($exposure)" awk -v x="$exposure" 'BEGIN {exit !(x < 4)}'
 else
-	skip "systemd finds little that the unit may" "this systemd-analyze has no --offline"
+	skip "systemd rates the unit's exposure below 4" "this systemd-analyze has no --offline"
 fi
 
-# This test's files are in /tmp, which the unit has none of; it has a log there.
+# PrivateTmp= is left out: this test's files, with the unit's log, are in /tmp, which it would hide.
 unit=penstockd@$(systemd-escape -p "$T/cache").service
 pass="PassEnvironment=PS_TEST_DIR TSAN_OPTIONS ASAN_OPTIONS UBSAN_OPTIONS"
 options="Environment=\"OPTIONS=--log $T/logs/log\""
@@ -33,7 +33,7 @@ sed -e "s#@bindir@#$top_builddir#" -e "s#^PrivateTmp=.*#$pass#" -e "s#^Environme
 cp /lib/systemd/system/{sysinit,basic,shutdown,umount,final,sockets}.target "$T/units/" 2>/dev/null ||
 	skip_all "systemd's units are not where Debian has them"
 printf '[Unit]\nRequires=basic.target\n' >"$T/units/test.target"
-# Copies of other tests' mounts and disks are unmounted here, so that they do not keep these alive.
+# Copies of other tests' mounts and disks are unmounted here: they would keep the originals alive.
 cat >"$T/init.sh" <<INIT
 awk -v own="$T" '\$3 ~ /^fuse/ || (\$2 ~ "/penstock-test-" && index(\$2, own) != 1) {print \$2}' /proc/self/mounts |
 	xargs -r -n 1 umount -l

@@ -46,8 +46,8 @@ epilog() { context epilog_slurmd "$@"; }
 as() { setpriv --reuid="$1" --regid="$1" --clear-groups -- "${@:2}"; }
 same() { as "$1" diff -r "$2" "$3" -x .penstock; }
 mounts_of_jobs() { grep -c " $jobs/.* fuse.penstock" /proc/self/mountinfo || true; }
-# daemons UID: prints the numbers of that user's processes of penstock.
-daemons() { pgrep -r R,S,D -x -u "$1" penstock || true; } # (Not what only waits for process 1.)
+# daemons UID: prints the numbers of that user's processes of penstock, without zombies.
+daemons() { pgrep -r R,S,D -x -u "$1" penstock || true; }
 nothing_left() { # JOB
 	[[ ! -e $jobs/$1 && ! $(daemons $alice) && ! $(daemons $bob) ]] && (($(mounts_of_jobs) == 0))
 }
@@ -160,7 +160,7 @@ chown -R alice "$T/alice" && chmod 600 "$T"/alice/{good,bad}*
 check "a job with its own token begins" prolog 31 $alice "penstock:a@$T/alice/good.conf"
 check "a job with its own token reads" same $alice "$T/www/a" "$jobs/31/a"
 check "a job of the same user with another token begins" prolog 32 $alice "penstock:a@$T/alice/bad.conf"
-check_not "it does not read by the first job's token what that has cached" \
+check_not "the second job cannot read what was cached with the first job's token" \
 	as $alice cat "$jobs/32/a/shard-000000.tar"
 check "the user's own penstock.conf has names" prolog 33 $alice "penstock:mine"
 check "such a name is read" same $alice "$T/www/b" "$jobs/33/mine"
@@ -177,7 +177,7 @@ printf '%s\n' '[shared]' "source = $ORIGIN/basic/a/" "user-file = $T/etc/passwor
 echo user:pass:word >"$T/etc/password"
 chmod 600 "$T/etc/password"
 settings "names = shared"
-check "a site's name is mounted where users have no sources" prolog 41 $alice "penstock:shared"
+check "a site's name is mounted where users may mount no sources" prolog 41 $alice "penstock:shared"
 check "the job reads it" same $alice "$T/www/a" "$jobs/41/shared"
 check "another user's job has it, too" prolog 42 $bob "penstock:shared"
 origin_forget
@@ -309,5 +309,12 @@ for line in 2 3 4 5; do
 done
 check "a missing cache-dir is reported" grep -F "needs a cache-dir" "$T/check.out"
 settings "${mine[@]}"
-chmod 666 "$PENSTOCK_SLURM_CONF"
-check "a file that others may write is not followed" prolog 84 $alice "penstock:a=$ORIGIN/a/"
+for mode in 664 646; do
+	chmod $mode "$PENSTOCK_SLURM_CONF"
+	check_not "a file of mode $mode is wrong" "$program" check
+	check "the job is let run" prolog 84 $alice "penstock:a=$ORIGIN/a/"
+	check "its user reads that others may write the file" grep -F "only root may own or write it" \
+		/run/penstock/jobs/84/ERRORS
+	check_not "nothing is mounted for it" test -e "$jobs/84/a"
+	check "the epilog succeeds" epilog 84 $alice ''
+done

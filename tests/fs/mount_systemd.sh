@@ -23,7 +23,7 @@ SOURCE=$ORIGIN/
 MOUNTPOINT=$T/mnt
 OPTIONS=--cache-dir $T/cache --log $T/penstock.log
 CONF
-# Copies of other tests' mounts are unmounted here, so that they do not keep these mounts alive.
+# Copies of other tests' mounts are unmounted here: they would keep the originals alive.
 cat >"$T/init.sh" <<INIT
 awk '\$3 ~ /^fuse/ {print \$2}' /proc/self/mounts | xargs -r -n 1 umount -l
 mount -t proc proc /proc && mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/journald.conf.d &&

@@ -90,7 +90,7 @@ check "it refreshes" penstock refresh "$MNT"
 equal "and has the new names" "new.bin" "$(ls "$MNT/sub")"
 umount_penstock
 
-# Mounts of other processes: another namespace, one that waits for its end, a program's.
+# Mounts of other processes: in the foreground, in another namespace, by a program with --owner.
 mount_penstock "$ORIGIN/"
 join "$ORIGIN/" "$T/m1" -f >"$T/out" 2>&1 &
 joiner=$!
@@ -120,7 +120,7 @@ for round in 1 2; do
 	find "/proc/$keeper/fd" -mindepth 1 | wc -l >"$T/fds$round"
 	sleep 1.1
 done
-equal "a takeover leaves the keeper as many descriptors" "$(cat "$T/fds1")" "$(cat "$T/fds2")"
+equal "a takeover does not change the keeper's number of descriptors" "$(cat "$T/fds1")" "$(cat "$T/fds2")"
 check_not "the second mount's process stays" gone "$joiner"
 rm "$T/hold"
 rc=0
@@ -133,7 +133,7 @@ rc=0
 wait "$joiner" || rc=$?
 equal "its process then succeeds" 0 "$rc"
 
-# Commands meanwhile: none takes the cache away.
+# A command while the next daemon starts does not take the cache from it.
 pid=$(stats .pid)
 sleep 1.1
 kill -KILL "$pid"
@@ -151,7 +151,7 @@ exec 7<&-
 check "penstock upgrade --cache-dir" penstock upgrade --cache-dir "$CACHE"
 sleep 1.1
 pid=$(stats .pid)
-# The keeper is stopped until the new program, which runs, can be started no more.
+# While the keeper is stopped, the new program asks for the upgrade, and its file is made unexecutable.
 cp "$top_builddir/penstock" "$T/new"
 keeper=$(keeper_of "$pid")
 kill -STOP "$keeper"
@@ -205,7 +205,7 @@ PY
 for m in m1 m2 m3; do
 	check "$m is made while the keeper is stopped" join "$ORIGIN/" "$T/$m"
 done
-check "the log says that it is not kept" \
+check "the log says that m3 is not kept" \
 	wait_until 10 grep -q "m3: ends with its daemon: the keeper" "$T/penstock.log"
 owner second
 check "a second program joins meanwhile" wait_until 20 test -s "$T/second"
@@ -214,13 +214,13 @@ equal "at the same place" "$at" "$(head -n 1 "$T/second")"
 kill -CONT "$keeper"
 rc=0
 penstock upgrade "$MNT" >"$T/out" 2>&1 || rc=$?
-equal "no upgrade ends a mount that is not kept: it is named" "1 1" "$rc $(grep -c "$T/m3" "$T/out")"
-equal "nor one that lacks an owner" 1 "$(grep -c "$at" "$T/out")"
+equal "upgrade is refused and names a mount that is not kept" "1 1" "$rc $(grep -c "$T/m3" "$T/out")"
+equal "and one whose owner the keeper lacks" 1 "$(grep -c "$at" "$T/out")"
 for m in m1 m2 m3; do
 	check "$m serves" cmp "$T/$m/4.bin" "$T/www/4.bin"
 	check "$m is unmounted" penstock umount "$T/$m"
 done
-sleep 3 # the keeper is told again within a second
+sleep 3 # within a second the daemon asks the keeper again to forget the mounts that are not kept
 kill -KILL "$(stats .pid)"
 check "the first mount is kept still" cmp "$MNT/4.bin" "$T/www/4.bin"
 check "the programs' mount, with the owner that the keeper lacks, has ended" wait_until 10 grep -qx ended "$T/first"

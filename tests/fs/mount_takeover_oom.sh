@@ -93,4 +93,4 @@ check "a file that was open all the time is right" cmp "$T/www/4.bin" - <&7
 exec 7<&-
 check "the log has the reason" grep -q "keeper: the daemon was killed by signal 9" "$T/penstock.log"
 umount_penstock
-check "no process of it is left" wait_until 20 rmdir "$group"
+check "no process of the mount is left in the group" wait_until 20 rmdir "$group"

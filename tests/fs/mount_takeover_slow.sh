@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A daemon that takes mounts over may take more than ten seconds while it gets on, as with a large cache on a
-# slow disk. One that does not get on is given up after ten.
+# A daemon that takes mounts over may take more than ten seconds while it makes progress, as with a large
+# cache on a slow disk. A daemon that makes no progress is given up after ten.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-240}
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx root slow
@@ -25,7 +25,7 @@ cat "$MNT"/*.txt >"$T/out"
 cached() { (($(stats .cache.objects) == nfiles)); }
 check "all files are cached" wait_until 20 cached
 
-# seconds PATH: of a read of it. Sets rc.
+# read_one PATH: reads the file. Sets rc and seconds.
 read_one() {
 	local start=$EPOCHREALTIME
 	rc=0
@@ -39,21 +39,21 @@ if ! long; then
 	touch "$CACHE/slow"
 	kill -KILL "$(stats .pid)"
 	read_one "$MNT/3.txt"
-	equal "a read waits for a daemon that gets on" "0 3" "$rc $(cat "$T/out")"
+	equal "a read waits for a daemon that makes progress" "0 3" "$rc $(cat "$T/out")"
 	at_least "that daemon took longer than one that hangs may" 11 "$seconds"
 	equal "one daemon was enough" 1 "$(stats .restarts)"
 	rm "$CACHE/slow"
 	mkdir "$CACHE/slow"
 	kill -KILL "$(stats .pid)"
 	read_one "$MNT/4.txt"
-	equal "a daemon that does not get on is given up" 1 "$rc"
+	equal "a daemon that makes no progress is given up" 1 "$rc"
 	at_most "within the limit (s)" 40 "$seconds"
 	rmdir "$CACHE/slow"
 else
 	touch "$CACHE/slow"
 	kill -KILL "$(stats .pid)"
 	read_one "$MNT/4.txt"
-	equal "a daemon that gets on for a minute is given up" 1 "$rc"
+	equal "a daemon that makes progress but does not serve is given up" 1 "$rc"
 	at_least "after a minute (s)" 55 "$seconds"
 	rm "$CACHE/slow"
 fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tiers: bytes come from them, each leaves the origin once, and the origin answers where a tier fails.
+# Tiers: bytes come from them, each byte leaves the origin once, and statistics count tiers and origin apart.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 . "$top_srcdir/tests/fs/tier.sh"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What tiers see of a request's secrets: nothing without --tier-auth but a signature with static keys; with
-# it, only tiers on this host, by mTLS, or where clear text was allowed. The tiers' logs say what they saw.
+# Which tiers see a request's secrets. Without --tier-auth: none, but all see signatures by static keys. With
+# it: tiers on this host, tiers with mTLS, and others if clear text was allowed. The tiers' logs say what they
+# saw.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../cloud/cloud.sh"
 requires mount nginx
@@ -13,7 +14,7 @@ sha_manifest "$T/cloud/bucket/train" >"$T/manifest"
 size=$(du -cb "$T"/cloud/bucket/train/*.tar | awk 'END {print $1}')
 start_tiers 2 "$CLOUD"
 tier() { stats ".mounts[0].tier.$1"; }
-# What of a log is a secret: the fields between the bars.
+# Counts the lines of the tiers' logs that match. What could hold a secret is between the bars.
 seen() { grep -cE -- "$1" "$T"/tier[12]/access.log | awk -F: '{n += $2} END {print n}'; }
 
 mount_s3() {

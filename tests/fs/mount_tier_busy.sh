@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An origin that is busy: good tiers wait for it, and are not set aside; a stopped one is, as soon as ever.
+# An origin that is busy: good tiers wait for it, and are not set aside. A stopped tier is, within seconds.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
@@ -25,8 +25,8 @@ umount_node() {
 tier() { jq -r ".mounts[0].tier.$2" "$T/mnt$1/.penstock/stats"; }
 read_shard() { sha256sum <"$T/mnt$1/shard-000000.tar" >"$T/sum$1"; }
 
-# Three nodes want the same slices, each of which takes the whole time: two of the three get no byte of it
-# before it is whole.
+# Three nodes want the same slices, and each slice takes seconds: two of the three nodes get no byte of a
+# slice until the tier has the whole slice.
 start_tiers 3 "$FAR"
 echo 1500000 >"$T/link/rate"
 readers=()
@@ -61,8 +61,8 @@ reader=$!
 is_aside() { [[ $(tier 1 'tiers[0].state') == aside ]]; }
 # (A trial of 256 KiB takes half a second here, and all requests have one.)
 ms=$(milliseconds wait_until 20 is_aside)
-at_most "a stopped tier before a busy origin is set aside soon" 4000 "$ms"
+at_most "a stopped tier in front of a busy origin is set aside soon" 4000 "$ms"
 check "the log says why" grep -q "it does not answer; set aside" "$T/penstock1.log"
 wait "$reader"
-equal "a stopped tier before a busy origin: right bytes" "$right" "$(cat "$T/sum1")"
+equal "a stopped tier in front of a busy origin: right bytes" "$right" "$(cat "$T/sum1")"
 umount_node 1

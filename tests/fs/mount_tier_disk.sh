@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One disk, two caches: the mount leaves to the node's own tier what that takes of --cache-size, and does not
+# One disk, two caches: the mount subtracts what the node's own tier holds from --cache-size, and does not
 # write again what the tier has.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx

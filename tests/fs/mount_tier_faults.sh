@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A tier that is killed, slow, or lying in what can be seen: right bytes, soon, one request to the origin
-# each, and the tier is set aside.
+# A tier that is killed, slow, or sends an answer that is visibly wrong: readers get the right bytes soon, the
+# mount gets each byte once, and the tier is set aside.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tiers before the Hub's CDN: its URLs are signed, so they need --tier-auth; the token is never sent there.
+# Tiers in front of the Hub's CDN: its URLs are signed, so they need --tier-auth. No tier gets the token.
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/hub.sh"
 requires mount nginx
@@ -53,7 +53,7 @@ mount_penstock hf://datasets/acme/shards --tier "$TIERS" --tier-auth
 equal "another ETag than the CDN's: right bytes" "$good" "$(sha_manifest "$MNT" | grep -v penstock)"
 umount_penstock
 
-# Several wrong answers at once: none of them says what the CDN's ETag is.
+# Several wrong answers at once: the CDN's ETag is learned from none of them.
 second=$(commit b)
 random_file "$second/big.tar" 40000000
 for i in 1 2 3 4 5; do random_file "$second/more$i.tar" $((9000000 + i)); done

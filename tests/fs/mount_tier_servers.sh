@@ -55,8 +55,8 @@ ps_tier_answers() { [[ $(get /none 0-0) != 500 ]]; }
 OURS_PID=$$
 
 # What must come from the tier, in hundredths, and the bytes that the first and the second node may have from
-# the origin. (Varnish has no slices: what the second node does not ask for as the first one did is another
-# copy there.)
+# the origin. (Varnish has no slices: a range of the second node with other bounds than the first node's
+# ranges is another copy there.)
 share=90 first=$((size * 110 / 100))
 again=$((size / 10))
 mount_options=(--cacert "$T/nginx/ca.pem")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tiers before stores that want credentials: gs:// with a token, a key and none; --tier-verify of signed
+# Tiers in front of stores that want credentials: gs:// with a token, a key and none; --tier-verify of signed
 # requests, where the tier lies and where it does not.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../cloud/cloud.sh"
@@ -27,7 +27,7 @@ through() {
 	check "$1: right bytes" read_tree 1m
 	at_least "$1: the tiers sent them" $((size - 100000)) "$(tier_bytes 1 2)"
 	equal "$1: none failed" 0 "$(tier fallbacks)"
-	at_most "$1: the origin was asked for hardly any twice" $((size / 100 + 2 * 65536)) \
+	at_most "$1: the mount asks the origin itself for hardly any bytes" $((size / 100 + 2 * 65536)) \
 		"$(($(stats .origin.bytes) + 0))"
 	no_secrets hush
 	umount_penstock
@@ -51,7 +51,7 @@ through "gs, a bearer token with --tier-auth" gs --tier-auth
 at_least "gs, a bearer token with --tier-auth: it is passed on" 1 "$(seen '\| Bearer ')"
 equal "gs: listings, and first bytes, are asked of the store alone" 0 "$(seen '^GET /bucket\?')"
 check "gs: a token that is revoked while tiers are asked: mounts" mount_store gs --tier-auth
-# (It may read them, and knows their versions: tiers are asked for all of them.)
+# (After this read the mount has grants and versions: the tiers are asked for everything.)
 check "gs: before that: right bytes" read_tree 1m
 kill_tier 1 && kill_tier 2 # and with them all that they keep
 rm -rf "$T"/tier[12]/cache

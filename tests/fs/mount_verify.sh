@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# penstock verify is silent on a sound cache, finds a flipped byte, drops the block, and the mount then
-# fetches it again.
+# penstock verify finds nothing in a sound cache, finds a flipped byte and drops its block; the mount then
+# fetches the block again.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 

@@ -36,7 +36,7 @@ PY
 	equal "$1: direct, cached" "$3" "$((${after% *} - ${before% *})) $((${after#* } - ${before#* }))"
 }
 opened "reads of 1 MiB" 1048576 "5 1"
-opened "reads of 128 KiB, of which the second file shows the size" 131072 "1 5"
+opened "reads of 128 KiB, a size that shows only in the second file" 131072 "1 5"
 opened "reads of 10 KiB" 10240 "0 6"
 before=$(opens)
 for i in {1..6}; do

@@ -39,7 +39,7 @@ static void a_message_arrives_as_it_was_sent_with_its_descriptor(void **state)
 	assert_int_equal(byte, 'y');
 	ps_given_fini(&message);
 	ps_given_fini(&got);
-	/* A descriptor that was not requested is closed; without a message nothing is waited for. */
+	/* A descriptor that was not requested is closed; without a message, receiving times out. */
 	assert_int_equal(ps_control_send(ends[0], &message, fd), 0);
 	assert_int_equal(ps_control_receive(ends[1], 1000, &got, NULL, NULL), 0);
 	assert_int_equal(ps_control_receive(ends[1], 20, &got, NULL, NULL), -ETIMEDOUT);

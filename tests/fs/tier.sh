@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Tiers for the tests: nginx with slices of 4 MiB and proxy_cache, each on a port of its own.
 #
-# start_tiers N [UPSTREAM [HOST]]: starts N of them before UPSTREAM [$ORIGIN]. Sets TIERS (their URLs, with
+# start_tiers N [UPSTREAM]: starts N of them in front of UPSTREAM [$ORIGIN]. Sets TIERS (their URLs, with
 # commas) and TIER[1..N]. $T/tierN/access.log has a line a request: method, URI, status, bytes, Range, then
 # all that could hold a secret.
 declare -a TIER

@@ -56,7 +56,7 @@ equal "and the origin is not asked" 0 "$(origin_bytes)"
 check "a second run" "$copy" --endpoint "$S3" "$ORIGIN/" s3://near/train/
 at_most "copies nothing" 100000 "$(origin_bytes)"
 
-# The bucket is private. A tier before it: the gateway verifies what the mount signed for it.
+# The bucket is private. A tier in front of it: the gateway verifies what the mount signed for the gateway.
 : "${tier_port:=$(free_port)}"
 OURS_PID=$$ OURS_HOST=${S3#*://}
 start_tier nginx --origin "$S3" --access-log "$T/tier-access"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# nginx as scripts/tier/nginx starts it: slices of objects, each from the origin once, for nobody who must not
-# have them; by curl.
+# nginx as scripts/tier/nginx starts it: slices of objects, each from the origin once, only for clients who
+# may have them; by curl.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/tier_servers.sh"
 requires nginx curl
@@ -68,7 +68,7 @@ equal "with it wrong ones are refused" 403 \
 	"$(get /private/each/odd.tar 0-4194303 -H "If-Match: $version" -H 'Authorization: Bearer wrong')"
 equal "right ones are not" 206 \
 	"$(get /private/each/odd.tar 0-4194303 -H "If-Match: $version" -H 'Authorization: Bearer good')"
-equal "each was asked for one byte" 3 "$(brought " bytes=0-0 $version")"
+equal "for each of the three requests the origin was asked for one byte" 3 "$(brought " bytes=0-0 $version")"
 equal "and one slice was fetched" 1 "$(brought "206 4194304 bytes=0-4194303")"
 cp "$T/data/odd.tar" "$T/data/new.tar"
 get /d/new.tar 0-4194303 -H "If-Match: $version" >/dev/null
@@ -92,7 +92,7 @@ for i in {1..10}; do
 done
 kept() { du -sm "$T/tier/cache" | cut -f 1; }
 within() { (($(kept) <= 66)); }
-check "94 MB are kept in 64 MiB" wait_until 30 within
+check "of 94 MB at most 64 MiB are kept" wait_until 30 within
 at_least "what fits stays" 40 "$(kept)"
 : >"$OURS_LOG"
 get "/many/shard.tar?10" 8388608-9437183 -H "If-Match: $(etag_of shard.tar)" >/dev/null

@@ -5,7 +5,7 @@ Serves the files of ROOT with a strong ETag, ranges and If-Match. LOG gets a lin
 as they came, status, bytes, Range, If-Match, Host, Authorization (- where there is none). First words of a path:
 
   private   403 without Authorization, X-Token: secret, or a signature in the query
-  ignoring  ignores If-Match: the bytes of now under the version of now
+  ignoring  ignores If-Match: sends the current bytes with the current ETag
   slow      sends the first half of a body, and a second later the rest
   hidden    Cache-Control: private, no-store and Vary: *, as origins say of what needs credentials
 """

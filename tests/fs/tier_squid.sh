@@ -16,7 +16,7 @@ check "has its bytes" got_is shard.tar 4194304 8388607
 equal "the origin is asked for the whole object" 1 "$(brought "/d/shard.tar 200 9437184 - $etag")"
 equal "another slice of it" 206 "$(get /d/shard.tar 8388608-9437183 -H "If-Match: $etag")"
 check "has its bytes, too" got_is shard.tar 8388608 9437183
-equal "and is the tier's" 1 "$(brought /d/shard.tar)"
+equal "and comes from the tier" 1 "$(brought /d/shard.tar)"
 tier_keeps_spelling
 tier_keeps_apart
 tier_keeps_versions_only

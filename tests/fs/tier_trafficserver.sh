@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Apache Traffic Server as scripts/tier/trafficserver starts it: slices of objects, each from the origin
-# once, for nobody who must not have them; by curl.
+# once, only for clients who may have them; by curl.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/tier_servers.sh"
 requires traffic_server curl

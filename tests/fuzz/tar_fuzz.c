@@ -71,7 +71,8 @@ static void member_check(const struct ps_tar_member *m, size_t size)
 	assert(!m->name_too_long || (m->name_len == 0 && m->link_len == 0));
 }
 
-/* A long link is not damage of a pax header: where a link was dropped, the name was dropped, too. */
+/* In the strict walk a long link in a pax header is no damage, but becomes "". The other walk then drops the
+ * name, too. */
 static void members_compare(const struct ps_tar_member *strict, const struct ps_tar_member *m)
 {
 	assert(strict->kind == m->kind && strict->size == m->size && strict->mtime_s == m->mtime_s);

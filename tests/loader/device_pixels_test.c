@@ -225,8 +225,8 @@ static const struct {
 } sizes[] = {{32, 32}, {16, 4}, {17, 13}, {70, 21}, {12, 9}, {1, 1}, {96, 96}};
 #define NSIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-/* The last and largest size takes a PTX interpreter longer than all others together: with one it is tested by
- * scripts/check --all alone. */
+/* The last and largest size takes a PTX interpreter longer than all others together: with an interpreter,
+ * only scripts/check --all tests that size. */
 static size_t nsizes(void)
 {
 	return getenv("MOCK_CUDA_PTX") && !getenv("PENSTOCK_TEST_LONG") ? NSIZES - 1 : NSIZES;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The GPU measurements (tests/bench/gpu) run on a mock driver with tiny sizes, and report that the results are
-# no figures. Without a driver the measurements and check-gpu are skipped with a message. Both run from the
-# tree, and from a copy for another machine.
+# The GPU measurements (tests/bench/gpu) run on a mock driver with tiny sizes, and report that their results
+# are not real measurements. Without a driver the measurements and check-gpu are skipped with a message. Both
+# run from the tree, and from a copy for another machine.
 . "$(dirname "$0")/../lib.sh"
 requires python:numpy python:torch slow
 mock_kernels
@@ -19,10 +19,10 @@ check "tests/bench/gpu runs on the mocks" \
 	"$python" "$top_srcdir/tests/bench/gpu" --quick --turns 1 --seconds 0.01 --stand-in "$T/mock" \
 	--json "$T/all.json"
 equal "all rows were measured except those that need torch with a GPU" 16 "$(rows "$T/all.json")"
-check "the JSON says that the results are no figures" grep -q '"figures": false' "$T/all.json"
+check "the JSON says that the results are not real measurements" grep -q '"figures": false' "$T/all.json"
 "$python" "$top_srcdir/tests/bench/gpu" --quick --turns 1 --seconds 0.01 --stand-in "$T/mock" \
 	--rows next >"$T/out" 2>&1 || true
-check "the text says that the results are no figures" grep -q 'stand-in, no figures' "$T/out"
+check "the text says that the results are not real measurements" grep -q 'stand-in, no figures' "$T/out"
 rc=0
 "$python" "$top_srcdir/tests/bench/gpu" --rows nosuch >/dev/null 2>&1 || rc=$?
 equal "an unknown row is refused" 2 "$rc"

@@ -28,7 +28,7 @@ def sizes_and_sigmas_of_blur_are_distributed_as_in_albumentations():
     for _ in range(3000):
         theirs(image=numpy.zeros((8, 8, 3), numpy.uint8))
     blurs.create_gaussian_kernel_1d = made
-    # Albumentations replaces an even size by the next odd one: the sizes that are left are as uniform as ours.
+    # Albumentations draws even sizes, too, and adds 1 to each. Its odd draws alone are as uniform as ours.
     same_distribution([int(r[7]) for r in rows], [size for size, _ in drawn if size % 2])
     same_distribution([float(r[9]) for r in rows], [sigma for _, sigma in drawn])
 

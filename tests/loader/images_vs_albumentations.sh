@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Compares blur and noise by ranges, and OneOf, which torchvision does not have, with Albumentations.
+# Compares with Albumentations what torchvision lacks: blur and noise with sizes and sigmas drawn from ranges,
+# and OneOf.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 requires slow python:numpy python:PIL

@@ -394,8 +394,8 @@ static void an_index_recovers_the_samples_after_damage(void **state)
 	}
 }
 
-/* Reads a shard with an older index: the samples from number `from` on were replaced by others of the same
- * sizes. `want`: the samples as letters; x: stale. */
+/* Reads a shard with an older index: the samples from number `from` on were replaced by others. The shard's
+ * size stays the same; with `lines`, lengths of lines change. `want`: the samples as letters; x: stale. */
 static void replaced_read(int from, bool lines, const char *want)
 {
 	const char *name = lines ? "r.jsonl" : "r.tar";

@@ -189,7 +189,7 @@ static void whole_image_equals_libjpegs(void **state)
 
 static int compared, refused;
 
-/* Compares regions, so that rows are skipped, too. */
+/* Compares our entropy decoder with the library's, also on regions, where the decoders skip rows. */
 static void compare_with_library(const char *name, const uint8_t *data, size_t nbytes)
 {
 	struct ps_image_size size;

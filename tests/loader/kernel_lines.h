@@ -1,5 +1,5 @@
-/* The kernels' lines compiled as C, in a table by name: the threads of a block run one after the other.
- * Include in one file of a program. */
+/* The GPU kernels (the rows of PS_KERNELS), compiled as C and in a table by name. The threads of a block run
+ * one after the other. Include in one file of a program. */
 #ifndef TESTS_LOADER_KERNEL_LINES_H
 #define TESTS_LOADER_KERNEL_LINES_H
 

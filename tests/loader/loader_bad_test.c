@@ -203,7 +203,8 @@ static void reasons_name_the_fault_in_images_masks_and_boxes(void **state)
 	}
 }
 
-/* Four samples, of which the last two are bad in .cls alone, and a fifth with a bad image alone. */
+/* Four samples, of which the last two are bad in .cls alone, and a fifth that has nothing but a
+ * bad image. */
 static void kinds_shard_make(void)
 {
 	static const struct {
@@ -504,7 +505,7 @@ static void a_missing_indexed_sample_is_an_error_in_any_order(void **state)
 /* A shard is repeated as often as steps= needs, but not if it is empty. */
 static void shards_are_repeated_unless_they_are_empty(void **state)
 {
-	enum { STEPS = 1500 }; /* more than the empty shards in a row after which a lane counts as empty */
+	enum { STEPS = 1500 }; /* a lane counts as empty after fewer empty shards in a row */
 	static const char *const one[] = {"one.tar"};
 	struct setting s;
 	struct tar t = {0};

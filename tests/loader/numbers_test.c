@@ -183,7 +183,7 @@ static void a_feed_keeps_its_last_batches(void **state)
 	assert_int_equal(f->fed, 13);
 	assert_int_equal(ps_numbers_give(f, 13, NULL, 0, &err), 0);
 	assert_int_equal(ps_numbers_give(f, 13, values, 1, &err), -EINVAL); /* the epoch is over */
-	assert_string_equal(err.text, "feed: epoch 4 was ended; take its end first");
+	assert_string_equal(err.text, "feed: epoch 4 was ended; next() must return its end first");
 	ps_numbers_begin(f, 5, 0);
 	assert_int_equal(ps_numbers_give(f, 0, values, 1, &err), 0);
 	ps_numbers_free(f);
@@ -332,7 +332,8 @@ static void fed_batches_come_in_order_until_the_epoch_is_ended(void **state)
 	penstock_loader_close(l);
 }
 
-/* Short batches leave empty places, and slots of the feed are reused while readers skip those places. */
+/* Short batches leave empty places. While readers skip these places, the feed overwrites batches that were
+ * delivered. */
 static void a_feed_may_have_batches_of_any_lengths(void **state)
 {
 	static int64_t numbers[64];

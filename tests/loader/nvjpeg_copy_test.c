@@ -79,8 +79,8 @@ static bool is_left_out(const struct sent *s, uint32_t row, uint32_t share)
 	       ps_offload_takes(share, 5, (uint64_t)s->shards[row], (uint64_t)s->samples[row]);
 }
 
-/* Asserts that all except the GPU's rows is copied. Images are the first field of a slot: the fields that
- * follow are copied together with the last rows. */
+/* Asserts that all bytes except the GPU's rows are copied. Images are the first field of a slot: the fields
+ * that follow are copied together with the last rows. */
 static void all_but_gpu_rows_are_copied(const struct sent *s, const struct sent *whole, uint32_t share)
 {
 	uint64_t left_out = 0, ncopies = 1;

@@ -87,7 +87,7 @@ static struct penstock_loader *loader_at_rest(const struct setting *s, struct pe
 	return l;
 }
 
-/* Work that the GPU was given before the error ends before the memory is freed. */
+/* The GPU finishes the work that it has from before the error; only then is the memory freed. */
 static void an_error_in_a_batch_leaves_no_work_under_way(void **state)
 {
 	struct setting s;
@@ -111,7 +111,7 @@ static void an_error_in_a_batch_leaves_no_work_under_way(void **state)
 	penstock_loader_close(l);
 }
 
-/* Rows of a dropped last batch may still be decoded when rows of the next epoch take their places. */
+/* The GPU may still be decoding rows of a dropped last batch when the next epoch needs their memory. */
 static void a_dropped_batch_is_filled_again_only_after_its_work(void **state)
 {
 	struct setting s;

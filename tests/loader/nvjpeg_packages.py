@@ -14,7 +14,7 @@ import tap
 tap.python_environment("nvjpeg", ["nvidia-nvjpeg"], ["nvidia-nvjpeg", "nvidia-nvjpeg-cu12"])
 
 DEVICE = os.path.join(tap.SRC, "loader/device")
-FOLDERS = glob.glob(os.path.join(sysconfig.get_paths()["purelib"], "nvidia/*/lib/libnvjpeg.so.*"))
+LIBRARIES = glob.glob(os.path.join(sysconfig.get_paths()["purelib"], "nvidia/*/lib/libnvjpeg.so.*"))
 MOCK = os.path.join(tap.BUILD, "tests/loader/.libs/libmockcuda.so")
 
 
@@ -25,8 +25,8 @@ def text(name):
 
 @tap.test
 def nvjpeg_is_installed_for_cuda_12_and_13():
-    tap.equal(sorted(path[-2:] for path in FOLDERS), ["12", "13"])
-    for path in FOLDERS:
+    tap.equal(sorted(path[-2:] for path in LIBRARIES), ["12", "13"])
+    for path in LIBRARIES:
         assert '"%s"' % os.path.basename(path) in text("nvjpeg_library.c"), path + " is not looked for"
 
 
@@ -34,7 +34,7 @@ def nvjpeg_is_installed_for_cuda_12_and_13():
 def nvjpeg_has_the_functions_that_the_loader_calls():
     functions = re.findall(r"X\(\w+,\s*(nvjpeg\w+)", text("nvjpeg_library.h"))
     assert len(functions) >= 30, functions
-    for path in FOLDERS:
+    for path in LIBRARIES:
         library = ctypes.CDLL(path)
         missing = [name for name in functions if not hasattr(library, name)]
         tap.equal(missing, [], path)
@@ -47,7 +47,7 @@ def nvjpeg_has_the_declarations_of_the_loader():
                  if os.path.exists(os.path.join(d, "cuda_runtime_api.h"))), None)
     if not cc or not cuda:
         raise tap.Skip("no C compiler, or no cuda_runtime_api.h for nvjpeg.h to include")
-    for path in FOLDERS:
+    for path in LIBRARIES:
         include = os.path.join(os.path.dirname(path), "../include")
         r = subprocess.run([cc, "-fsyntax-only", "-I", tap.BUILD, "-I", tap.SRC, "-I", os.path.join(tap.SRC, "loader"), "-I", os.path.join(tap.SRC, "loader/include"), "-I", include, "-I", cuda,
                             os.path.join(tap.SRC, "tests/loader/nvjpeg_abi.c")], capture_output=True, text=True)
@@ -62,7 +62,7 @@ def nvjpeg_without_a_gpu_is_reported_not_to_start():
     shutil.copy(os.path.realpath(MOCK), "driver/libcuda.so.1")  # the mock runs kernels, but nvJPEG cannot use it
     tap.write("kernels", b"kernels")
     tap.make_tar("p.tar", [("%d.jpg" % i, tap.read(photo)) for i, photo in enumerate(tap.PHOTOS[:4])])
-    for path in FOLDERS:
+    for path in LIBRARIES:
         env = {**os.environ, "LD_LIBRARY_PATH": os.path.abspath("driver"), "PENSTOCK_NVJPEG": path}
         if b"define HAVE_CUDA_KERNELS 1" not in tap.read(os.path.join(tap.BUILD, "config.h")):
             env["PENSTOCK_CUDA_KERNELS"] = os.path.abspath("kernels")

@@ -7,7 +7,7 @@
 #include "batch/batch.h"
 #include "nvjpeg_fixture.h"
 
-/* Whether the share is frozen: a bit in the first of the state's last four words. */
+/* Whether the share is frozen: then bit 32 of the first of the state's last four words is 0. */
 static bool is_frozen(struct penstock_loader *l, uint8_t saved[static 512], int *ret_n)
 {
 	*ret_n = penstock_loader_state_save(l, saved, 512, NULL);

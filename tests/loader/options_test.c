@@ -89,7 +89,7 @@ static void a_state_depends_on_each_option_that_changes_batches(void **state)
 	for (size_t i = 0; i < ps_n_loader_options; i++) {
 		const struct ps_option *option = &ps_loader_options[i];
 		bool never = option->print == PS_PRINT_NEVER ||
-		             strcmp(option->name, "mix_end") == 0; /* counts with a mix alone */
+		             strcmp(option->name, "mix_end") == 0; /* has an effect only with a mix */
 		uint64_t print;
 
 		if (option->type > PS_OPTION_SHAPE)
@@ -105,7 +105,7 @@ static void a_state_depends_on_each_option_that_changes_batches(void **state)
 		if (option->print == PS_PRINT_OWN)
 			all = hash_u64(all, print);
 	}
-	assert_int_equal(all, UINT64_C(0x882fa55a3225ff3b)); /* the value of the first states */
+	assert_int_equal(all, UINT64_C(0x882fa55a3225ff3b)); /* as in states of the first version */
 }
 
 static void a_state_depends_on_each_option_of_the_fields(void **state)

@@ -145,8 +145,8 @@ static void masks_show_the_same_places_as_their_images(void **state)
 	free(mask);
 }
 
-/* way 0 to 2: a random crop whose window reaches over the edges of the image as it is, resized, and resized
- * to less than the window; 3: a letterbox. */
+/* way 0: a random crop whose window reaches over the edges of the image; 1: of the resized image; 2: of an
+ * image that is resized to less than the window; 3: a letterbox. */
 static void crop_beyond_edges(struct penstock_field *f, uint32_t way, uint32_t mode)
 {
 	if (way == 3) {
@@ -374,7 +374,7 @@ static void invalid_image_options_are_refused_by_name(void **state)
 	REFUSED(f->groups = "some:0.5=blur", "groups \"some:0.5=blur\": must be");
 	REFUSED(f->groups = "one:1.5=blur", "must be apply:PROBABILITY");
 	REFUSED(f->groups = "one:0.5=blur,", "must be apply:PROBABILITY");
-	REFUSED(f->groups = "one:0.5=blur,noise;apply:1=blur", "each once");
+	REFUSED(f->groups = "one:0.5=blur,noise;apply:1=blur", "at most once");
 	REFUSED((f->noise = 1, f->groups = "one:0.5=blur,noise"), "groups: blur is in a group, but");
 	REFUSED(f->dtype = PENSTOCK_I64, "dtype");
 	REFUSED(field_add(&s, "x", PENSTOCK_IMAGE)->follow = "y", "field x: follow y");

@@ -3,14 +3,16 @@
 
 A page's blocks share names and a folder, which holds:
 
-    train/shard-{000000..000003}.tar   8 samples each, with indexes: jpg, cls (0 to 2), txt, json (caption, boxes, size),
-                                       npy (3 x 4 f32), seq.npy (n x 2 f32), seg.png (levels 0 to 2), bin (65 u16 tokens)
+    train/shard-{000000..000003}.tar   8 samples and an index each; members jpg, cls (0 to 2), txt, json
+                                       (caption, boxes, size), npy (3 x 4 f32), seq.npy (n x 2 f32), seg.png
+                                       (levels 0 to 2), bin (65 u16 tokens)
     val/shard-000000.tar               the same, without an index
     photos/CLASS/*.jpg                 classes bird and boat
     photos.parquet                     columns image (struct of bytes and path) and label; if pyarrow is installed
 
-A block that imports a package that is not installed is skipped, and so are later blocks that use its names. What a
-block prints must be what a ```text block right after it shows. A comment before a block may be a directive:
+A block that imports a package that is not installed is skipped, and so are later blocks that use names which
+the skipped block defines. What a block prints must be what a ```text block right after it shows. A comment
+before a block may be a directive:
 
     <!-- test: skip WHY -->            the block is not run, only compiled
     <!-- test: file train.py -->       the block is written to this file in the page's folder

@@ -308,7 +308,8 @@ def a_loader_that_its_own_map_refers_to_is_collected():
         next(iter(model.load))
     gone = [weakref.ref(model) for model in models]
     del model, models
-    until(lambda: gc.collect() >= 0 and threads_of_ours() <= before)  # not while a thread is in the map
+    # A loader is not collected while a thread is in its map.
+    until(lambda: gc.collect() >= 0 and threads_of_ours() <= before)
     gc.collect()
     tap.equal([ref() for ref in gone], [None] * 3)
 

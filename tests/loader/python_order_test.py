@@ -380,7 +380,7 @@ def the_state_of_a_sampler_is_that_at_the_last_batch_delivered():
             tap.equal(batches_of(other), epochs[1][k:])
             tap.equal(batches_of(other), epochs[2])
             if make is Stateful:
-                # No number is pulled twice in order to be skipped. At the end of an epoch one number more is pulled,
+                # A resume pulls no number only to skip it. At the end of an epoch one number more is pulled,
                 # to find out whether the sampler goes on.
                 tap.equal(fresh.pulled, {0: 2 * N + 1, 8: N + 1}.get(k, 2 * N - 4 * k))
     load = loader(Stateful(), names, batch=4)

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""penstock-loader pack --from makes shards of Parquet rows; pack --classes, of class folders as ImageFolder's."""
+"""penstock-loader pack --from makes shards of Parquet rows; pack --classes makes them of one folder per
+class, as in torchvision's ImageFolder."""
 import json
 import os
 import subprocess

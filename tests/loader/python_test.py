@@ -75,7 +75,7 @@ def torch_numpy_and_dlpack_see_the_same_memory():
 
 @tap.test
 def dlpack_makes_a_copy_if_asked():
-    """As torch.from_dlpack(copy=True) and numpy's ask, in versions that have the argument."""
+    """Asks as from_dlpack(copy=True) of torch and numpy does, in versions that have the argument."""
     class Asks:
         def __init__(self, tensor, **how):
             self.tensor, self.how = tensor, how
@@ -777,13 +777,13 @@ def ddp_with_a_plain_loop_never_hangs():
         for word in "ValueError: ", "penstock-loader index", "steps=", 'end="uneven"':
             assert word in err, (word, err)
     tap.equal(tap.run("index", "--dir", "idx", "t-0.tar", "t-1.tar", "t-2.tar").returncode, 0)
-    # 21 samples are 11 and 10; 8 of them in full steps, so each rank has 3 batches
+    # The ranks have 11 and 10 of the 21 samples: each has two batches of 4 and a shorter third one.
     tap.equal([(code, out) for code, out, _ in ddp("store1", "idx")], [(0, "batches 3 3\n")] * 2)
 
 
 @tap.test
 def an_error_about_a_name_that_is_not_utf8_keeps_its_type():
-    for on_error, kind in ("fail", FileNotFoundError), ("skip", penstock.BadSampleError):  # by max_bad
+    for on_error, kind in ("fail", FileNotFoundError), ("skip", penstock.BadSampleError):  # over max_bad=0
         try:
             next(iter(penstock.Loader([b"no-\xff.tar"], batch=1, on_error=on_error, max_bad=0)))
             raise AssertionError("opened")

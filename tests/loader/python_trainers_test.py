@@ -114,7 +114,8 @@ def set_epoch_to_the_epoch_of_the_state_keeps_the_state():
         had += [batch["labels"].tolist() for batch in DataLoader(again, batch_size=None)]
     tap.equal(had, want[STEPS:])
     again.set_epoch(2)
-    tap.equal([batch["labels"].tolist() for batch in again], want[2 * STEPS :], "no loaded state: it begins")
+    tap.equal([batch["labels"].tolist() for batch in again], want[2 * STEPS :],
+              "without a loaded state the epoch begins at its first batch")
 
 
 def trainer(model, **arguments):

@@ -54,7 +54,7 @@ def raises(kind, function, *words):
 
 
 def check_counts(labels, weights, draws):
-    """Asserts that each sample comes floor or ceil of draws * w / sum times, and that all are `draws`."""
+    """Asserts that each sample comes floor or ceil of draws * w / sum times, `draws` in all."""
     tap.equal(len(labels), draws)
     counts = collections.Counter(labels)
     total = sum(fractions.Fraction(float(w)) for w in weights)

@@ -357,8 +357,8 @@ static int descriptors(void)
 
 #define MANY 40
 
-/* There are more lanes than descriptors: shards are closed and opened again, and their indexes are
- * continued. */
+/* There are more lanes than shards that may be open (a quarter of the descriptors): shards are closed and
+ * opened again, and their indexes are continued. */
 static void indexes_are_written_of_shards_that_are_closed_meanwhile(void **state)
 {
 	struct penstock_options o;

@@ -86,7 +86,7 @@ def python_package(exit_code=0, needed=("numpy", "torch")):
     os.environ["PYTHONPATH"] = folder + os.pathsep + os.environ.get("PYTHONPATH", "")  # for children
 
 
-# Packages of several tests, of which some are large.
+# Packages that several tests need; some packages are large.
 DOCS = ("docs", ["jax==0.4.38", "jaxlib==0.4.38", "ml_dtypes==0.5.1", "opt_einsum==3.4.0", "scipy==1.15.3", "webdataset",
                  "braceexpand", "pyyaml", "pyarrow==18.1.0"])
 
@@ -119,8 +119,8 @@ def make_environment(name, packages, dependencies, over):
 def python_environment(name, modules, packages, required=True, dependencies=False, over=None):
     """Restarts the test in a Python environment, kept between runs, that has `packages` by pip besides Debian's and
     those of the environment `over`. If they cannot be installed: SKIP or, unless `required`, run without them. With
-    `dependencies`, which may be gigabytes, Debian's packages are left out, and only `scripts/check --all` installs
-    them."""
+    `dependencies`, pip also installs what the packages depend on, which may be gigabytes: Debian's packages
+    are left out, and the test runs only with `scripts/check --all`."""
     venv = os.path.join(BUILD, "tests-cache", name)
     if os.environ.get("PENSTOCK_TEST_VENV") != name:
         if os.environ.get("PENSTOCK_TEST_QUICK") == "1":

@@ -299,7 +299,7 @@ static void a_time_is_a_headers_or_paxs_whole_seconds(void **state)
 	        {"0000000001x\0", NULL, NULL, 0},
 	        {"-0000000001\0", NULL, NULL, 0},
 	        {"00000000010", "123.456", NULL, 123},
-	        {"00000000010", NULL, NULL, 8}, /* the time before was another member's */
+	        {"00000000010", NULL, NULL, 8}, /* a pax time is the next member's alone */
 	        {"00000000010", "1700000000", NULL, 1700000000},
 	        {"00000000010", "-1.5", NULL, 0},
 	        {"00000000010", ".5", NULL, 0},

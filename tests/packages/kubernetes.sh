@@ -98,7 +98,7 @@ for d in documents:
             words += ["-v", "%s:%s:%s%s" % (volumes[m["name"]], m["mountPath"], ways[m.get("mountPropagation")],
                                             ",ro" if m.get("readOnly") else "")]
         words += ["localhost/" + c["image"]]
-        words += ["sleep", "1000"] if c["name"] == "train" else c["command"]  # the test runs that one's
+        words += ["sleep", "1000"] if c["name"] == "train" else c["command"]  # the test runs commands in it
         print(" ".join(map(shlex.quote, words)))
 PY
 # probe.py MANIFEST KIND: prints the command of the first probe of that kind, a word a line.

@@ -286,7 +286,7 @@ said() { grep -F -- "$1" "$work/run/${2-$job}.out"; }
 		"echo begun; $wait_for"' cd $PENSTOCK_MOUNTS/x && '"$sums" --requeue
 	check "another job waits" wait_until 30 begun
 	power_cut n1
-	check "with its power the node has lost the job's daemon" wait_until 10 not pgrep -u alice -x penstock
+	check "after the power cut the job's daemon is gone" wait_until 10 not pgrep -u alice -x penstock
 	node n1
 	touch "$work/run/go"
 	check "after a reboot the job runs again, or has failed" wait_until 100 again
@@ -302,7 +302,7 @@ said() { grep -F -- "$1" "$work/run/${2-$job}.out"; }
 	drained() { [[ $(state n1) == drain* ]]; }
 	check "a node that cannot make a cache is drained" wait_until 30 drained
 	requeued() { [[ $(squeue -h -j "$job" -o %t) == PD ]]; }
-	check "its job waits for another" wait_until 30 requeued
+	check "its job waits for another node" wait_until 30 requeued
 	no_jobs() { inside n1 bash -c '! ls /run/penstock/jobs | grep .'; }
 	check "the epilog leaves nothing of the prolog that failed" wait_until 30 no_jobs
 	mv "$work/site.conf" /etc/penstock-slurm.conf

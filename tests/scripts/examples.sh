@@ -61,7 +61,7 @@ sys.stdout.write(re.sub(parts, lambda m: places[m[0]], sys.stdin.read()))' <(pla
 # Joins continued lines, and removes comments: one command a line.
 joined() { sed -e ':a' -e '/[\\|]$/{N;s/ *\\\n */ /;s/|\n */| /;ta}' | sed -E 's/ +# .*//; s/^ +//; /^$/d'; }
 roff() { sed -E 's/\\\(aq/'"'"'/g; s/\\e/\\/g; s/\\-/-/g'; }
-# Prints the commands of indented blocks, without those of Python, of penstock.conf and with output.
+# Prints the commands of indented blocks, except blocks of Python, of penstock.conf, and those with output.
 block_commands() {
 	awk '/^```/ {fence = !fence} fence || !/^    / {block = 0; next}
 	!block {block = 1; other = /^    (import |dataset = |\[|\$ )/}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The figures in README are those of RESULTS.md, and its chart shows the table below it.
+# The figures in README are those of RESULTS.md, and README's chart shows the first rows of README's table.
 . "$(dirname "$0")/../lib.sh"
 cd "$top_srcdir"
 

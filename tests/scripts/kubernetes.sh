@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The manifests of scripts/kubernetes fit Kubernetes' schemas, strictly, of the first version that has what
-# they use and of the newest known; and what schemas cannot say: probes are shorter than their timeouts,
-# privileges are where they are needed only.
+# The manifests of scripts/kubernetes fit the strict schemas of two versions of Kubernetes: the first that has
+# what they use, and the newest known. Also what schemas cannot say: timeouts of probes are longer than 2 s,
+# and only containers that need privileges have them.
 . "$(dirname "$0")/../lib.sh"
 requires slow
 pip_python kubernetes-validate kubernetes-validate

@@ -98,7 +98,7 @@ equal "other folders include public.h and penstock.h of the loader's top" "penst
 	printf '%s\n' "${loader[@]}" | grep '/.*/' | xargs grep -hoE '^#include "[a-z_]+\.h"' | cut -d '"' -f 2 |
 		grep -v '^config\.h$' | sort -u | paste -s -d ' '
 )"
-if [[ -e .git && -x $top_builddir/penstock ]]; then # by the calls of the objects
+if [[ -e .git && -x $top_builddir/penstock ]]; then # scripts/rooms reads the calls from the objects
 	scripts/rooms "$top_builddir" >"$T/measured"
 	equal "no files call each other in a circle" "circles of files: 0" \
 		"$(grep '^circles of files' "$T/measured" | cut -d , -f 1)"

@@ -29,7 +29,7 @@ refuses "an origin with a path" "no path" --origin https://host.example/train
 refuses "an origin with a user" "no user" --origin https://me:secret@host.example
 refuses "an origin of another scheme" "is not https://HOST" --origin s3://bucket
 refuses "an origin that would end the directive" "has characters" --origin 'https://host;}'
-refuses "a folder that would, too" "has characters" "${origin[@]}" --dir '/tmp/a;b'
+refuses "a folder that would end the directive" "has characters" "${origin[@]}" --dir '/tmp/a;b'
 refuses "one name with two ports" "twice" --origin https://host.example --origin https://host.example:8443
 refuses "no size" "is not a size" "${origin[@]}" --size lots
 refuses "a size too small" "less than 64M" "${origin[@]}" --size 1M
@@ -41,7 +41,7 @@ refuses "nodes of which none is here" "none of --nodes is this machine" "${origi
 refuses "a node without an address" "has no address here" "${origin[@]}" --nodes no-such-host.invalid
 refuses "a node that is loopback here, among several" "where no other node can connect" "${origin[@]}" --nodes \
 	localhost,192.0.2.2
-check "a node alone may be" print "${origin[@]}" --nodes localhost
+check "a single node may be loopback" print "${origin[@]}" --nodes localhost
 refuses "a port that is none" "is not a port" "${origin[@]}" --nodes 127.0.0.1:70000
 refuses "a query of an unknown host" "is the host of no --origin" "${origin[@]}" --strip-query other.example
 refuses "certificates that are missing" "there is no" "${origin[@]}" --tls "$T"
@@ -56,11 +56,11 @@ equal "a node listens at its own address and for itself" "127.0.0.1:99 192.0.2.2
 	"$(grep -o 'listen [0-9.:]*' "$T/conf" | cut -c 8- | sort -u | xargs)"
 equal "its peers may connect, no one else" "127.0.0.0/8 192.0.2.1 192.0.2.2 192.0.2.3 ::1" \
 	"$(sed -n 's/^ *allow \(.*\);/\1/p' "$T/conf" | sort -u | xargs)"
-equal "each server ends with that" "$(grep -c '^ *server {$' "$T/conf")" "$(grep -c 'deny all;' "$T/conf")"
+equal "each server denies all others" "$(grep -c '^ *server {$' "$T/conf")" "$(grep -c 'deny all;' "$T/conf")"
 equal "requests go to the origins' upstreams" "http://tier_1 https://tier_0" \
 	"$(sed -n 's/^ *proxy_pass \(.*\);/\1/p' "$T/conf" | sort -u | xargs)"
 check "certificates of origins are verified" grep -q 'proxy_ssl_verify on;' "$T/conf"
-check "for their names" grep -q 'proxy_ssl_name host.example;' "$T/conf"
+check "certificates are verified for the origins' names" grep -q 'proxy_ssl_name host.example;' "$T/conf"
 print "${origin[@]}" --nodes 192.0.2.1,192.0.2.2,192.0.2.3,192.0.2.4 --this 192.0.2.1 --size 200G \
 	--dataset 600G >"$T/conf"
 equal "a tier's part of a disk holds its part of the dataset" $((600 * 1024 ** 3 / 4 * 105 / 100)) \
@@ -105,17 +105,17 @@ if command -v openssl >/dev/null; then
 		check "$file.crt is of the authority" openssl verify -CAfile "$T/pki/ca.crt" \
 			"$T/pki/$file.crt"
 	done
-	check "an address is one in it" bash -c \
+	check "the certificate for an address has it as an IP address" bash -c \
 		"openssl x509 -in '$T/pki/192.0.2.7.crt' -noout -text | grep -q 'IP Address:192.0.2.7'"
-	equal "a client's is no server's" "TLS Web Client Authentication" \
+	equal "a client's certificate is not valid for a server" "TLS Web Client Authentication" \
 		"$(openssl x509 -in "$T/pki/client.crt" -noout -ext extendedKeyUsage | tail -n 1 | xargs)"
 	equal "keys are their owner's" "600" "$(stat -c %a "$T"/pki/*.key | sort -u)"
 	before=$(sha256sum <"$T/pki/node1.crt")
 	check "another node is added" "$tier/certificates" --nodes node1,node2 "$T/pki"
-	equal "and the others stay" "$before" "$(sha256sum <"$T/pki/node1.crt")"
-	check "with them everybody may reach the port" print "${origin[@]}" --this node1 --listen 0.0.0.0 \
-		--tls "$T/pki" --allow 0.0.0.0/0
-	check "a client without one is refused" grep -q 'ssl_verify_client on;' \
+	equal "the other certificates stay" "$before" "$(sha256sum <"$T/pki/node1.crt")"
+	check "with certificates everybody may reach the port" print "${origin[@]}" --this node1 \
+		--listen 0.0.0.0 --tls "$T/pki" --allow 0.0.0.0/0
+	check "a client without a certificate is refused" grep -q 'ssl_verify_client on;' \
 		<(print "${origin[@]}" --this node1 --listen 0.0.0.0 --tls "$T/pki")
 else
 	skip "certificates are made" "openssl is not installed"

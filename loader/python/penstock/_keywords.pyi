@@ -36,7 +36,7 @@ class LoaderOptions(TypedDict, total=False):
     gpu_decode: Union[float, Literal["auto"]]
     """device cuda: share of JPEGs that the GPU decodes, 0 to 1 (0)"""
     homes: Optional[int]
-    """homes of shards, for caches that stay warm, 1 to 16384 (1: none)"""
+    """groups of shards that keep their lanes in every epoch, for caches that stay warm, 1 to 16384 (1: none)"""
     index: Literal["take", "make"]
     """what is done about shards without an index: take | make (take)"""
     index_dir: Optional[Union[str, os.PathLike[str]]]
@@ -88,9 +88,9 @@ class LoaderOptions(TypedDict, total=False):
     take: Optional[int]
     """most samples of an epoch, after skip, 0 to 2^60 (0: all)"""
     threads: Optional[int]
-    """decoding threads, 1 to 1024 (auto: the CPUs that may be used, and one more with a map)"""
+    """decoding threads, 1 to 1024 (auto: the CPUs that may be used, and one more with transform_unit or a map)"""
     token_stride: Optional[int]
-    """distance from one window's beginning to the next one's, tokens (0: a window)"""
+    """distance from one window's beginning to the next one's, tokens (0: the field's length)"""
     weights: Optional[Union[str, Iterable[float]]]
     """a column: how often a sample comes (once)"""
     write_index: int
@@ -104,7 +104,7 @@ class ImageOptions(TypedDict, total=False):
     blur_sigma: Union[None, float, Tuple[float, float]]
     """least sigma, 0.01 to 100 pixels (0.1); largest sigma, 0.01 to 100 pixels (2)"""
     blur_size: Optional[Union[int, Tuple[int, int]]]
-    """weights of the blur each way, odd, 1 to 255 (a tenth of the width)"""
+    """weights of the blur along each axis, odd, 1 to 255 (a tenth of the width)"""
     brightness: float
     """x: a factor from 1 - x to 1 + x, 0 to 7 (0)"""
     channels: Literal["rgb", "rgba", "gray"]
@@ -190,7 +190,7 @@ class MaskOptions(TypedDict, total=False):
 
 class BoxesOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
-    """a ragged field whose items the numbers of this one count in the batch"""
+    """a ragged field whose items the numbers index; in a batch, those of all rows"""
     box_shares: int
     """1: given as shares of the image's sides; 0: in pixels (0)"""
     dtype: Optional[Literal["u8", "f32", "f16", "bf16", "i32", "i64", "f64", "u16", "u32", "u64", "i8", "i16", "bool"]]
@@ -212,7 +212,7 @@ class BoxesOptions(TypedDict, total=False):
 
 class IntOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
-    """a ragged field whose items the numbers of this one count in the batch"""
+    """a ragged field whose items the numbers index; in a batch, those of all rows"""
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
@@ -222,7 +222,7 @@ class IntOptions(TypedDict, total=False):
 
 class FloatOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
-    """a ragged field whose items the numbers of this one count in the batch"""
+    """a ragged field whose items the numbers index; in a batch, those of all rows"""
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
@@ -232,7 +232,7 @@ class FloatOptions(TypedDict, total=False):
 
 class BytesOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
-    """a ragged field whose items the numbers of this one count in the batch"""
+    """a ragged field whose items the numbers index; in a batch, those of all rows"""
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
@@ -248,7 +248,7 @@ class BytesOptions(TypedDict, total=False):
 
 class TextOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
-    """a ragged field whose items the numbers of this one count in the batch"""
+    """a ragged field whose items the numbers index; in a batch, those of all rows"""
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
@@ -266,7 +266,7 @@ class TextOptions(TypedDict, total=False):
 
 class ArrayOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
-    """a ragged field whose items the numbers of this one count in the batch"""
+    """a ragged field whose items the numbers index; in a batch, those of all rows"""
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
@@ -284,7 +284,7 @@ class ArrayOptions(TypedDict, total=False):
 
 class JsonOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
-    """a ragged field whose items the numbers of this one count in the batch"""
+    """a ragged field whose items the numbers index; in a batch, those of all rows"""
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
@@ -300,7 +300,7 @@ class JsonOptions(TypedDict, total=False):
 
 class TokensOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
-    """a ragged field whose items the numbers of this one count in the batch"""
+    """a ragged field whose items the numbers index; in a batch, those of all rows"""
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     max_bytes: Optional[int]
@@ -320,7 +320,7 @@ class TokensOptions(TypedDict, total=False):
 
 class OutputOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
-    """a ragged field whose items the numbers of this one count in the batch"""
+    """a ragged field whose items the numbers index; in a batch, those of all rows"""
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
     missing_value: int

@@ -111,7 +111,8 @@ def Image(
     gray                probability of losing all colour
     blur                probability of a Gaussian blur:
       blur_sigma        pixels, (min, max), 0.01 to 100; (0.1, 2)
-      blur_size         weights each way, odd, 1 to 255 and less than twice the size, or (min, max); a tenth of the width
+      blur_size         weights along each axis, odd, 1 to 255 and less than twice the size, or (min, max); a tenth of
+                        the width
     noise               probability of Gaussian noise:
       noise_sigma       standard deviation of the noise in levels, 0 to 255, or (min, max): Albumentations'
                         GaussNoise(std_range), times 255

@@ -113,8 +113,8 @@ def more_of(
 def keywords(
     table: Dict[str, _Row], kind: Optional[str] = None, lines: bool = True
 ) -> Callable[[_Shown], _Shown]:
-    """Decorates a function with **options: its signature names each option and, with `lines`, its help has a line for
-    each."""
+    """Decorates a function that takes **options: its signature then names each option and, with `lines`, its help has
+    a line for each."""
 
     def show(function: _Shown) -> _Shown:
         more = more_of(function, table, kind)

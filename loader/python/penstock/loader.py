@@ -272,8 +272,8 @@ class Batch(Dict[str, Any]):
     names such as "tokens:y", "text:mask", "text:lengths".
 
     Besides the fields, and not iterated over: "__key__" (Ragged of str), "__valid__" (u8: 0 for a row that repeats
-    another one, for a bad sample or padding), "__shard__" and "__sample__" (i64: the place of each sample). epoch,
-    index, rows, bad and valid are numbers; bad_samples() lists the bad samples and the reasons. If no sample of a
+    another one in place of a bad sample or as padding), "__shard__" and "__sample__" (i64: the place of each sample).
+    epoch, index, rows, bad and valid are numbers; bad_samples() lists the bad samples and the reasons. If no sample of a
     batch is good (on_error="skip"), or none is left for this rank, the rows are blank: zeros, `missing_value` in
     optional integer fields, and "__valid__" 0, so that they do not change a loss that is weighted by it.
 
@@ -352,8 +352,8 @@ class Batch(Dict[str, Any]):
 
     def pin_memory(self) -> "Batch":
         """A copy in pinned memory of torch's own, from which to(device, non_blocking=True) copies while the program
-        continues. Without CUDA, this batch itself. DataLoader(pin_memory=True) calls it. (device="cuda" needs
-        neither: its batches are sent while others are decoded.)"""
+        continues. Without CUDA, this batch itself. DataLoader(pin_memory=True) calls it. (With device="cuda"
+        neither pin_memory() nor to() is needed: batches are sent while others are decoded.)"""
         import torch
 
         here = self._any_tensor()
@@ -1071,7 +1071,7 @@ class Loader:
 
     def drift(self) -> List[str]:
         """With profile_against: the differences between that profile and the batches so far, a line each: labels that
-        are new or moved, means and deviations. A few batches differ by chance."""
+        are new or moved, means and deviations. After few batches a difference may be due to chance."""
         if self._was is None:
             raise ValueError("drift() needs profile_against")
         return _penstock.profile_drift(self._was, self._raw.profile()).splitlines()

@@ -148,7 +148,7 @@ class Feed:
         self._batches = self._hash = 0  # delivered in this iteration; and a hash of their numbers
         self._state: Any = None  # the sampler's state after the last batch delivered
         self._resume: Optional[MappingABC[str, Any]] = None
-        self._told: Optional[MappingABC[str, Any]] = None  # what state() returns until a batch is delivered; None: it computes it
+        self._told: Optional[MappingABC[str, Any]] = None  # what state() returns until a batch is delivered; None: a computed state
 
     def attach(self, raw: "_penstock.Loader") -> None:
         self._raw = raw

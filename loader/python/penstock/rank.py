@@ -5,7 +5,8 @@ import os
 import sys
 from typing import Mapping, Optional, Tuple
 
-# Variables for (rank, world) of the launchers, the most explicit first. Slurm counts tasks only within a step.
+# Variables for (rank, world) of the launchers, the most explicit first. Slurm sets SLURM_STEP_NUM_TASKS only within
+# a step.
 _ENVIRONMENTS = (
     ("RANK", "WORLD_SIZE"),  # torchrun, Accelerate, Lightning
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),

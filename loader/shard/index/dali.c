@@ -217,7 +217,7 @@ static int member_parse(struct import *im, char **at, bool probe, struct ps_shar
 		return damaged(im, "a field is not a number", err);
 	if (m->offset % BLOCK != 0 || m->offset < im->end + BLOCK || m->offset > im->shard_nbytes ||
 	        m->size > im->shard_nbytes - m->offset)
-		return damaged(im, "a member that is not after the last one, or not in the shard", err);
+		return damaged(im, "a member that is not after the previous one, or not in the shard", err);
 	if (!ps_name_split(words[3], strlen(words[3]), ret_parts) || strcmp(ret_parts->suffix, words[0]) != 0)
 		return damaged(
 		        im, "a member whose name does not end with its suffix, or belongs to no sample", err);

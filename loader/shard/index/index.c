@@ -55,8 +55,8 @@ static int data_load(struct ps_shard_index *x, struct ps_load_error *err)
 
 	if (fd < 0 && errno == ENOENT)
 		return ps_load_error_set(err, ENOENT,
-		        "%s: no such index, and no catalogue names the shard; make it with penstock-loader "
-		        "index (for read-only shards with --dir DIR, and give index_dir here)",
+		        "%s: no such index; make it with penstock-loader index (for read-only shards with "
+		        "--dir DIR, and give index_dir here)",
 		        x->path);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return ps_load_error_set(err, errno, "%s: cannot read: %s", x->path, strerror(errno));

@@ -107,7 +107,7 @@ int ps_shard_index_open_file(const char *path, const char *shard, uint64_t nbyte
 int ps_shard_index_open_of_longer(const char *shard, const char *dir, struct ps_shard_index **ret_index,
         struct ps_load_error *err) PS_MUST_USE;
 
-/* The same from bytes in memory, which are copied; no shard is accessed. For tests and fuzzing. */
+/* Opens an index from bytes in memory, which are copied; no shard is accessed. For tests and fuzzing. */
 int ps_shard_index_open_mem(const void *data, size_t nbytes, struct ps_shard_index **ret_index,
         struct ps_load_error *err) PS_MUST_USE;
 

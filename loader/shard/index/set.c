@@ -246,7 +246,7 @@ static bool is_windows(const struct ps_shard_indexes *xs, const char *shard)
 	       xs->windows.nbytes > 0 && !ps_shard_is_compressed(shard);
 }
 
-/* what: "index" or the catalogue's name */
+/* what: "index", or the entry in the catalogue; for the error text */
 static int source_check(const struct ps_shard_indexes *xs, const char *shard, const char *what, bool of_lines,
         struct ps_load_error *err)
 {

@@ -226,8 +226,8 @@ static int ps_shard_index_column_finish(
 
 /* Indexes ------------------------------------------------------------------------------------------------ */
 
-/* Most bytes of a sample on average. If a sample would raise the average above this, it loses its members
- * (shape 0). */
+/* Limit of the average bytes of a sample in the index. If a sample would raise the average above this, it
+ * loses its members (shape 0). */
 #define SAMPLE_NBYTES 15.5
 
 /* A shape, encoded as in the file. */
@@ -450,7 +450,7 @@ int ps_shard_index_writer_add(struct ps_shard_index_writer *w, uint64_t offset, 
 	if (offset < w->end || (offset - w->end) % unit_of(w) != 0) {
 		if (!bad)
 			return w->failed = -EINVAL;
-		offset = w->end; /* only a bad sample's place in the order matters */
+		offset = w->end; /* of a bad sample only the place in the order matters */
 	}
 	w->failed = marks_add(w);
 	if (w->failed == 0)

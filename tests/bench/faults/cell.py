@@ -144,7 +144,8 @@ class Cell:
         self.origin.arm()
 
     def kill_daemon(self):
-        """The keeper starts the next one, under the readers. Twice, the second time while that takes over."""
+        """Kills the daemon while readers read, then kills the next one, which the keeper has started,
+        while that takes over."""
         with open(os.path.join(self.dir, "cache", "lock")) as f:
             pid = int(f.read())
         os.kill(pid, signal.SIGKILL)

@@ -126,7 +126,8 @@ def not_passed_through(bench):
         mount = warmed.mounts["penstock"]
 
         def only_data_pages():
-            # Each file is read by a process of its own, so through the page cache, which then forgets it.
+            # A new process reads each file, so the mount opens it through the page cache. Then the file's
+            # pages are dropped.
             for path in mount.paths(names):
                 bench.reader([path])
                 with open(path, "rb") as f:

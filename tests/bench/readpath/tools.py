@@ -68,11 +68,6 @@ class Penstock(Mount):
     def umount_command(self):
         return [self.program, "umount", "--force", self.mnt]
 
-    @property
-    def pid(self):
-        """The daemon's; the process that was started is its keeper."""
-        return self.stats()["pid"]
-
     def stats(self):
         with open(os.path.join(self.mnt, ".penstock", "stats")) as f:
             return json.load(f)
