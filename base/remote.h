@@ -25,8 +25,8 @@ struct ps_remote {
 #define PS_REMOTE_UNKNOWN ((struct ps_remote){.size = PS_SIZE_UNKNOWN, .mtime_s = -1})
 
 /* True if `seen` (a later answer) may be the same version as `known`. Sizes that are known in both must be
- * equal. Then, if both ETags are strong, they decide; otherwise the other members that are known in both
- * must be equal. */
+ * equal. Then, if both ETags are strong, they alone decide; otherwise ETags (without W/) and mtime_s must each
+ * be equal if both sides know them. The checksum is not compared. */
 bool ps_remote_same_version(const struct ps_remote *known, const struct ps_remote *seen);
 
 /* True if there is neither ETag nor Last-Modified: the origin reports no versions. */

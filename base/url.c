@@ -720,9 +720,10 @@ static bool is_part(const char *s, const char *end, const char *word)
 	return (size_t)(end - s) == n && memcmp(s, word, n) == 0;
 }
 
-/* True if a part of a path (between slashes) is one that the table at ps_s3_path() escapes because of the
- * part as a whole: *ret replaces its first *ret_skip bytes, and each of the two dots of "..". `first`: the
- * path's first part. */
+/* True if a whole part of a path (what is between two slashes) must be escaped: it is empty, ".", ".." or a
+ * first ".penstock", or looks like the escape of one of these (ps_s3_path()). *ret is then written in place
+ * of the part's first *ret_skip bytes; for ".." it is written once for each dot instead. `first`: the path's
+ * first part. */
 static bool whole_part(const char *s, const char *end, bool first, const char **ret, size_t *ret_skip)
 {
 	static const char *const rests[] = {"", "2E", "2E%2E", "2Epenstock"};
