@@ -772,6 +772,7 @@ static void ping(struct ps_http_client *c, struct ps_tier *tier)
 	struct ping *p = calloc(1, sizeof(*p));
 
 	if (!p) {
+		ps_tiers_asked(tier, 0);
 		ps_tiers_pinged(tier);
 		return;
 	}

@@ -286,6 +286,8 @@ static char *read_range(
 		}
 		rocksdb_iter_get_error(it, &text);
 		rocksdb_iter_destroy(it);
+	} else {
+		ps_strbuf_reset(from);
 	}
 	pthread_rwlock_unlock(&kv->open_lock);
 	rocksdb_readoptions_destroy(read);

@@ -657,6 +657,7 @@ void ps_hf_cancel(struct ps_origin *o, struct ps_origin_get *get)
 	PS_LOCK_SCOPE(&hf->lock);
 	if (get->work.kind == &wait_kind) {
 		ps_list_remove(&get->work.transfer.link);
+		get->work.turn = 1; /* it may start before it is cancelled: then it must not wait again */
 		submit(hf, get);
 	}
 	ps_http_cancel(&hf->client, &get->work);

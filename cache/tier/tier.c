@@ -26,7 +26,6 @@
 #define CREDIT_FIRST ((int64_t)2 * (int64_t)PS_TIER_TRIAL_NBYTES)
 #define CREDIT_MAX ((int64_t)16 * CREDIT_FIRST)
 #define PING_NS (PS_TIER_PING_MS * PS_NS_PER_MS)
-#define PING_MAX_NS (2 * PS_NS_PER_S) /* a ping has ended by then */
 #define MUTE_NS (450 * PS_NS_PER_MS)  /* a tier that has not answered a ping for this long is mute */
 #define CREDIT_SHARE 800              /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
 #define LATE_DECAY 256                /* an answer in time takes 1 / LATE_DECAY off the late limit */
@@ -526,20 +525,21 @@ enum ps_tier_advice ps_tiers_waits(struct ps_tiers *all, struct ps_tier_turn *tu
 		return PS_TIER_LEAVE;
 	uint64_t asked_ns = atomic_load_explicit(&tier->asked_ns, memory_order_relaxed);
 	uint64_t heard_ns = atomic_load_explicit(&tier->heard_ns, memory_order_relaxed);
-	/* A ping that another turn began may be under way already. `pinging` is set a moment before
-	 * asked_ns, which may still be the time of an older ping that is over: that one does not count. */
-	bool asked = asked_ns > heard_ns &&
-	             (asked_ns >= turn->began_ns ||
-	                     (asked_ns + PING_MAX_NS > now &&
-	                             atomic_load_explicit(&tier->pinging, memory_order_relaxed)));
+	/* A ping that another turn began may be under way already. */
+	bool asked =
+	        asked_ns > heard_ns &&
+	        (asked_ns >= turn->began_ns || atomic_load_explicit(&tier->pinging, memory_order_relaxed));
 	if (asked && now >= asked_ns && now - asked_ns >= MUTE_NS) {
 		turn->mute = true;
 		turn->asked_ns = asked_ns;
 		return PS_TIER_LEAVE;
 	}
 	if (!asked && heard_ns + PING_NS < now &&
-	        !atomic_exchange_explicit(&tier->pinging, true, memory_order_relaxed))
+	        !atomic_exchange_explicit(&tier->pinging, true, memory_order_relaxed)) {
+		/* At once: the time of an older ping must not count as that of this one. */
+		ps_tiers_asked(tier, now);
 		return PS_TIER_PING;
+	}
 	if (asked || idle_ns < all->late_ns || all->trying || all->credit < (int64_t)PS_TIER_TRIAL_NBYTES)
 		return PS_TIER_STAY;
 	all->credit -= (int64_t)PS_TIER_TRIAL_NBYTES;

@@ -137,7 +137,7 @@ enum ps_tier_advice {
 /* A request has brought nothing (or nearly nothing) for idle_ns, which are PS_TIER_PING_MS at least. Call it
  * every 100 ms. */
 enum ps_tier_advice ps_tiers_waits(struct ps_tiers *all, struct ps_tier_turn *turn, uint64_t idle_ns);
-/* asked: a ping is sent now. pinged: it has ended. */
+/* asked: a ping is sent now; 0: none could be sent. pinged: it has ended. */
 void ps_tiers_asked(struct ps_tier *tier, uint64_t now_ns);
 void ps_tiers_pinged(struct ps_tier *tier);
 

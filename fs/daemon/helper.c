@@ -142,6 +142,15 @@ static _Noreturn void do_slow(const struct job *job)
 	_exit(ps_keeper_send(job->fds[0], &answer, fd, false) < 0);
 }
 
+/* The daemon has died. The next one may have looked for lost backing ids before this one was opened: it must
+ * not stay. (An id whose answer was sent is older than the end of the daemon, and so than the next one.) */
+static _Noreturn void take_back(const struct job *job, int32_t id)
+{
+	if (job->request.kind == BACKING_OPEN && id > 0)
+		ps_backing_close(job->fds[0], id);
+	_exit(PS_EXIT_FAILED);
+}
+
 static void do_one(int sock, struct job *job)
 {
 	int32_t answer = -EPROTO;
@@ -154,7 +163,7 @@ static void do_one(int sock, struct job *job)
 		if (job->request.kind == BACKING_CLOSE && job->nfds == 1)
 			answer = ps_backing_close(job->fds[0], job->request.id);
 		if (!job->request.silent && send(sock, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
-			_exit(PS_EXIT_FAILED);
+			take_back(job, answer);
 		break;
 	default:
 		if (job->nfds == 1 && fork() == 0)
@@ -208,7 +217,7 @@ static int let_go(int sock)
 	return fcntl(STDERR_FILENO + 1, F_SETFD, FD_CLOEXEC) < 0 ? -errno : STDERR_FILENO + 1;
 }
 
-static _Noreturn void serve(int sock, const struct ps_mountfd_options *first, pid_t daemon)
+static _Noreturn void serve(int sock, const struct ps_mountfd_options *first)
 {
 	static struct job job;
 
@@ -224,11 +233,6 @@ static _Noreturn void serve(int sock, const struct ps_mountfd_options *first, pi
 	if (sock < 0)
 		_exit(PS_EXIT_FAILED);
 	ps_privileges_drop(PS_PRIVILEGES_HELPER);
-	/* A killed daemon's helper must open no backing id after the next daemon has looked for lost ones.
-	 * Set after the privileges were dropped, which could reset this signal. */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != daemon)
-		_exit(PS_EXIT_FAILED);
 	job.first = first;
 	while (receive(sock, &job))
 		do_one(sock, &job);
@@ -250,9 +254,9 @@ int ps_helper_start(const struct ps_mountfd_options *first, struct ps_helper **r
 		return ps_error_set(err, errno, "socketpair: %s", strerror(errno));
 	}
 	fflush(NULL);
-	pid_t daemon = getpid(), pid = fork();
+	pid_t pid = fork();
 	if (pid == 0)
-		serve(ends[1], first, daemon);
+		serve(ends[1], first);
 	int rc = pid < 0 ? ps_error_set(err, errno, "fork: %s", strerror(errno)) : 0;
 	close(ends[1]);
 	if (rc < 0) {
@@ -326,14 +330,20 @@ static int call_backing(struct ps_helper *h, struct request request, const int *
 
 	PS_LOCK_SCOPE(&h->lock);
 	request.silent = request.kind == BACKING_CLOSE && h->nsilent < PS_BACKING_CLOSES;
-	h->nsilent = request.silent ? h->nsilent + 1 : 0;
 	int rc = send_request(h, &request, NULL, fds, nfds);
-	if (rc < 0 || request.silent)
+	if (rc < 0)
 		return rc;
+	if (request.silent) {
+		h->nsilent++;
+		return 0;
+	}
 	do
 		n = recv(h->sock, &answer, sizeof(answer), MSG_WAITALL);
 	while (n < 0 && errno == EINTR);
-	return n == sizeof(answer) ? answer : give_up(h);
+	if (n != sizeof(answer))
+		return give_up(h);
+	h->nsilent = 0;
+	return answer;
 }
 
 static int backing_open(void *arg, int dev_fd, int fd)

@@ -24,7 +24,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define PS_STATE_VERSION 1
+#define PS_STATE_VERSION 2
 #define PS_STATE_INIT_NBYTES 256
 #define PS_STALE_SLOTS 128
 #define PS_STATE_CLOSED_IDS 128 /* PS_BACKING_CLOSES, and one of each thread */

@@ -11,14 +11,6 @@
  * that no slot names. The kernel counts ids upwards: this id is among the last. */
 #define IDS_OF_LATE 512
 #define IDS_NOT_NOTED 64
-#define CLOSING_MAX 256
-
-struct restoring {
-	struct ps_fs *fs;
-	/* backing ids of files whose RELEASE had come */
-	int closing[CLOSING_MAX];
-	size_t nclosing;
-};
 
 static void put_object(void *object)
 {
@@ -57,14 +49,13 @@ static void restore_mode(struct ps_fs *fs, struct ps_open *open, int backing_id)
 
 static void *restore(void *arg, uint64_t fh, struct ps_state_slot *slot)
 {
-	struct restoring *r = arg;
-	struct ps_fs *fs = r->fs;
+	struct ps_fs *fs = arg;
 	bool used = (uint32_t)atomic_load(&slot->word) == PS_SLOT_USED;
 
 	/* CLOSING: the RELEASE has come already. If the kernel sends it again, it is answered without a
-	 * slot. */
-	if (!used && slot->mode == PS_MODE_PASSED && r->nclosing < CLOSING_MAX)
-		r->closing[r->nclosing++] = slot->backing_id;
+	 * slot. The slot is freed now, so the id is noted. */
+	if (!used && slot->mode == PS_MODE_PASSED)
+		ps_state_note_closed_id(fs->state.head, slot->backing_id);
 	if (used && slot->kind == PS_OPEN_SNAPSHOT)
 		return ps_snapshot_restore(fs, fh, slot->ino, slot->number);
 	if (!used || slot->kind > PS_OPEN_VIRTUAL || slot->mode >= PS_MODE_COUNT)
@@ -107,14 +98,11 @@ static void close_unused(struct ps_fs *fs, int id)
 
 void ps_fs_restore(struct ps_fs *fs)
 {
-	struct restoring r = {.fs = fs};
 	int last = atomic_load(&fs->state.head->last_backing_id);
 
-	ps_state_restore(&fs->state, restore, &r);
+	ps_state_restore(&fs->state, restore, fs);
 	if (last == 0)
 		return; /* nothing was ever passed through */
-	for (size_t i = 0; i < r.nclosing; i++)
-		close_unused(fs, r.closing[i]);
 	for (size_t i = 0; i < PS_STATE_CLOSED_IDS; i++)
 		if (atomic_load(&fs->state.head->closed[i]) > 0)
 			close_unused(fs, atomic_load(&fs->state.head->closed[i]));
