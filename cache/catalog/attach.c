@@ -219,7 +219,8 @@ static uint64_t missing_now(struct ps_catalog *catalog, bool *ret_done, char ret
 	bool done = *ret_done = catalog->nsweeping == 0;
 
 	if (nmissing == 0) {
-		snprintf(ret, PS_ERROR_TEXT_LEN, "the origin did not answer for %llu of %llu listed files",
+		snprintf(ret, PS_ERROR_TEXT_LEN,
+		        "the origin did not say of %llu of %llu listed files whether it has them",
 		        (unsigned long long)catalog->nunknown, nfiles);
 		return done ? catalog->nunknown : 0;
 	}

@@ -438,7 +438,9 @@ static int find_settings(
 	        strspn(s->region, "abcdefghijklmnopqrstuvwxyz0123456789-") == strlen(s->region))
 		return 0;
 	return ps_error_set(err, EACCES,
-	        "%s: sso_start_url, sso_region, sso_account_id and sso_role_name must all be set",
+	        "%s: sso_start_url, sso_region (letters, digits, -), sso_account_id and sso_role_name must "
+	        "all "
+	        "be set",
 	        all->config_path);
 }
 

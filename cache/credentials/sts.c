@@ -134,7 +134,8 @@ static char *compose(const struct ps_sts_role *role)
 
 	/* Enough for everything that is added. */
 	size_t room = 1024 + 3 * (strlen(role->arn) + (role->token ? strlen(role->token) : 0) +
-	                                 (role->external_id ? strlen(role->external_id) : 0));
+	                                 (role->external_id ? strlen(role->external_id) : 0) +
+	                                 (role->session_name ? strlen(role->session_name) : 0));
 	for (size_t i = 0; i < room; i++)
 		ps_strbuf_addc(&b, ' ');
 	ps_strbuf_reset(&b);

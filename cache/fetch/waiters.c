@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define READ_MAX_BLOCKS 2 /* blocks that a read of PS_READ_MAX_NBYTES touches */
-
 /* The first read from `item` on that touches the range. */
 static struct ps_read *first_touching(struct ps_tree_item *item, uint64_t from, uint64_t end)
 {

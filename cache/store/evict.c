@@ -721,20 +721,32 @@ void ps_room_settle(struct ps_object *object)
 		ps_leaving_finish(store, leaving);
 }
 
-/* store->lock held. Lets pinned objects be evicted, for a quota that was lowered. */
-static void unpin_all(struct ps_store *store)
+/* store->lock held. Lets pinned objects be evicted that nothing else protects, for a limit that was lowered.
+ * False: there are none. */
+static bool unpin_all(struct ps_store *store)
 {
-	for (size_t i = 0; i < store->nitems; i++)
+	size_t n = 0;
+
+	for (size_t i = 0; i < store->nitems; i++) {
+		const struct ps_entry *entry = store->places[i].entry;
+		bool held = !entry->charges && entry->object && entry->object->users > 0;
+
+		if (!store->items[i].busy || !entry->pinned || held || store->places[i].leaving)
+			continue;
 		store->items[i].busy = false;
-	ps_log_warning(
-	        "store: %s: the pinned files do not fit into the cache's limit any more: some are evicted",
-	        store->dir);
+		n++;
+	}
+	if (n > 0)
+		ps_log_warning("store: %s: the pinned files do not fit into the cache's limit any more: some "
+		               "are evicted",
+		        store->dir);
+	return n > 0;
 }
 
 void ps_room_trim(struct ps_store *store)
 {
 	const struct ps_wish nothing = {0};
-	bool again = true, logged = false;
+	bool again = true;
 
 	while (again) {
 		struct going going;
@@ -743,11 +755,8 @@ void ps_room_trim(struct ps_store *store)
 		uint64_t need = shortfall(store, &nothing, UINT64_MAX);
 		again = need > 0 &&
 		        (choose(store, true, NULL, need, &going) || choose(store, false, NULL, need, &going));
-		if (need > 0 && !again && !logged) {
-			unpin_all(store);
-			logged = true;
+		if (need > 0 && !again && unpin_all(store))
 			again = choose(store, false, NULL, need, &going);
-		}
 		pthread_mutex_unlock(&store->lock);
 		if (again)
 			finish(store, &going);

@@ -636,7 +636,7 @@ struct ps_leaving *ps_leaving_begin(struct ps_store *store, struct ps_entry *ent
 /* Deletes rows, unlinks files, gives the room back. Without store->lock. */
 void ps_leaving_finish(struct ps_store *store, struct ps_leaving *list);
 
-/* For a limit that was lowered between two runs: evicts objects that are not open, in use or not, pinned
+/* For a limit that was lowered, between two runs or by a folder that shares it: evicts objects that are not open, in use or not, pinned
  * ones last, until the limit holds. */
 void ps_room_trim(struct ps_store *store);
 

@@ -388,6 +388,7 @@ tier_main() {
 			Description=Penstock: tier ($engine) of ${origins[*]}
 			Wants=network-online.target
 			After=network-online.target
+			Before=systemd-user-sessions.service
 
 			[Service]
 			ExecStart=$(realpath "$0")${command/ --unit/} --foreground

@@ -256,7 +256,9 @@ static void what_a_profile_lacks_is_reported(void **state)
 	                "role_arn without source_profile, credential_source or web_identity_token_file"},
 	        {"aws_access_key_id = K", "only one of aws_access_key_id and aws_secret_access_key is set"},
 	        {"sso_start_url = https://x/start\nsso_region = eu-west-1",
-	                "sso_start_url, sso_region, sso_account_id and sso_role_name must all be set"},
+	                "sso_start_url, sso_region (letters, digits, -), sso_account_id and sso_role_name "
+	                "must all "
+	                "be set"},
 	        {"credential_process = kill -9 $$", "killed by signal 9"},
 	        {"credential_process = yes hush", "more than 64 KiB of output"},
 	        {"credential_process = /nowhere/hushed", "no such command"},

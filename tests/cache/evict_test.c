@@ -580,6 +580,38 @@ static int data_disk_teardown(void **state)
 	return test_dir_teardown(state);
 }
 
+/* A folder that shares the limit grows until nothing but open objects is left: these stay. */
+static void open_objects_stay_when_a_folder_that_shares_the_limit_grows(void **state)
+{
+	char dir[300], beside[300], file[310];
+	struct ps_store_options options = {
+	        .dir = dir, .beside = beside, .limit_bytes = 64 * MIB, .min_free_bytes = 1};
+	struct ps_store *store = NULL;
+
+	snprintf(dir, sizeof(dir), "%s/cache", (char *)*state);
+	snprintf(beside, sizeof(beside), "%s/beside", (char *)*state);
+	snprintf(file, sizeof(file), "%s/file", beside);
+	assert_int_equal(mkdir(beside, 0700), 0);
+	assert_int_equal(ps_store_open(&options, &store, NULL), 0);
+	struct ps_object *o = test_object(store, 0, 8 * MIB);
+	assert_int_equal(test_write_all(o), 0);
+	assert_int_equal(put_whole(store, 1, 8 * MIB), 0);
+	int fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(posix_fallocate(fd, 0, 62 * MIB), 0);
+	close(fd);
+	for (int i = 0; i < 100 && test_stat(store, "evicted_objects") == 0; i++)
+		usleep(100000);
+	usleep(300000); /* the next victim would go in the same turn */
+	assert_int_equal(test_stat(store, "evicted_objects"), 1);
+	assert_true(ps_object_complete(o));
+	ps_object_put(o);
+	for (int i = 0; i < 100 && test_stat(store, "evicted_objects") == 1; i++)
+		usleep(100000);
+	assert_int_equal(test_stat(store, "evicted_objects"), 2);
+	ps_store_close(store);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
 #define DISK_TEST(f) cmocka_unit_test_setup_teardown(f, small_disk_setup, small_disk_teardown)
 
@@ -593,6 +625,7 @@ int main(void)
 	        TEST(a_file_that_was_passed_through_keeps_its_name_until_it_is_put),
 	        TEST(a_held_object_is_never_evicted),
 	        TEST(a_lowered_limit_holds_from_the_start),
+	        TEST(open_objects_stay_when_a_folder_that_shares_the_limit_grows),
 	        TEST(min_free_bytes_stops_admission),
 	        TEST(the_index_counts_against_the_size_of_the_folder),
 	        TEST(an_object_that_would_leave_too_little_free_space_is_not_admitted),
