@@ -636,8 +636,8 @@ struct ps_leaving *ps_leaving_begin(struct ps_store *store, struct ps_entry *ent
 /* Deletes rows, unlinks files, gives the room back. Without store->lock. */
 void ps_leaving_finish(struct ps_store *store, struct ps_leaving *list);
 
-/* For a limit that was lowered, between two runs or by a folder that shares it: evicts objects that are not open, in use or not, pinned
- * ones last, until the limit holds. */
+/* For a limit that was lowered, between two runs or by a folder that shares it: evicts objects that are not
+ * open, in use or not, pinned ones last, until the limit holds. */
 void ps_room_trim(struct ps_store *store);
 
 /* True if this is the id of an evicted object whose rows or file still exist. Reads of it are streamed
