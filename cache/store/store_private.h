@@ -403,8 +403,8 @@ int ps_datafile_each(int data_fd, int (*fn)(void *arg, const struct ps_id *id, c
 /* The data files, and how much of the disk each takes. A separate thread looks them up while the index is
  * opened: with a hundred thousand files, a start without it would take twice as long.
  *
- * Ownership: start makes the scan, free ends it. Threads: the one that starts the store. The reading calls
- * and free block on the disk. */
+ * Ownership: start makes the scan, free ends it. Threads: the one that starts the store. ps_recover(), which
+ * reads the scan, and ps_scan_free() wait for that thread, and so for the disk. */
 
 struct ps_scan;
 
@@ -636,8 +636,8 @@ struct ps_leaving *ps_leaving_begin(struct ps_store *store, struct ps_entry *ent
 /* Deletes rows, unlinks files, gives the room back. Without store->lock. */
 void ps_leaving_finish(struct ps_store *store, struct ps_leaving *list);
 
-/* For a limit that was lowered between two runs: evicts objects that are not open, in use or not, pinned
- * ones last, until the limit holds. */
+/* For a limit that was lowered, between two runs or by a folder that shares it: evicts objects that are not
+ * open, in use or not, pinned ones last, until the limit holds. */
 void ps_room_trim(struct ps_store *store);
 
 /* True if this is the id of an evicted object whose rows or file still exist. Reads of it are streamed
