@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Removes an incomplete character from the end of a text that was cut: the text would not be valid JSON. */
+/* Removes an incomplete character, which JSON does not allow, from the end of a text that was cut. */
 static void trim_to_character(char *text, size_t room)
 {
 	size_t n = room - 1;

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* FNV-1a. Keys are identities, which are SHA-256 already, and small numbers. */
+/* FNV-1a. Keys are identities, which are SHA-256 already, small numbers, and names. */
 static inline unsigned ps_hash_key(const void *key, size_t n)
 {
 	const unsigned char *p = key;

@@ -60,7 +60,7 @@ static bool listens(const struct sockaddr_un *addr)
 	return false;
 }
 
-/* Writes to the journal itself, because syslog's protocol has no fields. */
+/* Makes the journal the target, by the journal's own protocol: syslog's has no fields. */
 static bool open_journal(void)
 {
 	const struct timeval patience = {.tv_usec = PATIENCE_MS * 1000};

@@ -191,7 +191,7 @@ struct ps_number ps_number_load(enum ps_dtype t, bool swapped, const void *src)
 		uint32_t word;
 	} u;
 
-	/* gathered as little-endian on every machine */
+	/* from the lowest byte on, whatever the byte orders of src and of this machine */
 	for (size_t i = 0; i < n; i++) {
 		bool little = (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__) != swapped;
 

@@ -22,8 +22,8 @@ struct ps_number {
 /* Parses decimal digits with an optional sign. Returns NULL, or a text that says what is wrong. */
 PS_MUST_USE const char *ps_number_integer(const uint8_t *p, size_t n, struct ps_number *ret_number);
 
-/* Parses a number as Python's float() does, but without underscores: digits, point, exponent, inf, nan;
- * rounded to the nearest double. Returns NULL, or a text that says what is wrong. */
+/* Parses a number as Python's float() does, but accepts no underscores or white space: digits, point,
+ * exponent, inf, nan; rounded to the nearest double. Returns NULL, or a text that says what is wrong. */
 PS_MUST_USE const char *ps_number_float(const uint8_t *p, size_t n, struct ps_number *ret_number);
 
 /* Removes surrounding white space. */

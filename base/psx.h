@@ -33,7 +33,8 @@
  *            with has_gap: varint units from the previous sample's end to this one's begin
  *            shape 0: varint units of the sample, as far as known
  *            other shapes: varint bytes of each member
- *          In shards of lines each sample is followed by one byte, the line's end.
+ *          In shards of lines a sample of another shape than 0 ends one byte after its data: that byte is
+ *          the line's end, and no part of a gap.
  *          A sample of image and class takes 6 bytes with all its members. A sample gets shape 0 if, with
  *          its members, the samples so far would take more than 15.5 bytes each on average.
  *
@@ -99,8 +100,8 @@ enum {
 };
 
 enum {
-	/* The samples' members are all members of the tar, each is an ordinary file, and its name is the
-	 * sample's key, a dot and its suffix. Without this note there may be other members between and after
+	/* The tar has no members but the samples'; each is an ordinary file, and its name is the sample's
+	 * key, a dot and its suffix. Without this note there may be other members between and after
 	 * them, and a suffix may have capital letters in the tar. */
 	PS_PSX_NOTE_ALL = 1,
 };

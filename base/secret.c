@@ -48,8 +48,7 @@ static int fail(const char *path, const struct ps_secret_file *kind, int errnum,
 	        err, errnum, "%s%s%s: %s", kind->what ? kind->what : "", kind->what ? " " : "", path, why);
 }
 
-/* True for the first report of a file and after each change of its mode, since credentials are read
- * repeatedly. */
+/* True once for each file and mode, because credentials are read repeatedly. False if the table is full. */
 static bool is_news(const struct stat *st)
 {
 	enum { MAX = 32 };

@@ -20,7 +20,7 @@ void ps_secret_free(char *secret);
 #define ps_autosecret __attribute__((cleanup(ps_cleanup_secret)))
 void ps_cleanup_secret(char **secret);
 
-/* A file in memory, close-on-exec, that cannot be executed. -errno: as memfd_create(2). */
+/* A file in memory, close-on-exec. From Linux 6.3 on it cannot be executed. -errno: as memfd_create(2). */
 int ps_secret_memfd(const char *name) PS_MUST_USE;
 
 struct ps_secret_file {

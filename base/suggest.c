@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 
-#define KNOWN_MAX 64 /* longer words are not compared */
+#define KNOWN_MAX 64 /* known words of this length or more are not compared */
 /* minimum length of a common prefix, which counts only if a single known word has it */
 #define PREFIX_LEAST 4
 #define PREFIX_RANK 9 /* after all ranks of typing errors */

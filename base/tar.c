@@ -30,7 +30,7 @@ enum {
 struct text {
 	char *p; /* NULL: there was none so far; else PS_TAR_MAX_NAME + 1 bytes, zero-terminated */
 	size_t len;
-	bool dropped; /* the record's text was too long, and "" is stored */
+	bool dropped; /* the record's text was too long and was not stored */
 };
 
 /* Contents of pax headers. */

@@ -88,7 +88,7 @@ int ps_tar_next(struct ps_tar *tar, struct ps_tar_member *ret_member, struct ps_
  * an archive can only be read from its beginning. */
 bool ps_tar_has_global(const struct ps_tar *tar);
 
-/* Copies all data of the member that ps_tar_next() returned to dst. At most once for each member. */
+/* Copies to dst all data of the member that ps_tar_next() returned. At most once for each member. */
 int ps_tar_read(struct ps_tar *tar, void *dst, struct ps_load_error *err) PS_MUST_USE;
 
 #endif

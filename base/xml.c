@@ -14,7 +14,7 @@ struct parse {
 	const struct ps_xml_reader *reader;
 	void *arg;
 	struct ps_strbuf path, text;
-	size_t depth, name_at[PS_XML_MAX_DEPTH]; /* by depth: where the element's name begins in `path` */
+	size_t depth, name_at[PS_XML_MAX_DEPTH]; /* by depth: the length of the parent's path */
 	int rc;
 };
 

@@ -14,8 +14,8 @@
 #define PS_XML_MAX_TEXT 65536 /* bytes in one element */
 
 struct ps_xml_reader {
-	/* Called at the end of an element. path: the element's; text: its own, including blanks, without
-	 * the text of elements inside it. -errno ends the parse. */
+	/* Called at the end of an element. path: the element's; text: its own, including blanks, from the
+	 * end of the last element inside it on. -errno ends the parse. */
 	int (*end)(void *arg, const char *path, const char *text);
 	/* Called at the beginning of an element; may be NULL. */
 	void (*begin)(void *arg, const char *path);

@@ -89,8 +89,8 @@ bool ps_handle_try_read(struct ps_handle *handle, uint64_t offset, size_t nbytes
 /* Calls read->done, before it returns or later. */
 void ps_handle_read(struct ps_read *read);
 /* Makes a waiting read call `done` with ECANCELED soon, from this or another thread. No effect on a read
- * that is already answered. The read must be alive: the caller uses a lock of its own to keep `done` from
- * returning meanwhile. */
+ * that is already answered. The read must be alive: by a lock of its own, the caller keeps it from being
+ * freed meanwhile. `done` may be called from here, so it must not wait for that lock. */
 void ps_read_cancel(struct ps_read *read);
 
 /* The descriptor of the file's data file if it is complete and verified, else -1; borrowed while the handle
@@ -108,7 +108,7 @@ struct ps_data_file {
 };
 int ps_handle_data_file(struct ps_handle *handle, struct ps_data_file *ret) PS_MUST_USE;
 
-/* The object that this descriptor belongs to; borrowed while the handle is open. */
+/* The object that the descriptor of ps_handle_complete_fd() belongs to; borrowed while the handle is open. */
 struct ps_object *ps_handle_object(struct ps_handle *handle);
 
 /* Fetches the file's missing bytes at low priority; ps_node_info_get() shows the progress. -ENOSPC: the

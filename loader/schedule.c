@@ -143,7 +143,7 @@ static int sets_make(
 
 /* Permutation -------------------------------------------------------------------------------------------- */
 
-#define REMOTE_BLOCK (1u << 20) /* the least that a mount fetches */
+#define REMOTE_CHUNK 65536u /* the least that a mount fetches for random reads */
 
 /* Refuses an order that reads shards at random if shards would have to be fetched for it. */
 static int resident_check(struct ps_schedule *s, const struct penstock_options *o, struct ps_load_error *err)
@@ -175,13 +175,13 @@ static int resident_check(struct ps_schedule *s, const struct penstock_options *
 	if (remote == 0 || o->permute_remote)
 		return 0;
 	return ps_load_error_set(err, EINVAL,
-	        "%s: %u of %u shards are not in the cache of their mount, and each sample, of "
-	        "%ju bytes, "
-	        "would fetch a block of %u: up to %ju times the data; warm the mount (penstock warm), take "
-	        "order "
-	        "window, or allow it (permute_remote)",
-	        order, remote, nuses, (uintmax_t)mean, REMOTE_BLOCK,
-	        (uintmax_t)PS_MAX(REMOTE_BLOCK / mean, UINT64_C(1)));
+	        "%s: %u of %u shards are not in the cache of their mount, and each sample, of %ju bytes, "
+	        "would be "
+	        "a request of its own, of at least %u bytes: up to %ju times the data; warm the mount "
+	        "(penstock "
+	        "warm), take order window, or allow it (permute_remote)",
+	        order, remote, nuses, (uintmax_t)mean, REMOTE_CHUNK,
+	        (uintmax_t)PS_MAX(REMOTE_CHUNK / mean, UINT64_C(1)));
 }
 
 /* Numbers ------------------------------------------------------------------------------------------------ */

@@ -476,7 +476,7 @@ static const char *number_text(int i, uint64_t value, char buf[static 24])
 	const char *word = ps_option_word(o, value);
 
 	if (i == P_ORDER && value == PENSTOCK_ORDER_NUMBERS)
-		return "of sample numbers";
+		return "sample numbers";
 	if (word)
 		return word;
 	snprintf(buf, 24, "%ju", (uintmax_t)value);
@@ -527,7 +527,7 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 			return number_refuse(print, i, theirs[i], err);
 	if (theirs[P_SAMPLING] != mine[P_SAMPLING] && mine[P_ORDER] == PENSTOCK_ORDER_NUMBERS)
 		return ps_load_error_set(err, ESTALE,
-		        "the state was saved by rank %ju of world %ju with other sample numbers in order; "
+		        "the state was saved by rank %ju of world %ju with other sample numbers as order; "
 		        "open the loader with those (a rank's numbers and its state belong together), or "
 		        "begin the next epoch",
 		        (uintmax_t)word_get(state, W_RANK), (uintmax_t)word_get(state, W_WORLD));

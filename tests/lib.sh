@@ -669,7 +669,8 @@ is_mounted() {
 	awk -v where="${1:-$MNT}" '$5 == where {found = 1} END {exit !found}' /proc/self/mountinfo
 }
 
-# daemon_pid: prints the process ID of a penstock process that this test started; fails if there is none.
+# daemon_pid: prints the process ID of a penstock process that this test started, but not of a keeper or
+# helper; fails if there is none.
 daemon_pid() {
 	local file pid comm
 	while read -r file; do

@@ -39,14 +39,15 @@ struct ps_dataset_options {
 
 /* If the source is already attached with the same credentials, the dataset is shared, with the options of
  * its first attach, until the last detach. It is listed again, unless a listing is under way, and the
- * attach waits for that listing as below. Otherwise the attach lists the source and stores the names. If a
- * bucket is attached with other credentials already, the attach lists one page with its own credentials,
- * which proves that these may list the bucket, too. If the index has a listing of this source that these
- * credentials may see, the attach waits for a fresh listing for PS_ATTACH_WAIT_MS at most. With more than
- * PS_ATTACH_MANY names it waits for PS_ATTACH_WAIT_MANY_MS only, because listing so many names takes longer
- * than either limit. After that time, or if the origin does not answer, the attach uses the stored listing,
- * and the fresh listing continues in the background. Errors: the listing fails, and none is stored; the
- * listing is empty (ENOENT); the first object is missing or refused. Blocks on network and disk. */
+ * attach waits for that listing as below. Otherwise the attach lists the source and stores the names. While
+ * a dataset with other credentials lists the same bucket, the attach lists only one page, with its own
+ * credentials, which proves that these may list the bucket, too; then it waits for the other listing. If
+ * the index has a listing of this source that these credentials may see, the attach waits for a fresh
+ * listing for PS_ATTACH_WAIT_MS at most. With PS_ATTACH_MANY names or more it waits for
+ * PS_ATTACH_WAIT_MANY_MS only, because listing so many names takes longer than either limit. After that
+ * time the attach uses the stored listing, and the fresh listing continues in the background. If the origin
+ * does not answer, the attach uses the stored listing, too. Errors: the listing fails, and none is stored;
+ * the listing is empty (ENOENT); the first object is missing or refused. Blocks on network and disk. */
 #define PS_ATTACH_WAIT_MS 600
 #define PS_ATTACH_WAIT_MANY_MS 100
 #define PS_ATTACH_MANY 50000
@@ -124,10 +125,11 @@ struct ps_refresh {
 void ps_dataset_refresh(struct ps_refresh *refresh);
 
 /* Reports the listed names for which the origin has answered that it has no such object, or has not
- * answered. Waits at most wait_ms (UINT64_MAX: without limit) until all names have been requested, but not
- * for a listing that goes on in the background. Returns their number (at most INT_MAX) with one line of
- * text; 0: none; -EAGAIN: none so far, but some were not requested yet; -ECANCELED: *cancelled is set
- * (cancelled may be NULL). Blocks on the network for as long as it may wait. */
+ * answered. Waits at most wait_ms (UINT64_MAX: without limit) until all names have been requested. With a
+ * limit, it does not wait for a listing that goes on in the background. Returns their number (at most
+ * INT_MAX) with one line of text; 0: none; -EAGAIN: none so far, but some were not requested yet;
+ * -ECANCELED: *cancelled is set (cancelled may be NULL). Blocks on the network for as long as it may
+ * wait. */
 int ps_dataset_missing(struct ps_dataset *dataset, uint64_t wait_ms, const _Atomic bool *cancelled,
         char ret_text[static PS_ERROR_TEXT_LEN]) PS_MUST_USE;
 
@@ -145,8 +147,9 @@ struct ps_attr {
 	uint64_t node; /* permanent number of this (name, version) */
 	uint64_t ino;  /* for st_ino; the same for all versions of a name */
 	bool is_dir;
-	/* Size and mtime are known. False from ps_dir_read(), and for a compressed shard that cannot be
-	 * decoded: its size is 0, it cannot be opened, and ps_node_info.error has the reason. */
+	/* Size and mtime are known. False from ps_dir_read() without want_attr or while the size is not
+	 * known yet, and for a compressed shard that cannot be decoded: its size is 0, it cannot be opened,
+	 * and ps_node_info.error has the reason. */
 	bool complete_attr;
 	uint64_t size;
 	int64_t mtime_s;

@@ -13,7 +13,7 @@ struct ps_dataset_id {
 	 * catalog, own_catalog. */
 	bool may_be_another;
 	struct ps_id own_catalog;
-	char route[PS_ID_HEX_LEN + 1]; /* part of both ids; "": the usual route */
+	char route[PS_ID_HEX_LEN + 1]; /* part of catalog and access, too; "": the usual route */
 };
 
 /* attach.c: the first ps_dataset_attach() of a dataset, and its last ps_dataset_detach() */

@@ -78,8 +78,8 @@ struct ps_catalog {
 	bool loaded;
 	struct ps_merge *merge; /* the listing under way, or NULL */
 	/* Nodes that were superseded since the catalog was loaded, and those that a later listing made, in
-	 * the order in which watches get them. A superseded node is deleted once neither a handle nor the
-	 * kernel uses it. */
+	 * the order in which watches get them. The rows of superseded nodes are deleted with the catalog's
+	 * last dataset: until then a handle or the kernel may use them. */
 	uint64_t *changed;
 	size_t nchanged, changed_cap;
 
@@ -100,7 +100,7 @@ struct ps_catalog {
 	struct ps_list watches;
 	pthread_cond_t watch_cond; /* a callback of a watch has returned */
 	unsigned nsweeping;        /* datasets that list, or request sizes that a listing did not give */
-	uint64_t nunknown;         /* names without an answer in that sweep */
+	uint64_t nunknown;         /* names for which that sweep got an error other than ENOENT */
 	/* nmissing: number of listed names that the origin does not have; missing: the first of them, in
 	 * name order */
 	uint64_t nmissing;
@@ -143,7 +143,7 @@ struct ps_dataset {
 	pthread_cond_t cond;  /* asked, ended, or probes changed; monotonic clock */
 	/* Numbers of listings: the last one requested (at most one more than begun), begun, ended. */
 	uint64_t asked, begun, ended;
-	/* resumed: the first listing waits for the first watch, which must see what it changes */
+	/* attached with `resumes`: the first listing waits for the first watch, which must see its changes */
 	bool lists_when_watched, watched;
 	uint64_t since; /* listings of the catalog after this number satisfy the last request */
 	struct ps_list refreshes;
@@ -212,8 +212,8 @@ int ps_dataset_renew(struct ps_dataset *dataset, const struct ps_node_row *row) 
 void ps_revalidate_grant(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
 /* The same without a waiter, ahead of an expected open. */
 void ps_revalidate_grant_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
-/* Revalidates the version of a planned file as an open would, without a waiter. Sends few requests at once,
- * and none while the origin does not answer. Blocks on the index. */
+/* Revalidates the version of a planned file as an open would, without a waiter. Sends few requests at once;
+ * while the origin does not answer, only the background request that is due. Blocks on the index. */
 void ps_revalidate_version_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
 /* Grants ------------------------------------------------------------------------------------------------- */
 

@@ -45,7 +45,8 @@ char *ps_key_path(const struct ps_key_context *x, const char *path);
 /* Reads a file of keys or passwords (base/secret.h): its bytes, NUL-terminated, for ps_secret_free(). The
  * text of an error starts with the path. */
 int ps_key_read_file(const char *path, char **ret, size_t *ret_nbytes, struct ps_error *err) PS_MUST_USE;
-/* Reads a file that holds a token, and strips blanks at both ends. -EINVAL: it has control characters. */
+/* Reads a file that holds a token, and strips blanks at both ends. -EINVAL: it is empty, or holds what
+ * ps_secret_token() refuses. */
 int ps_key_read_token(const char *path, char **ret, struct ps_error *err) PS_MUST_USE;
 /* Fills in err for an answer that is not a success; `retryable` if the server is busy. */
 int ps_key_fail_status(

@@ -10,7 +10,7 @@
  *
  * Ownership: a decompressing origin is reference-counted; the engine's file and each caller of
  * ps_decompressing_get() hold a reference. Threads: any. All decompressing origins of a cache share the stage
- * (struct ps_decompress): only its own threads decode, write and call back, never those of FUSE or of an
+ * (struct ps_decompress): only its own threads decode, write and answer gets, never those of FUSE or of an
  * origin. Locks: one for the stage, taken after the engine's; not held over the disk, the index, a request to
  * an origin, decoding or a callback. Memory: a share of the engine's budget, taken when the first
  * decompressing origin is made. Blocking: see each function. Errors: those of origins; EIO with offset and
@@ -52,8 +52,8 @@ int ps_decompressing_object(
         struct ps_decompressing *shard, uint32_t dataset, bool opened, struct ps_object **ret) PS_MUST_USE;
 
 /* Finds the size, once for all waiters: by headers and seek table if these have it, else by decoding the
- * whole shard into the cache. fn is called once. If the engine's timeout passes first, fn gets ETIMEDOUT,
- * and the work goes on. Never blocks. */
+ * whole shard into the cache. fn is called once, before this returns if the result is known already. If the
+ * engine's timeout passes first, fn gets ETIMEDOUT, and the work goes on. Never blocks. */
 typedef void (*ps_decompress_size_fn)(void *arg, int errnum, uint64_t size, const char *text);
 void ps_decompressing_size(struct ps_decompressing *shard, ps_decompress_size_fn fn, void *arg);
 /* True if decoding failed recently, and is not tried again yet. */

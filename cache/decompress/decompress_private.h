@@ -47,7 +47,7 @@
 #define PS_WALKS_MAX 4 /* concurrent walks over headers; their memory is extra, too */
 #define PS_WALK_NBYTES PS_MIB
 #define PS_WAITING_GET_RANGES 64
-#define PS_DECOMPRESS_ATTEMPTS 8 /* attempts at a failing origin without progress */
+#define PS_DECOMPRESS_ATTEMPTS 8 /* further attempts at a failing origin without progress */
 #define PS_DECOMPRESS_TICK_NS (100 * PS_NS_PER_MS)
 #define PS_DECOMPRESS_IDLE_NS (10 * PS_NS_PER_S)
 #define PS_DECOMPRESS_BAD_NS (30 * PS_NS_PER_S) /* damaged data is not decoded again for this long */
@@ -205,7 +205,7 @@ struct ps_decompress {
 	struct ps_list writes; /* blocks that no thread has begun to write */
 	struct ps_write *free_writes[PS_WRITES_MAX];
 	unsigned nwrites;
-	pthread_cond_t written; /* the last block of a shard was written */
+	pthread_cond_t written; /* all queued blocks of a shard were written */
 	uint64_t limit, used;   /* memory, in bytes; limit 0: not taken from the budget yet */
 	unsigned ndecompressors, max_decompressors, nwaiters;
 	unsigned nwalks;

@@ -272,8 +272,8 @@ static enum ps_turn end_of_input(struct ps_decompressor *decompressor, struct ps
 		return damaged(decompressor, EIO, "it holds less than its headers declare", ret);
 	out->safe = out->pos;
 	if (to_the_end && map->n && !map->whole && !map->gap && map->n < PS_FRAME_MAP_MAX) {
-		/* If skippable frames end the file, ps_frame_map_add() adds no point for their end: the last
-		 * point moves there. */
+		/* The last point becomes the end of the file: skippable frames or padding may follow the last
+		 * frame, for which frame_ends() has added a point. */
 		ps_frame_map_add(map, decompressor->input.at, out->pos);
 		if (!map->gap) {
 			map->points[map->n - 1].packed = decompressor->input.at;

@@ -46,8 +46,8 @@ int ps_frame_header_parse(const uint8_t *bytes, size_t n, struct ps_frame_header
 
 /* Maps --------------------------------------------------------------------------------------------------- */
 
-/* Where frames begin, in order; the last point is the end of the file, once that is known (`whole`). A map
- * owns its array. */
+/* Where frames begin, in order. Once all are known (`whole`), the last point is the end of the file, or the
+ * beginning of the seek table from which the map was made. A map owns its array. */
 struct ps_frame_point {
 	uint64_t packed, plain; /* offsets in the compressed file and in the decoded content */
 };

@@ -1,5 +1,5 @@
-/* Compressed bytes of a decompressor: pieces are requested ahead and used in order. More are requested at
- * once while decoding waits for them. */
+/* Compressed bytes of a decompressor: pieces are requested ahead and used in order. When decoding has to wait
+ * for one, the number of pieces that are requested ahead is doubled. */
 #include <errno.h>
 #include <string.h>
 

@@ -93,7 +93,7 @@ static void copy_from_buffers(struct ps_decompressing *shard, struct ps_waiting_
 }
 
 /* A decompressor that has the byte at `plain`, or is on its way to it: it decodes its whole stretch
- * (spans), or it has reached `start`, the last point before the byte at which decoding could begin. */
+ * (spans), or it has reached `start`, the last known beginning of a frame at or before the byte. */
 static struct ps_decompressor *on_its_way(struct ps_decompressing *shard, uint64_t plain, uint64_t start)
 {
 	for (struct ps_list *l = shard->decompressors.next; l != &shard->decompressors; l = l->next) {

@@ -41,7 +41,8 @@ enum ps_budget_class {
 struct ps_budget *ps_budget_new(uint64_t nbytes);
 void ps_budget_free(struct ps_budget *budget); /* precondition: no buffer is referenced */
 
-/* The smaller of 512 MiB and 1/8 of the cgroup's memory limit (v2 or v1), or of the machine's memory. */
+/* 1/8 of the machine's memory, or of the cgroup's memory limit (v2 or v1) if that is less; at most
+ * 512 MiB. */
 uint64_t ps_budget_default_bytes(void);
 uint64_t ps_budget_limit_bytes(const struct ps_budget *budget);
 

@@ -14,8 +14,8 @@
  * answer is used: otherwise a file that is read right after the mount would have few connections during its
  * first round trips. The number of a far origin does not grow for PS_CONCURRENCY_FAR_HOLD_MS: new
  * connections are slow at first, and the bytes that a reader needs next would come over the newest ones.
- * Demand reads may always use PS_CONCURRENCY_START: their requests are few, and must not queue behind
- * stalled ones.
+ * Demand reads may use PS_CONCURRENCY_START or more (429 and 503 halve that, too): their requests are few,
+ * and must not queue behind stalled ones.
  *
  *   state     when every connection is in use                                   else
  *   steady    after the hold: a step; then settling                             steady
@@ -63,7 +63,7 @@ void ps_concurrency_expect(struct ps_concurrency *c, uint64_t now_ns, uint64_t n
 /* Reports the latency of an answer to a range request; only the first call has an effect. */
 void ps_concurrency_first_byte(struct ps_concurrency *c, uint64_t now_ns, uint64_t ns);
 /* Called often (every few ms to 50 ms) while there is traffic. total_bytes: received so far. saturated:
- * since the last call all connections were in use and a demand waited for one. */
+ * most connections are in use now, and a demand waits for one. */
 void ps_concurrency_tick(struct ps_concurrency *c, uint64_t now_ns, uint64_t total_bytes, bool saturated);
 /* The origin asked for fewer requests. */
 void ps_concurrency_pushback(struct ps_concurrency *c, uint64_t now_ns);

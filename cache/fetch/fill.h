@@ -10,8 +10,8 @@
  * Ownership: files are reference-counted; a file is the engine's view of one object through one origin.
  * Threads: all calls from any thread, except new and free. The engine has a timer and a few disk threads of
  * its own. Locks: the engine's, then the file's, then those of the store and the budget. No lock is held
- * while an origin, the disk, or a caller's `done` is called. Blocking: only ps_fill_drain() and
- * ps_fill_free() block on network or disk. */
+ * while an origin is asked for bytes, the disk is used, or a caller's `done` is called. Blocking: only
+ * ps_fill_drain() and ps_fill_free() block on network or disk. */
 #ifndef PS_FETCH_FILL_H
 #define PS_FETCH_FILL_H
 
@@ -220,8 +220,8 @@ bool ps_demand_extend(struct ps_demand *demand, uint64_t from, uint64_t end, uns
 void ps_demand_cancel(struct ps_demand *demand);
 /* Starts requests for queued demands, as far as connections, memory and bandwidth allow. */
 void ps_fill_pump(struct ps_fill *fill);
-/* Fetches all missing bytes of the file at the lowest priority. The engine owns this demand, and queues it
- * only once however often this is called. */
+/* Fetches all missing bytes of the file at the lowest priority. The engine owns this demand, and does not
+ * queue it again while it is queued. */
 void ps_fill_warm(struct ps_fill_file *file);
 
 /* Bytes [from, end) of an object were written to the store by another thread than the engine's: readers

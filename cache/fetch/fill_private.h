@@ -198,7 +198,8 @@ struct ps_fill {
 	struct ps_tree due; /* of ps_fill_file.due, by the time at which the timer must look at the file */
 	_Atomic uint64_t due_ns; /* the first of these times; UINT64_MAX: none */
 
-	/* Counters for statistics. Relaxed order is enough: no decision depends on them. */
+	/* Counters, and copies that are read without the lock. Relaxed order is enough: an old value does no
+	 * harm. */
 	_Atomic unsigned connections; /* a copy of concurrency.limit */
 	_Atomic bool far;             /* a copy of concurrency.far */
 	_Atomic uint64_t arrived_bytes;
@@ -326,7 +327,7 @@ bool ps_fill_file_due(struct ps_fill_file *file, uint64_t ns);
  * engine's lock is held. */
 struct ps_fill_file *ps_fill_file_first(const struct ps_fill *fill, const struct ps_object *object);
 struct ps_fill_file *ps_fill_file_next(const struct ps_fill_file *file);
-/* Has the timer look at all waiters of the file at once. No lock of a file or of the engine is held. */
+/* Has the timer look soon at all waiters of the file. No lock of a file or of the engine is held. */
 void ps_fill_look_later(struct ps_fill_file *file);
 /* Below: the file's lock is held. */
 /* True if a failure of this file may be logged now: the rate is limited for each file. */

@@ -313,8 +313,8 @@ struct ps_range_request *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns
  * memory. So a request that makes no progress for long is cancelled in favour of a file that has no
  * request; what its own readers wait for is demanded again. */
 
-/* How long a request of the file may be without progress. The engine's lock is held in all of these
- * functions. */
+/* How long a request of the file may be without progress. The engine's lock is held, also in
+ * has_stalled(). */
 static uint64_t patience_ns(const struct ps_fill *fill, const struct ps_fill_file *file)
 {
 	uint64_t ns = PS_MAX(PATIENCE_NS, PATIENCE_FIRST_BYTES * fill->first_byte_ns);

@@ -35,7 +35,8 @@
 
 /* Options of a client; all are borrowed only during ps_http_client_init(). Zero means the default. */
 struct ps_http_options {
-	/* "Name: value", NULL-terminated; secret; sent to the source's own host only */
+	/* "Name: value", NULL-terminated; secret; sent to the source's own host only, and to tiers that
+	 * tiers.auth allows */
 	const char *const *headers;
 	const char *user_password; /* "user:password" for basic auth; secret; overrides user:password@ in the
 	                              URL */
@@ -83,8 +84,8 @@ int ps_http_access_set(const struct ps_http_access *a, CURL *curl, const char *u
  *
  *   machine data.example.org login me password "a b\"c"      default login anonymous password x
  *
- * The first entry that names the host, or "default", counts. Tokens may be quoted, "#" starts a comment
- * where a token could start, macros and accounts are skipped.
+ * The first entry with a login that names the host, or is "default", counts. Tokens may be quoted, "#"
+ * starts a comment where a token could start, macros and accounts are skipped.
  *
  * Ownership: the caller's; results are secret. Threads: any. Blocking: ps_netrc_user_password() blocks on
  * disk. */
@@ -197,8 +198,8 @@ void ps_transfer_later(struct ps_transfer *t);
  *
  * Ownership: an answer is the caller's, until ps_answer_fini(). Threads: any, except those of transfers.
  * Blocks on the network, up to timeout_ms or until *stop. Errors: EHOSTUNREACH, ETIMEDOUT, EPROTO, EFBIG,
- * EIO, ENOMEM, ECANCELED by stop; texts start with the method and the URL. Any HTTP status is a success:
- * the caller checks it. */
+ * EIO, ENOMEM, EINVAL for a URL that is not valid, ECANCELED by stop; texts start with the method and the
+ * URL. Any HTTP status is a success: the caller checks it. */
 
 #define PS_HTTP_CALL_MAX_NBYTES (256u << 10) /* maximum length of an answer; a longer one is EFBIG */
 #define PS_HTTP_CALL_MAX_HEADERS 8
@@ -354,8 +355,9 @@ struct ps_http_client {
 	_Atomic uint64_t answer_ns; /* the shortest time to the first byte of an answer; 0: none came yet */
 	/* retries of pages wait for the server's whole Retry-After, without the limits for a waiting user */
 	bool patient;
-	/* Gets the header of every response, including redirects, after accept(): to record facts, or to
-	 * improve the text of rq->error. Called by the transfer's thread. May be NULL. */
+	/* Gets the header of every response that is not a tier's, including redirects, after accept(): to
+	 * record facts, or to improve the text of rq->error. Called by the transfer's thread. May be
+	 * NULL. */
 	void (*look)(void *arg, struct ps_http_request *rq);
 	void *look_arg;
 	/* Objects may be stored with a Content-Encoding, and are fetched as they are stored. */
@@ -403,7 +405,7 @@ struct ps_http_kind {
 	/* Gets a part of the body, after accept() returned 0. 0, or -errno with rq->error: the transfer
 	 * ends. NULL: accept() always sets wanted_enough. */
 	int (*body)(struct ps_http_request *rq, const char *bytes, size_t n);
-	/* Called after ps_transfer_later(). */
+	/* Called after ps_transfer_later(), and when an attempt at a tier has failed. */
 	void (*report)(struct ps_http_request *rq);
 	/* The attempt is over, with rq->error. True: send another request (rq was changed). */
 	bool (*again)(struct ps_http_request *rq);
@@ -439,7 +441,7 @@ struct ps_http_request {
 	struct curl_slist *slist;
 	char curl_text[CURL_ERROR_SIZE];
 
-	/* Of a tiered kind. The caller sets the first two before the first attempt. */
+	/* Of a tiered kind. Its prepare() sets `direct` and `asks`. */
 	bool direct; /* no tier is asked from now on */
 	bool moved;  /* its tier was set aside, and the next one is asked: once a request */
 	/* the first byte is requested from the origin, to prove a right or to learn the version; reset once

@@ -239,8 +239,8 @@ static bool worth_another(const struct ps_http_page *page, unsigned tries)
 {
 	unsigned max = page->error.err == EHOSTUNREACH ? PS_PAGE_UNREACHABLE_TRIES : PS_PAGE_MAX_TRIES;
 
-	/* A server that sends Retry-After is reachable, so PS_PAGE_MAX_MS does not apply to a patient
-	 * client. */
+	/* A server that sends Retry-After is reachable: for such an answer PS_PAGE_MAX_MS does not apply to
+	 * a patient client. */
 	bool named = page->client->patient && page->error.retry_after_ms;
 	return page->error.err && page->error.retryable && tries < max &&
 	       (named || ps_clock_mono_ns() - page->started_ns < PS_PAGE_MAX_MS * PS_NS_PER_MS);

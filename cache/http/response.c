@@ -34,7 +34,7 @@ static const char *parse_u64(const char *s, uint64_t *ret)
 	return s;
 }
 
-/* "bytes 0-9/100", "bytes 0-9/" "*" and "bytes " "*" "/100" */
+/* "bytes 0-9/100"; an asterisk may replace the range 0-9 or the size 100. */
 static bool parse_content_range(const char *s, struct ps_http_response *r)
 {
 	uint64_t first = 0, last = 0, total = PS_SIZE_UNKNOWN, nbytes = 0;

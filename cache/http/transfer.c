@@ -43,7 +43,7 @@ static void ps_loop_wake(struct ps_loop *loop);
 #define THREAD_MIN 8        /* concurrent transfers that justify one more thread */
 #define SPREAD_FROM 4       /* transfers a thread has before the next thread is started */
 #define IDLE_EASY_MAX 64    /* CURL handles that each thread keeps for reuse */
-#define KEPT_CONNECTIONS 64 /* connections that each thread keeps open; an origin uses fewer */
+#define KEPT_CONNECTIONS 64 /* connections that each thread keeps open if max_active is 0 */
 #define TICK_MS 100        /* interval of looking for stalls; a stall is noticed this much too late at most */
 #define IDLE_POLL_MS 60000 /* longest wait of a thread without transfers; a wake ends the wait */
 

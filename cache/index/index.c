@@ -13,8 +13,8 @@
 #include "base/thread.h"
 #include "index/index_private.h"
 
-/* Numbers are reserved in chunks; a kill wastes the rest of a chunk. A power cut may lose a reservation from
- * the log, but then it also loses every row that was written after it. */
+/* Numbers are reserved in chunks; each restart wastes the rest of a chunk. A power cut may lose a reservation
+ * from the log, but then it also loses every row that was written after the reservation. */
 #define NUMBER_CHUNK 65536
 #define DATASET_FIRST 1
 #define SMALL_MEMTABLE_NBYTES PS_MIB
@@ -178,8 +178,8 @@ static const struct ps_kv_range all_rows[2][CHECKS] = {{RANGE("", "N")}, {RANGE(
 static const struct ps_kv_range needed_rows[2][CHECKS] = {
         {RANGE("C", MERGED_CHILDREN), RANGE("D", "N")}, {RANGE("N", "T"), RANGE("U", "")}};
 
-/* Names and nodes of millions of files take seconds to read. Where they are known to have been written, a
- * thread reads them after the start. */
+/* Names and nodes of millions of files take seconds to read. If the last stop cannot have lost any of them, a
+ * thread reads them, and the start does not wait for it. */
 #define LARGE_NBYTES (128 * PS_MIB)
 static const struct ps_kv_range few_rows[2][CHECKS] = {{RANGE("D", "N")}, {RANGE("O", "T"), RANGE("U", "")}};
 static const struct ps_kv_range later_rows[CHECKS] = {RANGE("C", MERGED_CHILDREN), RANGE("N", "O")};

@@ -63,7 +63,8 @@ struct ps_node_row {
 	enum ps_node_kind kind;
 	bool superseded;     /* the name has another node now, or has vanished */
 	uint64_t generation; /* the last listing that had this name */
-	int64_t checked_ms;  /* when a probe last confirmed the version; 0: the last listing confirms it */
+	/* when a revalidation last confirmed the version; 0: the last listing confirms it */
+	int64_t checked_ms;
 	struct ps_remote remote;
 	/* enum ps_coding: the file shows the shard's decoded content, while remote is of the shard. 0: not
 	 * decoded */
@@ -157,15 +158,15 @@ bool ps_index_same_boot(const struct ps_index *index);
 int ps_index_mark_clean(struct ps_index *index) PS_MUST_USE;
 
 /* Opens RocksDB again, if a write has failed and the disk has room: until then RocksDB refuses every write.
- * -EBUSY: directory iterators are open. After any error writes are still refused, and the caller tries
- * again later; rows can be read. Calls of other threads wait meanwhile. */
+ * -EBUSY: a snapshot is in use (an open directory, or a walk). After any error writes are still refused, and
+ * the caller tries again later; rows can be read. Calls of other threads wait meanwhile. */
 int ps_index_reopen(struct ps_index *index, struct ps_error *err) PS_MUST_USE;
 
 /* Syncs all batches so far to the disk. */
 int ps_index_sync(struct ps_index *index) PS_MUST_USE;
 
-/* Sets fn, which is called without locks after the disk refused a batch (e: -errno): the index may have to
- * be opened again. Call it before other threads use the index. */
+/* Sets fn, which is called without locks after the disk or `room` (below) refused a batch (e: -errno): the
+ * index may have to be opened again. Call it before other threads use the index. */
 void ps_index_on_failure(struct ps_index *index, void (*fn)(void *arg, int e), void *arg);
 
 /* Sets room, which is called without locks before a batch that puts rows of nbytes is written. If it returns
@@ -253,9 +254,9 @@ bool ps_index_children_next(struct ps_index_children *it, const char **ret_name,
 int ps_index_children_status(const struct ps_index_children *it) PS_MUST_USE; /* 0, -EIO, -ENOMEM */
 void ps_index_children_close(struct ps_index_children *it);
 
-/* Node rows over a snapshot taken at open, for callers that need many rows. If the nodes are asked for in
- * rising order without large gaps, each row costs a few steps of an iterator; otherwise it costs as much as
- * ps_index_get_node(). One thread at a time. */
+/* Node rows, for callers that need many rows. If the nodes are asked for in rising order without large gaps,
+ * a few steps of an iterator give each row, from a snapshot taken at open; otherwise ps_index_get_node()
+ * reads the present row. One thread at a time. */
 struct ps_index_nodes;
 int ps_index_nodes_open(struct ps_index *index, struct ps_index_nodes **ret) PS_MUST_USE;
 int ps_index_nodes_get(struct ps_index_nodes *it, uint64_t node, struct ps_node_row *ret) PS_MUST_USE;

@@ -43,8 +43,9 @@ struct ps_kv_range {
 	size_t nfrom, nto;
 };
 
-/* Reads every key of the range with its value, so that RocksDB verifies their checksums. 0, or -EIO: a part
- * is damaged. A later call that finds damage returns -EIO, and the next ps_kv_open() fails. */
+/* Reads every key of the range with its value, so that RocksDB verifies their checksums. -EIO: a part is
+ * damaged. Other errors are the system's. A later ps_kv_get() or iterator that finds damage returns -EIO, and
+ * the next ps_kv_open() fails. */
 int ps_kv_check(struct ps_kv *kv, const struct ps_kv_range *range, struct ps_error *err) PS_MUST_USE;
 /* The same while the index is in use, until *stop is set. Damage is logged, and the next start moves the
  * index aside. A reopen waits for a part of it at most. */
@@ -105,7 +106,7 @@ void ps_kv_iter_close(struct ps_kv_iter *it);
  * that it began with. Threads: any; a lock of its own, a leaf. A list of rows is used by its caller only.
  * Never blocks. */
 
-/* Limit of keys, values and overhead: about thirty thousand names. Rows beyond it are refused with
+/* Limit of keys, values and overhead: about thirty thousand rows. Rows beyond it are refused with
  * -ENOSPC. */
 #define PS_OVERLAY_MAX_NBYTES ((size_t)8 << 20)
 

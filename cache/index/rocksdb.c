@@ -69,8 +69,8 @@ static void ps_kv_log_dir_remove(const char *dir);
 #define MANIFEST_NBYTES PS_MIB
 /* Allocated ahead on disk for the manifest. */
 #define MANIFEST_AHEAD_NBYTES (64 * PS_KIB)
-/* Files are small and few of them unsorted, so that one compaction covers only a small part of a large
- * index. */
+/* Files are small, and few of them are unsorted (in level 0), so that one compaction covers only a small part
+ * of a large index. */
 #define TABLE_NBYTES (16 * PS_MIB)
 #define LEVEL_NBYTES (32 * PS_MIB)
 #define UNSORTED_SLOW 8
@@ -212,7 +212,7 @@ int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err)
 	if (kv->db && !kv->broken) {
 		rc = 0;
 	} else if (kv->niterators > 0) {
-		rc = ps_error_set(err, EBUSY, "index %s: a directory is being read", kv->name);
+		rc = ps_error_set(err, EBUSY, "index %s: a snapshot is in use", kv->name);
 	} else {
 		if (kv->db)
 			rocksdb_close(kv->db);
@@ -363,7 +363,7 @@ static int ps_kv_errno(const char *text)
 	return EIO;
 }
 
-/* A checksum did not match: the open index is used as far as possible, and the next start moves it aside. */
+/* Damage was found: the open index is used as far as possible, and the next start moves it aside. */
 static void mark_damaged(const struct ps_kv *kv)
 {
 	char path[PATH_MAX];
@@ -535,7 +535,7 @@ static int write_kept(struct ps_kv *kv)
 		return 0;
 	if (!kv->db || kv->broken)
 		return kv->broken ? kv->broken : -EIO;
-	/* Checked before the batch is built, as this is called again for each later write. */
+	/* The room is checked before the rows are copied to a batch, because each later write comes here. */
 	int rc = ps_kv_check_room(kv, ps_overlay_nbytes(kv->kept));
 	if (rc < 0)
 		return rc;
@@ -632,7 +632,7 @@ struct ps_kv_iter {
 	rocksdb_readoptions_t *read;
 	struct ps_overlay_rows kept;               /* rows with the prefix */
 	size_t nkept;                              /* of these, rows already passed */
-	enum { AT_NOTHING, AT_INDEX, AT_KEPT } at; /* where the last row came from */
+	enum { AT_NOTHING, AT_INDEX, AT_KEPT } at; /* where the current row is */
 	int status;
 	size_t nend;
 	char end[PS_KV_PREFIX_MAX_LEN]; /* first key after the prefix; RocksDB keeps a pointer to it */
@@ -712,7 +712,7 @@ static void look_at_end(struct ps_kv_iter *it)
 		it->status = ps_kv_told(it->kv, "index walk", text);
 }
 
-/* Steps past the last row. */
+/* Steps past the current row. */
 static void step(struct ps_kv_iter *it)
 {
 	if (it->at == AT_INDEX)

@@ -242,8 +242,8 @@ static int not_a_listing(int rc, struct ps_error *err)
 	return rc;
 }
 
-/* Decodes a key of the page in place; a token is not encoded. -EPROTO: the key cannot be decoded, or -ENOMEM;
- * *text is NULL then. */
+/* Replaces an encoded key of the page by the decoded one. -EPROTO: the key cannot be decoded. -ENOMEM. After
+ * an error *text is NULL. */
 static int decode_text(char **text)
 {
 	struct ps_strbuf b = {0};

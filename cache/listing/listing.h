@@ -158,7 +158,7 @@ struct ps_common_prefix {
 /* Writes the key of a canonical URL. -EINVAL: its path cannot be decoded. */
 int ps_common_prefix_key(const char *url, struct ps_strbuf *ret_key) PS_MUST_USE;
 void ps_common_prefix_add(struct ps_common_prefix *common, const char *key);
-/* The shown part of this key, which was added before; borrowed from key. */
+/* The part of the key that is shown; borrowed from key. Precondition: the key was added. */
 const char *ps_common_prefix_below(const struct ps_common_prefix *common, const char *key);
 void ps_common_prefix_fini(struct ps_common_prefix *common);
 

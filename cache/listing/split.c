@@ -83,7 +83,8 @@ static uint32_t half_of(const struct ps_split_alphabet *alphabet, uint32_t low, 
 	return low >= SURROGATES_BEGIN && low < SURROGATES_END ? SURROGATES_BEGIN - 1 : low;
 }
 
-/* The text that has at[0..n), and then about half of what can follow. */
+/* Makes the text of at[0..n), the character that half_of() gives, and DEL. False: it is not between `at` and
+ * `end`, it is too long, or there is no memory. */
 static bool split_at(const struct ps_split_alphabet *alphabet, const char *at, const char *end, size_t n,
         struct ps_strbuf *ret)
 {
@@ -109,9 +110,9 @@ static bool is_inside(char c)
 	return ((unsigned char)c & 0xc0) == 0x80;
 }
 
-/* Keys vary at the place where the two texts differ, and at the place after the common beginning of the keys
+/* Keys vary at the place where `at` and `end` differ, and at the place after the common beginning of the keys
  * so far; at the places between they may vary. The middle place is tried first. If keys do not vary there,
- * the next attempt has half as many places. */
+ * the next call has half as many places between. */
 bool ps_split_between(const struct ps_split_alphabet *alphabet, const char *at, const char *end,
         size_t nprefix, size_t ncommon, struct ps_strbuf *ret)
 {

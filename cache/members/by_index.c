@@ -187,8 +187,9 @@ static int add(void *arg, const struct ps_tar_member *member)
 	return ps_member_tree_add(arg, member);
 }
 
-/* Compares both ends of the shard with the index: the first header, and the last member with what follows
- * it. The end of a compressed shard is not compared, because all bytes before it may have to be decoded. */
+/* Compares both ends of the shard with the index: the first header; and the last member, which the end mark
+ * must follow. The end of a compressed shard is not compared, because all bytes before it may have to be
+ * decoded. */
 static int ends_compare(struct ps_scan *scan, struct ps_handle *handle, bool coded,
         const struct ps_psx_end *end, struct ps_load_error *err)
 {

@@ -37,7 +37,7 @@ struct ps_member_row {
 	char text[]; /* names and targets, each zero-terminated */
 };
 
-/* Entries are added in the order of their ordinals; `text` has their names and targets. */
+/* Entries are added in the order of their ordinals. */
 struct ps_member_row_writer {
 	struct ps_strbuf b;
 	uint64_t end; /* of the last file's data, padded */
@@ -45,7 +45,7 @@ struct ps_member_row_writer {
 	uint32_t parent;
 	const char *name;
 	size_t name_len;
-	size_t ntext;
+	size_t ntext; /* bytes of the decoded row's text */
 };
 void ps_member_row_add(struct ps_member_row_writer *w, const struct ps_member_entry *entry, const char *name,
         const char *link);

@@ -19,7 +19,7 @@ struct source {
 	uint8_t *buf;       /* PS_TAR_PEEK_MAX + STREAM_NBYTES bytes */
 	uint64_t from;      /* the offset of buf[0] */
 	size_t n;
-	bool complete; /* the shard is in the cache: only what is needed is read */
+	bool complete; /* only what is needed is read: the shard is in the cache, or its end is scanned */
 	bool skipped;  /* the buffer does not follow what was read before */
 	bool alone;    /* reads begin no read-ahead */
 };
@@ -148,7 +148,8 @@ static uint64_t end_of(const struct source *s)
 	return s->from + s->n;
 }
 
-/* Reads the bytes that follow the buffer. Those of the buffer from pos on are kept. */
+/* Reads the bytes that follow the buffer, and keeps those of the buffer from pos on. If pos is outside of the
+ * buffer, reads the bytes at pos, and keeps none. */
 static int fill(struct source *s, struct ps_load_error *err)
 {
 	size_t keep = 0, n = 0;

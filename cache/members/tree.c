@@ -37,7 +37,7 @@ struct ps_member_tree {
 	char *text;
 	size_t ntext, text_cap;
 	uint32_t *slots; /* a hash table of items by (parent, name); NONE: free */
-	uint32_t nslots; /* a power of two, more than twice nitems */
+	uint32_t nslots; /* a power of two, at least twice nitems */
 	uint64_t seed;   /* of the hash, so that colliding names cannot be prepared */
 	uint64_t nsteps; /* steps that links may still take */
 	uint32_t *order; /* items by ordinal; after finish */

@@ -296,7 +296,7 @@ static char *ps_az_store_sas(struct ps_az_store *store, int *ret_rc)
 	return sas;
 }
 
-/* The store refused `sas`: reads the file again. True: it now has another signature. */
+/* The server refused `sas`: reads the file again. True: `store` now has another signature. */
 static bool ps_az_store_refused(struct ps_az_store *store, const char *sas)
 {
 	ps_autosecret char *text = NULL, *now = NULL;
@@ -694,7 +694,7 @@ static void judge(const char *code, int status, struct ps_error *err)
 	err->retry_after_ms = retry_after_ms;
 }
 
-/* If our clock is off by more than stores accept, one more attempt uses the store's clock. */
+/* If our clock is more than SKEW_MAX_S off the store's, one more attempt uses the store's clock. */
 static bool set_clock(struct ps_az_store *store, struct ps_http_request *rq)
 {
 	int64_t before = atomic_load(&store->clock_off_s), off = rq->response.date_s - ps_clock_real_s();

@@ -213,8 +213,8 @@ static bool same_text(const char *a, const char *b)
 	return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-/* True if this page names the same next page as the page before it did: the store ignores these parameters,
- * and would be listed forever. */
+/* True if this page names the same next page as the page before it did: the store ignores the token or marker
+ * of the request, and would be listed forever. */
 static bool leads_nowhere(const struct ps_s3_page *before, const struct ps_s3_page *page)
 {
 	return page->truncated && same_text(before->token, page->token) &&
@@ -452,8 +452,8 @@ static int walk_pages(struct walk *walk)
 	int rc = walk_parts(walk);
 	if (rc == 0 && walk->disorder) {
 		ps_log_info(
-		        "list: %s://%s: listed again, page by page: keys that are out of order, or end in a "
-		        "control character",
+		        "list: %s://%s: listed again, page by page: the store lists keys out of order, or "
+		        "cannot begin after a key, or a folder's name ends in a control character",
 		        walk->bucket.scheme, walk->bucket.bucket);
 		walk->disorder = false;
 		walk->names->again = true;

@@ -245,7 +245,7 @@ static void add_proxy(struct digest *d, const char *proxy)
 	add_bytes(d, proxy, scheme ? (size_t)(scheme - proxy) : 0);
 }
 
-/* Adds the route to the origin: the proxy, and the CAs that may vouch for a host's name. */
+/* Adds the route to the origin: the proxy, the CAs that may vouch for a host's name, and the tiers. */
 static void add_route(struct digest *d, const struct ps_origin_options *options, bool is_store)
 {
 	static const char *const not_for[] = {"no_proxy=", "NO_PROXY="};

@@ -115,7 +115,8 @@ static inline void ps_origin_has_tiers(struct ps_origin *o, struct ps_http_clien
 
 /* Kinds of origins --------------------------------------------------------------------------------------- */
 
-/* The kinds of origins, which origin.c opens. Each open takes over the members of source, also on failure.
+/* The kinds of origins, which origin.c opens. Each open takes over the members of a struct ps_origin_source,
+ * also on failure.
  *
  * Ownership, threads, errors: those of origin.h. Blocks on files of options and of the environment, never
  * on the network. */

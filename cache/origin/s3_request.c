@@ -155,7 +155,7 @@ enum ps_s3_remedy ps_s3_refusal_judge(
 /* What a request asks for. */
 struct target {
 	struct ps_s3_url url;
-	const char *list; /* the query of a listing; NULL: of an object */
+	const char *list; /* the query of a listing; NULL: an object is requested */
 };
 
 static int parse_target(const char *text, struct target *ret, struct ps_error *err)
@@ -348,8 +348,8 @@ static bool set_clock(struct ps_s3_signer *signer, const struct ps_http_response
 	return true;
 }
 
-/* True if our clock is off by more than stores accept. Needed for HEADs: their refusals have no document
- * with the cause. */
+/* True if the refusal may be for our clock, which is off by more than SKEW_MAX_S. Needed for HEADs: their
+ * refusals have no document with the cause. */
 static bool is_skewed(struct ps_s3_signer *signer, const struct ps_http_response *response)
 {
 	int64_t ours = ps_clock_real_s() + atomic_load(&signer->clock_off_s);

@@ -1,5 +1,5 @@
-/* Compares samples of the bytes that tiers sent with the origin's bytes (--tier-verify). A comparison is a
- * get of its own that asks the origin itself; no reader waits for it. */
+/* Compares samples of the tiers' bytes with the origin's (--tier-verify). A comparison is a get of its own
+ * that asks the origin itself; no reader waits for it. */
 #include "origin/origin_private.h"
 
 #include <stdlib.h>

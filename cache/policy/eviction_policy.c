@@ -288,7 +288,8 @@ const struct ps_policy_ops ps_policy_scan = {
 
 /* plan --------------------------------------------------------------------------------------------------- */
 
-/* The plans of loaders (policy.h) decide; for objects that no plan names, use decides (policy_private.h).
+/* The plans of loaders (policy.h) decide; an object of no plan is judged by whether it is in use
+ * (policy_private.h).
  *
  *   the object is                         it is needed
  *   named by a plan                       in the earliest epoch that names it

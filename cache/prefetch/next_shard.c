@@ -97,8 +97,8 @@ static struct opened *find_opened(struct ps_next_shard *seq, uint64_t node)
 	return NULL;
 }
 
-/* The distance, in names, from the nearest recently opened file before this one. 0: there is none within
- * reach. */
+/* The distance, in names, from the nearest recently opened file whose name comes before this one's. 0: there
+ * is none within reach. */
 static unsigned find_stride(const struct ps_next_shard *seq, const struct ps_node_row *row)
 {
 	unsigned stride = 0;

@@ -25,7 +25,8 @@
  * forward skip of up to half a window keeps the stream (a tar reader passes over members it does not want).
  *
  *   read                                        effect
- *   at offset 0                                 a stream at once: a reader of the head usually goes on
+ *   at offset 0                                 a stream at once: a reader of the head usually goes on; a
+ *                                               candidate while most reads of the file are random
  *   elsewhere, near no stream                   a candidate: no window, a random read so far
  *   just after a candidate                      a stream; while most reads of the file are random, only after
  *                                               512 KiB in a row
@@ -103,16 +104,17 @@ void ps_next_shard_forget(struct ps_next_shard *seq, uint64_t node);
  * The thread looks at the PS_PLAN_AHEAD_FILES files that the ranks of a dataset will open next, in order of
  * need. Incomplete ones are fetched in class PS_DEMAND_NEXT, after all reads that wait. The heads of all
  * these files come first: a loader interleaves many shards, and needs the beginning of each for its first
- * batch. The first block of the first PS_PLAN_AHEAD_URGENT files is demanded in class PS_DEMAND_AHEAD;
- * otherwise the window of the file that is read first would come before them. Then PS_PLAN_AHEAD_AT_ONCE
- * files at a time are fetched whole. Files that are fetched and not opened yet take at most a sixteenth of
- * the cache (but two files at least), because other files are evicted for them; while the cache has free
- * room, there is no such limit. Of a file that the cache does not admit, only the head is fetched, to memory,
- * and only for the next PS_PLAN_AHEAD_TO_MEMORY files.
+ * batch. When a plan begins, the heads of its first PS_PLAN_AHEAD_URGENT files are demanded in class
+ * PS_DEMAND_AHEAD; otherwise the window of the file that is read first would come before them. Then
+ * PS_PLAN_AHEAD_AT_ONCE files at a time are fetched whole. Files that are fetched and not opened yet take at
+ * most a sixteenth of the cache (but two files at least), because other files are evicted for them; while the
+ * cache has free room, there is no such limit. Of a file that the cache does not admit, only the beginning is
+ * fetched, to memory, and only for the next PS_PLAN_AHEAD_TO_MEMORY files.
  *
  * Ownership: the dataset's. Threads: any; a thread of its own runs from the first plan on. Locks: one, a
- * leaf. Blocking: free blocks on the disk; the first ps_plan_ahead_told() waits, PS_PLAN_AHEAD_FIRST_MS at
- * most, until the plan's files are demanded; the other calls never block. */
+ * leaf. Blocking: ps_plan_ahead_free() waits for the thread, which uses the disk; ps_plan_ahead_told() with
+ * `begins` waits, PS_PLAN_AHEAD_FIRST_MS at most, until the heads are demanded; ps_planned_file() as below;
+ * the other calls never block. */
 
 #define PS_PLAN_AHEAD_FILES 64
 #define PS_PLAN_AHEAD_AT_ONCE 8

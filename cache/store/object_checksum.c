@@ -32,7 +32,7 @@ static uint64_t refused_ns(const struct ps_store *store, unsigned times)
 
 static void forget_refused(struct ps_store *store, uint64_t nodes_below)
 {
-	if (nodes_below != UINT64_MAX) /* even renewed nodes are below UINT64_MAX */
+	if (nodes_below != UINT64_MAX) /* every later node would be below UINT64_MAX, too */
 		store->forgotten_below = PS_MAX(store->forgotten_below, nodes_below);
 }
 

@@ -375,7 +375,7 @@ static bool is_older_broken_index(const char *name)
 
 int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err)
 {
-	/* The quota does not count indexes that were moved aside, so older ones are removed. */
+	/* Eviction never removes an index that was moved aside, so older ones are removed here. */
 	remove_in(dir_fd, is_older_broken_index, BROKEN_DEPTH);
 	if ((renameat(dir_fd, BROKEN_NAME "1", dir_fd, BROKEN_NAME "2") < 0 && errno != ENOENT) ||
 	        renameat(dir_fd, "index", dir_fd, BROKEN_NAME "1") < 0)

@@ -403,8 +403,8 @@ int ps_datafile_each(int data_fd, int (*fn)(void *arg, const struct ps_id *id, c
 /* The data files, and how much of the disk each takes. A separate thread looks them up while the index is
  * opened: with a hundred thousand files, a start without it would take twice as long.
  *
- * Ownership: start makes the scan, free ends it. Threads: the one that starts the store. The reading calls
- * and free block on the disk. */
+ * Ownership: start makes the scan, free ends it. Threads: the one that starts the store. ps_recover(), which
+ * reads the scan, and ps_scan_free() wait for that thread, and so for the disk. */
 
 struct ps_scan;
 

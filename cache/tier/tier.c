@@ -473,7 +473,7 @@ static bool judge_late(
 	if (verdict == UNKNOWN)
 		all->credit -= (int64_t)PS_MIN(3 * trial->ndone, trial->nmissing);
 	if (verdict == SLOW) {
-		/* Its bytes were worth it. */
+		/* A trial that finds a slow tier costs no credit. */
 		all->credit = PS_MIN(all->credit + (int64_t)trial->ndone, CREDIT_MAX);
 		/* One of many connections to a busy origin may be unlucky, and a single slice late. */
 		if (++tier->nslow > 1 || turn->probe || all->late_ns == LATE_FIRST_NS)

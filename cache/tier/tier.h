@@ -131,8 +131,10 @@ bool ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 
 enum ps_tier_advice {
 	PS_TIER_STAY,
-	PS_TIER_PING,  /* stay, and ping the tier; ps_tiers_pinged() once that is over */
-	PS_TIER_LEAVE, /* leave it, and ask the origin for the next PS_TIER_TRIAL_NBYTES */
+	PS_TIER_PING, /* stay, and ping the tier; ps_tiers_pinged() once that is over */
+	/* leave it: ask the next tier if this one is set aside, else the origin for the next
+	 * PS_TIER_TRIAL_NBYTES */
+	PS_TIER_LEAVE,
 };
 /* A request has brought nothing (or nearly nothing) for idle_ns, which are PS_TIER_PING_MS at least. Call it
  * every 100 ms. */

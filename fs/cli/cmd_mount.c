@@ -325,7 +325,8 @@ static int mount_in_child(const struct ps_conf *conf, const struct ps_conf_secti
 	return WIFEXITED(status) ? WEXITSTATUS(status) : PS_EXIT_FAILED;
 }
 
-/* Mounts every section of the configuration that is not mounted yet; continues when one fails. */
+/* Mounts every section of the configuration, except those with auto = no and those that are mounted already;
+ * continues when one fails. */
 static int mount_all(struct mount *m)
 {
 	struct ps_conf conf = {0};

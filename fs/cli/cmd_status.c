@@ -525,8 +525,8 @@ static int one_round(const struct status *s, struct seen seen[static SEEN_MAX])
 	return fflush(stdout) ? PS_EXIT_FAILED : code;
 }
 
-/* Adds the mount to the list's entry for its daemon. The entry has one document, since a daemon reports the
- * same through each of its mounts. */
+/* Adds the mount to the list's entry for its daemon. One document is enough for the entry: the daemon's own
+ * figures are the same in the documents of all its mounts. */
 static void add_live(json_t *list, json_t *doc, json_t *mount)
 {
 	json_t *pid = json_object_get(doc, "pid"), *one;

@@ -218,7 +218,7 @@ static int umount_by_helper(const struct umount *u, const char *mountpoint)
 	return rc == -ENOENT || rc == -EIO ? -EPERM : rc;
 }
 
-/* Aborts the mount's connection: every waiting and future request ends with ENOTCONN. */
+/* Aborts the mount's connection: waiting requests end with ECONNABORTED, later ones with ENOTCONN. */
 static void abort_connection(const struct ps_mount_info *info)
 {
 	char path[80];

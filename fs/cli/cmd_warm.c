@@ -230,7 +230,7 @@ static int wait_for(struct wait *w)
 	return -w->errnum;
 }
 
-/* Finds the node that the item's path names now, after an open failed with ESTALE. */
+/* Finds the node that the item's path names now, after getattr or open failed with ESTALE. */
 static int find_again(struct sourced *s, struct ps_warm_item *item, struct wait *w)
 {
 	uint64_t node = ps_dataset_root(s->dataset);

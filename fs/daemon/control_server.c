@@ -40,7 +40,7 @@ static int say(const struct client *c, const char *word, const char *name, const
 	return rc;
 }
 
-/* Sends an error. If that fails, logs it only. */
+/* Sends an error. If the client cannot be reached, logs only that. */
 static void say_error(const struct client *c, const char *text)
 {
 	if (say(c, "error", "text", text) < 0)

@@ -52,7 +52,7 @@ int ps_timed_stat(const char *path, int timeout_ms, mode_t *ret_mode) PS_MUST_US
 int ps_timed_realpath(const char *path, int timeout_ms, char **ret_path) PS_MUST_USE;
 /* umount2(). */
 int ps_timed_umount(const char *path, int flags, int timeout_ms) PS_MUST_USE;
-/* Runs a program and captures its stderr. 0; -EIO: the program failed, *ret_text is its stderr; -ENOENT: no
+/* Runs a program and captures its stdout and stderr in *ret_text. 0; -EIO: the program failed; -ENOENT: no
  * such program. */
 int ps_timed_exec(char *const argv[], int timeout_ms, char **ret_text) PS_MUST_USE;
 
@@ -287,7 +287,7 @@ struct ps_daemonize {
 	bool background;
 	bool kept;  /* the keeper notifies the service manager */
 	int pipe;   /* to the parent, or -1 */
-	int notify; /* a socket for the service manager; -1: one can be made yet */
+	int notify; /* a socket for the service manager; -1: one can still be made */
 	int inherited[PS_DAEMONIZE_INHERITED];
 	unsigned ninherited;
 };

@@ -1,7 +1,7 @@
 /* The daemon of a cache directory: one cache, any number of mounts.
  *
  *   main      one thread: accepts clients, handles signals; ends with the last mount and client
- *   mount     one thread each, for the first mount or a client's: attach, mount, serve, release
+ *   mount     one thread each, for the first mount, a resumed or a client's: attach, mount, serve, release
  *   client    a process connected to the control socket: `mount` (control_client.c), `status`, `umount`
  *
  *      client                          daemon
@@ -234,7 +234,7 @@ struct ps_daemon {
 	bool stopping, reported;
 	int exit_code;
 
-	struct ps_thread_group threads; /* the first mount's, and each client's */
+	struct ps_thread_group threads; /* the first mount's, each resumed mount's, and each client's */
 };
 
 /* mount.c */
@@ -259,8 +259,8 @@ void ps_daemon_wake(struct ps_daemon *daemon);
  * daemon's end. */
 struct ps_owned;
 /* If an equal request has made a mount: joins it, takes *owner over, sets *ret_mountpoint, which the caller
- * frees. Otherwise sets *ret_new; the caller then makes the mount and calls serves or failed. Blocks while
- * another thread makes the mount, until *cancelled. */
+ * frees. Otherwise sets *ret_new; the caller then makes the mount and calls ps_owned_set_serving() or
+ * ps_owned_failed(). Blocks while another thread makes the mount, until *cancelled. */
 int ps_owned_enter(struct ps_daemon *daemon, const struct ps_mount_request *request, int *owner,
         const _Atomic bool *cancelled, struct ps_owned **ret_new, char **ret_mountpoint,
         struct ps_error *err) PS_MUST_USE;

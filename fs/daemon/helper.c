@@ -317,7 +317,7 @@ static int send_request(
 	do
 		n = sendmsg(h->sock, &msg, MSG_NOSIGNAL);
 	while (n < 0 && errno == EINTR);
-	/* Nothing was sent after other errors, such as one for too many descriptors under way. */
+	/* If sendmsg() failed otherwise, such as for too many descriptors under way, nothing was sent. */
 	if (n < 0 && errno != EPIPE && errno != ECONNRESET && errno != EAGAIN)
 		return -errno;
 	return n == (ssize_t)(sizeof(*request) + request->nbytes) ? 0 : give_up(h);

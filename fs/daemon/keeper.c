@@ -175,7 +175,8 @@ static int count_filters(pid_t pid)
 	return n;
 }
 
-/* Opens the program that the client runs. The daemon cannot name a program: it could have written that. */
+/* Opens the program that the client runs. The daemon may not name a program, since it could name a file that
+ * it has written. */
 static int program_of(int client, struct ps_error *err)
 {
 	struct ucred peer = {0};

@@ -185,7 +185,8 @@ static void *resume_main(void *arg)
 		}
 	}
 	count_resumed(d);
-	/* Only now, since this may wait for a dead server: the other mounts are served meanwhile. */
+	/* Only now, since this waits if the mountpoint is in a folder on a dead server: the other mounts are
+	 * served meanwhile. */
 	if (rc < 0 && r->session.here)
 		(void)ps_helper_detach(d->helper, r->session.text, r->session.id);
 	if (m)

@@ -34,7 +34,7 @@ static void free_all(struct ps_mount *m)
 }
 
 /* Checks for listed files that are missing at the origin. They are logged in any case; the mounting process
- * also gets a warning if they are found soon. */
+ * also gets a warning if the check reports them soon. */
 static int look_for_missing(struct ps_mount *m, size_t i, const _Atomic bool *cancelled, struct ps_error *err)
 {
 	bool fail = m->options[i].missing == PS_MISSING_FAIL;

@@ -141,7 +141,7 @@ static int open_base(char **ret_path, struct ps_error *err)
 	return ps_steal_fd(&fd);
 }
 
-/* "https://host/a/train/x-{000..127}.tar" to "train-x-000..127.tar-1a2b3c4d": a readable name, with a part
+/* "https://host/a/train/x-{000..127}.tar" to "train-x-000..127-.tar-1a2b3c4d": a readable name, with a part
  * of the hash to make it unique. */
 static void name_place(const char *source, char ret[static NAME_MAX_NBYTES + 16])
 {

@@ -154,7 +154,7 @@ static const uint32_t denied[] = {
 	LOAD(offsetof(struct seccomp_data, args) + 8 * (n) + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? 4 : 0))
 #define RETURN(what) BPF_STMT(BPF_RET | BPF_K, (what))
 #define FAIL(errnum) RETURN(SECCOMP_RET_ERRNO | (errnum))
-/* Skips `n` instructions if the comparison is not true. */
+/* UNLESS_ skips `n` instructions if the comparison is false, IF_EQUAL if it is true. */
 #define UNLESS_EQUAL(k, n) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(k), 0, (n))
 #define UNLESS_ANY(k, n) BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, (uint32_t)(k), 0, (n))
 #define IF_EQUAL(k, n) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)(k), (n), 0)
@@ -185,7 +185,7 @@ static const struct sock_filter head[] = {
         UNLESS_EQUAL(TIOCLINUX, 1),
         FAIL(EPERM),
         RETURN(SECCOMP_RET_ALLOW),
-        /* Only the socket families that are used: no attacker needs to reach the kernel's code for others. */
+        /* Only the socket families that are used: an attacker must not reach the kernel's code for others. */
         UNLESS_EQUAL(SYS_socket, 7),
         LOAD_ARG(0),
         IF_EQUAL(AF_UNIX, 3),

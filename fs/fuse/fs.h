@@ -61,7 +61,7 @@ struct ps_open {
 	pthread_mutex_t reader; /* one reader at a time of a folder or a virtual file; freeing waits for it */
 	char *text;             /* PS_OPEN_VIRTUAL */
 	size_t text_len;
-	/* of .penstock/plan, after the first write; used by fs.background's thread */
+	/* of .penstock/plan, from the first PS_IOC_PLAN on; used by fs.background's thread */
 	struct ps_plan_feed *feed;
 };
 

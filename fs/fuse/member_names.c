@@ -173,7 +173,7 @@ struct name_op {
 	const struct ps_fs_source *source;
 	struct ps_dataset *dataset; /* a copy: source->dataset may be gone when a late answer comes */
 	uint64_t parent;
-	bool as_shard; /* the name was looked up with ".tar" after it */
+	bool as_shard; /* LOOKUP: with ".tar" after the name; GETATTR: of the folder of a shard's members */
 	char name[NAME_MAX + 1 + PS_SHARD_SUFFIX_LEN];
 };
 

@@ -72,7 +72,7 @@ void ps_member_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 
 /* A folder that is being read: the kernel sends a position, and reading on from there is cheap. */
 struct ps_view_dir {
-	fuse_ino_t ino;  /* 0: free, or in use */
+	fuse_ino_t ino;  /* 0: the slot is free; a folder that a READDIR uses has no slot */
 	uint64_t folder; /* its number, which differs from one merged tree to the next */
 	struct ps_dir *dir;
 	struct ps_merged_dir *merged;

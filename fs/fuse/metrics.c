@@ -58,7 +58,9 @@ static const struct row of_cache[] = {
         {"reads.ready_bytes", COUNTER, "Of these, bytes of reads that did not wait."},
         {"reads.fetched_bytes", COUNTER, "Bytes that reads and read-ahead fetched from the origin."},
         {"reads.hit_bytes", GAUGE, "Bytes read less the bytes that reads and read-ahead fetched."},
-        {"reads.hit_ratio", GAUGE, "hit_bytes / bytes; absent once the kernel has read a file by itself."},
+        {"reads.hit_ratio", GAUGE,
+                "hit_bytes / bytes; absent before the first read, and once a file was passed through or "
+                "handed over."},
         {"reads.stalled_seconds", COUNTER, "Time in which at least one read waited."},
         {"reads.waiting", GAUGE, "Reads that wait now."},
         {"reads.latency_seconds", HISTOGRAM, "Duration of reads through the daemon."},

@@ -164,7 +164,8 @@ static void set_open(struct ps_mount_state *state, uint32_t index, void *open)
 	atomic_store(&chunk->opens[index % PS_STATE_CHUNK], open);
 }
 
-/* Text that does not fit is made again by the next daemon. */
+/* Text that does not fit is not kept: the next daemon makes the text of a virtual file again, and a snapshot
+ * is lost. */
 static uint64_t keep_text(struct ps_mount_state *state, uint32_t index, const char *text)
 {
 	size_t n = text ? strlen(text) : 0;

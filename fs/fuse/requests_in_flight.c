@@ -7,8 +7,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 
-/* The inflight whose lock this thread holds while it calls out to cancel_fn or libfuse, either of which may
- * call back into this file for the same inflight. */
+/* The inflight for which this thread calls cancel_fn (with the inflight's lock held) or arms libfuse's
+ * interrupt function (without the lock). Either may call back into this file for the same inflight. */
 static __thread struct ps_inflight *held;
 
 void ps_inflight_table_init(struct ps_inflight_table *table)
@@ -93,7 +93,7 @@ static void interrupted(fuse_req_t req, void *arg)
 	unref(p);
 }
 
-/* Adds p to the table and makes claims wait while p is armed; false: p is answered already. */
+/* Adds p to the table and makes claims wait until p is armed; false: p is answered already. */
 static bool begin_arming(struct ps_inflight *p)
 {
 	PS_LOCK_SCOPE(&p->lock);

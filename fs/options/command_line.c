@@ -290,7 +290,7 @@ static int unknown_option(const struct ps_opts *opts, const char *arg, struct ps
 	return ps_error_set(err, EINVAL, "unknown option '%.*s'%s", (int)len, arg, instead);
 }
 
-/* Parses the option at argv[*i]; moves *i past a value in the next argument. */
+/* Parses the option at argv[*i]. If its value is the next argument, moves *i to the value. */
 static int parse_one(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv, int *i,
         struct ps_error *err)
 {

@@ -319,7 +319,7 @@ static int set_gid(struct ps_mount_options *o, const char *value, struct ps_erro
 	return 0;
 }
 
-/* A list that names a file is made absolute: the daemon has another working directory. */
+/* The path in @FILE is made absolute: the daemon has another working directory. */
 static int set_tier(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
 	char safe[PS_URL_TEXT_LEN];

@@ -221,8 +221,8 @@ int ps_mount_options_cache_dir(struct ps_mount_options *o, struct ps_error *err)
  * origins use o->env. Call while there is one thread. */
 void ps_environment_forget(void);
 
-/* The options in the cache's structs, with pointers into *o. Makes the default cache directory, and turns a
- * share of the disk ("80%") into bytes. Blocks on disk. */
+/* The options in the cache's structs, with pointers into *o. Sets the cache directory as
+ * ps_mount_options_cache_dir() does, and turns a share of the disk ("80%") into bytes. Blocks on disk. */
 int ps_mount_options_cache(
         struct ps_mount_options *o, struct ps_cache_options *ret, struct ps_error *err) PS_MUST_USE;
 void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_dataset_options *ret);

@@ -65,14 +65,14 @@ struct ps_layout_field {
 	char *companions[3]; /* ... NAME:y, NAME:lengths, NAME:mask, if the field has them */
 	uint32_t n_names;
 	uint32_t name_len[PS_LAYOUT_MAX_ALTERNATIVES];
-	/* path of a value in a JSON member, a part of `name` or `member`; NULL: the whole member */
+	/* path of a value in a JSON member, stored in `names` after the suffix; NULL: the whole member */
 	const char *path;
 	enum penstock_kind kind;
 	bool optional;
 	bool hidden; /* passed to the transform, not part of the batch */
 	/* numbers are rounded to the field's float type; false: they must be exact */
 	bool rounds;
-	const struct ps_field_ops *ops; /* NULL: images and outputs */
+	const struct ps_field_ops *ops; /* NULL: images and masks */
 	struct ps_image_spec image;     /* PENSTOCK_IMAGE */
 	struct ps_mask_spec mask;       /* PENSTOCK_MASK */
 	enum ps_box_format box_format;  /* PENSTOCK_BOXES */
@@ -88,7 +88,7 @@ struct ps_layout_field {
 	enum ps_dtype dtype;        /* type of the elements ... */
 	enum ps_dtype source_dtype; /* ... and in raw members of tokens */
 	enum ps_form form;
-	uint32_t planes;                       /* tensors of the same form: 2 for tokens (x and y), else 1 */
+	uint32_t planes;                       /* tensors of the same form: 2 (tokens, mixed labels) or 1 */
 	uint32_t ndim;                         /* dimensions of a row; 0: a scalar */
 	uint64_t shape[PENSTOCK_MAX_DIMS - 1]; /* shape of a row; shape[0] is 0 where rows differ */
 	size_t item_elements;                  /* elements of an item ... */
@@ -244,8 +244,9 @@ struct ps_offload_times {
 /* A snapshot of these times and of the GPU's own. */
 struct ps_offload_meter {
 	uint64_t cpu_rows, cpu_ns, gpu_rows, gpu_ns;
-	uint64_t engine_rows, hybrid_rows; /* decoded by the engine alone; with CPU threads (hybrid) */
-	uint64_t timed_rows, timed_ns;     /* rows of the engine that were timed, and their time */
+	/* decoded by the GPU's JPEG engine alone; by the GPU with CPU threads (hybrid) */
+	uint64_t engine_rows, hybrid_rows;
+	uint64_t timed_rows, timed_ns; /* rows of the JPEG engine that were timed, and their time */
 };
 
 /* Counts a row that the CPU decoded, or that was given to the GPU, with the CPU's time for it. */
@@ -376,8 +377,8 @@ struct penstock_batch {
 	int failed;
 	struct ps_load_error why; /* text for `failed` */
 
-	/* Bytes of decoded rows that late fields will copy. Once they exceed max_ragged_nbytes, rows are no
-	 * longer decoded, and the batch fails. Relaxed atomic: a counter that guards nothing else. */
+	/* Bytes of decoded rows that late fields will copy. Once they exceed max_ragged_nbytes, late fields
+	 * are no longer decoded, and the batch fails. Relaxed atomic: a counter that guards nothing else. */
 	_Atomic uint64_t ragged_nbytes;
 };
 
@@ -399,7 +400,8 @@ struct ps_batch_worker {
 	} scratch[PS_LAYOUT_MAX_FIELDS]; /* by field: its elements before their place is known */
 };
 
-/* Bytes of one batch, without late fields. -E2BIG: larger than the address space; -ENOMEM. */
+/* Bytes of one batch: its slot without late fields, and the memory that late outputs are first written to.
+ * -E2BIG: larger than the address space; -ENOMEM. */
 int ps_batch_nbytes(const struct ps_batch_layout *layout, uint32_t rows, size_t *ret_nbytes,
         struct ps_load_error *err) PS_MUST_USE;
 
@@ -457,7 +459,7 @@ static inline uint8_t *ps_batch_row(
  * decoded or offered.
  *
  * The GPU may decode the images of a field that the device finishes (`made` above), if the field has one view
- * and no dct_scale, follows no other field, and decodes for no other field. Masks and boxes may follow it.
+ * and no dct_scale, follows no other field, and shares its decode with none. Masks and boxes may follow it.
  * The share (above) decides which rows are offered. An image that the GPU refuses, when it is offered or
  * after it was submitted, is decoded by the worker.
  *

@@ -101,7 +101,7 @@ size_t ps_json_string(const struct ps_json *string, uint8_t *dst, size_t most);
 /* The value of a number; 0 or 1 for a boolean. Returns NULL, or a text that says what is wrong. */
 PS_MUST_USE const char *ps_json_number(const struct ps_json *value, struct ps_number *ret_number);
 
-/* The items of an array: begin with the array and *item zero. False after the last. */
+/* Moves *item to the next item of an array, or to the first if *item is all zero. False after the last. */
 bool ps_json_next(const struct ps_json *array, struct ps_json *item);
 
 #endif

@@ -134,8 +134,8 @@ static int slot_grow(struct penstock_batch *b, size_t used, struct ps_load_error
 	return 0;
 }
 
-/* Adds `add` to each of the row's n numbers: the number of items that the rows before this one have in the
- * field that add_offset_of names. False: a result is too large for the type. */
+/* Adds `add`, the number of items that earlier rows have in the field that add_offset_of names, to each of
+ * the row's n numbers. False: a result is too large for the type. */
 static bool offsets_add(const struct ps_layout_field *f, uint8_t *p, size_t n, uint64_t add)
 {
 	size_t size = ps_dtype_nbytes(f->dtype);

@@ -55,7 +55,7 @@ struct ps_make {
 	uint32_t nviews; /* images per row */
 	enum ps_dtype dtype;
 	enum ps_layout layout;
-	float scale[3], bias[3]; /* as in image/picture.h; both 0: all elements become 0 */
+	float scale[3], bias[3]; /* as in image/picture.h, not for PS_U8; both 0: all elements become 0 */
 	enum ps_mix_kind mix;
 	uint32_t weight;
 	uint32_t box[4]; /* x0, y0, x1, y1 */
@@ -86,15 +86,16 @@ static inline size_t ps_make_scratch_nbytes(uint32_t what, uint64_t nimages, uin
  *            └─ the slot may be written again once arrived() is 1
  *
  * send() starts the copy and returns. use() makes a stream of the consumer wait for the copy. leave() marks
- * the end of the streams' work on the batch. The next send() waits for that mark on the device, so no CPU
- * thread waits.
+ * the end of the streams' work on the batch. The next send() waits for that mark on the device: a CPU thread
+ * waits only if the mirror must grow.
  *
  * Ownership: a device belongs to the caller that opened it, who must free memory and mirrors before closing
  * it.
  * Threads: any; for one mirror send, leave and mirror_free one at a time, use() concurrently with use().
- * Locks: a mirror's own, a leaf.   Errors: 0 or -errno with a text; -ENODEV: no such device; -ENOMEM; -EIO:
- * the device is lost, or refuses.   Blocks: wait and mirror_free until copies have ended; the rest only on
- * the driver and the operating system's kernel. */
+ * Locks: a mirror's own, then one of the device's.   Errors: 0 or -errno with a text; -ENODEV: no such
+ * device; -ENOMEM; -EIO: the device is lost, or refuses.   Blocks: wait until copies have ended; mirror_free,
+ * and send if the mirror must grow, also until the streams have left the mirror; the rest only on the driver
+ * and the operating system's kernel. */
 
 #define PS_DEVICE_PAGE 4096 /* minimum alignment of alloc() */
 
@@ -195,8 +196,8 @@ void *ps_host_alloc(size_t nbytes);
 void *ps_host_resize(void *p, size_t old_nbytes, size_t new_nbytes);
 void ps_host_free(void *p, size_t nbytes);
 
-/* alloc and free for devices without memory of their own. ps_host_slot_copy() is the resize of devices whose
- * memory cannot be resized in place: it copies to new memory of the device's alloc. */
+/* alloc and free of devices whose slots are not page-locked. ps_host_slot_copy() is the resize of devices
+ * whose memory cannot be resized in place: it copies to new memory of the device's alloc. */
 void *ps_host_slot_alloc(struct ps_device *device, size_t nbytes, struct ps_load_error *err);
 void ps_host_slot_free(struct ps_device *device, void *p, size_t nbytes);
 void *ps_host_slot_copy(
@@ -225,11 +226,12 @@ void ps_host_prefer_node(void *p, size_t nbytes, int node);
  * Ownership: rows and workers must be freed before their ps_nvjpeg, and the ps_nvjpeg before its device.
  * Threads: ps_nvjpeg_take() any, each with its own worker and row; the others one at a time for the same
  * rows.
- * Locks: one, a leaf, held while work is given to the engine.   Errors: -EIO: the device is lost, or
- * refuses; -ENOMEM.
- * Blocks: ps_nvjpeg_new(); take on Huffman codes and, rarely, on an earlier transfer; submit on the library's
- * parsing, and until the engine has finished the third batch before this one. Memory is allocated on
- * creation, and rarely later: for larger images, and for unusually long files. */
+ * Locks: its own; one of them is held while work is given to the engine.   Errors: -EIO: the device is lost,
+ * or refuses; -ENOMEM.
+ * Blocks: ps_nvjpeg_new(); ps_nvjpeg_take() while it decodes Huffman codes and, rarely, on an earlier
+ * transfer; ps_nvjpeg_submit() while the library parses, and until the engine has finished the third batch
+ * before this one. Memory is allocated on creation, and rarely later: for larger images, and for unusually
+ * long files. */
 
 struct ps_nvjpeg;
 struct ps_nvjpeg_worker;

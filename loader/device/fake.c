@@ -324,7 +324,7 @@ static struct fake_mirror *mirror_of(struct ps_mirror *m)
 	return PS_CONTAINER_OF(m, struct fake_mirror, base);
 }
 
-/* Waits until all work of the mirror's streams is done, or lost. */
+/* Waits until the streams that use the mirror have left it, or the device is lost. */
 static void users_sync(struct fake_mirror *m)
 {
 	for (uint32_t i = 0; i < m->nusers; i++)

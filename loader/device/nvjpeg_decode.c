@@ -334,7 +334,7 @@ static ps_cu_result rows_give(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows)
 	timing_look(n);
 	timed = n->timing == 0 && cu->event_record(n->begin, n->stream) == 0;
 	if (atomic_load(&rows->hybrid))
-		r = ps_nvj_wait_workers(n, n->stream); /* their copies read parts of the sheet */
+		r = ps_nvj_wait_workers(n, n->stream); /* their kernels read parts of the device's sheet */
 	if (r == 0)
 		r = cu->copy_to_device(rows->device_sheet + rows->pieces, rows->sheet + rows->pieces,
 		        used - rows->pieces, n->stream);

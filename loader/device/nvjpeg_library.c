@@ -43,7 +43,7 @@ static const char *const in_libraries[] = {"libnvjpeg.so.", NULL};
 static const char *const in_packages[] = {
         "nvidia/*/lib/libnvjpeg.so.", "torchvision.libs/libnvjpeg*.so.", NULL};
 
-/* An open library, whether it was usable or not. */
+/* An open library that has all functions, whether it starts or not. */
 struct opened {
 	struct opened *next;
 	void *handle;
@@ -60,7 +60,7 @@ struct search {
 	ps_nvjpeg_starts starts;
 	void *arg;
 	const struct ps_nvjpeg_library *found;
-	int failed;                    /* -errno other than -ENODEV, which ends the search */
+	int failed;                    /* -errno that ended the search; -ENODEV does not end it */
 	struct ps_load_error why;      /* text of `failed` */
 	struct ps_load_error *refused; /* the text: each candidate and why */
 	void *tried[PS_NVJPEG_TRIED];  /* handles: one library may be found in several places */

@@ -7,7 +7,8 @@
  * names is tried. Otherwise the search goes in this order: a library that the process has loaded already
  * (torch's, for example); where the dynamic linker looks; folders of CUDA toolkits (CUDA_HOME, CUDA_PATH,
  * /usr/local/cuda); folders of the Python packages nvidia-nvjpeg, nvidia-nvjpeg-cu12 and torchvision, in
- * the environments given by VIRTUAL_ENV, CONDA_PREFIX, PYTHONPATH, PATH and the usual folders of Python.
+ * the environments given by VIRTUAL_ENV, CONDA_PREFIX, PYTHONPATH, PATH and the usual folders of Python. All
+ * these folders are searched for libnvjpeg.so.13 first, then for .12, then for .11.
  *
  * Threads: any.   Ownership: libraries stay open until the process ends.   Locks: one, a leaf.   Blocks: on
  * the disk, and the start of libraries. Errors: -ENODEV with a text that names the refused libraries, why

@@ -11,7 +11,7 @@
 
 /* The CUDA device ---------------------------------------------------------------------------------------- */
 
-/* Lock order: a mirror's lock, then one of the device's. No other lock is taken under them. */
+/* Lock order: a mirror's lock, then one of the device's, then the workers' lock of a ps_nvjpeg. */
 
 struct ps_cuda_device {
 	struct ps_device base;
@@ -178,7 +178,7 @@ struct ps_nvj_files {
 /* Rows of a batch. Their sheet is page-locked memory with a copy on the device. It has three parts:
  *
  *   a struct ps_tile_image for each image that the engine decodes
- *   the moves
+ *   a struct ps_move for each row that ps_nvjpeg_place() copies
  *   the pieces: for each row that was taken its own struct ps_tile_image, then the weights
  *
  * Hybrid decoding resizes each row by its piece; the engine's images are resized together, by the first
@@ -200,7 +200,7 @@ struct ps_nvjpeg_rows {
 	struct ps_nvj_files *files;
 };
 
-/* Converts a status to -ENOMEM or -EIO, with the library's name for the status in the text. */
+/* Converts a status to -ENOMEM or -EIO, with the status's meaning and number in the text. */
 int ps_nvj_error(ps_nvj_status status, struct ps_load_error *err, const char *what);
 
 /* Makes the scratch at least nbytes long. If it must grow, waits for the stream's work first, and drops the

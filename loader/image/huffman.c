@@ -11,7 +11,7 @@
  *        6      WHOLE: the number is in bits 16-31
  *        8-11   zeros before the number (AC)
  *        12-15  if not WHOLE: how many bits the number has
- *   0           no code, or one of more than PEEK bits */
+ *   all 0       no code, or one of more than PEEK bits */
 #define WHOLE 64u
 #define LENGTH(e) ((int)((e)&63))
 #define RUN(e) ((e) >> 8 & 15)

@@ -67,8 +67,8 @@ void ps_huffman_table_make(
 /* Begins a scan. The blocks of an MCU are set by the caller. */
 void ps_huffman_begin(struct ps_huffman *h, const uint8_t *scan, size_t nbytes);
 
-/* Decodes the next MCU. blocks[i] points to 64 zeroed coefficients, in row order; NULL: the block is not
- * wanted. */
+/* Decodes the next MCU. blocks[i] points to 64 zeroed coefficients, in row order. `blocks` NULL: the
+ * coefficients are not wanted. */
 enum ps_huffman_end ps_huffman_mcu(struct ps_huffman *h, int16_t *const *blocks);
 
 /* In the place of libjpeg's ------------------------------------------------------------------------------ */

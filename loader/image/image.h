@@ -111,7 +111,8 @@ struct ps_image_size {
  * turned image.
  *
  * Ownership: a reader belongs to its creator, and creates the decoder of a format on first use. The
- * contract of open, start, rows and close is in format.h. */
+ * contract of open, start, rows and close is in format.h; where the image is turned, rows may wait for
+ * memory, too. */
 
 struct ps_image_reader;
 
@@ -277,7 +278,7 @@ struct ps_image_spec;
 
 /* All zero: no operations. */
 struct ps_transform_spec {
-	double affine;                   /* probability, as are jitter, gray, blur and noise */
+	double affine;                   /* probability, as are jitter, gray, blur, noise and erase */
 	double degrees;                  /* 0 to 180 */
 	double translate_x, translate_y; /* share of width and height, 0 to 1 */
 	double zoom_min, zoom_max;       /* 0.01 to 100; both 0: 1 */
@@ -288,7 +289,8 @@ struct ps_transform_spec {
 	double hue;                              /* 0 to 0.5 */
 	double gray;
 	double blur;
-	uint32_t blur_size;                    /* odd, to 255; 0: a tenth of the width, at least 3 */
+	/* odd, to 255; 0: 3 with blur_size_max, else a tenth of the width, at least 3 */
+	uint32_t blur_size;
 	double blur_sigma_min, blur_sigma_max; /* pixels, 0.01 to 100; both 0: 0.1 to 2 */
 	double noise;
 	double noise_sigma;     /* levels, 0 to 255 */
@@ -505,8 +507,9 @@ struct ps_image_view {
  * for the call. A decoder keeps its buffers between calls.
  * Threads: a decoder one at a time; different decoders are independent, but a leader and its followers must
  * share a thread. Locks: none. Errors: 0 or -errno with a text; a damaged image is -EBADMSG, and what dst
- * then holds is not defined. Blocks: on the processor only. Pixels are a pure function of (bytes, spec,
- * key): the same for any thread, vector unit and machine (with one version of the format's library). */
+ * then holds is not defined. Blocks: on the processor, and with a ticket as ps_image_ticket_take() does.
+ * Pixels are a pure function of (bytes, spec, key): the same for any thread, vector unit and machine (with
+ * one version of the format's library). */
 
 /* How the decoder placed its last image, for decoders that follow it. */
 struct ps_image_placement {
@@ -545,7 +548,7 @@ int ps_image_decode(struct ps_image_decoder *decoder, const void *data, size_t n
 int ps_image_decode_shared(struct ps_image_decoder *const *decoders, void *const *dsts, uint32_t n,
         const void *data, size_t nbytes, const struct ps_rng_key *key, struct ps_load_error *err) PS_MUST_USE;
 
-/* Scale and bias that normalise the spec's channels, of u8 values; not for PS_U8 and PS_U16. */
+/* For each channel the scale and bias that normalise u8 values. The spec's dtype must be a float. */
 void ps_image_levels(const struct ps_image_spec *spec, float ret_scale[static 3], float ret_bias[static 3]);
 
 /* How an image is decoded, for devices that decode themselves. */
@@ -582,7 +585,7 @@ struct ps_image_placement ps_image_decoder_placement(const struct ps_image_decod
  * JPEG.
  *
  * Ownership: a decoder belongs to its creator; bytes, placement and dst are borrowed for the call.
- * Threads: one at a time.   Locks: none.   Blocks: on the processor only.
+ * Threads: one at a time.   Locks: none.   Blocks: as ps_image_decode() does.
  * Errors: -EBADMSG (as for images; another size than the image's; a label that the type cannot hold),
  * -ENOMEM; with a text. */
 

@@ -330,7 +330,7 @@ static void step_start(struct ps_jpeg *j)
 		left = right > NARROWEST ? right - NARROWEST : 0;
 	width = right - left;
 	if (width < c->output_width)
-		jpeg_crop_scanline(c, &left, &width); /* moves both edges outwards to edges of blocks */
+		jpeg_crop_scanline(c, &left, &width); /* moves the left edge outwards to a block's edge */
 	else
 		left = 0;
 	j->lead_nbytes = (r->x - left) * ps_pixels_nbytes(j->pixels_kind);

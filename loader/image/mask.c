@@ -11,7 +11,7 @@ struct ps_mask_decoder {
 	struct ps_mask_spec spec;
 	struct ps_image_reader *source;
 	uint16_t *labels;  /* labels of all views, as decoded ... */
-	uint16_t *mapped;  /* ... and of one view after its affine map */
+	uint16_t *mapped;  /* ... and of one view, padded or after its affine map */
 	uint32_t *columns; /* for each view: the source column of each output column */
 	uint32_t *next;    /* for each view: the output row to be filled next */
 	size_t cap_labels, cap_mapped, cap_columns, cap_next;

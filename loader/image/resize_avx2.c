@@ -1,5 +1,5 @@
-/* The resize that picture.h defines, for AVX2. Only functions of this file need it, by their target
- * attribute.
+/* The resize that picture.h defines, for AVX2. Only the functions of this file are compiled for it, by
+ * their target attribute.
  *
  * Horizontal: eight outputs at a time. A register holds two of them, columns j and j + 4, a lane each, so
  * that packing to 16 bits and one permutation bring the eight into order. One 16-byte load per output covers

@@ -102,8 +102,8 @@ static int image_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixel
 		return ps_load_error_set(err, EBADMSG, "WebP: the file is an animation");
 	m->size = (struct ps_image_size){(uint32_t)features.width, (uint32_t)features.height};
 	rc = ps_format_check_size("WebP", m->size.width, m->size.height, limits, err);
-	/* Counts the same memory for every file: what libwebp needs to decode a lossless one, as a whole at
-	 * four bytes a pixel. With PS_PIXELS_RGBA16 the output is added. */
+	/* Counts every file as a lossless one, which libwebp decodes as a whole, at four bytes a pixel. With
+	 * PS_PIXELS_RGBA16 the output is added. */
 	uint64_t pixel = pixels == PS_PIXELS_RGBA16 ? 4 + ps_pixels_nbytes(pixels) : 4;
 	if (rc == 0)
 		rc = ps_format_take_memory("WebP", "for all pixels",

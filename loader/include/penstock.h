@@ -36,7 +36,7 @@
  * signals.
  *
  * Fork: a loader works in the process that opened it. In another process
- *   penstock_loader_close()       frees the memory and touches no thread
+ *   penstock_loader_close()       frees the memory of batches and touches no thread
  *   other penstock_loader_*()     fail with -ECHILD
  *   penstock_batch_release()      does nothing
  *   penstock_batch_use(), _sync() fail with -ECHILD where batches are on a device
@@ -142,8 +142,8 @@ enum penstock_crop {
 	 * Padding is added around it, and more of it if the image is still smaller than the part */
 	PENSTOCK_CROP_RANDOM_CROP = 3,
 	/* the whole image with its aspect ratio, as large as fits into the size, centred, with padding
-	 * around it. The other side is round(short * size / long), halves up; if the padding is odd, right
-	 * and below have one pixel more */
+	 * around it. One side fills the size; the other is scaled by the same factor and rounded, halves up.
+	 * If the padding is odd, right and below have one pixel more */
 	PENSTOCK_CROP_LETTERBOX = 4,
 };
 
@@ -227,8 +227,8 @@ struct penstock_field {
 	float mean[3], std[3];       /* not for U8 and U16: (value / 255 - mean) / std; ImageNet's */
 	uint64_t max_pixels;         /* a larger image is a bad sample; 0 (default): 2^27 */
 
-	/* All kinds except IMAGE: 1: a sample without the field (or without the value at its path) is sound;
-	 * 0 (default): it is bad. */
+	/* All kinds except IMAGE and MASK: 1: a sample without the field (or without the value at its path)
+	 * is sound; 0 (default): it is bad. */
 	uint32_t optional;
 	/* Optional fields of a fixed shape: the value of all elements of a row without the field; -1
 	 * (FLOAT: NaN). In other optional fields such a row is empty. */
@@ -315,7 +315,7 @@ struct penstock_field {
 	uint32_t padding_x,
 	        padding_y;     /* RANDOM_CROP: pixels added left and right, above and below; less than the
 	                                * result's sides; 0 */
-	uint32_t padding_mode; /* RANDOM_CROP: enum penstock_padding; CONSTANT */
+	uint32_t padding_mode; /* RANDOM_CROP, LETTERBOX: enum penstock_padding; CONSTANT */
 	uint32_t jitter_order; /* enum penstock_jitter_order; FIXED */
 	/* A random odd size of the blur from blur_size (0: 3) to this; 0 (default): blur_size. */
 	uint32_t blur_size_max;
@@ -455,8 +455,9 @@ struct penstock_options {
 	 * samples of 110 kB are 430 MiB; beside 4 batches of 64 x 3 x 224 x 224 floats (149 MiB) and 64 read
 	 * buffers (64 MiB), about two thirds of these samples are held. Images that need much memory while
 	 * they are decoded (progressive, interlaced) share a quarter of what batches and read buffers leave,
-	 * at most 64 MiB, and wait for each other. The process takes at most the budget and 64 MiB more,
-	 * apart from the decoders' own memory, a few MiB a thread. */
+	 * at most 64 MiB, and 24 MiB beyond the budget; they wait for each other. The process takes at most
+	 * the budget and 64 MiB more (these 24 MiB included), apart from the decoders' own memory, a few MiB
+	 * a thread. */
 	uint64_t memory_budget;
 
 	/* The order: a pure function of these and of the shards' contents. */
@@ -477,11 +478,11 @@ struct penstock_options {
 	 * `world`, if that is more). So as long as no lane has ended, a rank's batch of b samples comes from
 	 * b shards, from b / 2, or from all that the rank reads (shards / world). The same lanes, seed and
 	 * global batch give the same samples in each global batch for any world. Lane l belongs to rank l mod
-	 * world: each rank gets the samples of its own lanes in a global batch, up to its share; the surplus
-	 * goes to ranks that lack samples, those of the same node first. If lengths are not known (end UNEVEN
-	 * without `steps`), a rank reads only its own lanes. Then other worlds give other global batches
-	 * after the first lane has ended (from the beginning, if world does not divide the lanes), and there
-	 * must be at least as many lanes and shards as ranks. */
+	 * world (with ranks_per_node to another rank, see there): each rank gets the samples of its own lanes
+	 * in a global batch, up to its share; the surplus goes to ranks that lack samples, those of the same
+	 * node first. If lengths are not known (end UNEVEN without `steps`), a rank reads only its own lanes.
+	 * Then other worlds give other global batches after the first lane has ended (from the beginning, if
+	 * world does not divide the lanes), and there must be at least as many lanes and shards as ranks. */
 	uint32_t lanes;
 	uint32_t rank, world; /* this is rank (from 0) of world ranks; 0 of 1 */
 	uint32_t end;         /* enum penstock_end; PENSTOCK_END_SPLIT */
@@ -542,7 +543,7 @@ struct penstock_options {
 	const double *mix;
 
 	/* PERMUTATION, NUMBERS: 1: shards that are not resident (on a penstock mount, not yet in its cache)
-	 * are allowed: every sample of theirs fetches a block of its own from the origin. 0 (default): such
+	 * are allowed: every sample of theirs is a request of its own to the origin. 0 (default): such
 	 * shards are refused. */
 	uint32_t permute_remote;
 	/* 1: samples are counted for penstock_loader_profile(), which costs less than 1 %. 0 (default):
@@ -816,7 +817,7 @@ struct penstock_tensor {
 	const void *data; /* borrowed from the batch; an address in the memory below */
 	uint32_t dtype;   /* enum penstock_dtype */
 	uint32_t ndim;
-	uint64_t shape[PENSTOCK_MAX_DIMS]; /* shape[0]: the number of rows; if ragged, of bytes */
+	uint64_t shape[PENSTOCK_MAX_DIMS]; /* shape[0]: the number of rows; if ragged, of items in all rows */
 	uint64_t nbytes;
 	/* Ragged fields: rows + 1 positions in data; row i is [offsets[i], offsets[i + 1]). Else NULL. */
 	const uint64_t *offsets;
@@ -858,7 +859,8 @@ int penstock_batch_field(const struct penstock_batch *batch, const char *name,
         struct penstock_tensor *ret_tensor, struct penstock_error *error);
 
 /* The name of the nth tensor of a batch (from 0; the same for all batches of a loader): each field with its
- * NAME: tensors, then the four above; NULL: there are fewer. Valid as long as the loader. Since 0.2. */
+ * NAME: tensors, then the four above, and with MixUp or CutMix "__mix_lambda__" and "__mix_row__"; NULL:
+ * there are fewer. Valid as long as the loader. Since 0.2. */
 const char *penstock_batch_name(const struct penstock_batch *batch, uint32_t n);
 
 struct penstock_bad {

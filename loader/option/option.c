@@ -57,7 +57,8 @@ const struct ps_option ps_loader_options[] = {
                 .unset = "1: none"),
         OPTION(end, U32, .words = WORDS("uneven", "drop_last", "pad", "split"), .initial = PENSTOCK_END_SPLIT,
                 .flag = PS_FLAG_WORDS, .print = PS_PRINT_OWN, .text = "how an epoch ends"),
-        OPTION(profile, U32, .most = 1, .print = PS_PRINT_NEVER, .text = "1: delivered data is counted"),
+        OPTION(profile, U32, .most = 1, .print = PS_PRINT_NEVER,
+                .text = "1: samples are counted for a profile"),
         OPTION(device_pixels, U32, .words = WORDS("auto", "off"), .flag = PS_FLAG_WORDS,
                 .print = PS_PRINT_NEVER, .text = "finish images on the device, or on the CPU",
                 .unset = "auto: the device, if it can"),
@@ -333,8 +334,8 @@ const struct ps_option ps_field_options[] = {
         FIELD(rounding, U32, NPY, .words = WORDS("exact", "nearest"), .print = PS_PRINT_IF_SET,
                 .text = "what happens to numbers that a float dtype cannot hold: a bad sample, or rounding"),
         FIELD(channels, U32, IMAGE, .words = WORDS("rgb", "rgba", "gray"),
-                .text = "channels of the picture; those other than rgb take no operations on colours, and no "
-                        "affine"),
+                .text = "channels of the picture; those other than rgb take no affine, jitter, gray, blur, "
+                        "noise and erase"),
         FIELD(hidden, U32, ALL, .text = "1: only a transform or map gets it; not part of batches"),
 };
 const size_t ps_n_field_options = ARRAY_LEN(ps_field_options);

@@ -19,7 +19,7 @@
 #include "shard/index/index.h"
 
 #define PS_FILTER_MAX_LEN 4096 /* bytes of the text; more: -EINVAL */
-#define PS_FILTER_MAX_DEPTH 64 /* most nested parentheses and "!" */
+#define PS_FILTER_MAX_DEPTH 64 /* levels: nested parentheses and "!", and the comparison in them */
 #define PS_FILTER_MAX_COLUMNS 32
 
 struct ps_filter;

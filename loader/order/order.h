@@ -341,7 +341,7 @@ int ps_order_samples(struct ps_order *order, uint64_t epoch, uint32_t lane, cons
  *      have less than their share, ordered by rank: the i-th row fills the i-th gap.
  *   3. The remaining surplus, ordered by node, fills the remaining gaps, ordered by node, likewise.
  *
- * A rank's rows are in the order of their positions. While no lane of a single set has ended, and W divides
+ * A rank's rows are in the order of their positions. If there is one set, no lane has ended, and W divides
  * both the number of lanes and the rows of the step, each rank has exactly the rows of its own lanes. Such
  * steps, at the beginning of an epoch, are regular: they are dealt by arithmetic. All others are dealt one
  * by one, by a walk over all rows of the step; this rank's rows of the last steps dealt are kept (a
@@ -417,8 +417,8 @@ struct ps_numbers {
 	uint64_t nends;
 	uint64_t hash; /* of an array */
 
-	uint32_t depth;   /* batches that a feed keeps; 0: an array */
-	uint32_t *sizes;  /* lengths of those batches */
+	uint32_t depth;   /* batches that a feed keeps */
+	uint32_t *sizes;  /* lengths of those batches; NULL: an array */
 	uint64_t samples; /* all numbers must be below this; a feed's are checked as they are fed */
 	uint64_t epoch;   /* the epoch that is fed */
 	uint64_t fed;     /* steps of that epoch, including those before the step where a run resumed */
@@ -528,7 +528,7 @@ struct ps_epoch {
 	struct ps_steps steps;
 	uint64_t begin, end;  /* range of canonical positions that are given; known only */
 	uint32_t rank, world; /* the rank that has these positions; known only */
-	struct ps_deal *deal; /* known only; NULL in epochs of ps_epochs_count() */
+	struct ps_deal *deal; /* known only; NULL in an epoch that ps_epochs_count() makes */
 	struct ps_permutation permutation;
 	const struct ps_numbers *numbers; /* mode NUMBERS */
 	/* each shard's end in sample numbers (sums of counts); modes PERMUTATION and NUMBERS */
@@ -607,7 +607,7 @@ void ps_epoch_permuted(const struct ps_epoch *epoch, uint32_t nshards, uint64_t 
  *
  * Ownership: a selection belongs to its creator and borrows the indexes. A view belongs to the caller that
  * opened it. Threads: a selection any, once made; a view one at a time.   Locks: none of its own. Blocks:
- * ps_select_new() with `balance`, on all indexes; views, on pages of an index.
+ * ps_select_new() with `balance` or an exact number of draws, on all indexes; views, on pages of an index.
  * Errors: -EINVAL: no such column, a negative weight, a wrong filter; -ENODATA: a shard without index;
  * -ENOMEM. */
 
@@ -668,7 +668,7 @@ int ps_select_skip(struct ps_select_view *view, uint64_t *sample, uint32_t *copy
  *
  * A lane's position is its block and how many of the block's samples were delivered; it also has the place of
  * the first sample that was read for the block, so that the block can be read again. Resuming reads the
- * blocks in progress and nothing before them. The next lane's turn follows from the last row. Lanes that have
+ * blocks in progress and nothing before them. The last row's lane decides which lane is next. Lanes that have
  * ended are found by reading: they give no samples.
  *
  * Where the lanes' lengths are known, the number of batches is sufficient; the lanes' places only save the
@@ -693,7 +693,8 @@ struct ps_lane_position {
 struct ps_position {
 	uint64_t epoch;
 	uint64_t batches; /* delivered batches of the epoch */
-	/* the lane of the next row; if that lane has ended, the first one after it that has not */
+	/* the lane after that of the last row; if it has ended, the next row is of the first lane after it
+	 * that has not */
 	uint32_t turn;
 	uint32_t nlanes;
 	bool known; /* the lengths of lanes were known, so the run must continue with known lengths */

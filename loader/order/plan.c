@@ -355,8 +355,8 @@ struct ps_planner *ps_planner_new(const struct ps_planner_options *o)
 	p->fd = o->nshards > 0 && p->job && (!o->fed || (p->used.shards && p->used.over))
 	                ? plan_open(o->shards[0], &p->root, &p->by_ioctl)
 	                : -1;
-	/* Sent before anything is read: else the mount fetches the read-ahead window of the file that is read
-	 * first before the beginnings of the others. */
+	/* Sent before anything is read. Otherwise the mount fetches the read-ahead window of the first file
+	 * that is read, and only then the beginnings of the others. */
 	if (p->fd >= 0 && o->begins)
 		(void)plan_send(p, ps_plan_text(&p->o, p->root, p->epoch));
 	p->o.begins = false;

@@ -19,7 +19,7 @@ struct ps_order {
 	uint32_t all_lanes;        /* lanes of all ranks */
 	uint32_t nlanes;           /* lanes of this rank */
 	uint32_t block_len;
-	/* the first full block is cut into cuts + 1 short blocks: block `cuts + 1` is the first full one */
+	/* number of cuts in a lane's first block_len samples; block `cuts + 1` begins after these samples */
 	uint32_t cuts;
 	pthread_mutex_t lock; /* guards tables, clock */
 	struct {

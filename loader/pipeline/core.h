@@ -233,8 +233,8 @@ void ps_block_free(struct ps_block *block); /* NULL is allowed */
 
 /* A lane's samples --------------------------------------------------------------------------------------- */
 
-/* A lane's samples in sequence: opens the shards in their order, and finds a position in a shard that was
- * closed again.
+/* A lane's samples in sequence: opens the shards in their order. If a shard was closed before its end,
+ * reading continues at the same position.
  *
  * Ownership, threads, errors: as for lanes, above. */
 
@@ -299,8 +299,8 @@ struct ps_pipeline {
 
 	struct ps_position position; /* the consumer's position, after what was delivered */
 	/* Where lengths are not known: the lanes' positions after the samples that an epoch skips at its
-	 * beginning, by epoch & 1. These are skipped before the first row is claimed, so no thread writes
-	 * the positions after a batch was delivered. */
+	 * beginning, by epoch & 1. These are skipped before the epoch's first row is claimed, so no thread
+	 * writes the epoch's positions after a batch of that epoch was delivered. */
 	struct ps_lane_position *skipped[2];
 
 	pthread_mutex_t lock; /* guards all below */

@@ -472,7 +472,8 @@ static int times_find(struct ps_lane *lane, struct ps_load_error *err)
 }
 
 /* Reads the sample `ordinal` of the open shard: 1, or 0 at its end. The first read after a resume compares
- * the file's size with that in the state. */
+ * the file's size with that in the state; the first read of a shard that was closed before its end, with the
+ * size at that time. */
 static int raw_read(struct ps_lane *lane, const char *path, bool hold, struct ps_sample **ret_sample,
         struct ps_load_error *err)
 {
@@ -489,8 +490,8 @@ static int raw_read(struct ps_lane *lane, const char *path, bool hold, struct ps
 	if (rc > 0)
 		ps_sample_free(ps_steal_ptr(ret_sample));
 	return ps_load_error_set(err, ESTALE,
-	        "%s: has %ju bytes, but had %ju when the state was saved; give the shards of that run, or "
-	        "begin the epoch again",
+	        "%s: has %ju bytes, but had %ju when it was last open, or when the state was saved; give the "
+	        "shards of that run, or begin the epoch again",
 	        path, (uintmax_t)size, (uintmax_t)nbytes);
 }
 

@@ -86,8 +86,8 @@ int ps_pipeline_next(struct ps_pipeline *pipeline, struct penstock_batch **ret_b
         struct ps_load_error *err) PS_MUST_USE;
 
 /* Feeds a step of the epoch that is being delivered (order/order.h); n 0: ends that epoch. 1: there is room
- * for another step; 0: no room before a batch was delivered. The order must be a feed. next() returns
- * -EAGAIN where it would wait for a step to be fed. */
+ * for another step; 0: there is none until a batch is delivered, or the epoch takes no more steps. The order
+ * must be a feed. next() returns -EAGAIN where it would wait for a step to be fed. */
 int ps_pipeline_feed(struct ps_pipeline *pipeline, const int64_t *numbers, uint32_t n,
         struct ps_load_error *err) PS_MUST_USE;
 

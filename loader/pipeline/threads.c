@@ -31,7 +31,8 @@ static int batch_make(struct penstock_batch *b, struct ps_batch_worker *w, struc
 	return ps_batch_send(b, err);
 }
 
-/* Called after each finished batch: freezes the share of images that the GPU decodes once enough is known. */
+/* Called after each finished batch. Once enough is known, freezes the share of images that the GPU
+ * decodes. */
 static void offload_tune(struct ps_pipeline *p, const struct ps_offload_meter *now)
 {
 	struct ps_offload_costs costs;
@@ -91,7 +92,7 @@ static bool park(struct ps_pipeline *p, int stage, uint32_t index)
 	return true;
 }
 
-#define TUNE_NS 100000000 /* interval of tuning; covers at least some batches */
+#define TUNE_NS 100000000 /* least time from one tuning to the next; each follows a finished batch */
 
 /* Measures how the stages spent their time, and sets their numbers of threads. */
 static void tune(struct ps_pipeline *p)

@@ -84,7 +84,7 @@ struct open_loader {
 	pthread_mutex_t lock;  /* guards the list: */
 	struct held_batch *held;
 };
-/* Takes ownership of the loader, and of the map unless it fails; NULL: out of memory. */
+/* Takes ownership of the loader and of the map, unless the call fails; NULL: out of memory. */
 struct open_loader *open_loader_new(struct penstock_loader *loader, struct map *map);
 /* True: that was the last reference, and the caller must close the loader. */
 bool open_loader_unref(struct open_loader *open);

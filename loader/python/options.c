@@ -249,7 +249,7 @@ static const char *const elsewhere[][2] = {
         {"generator", "did you mean \"seed\"?"},
         {"collate_fn", "did you mean \"transform\"? It gets the batch, which C has put together"},
         {"handler", "did you mean on_error=\"skip\"?"},
-        {"empty_check", "a list without samples is an error at the first batch"},
+        {"empty_check", "an epoch without samples gives a warning; if indexes show it, opening is an error"},
         {"nodesplitter", "ranks share the samples by rank= and world=, which launchers set by default"},
         {"workersplitter", "there are no worker processes: \"threads\" share one loader"},
         {"worker_init_fn", "there are no worker processes: \"threads\" share one loader"},

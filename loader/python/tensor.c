@@ -333,8 +333,8 @@ static PyMethodDef tensor_methods[] = {
                 "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None): a capsule, without "
                 "a copy unless copy is True, which is for host memory only. On a GPU, stream 2 is this "
                 "thread's own default stream (release the batch on this "
-                "thread, too), and with -1 nothing waits: neither your work for the copy nor the release for "
-                "your work."},
+                "thread, too), and with -1 nothing waits: neither your work until the batch has "
+                "arrived, nor the release for your work."},
         {"__dlpack_device__", tensor_dlpack_device, METH_NOARGS,
                 "(1, 0): host memory; (2, N): the Nth NVIDIA GPU."},
         {"permute", tensor_permute, METH_VARARGS,
@@ -357,7 +357,7 @@ static PyGetSetDef tensor_getset[] = {
 static char type_doc[] =
         "Memory of a batch, dense and in C order (except after permute()). torch.from_dlpack(), "
         "jax.dlpack.from_dlpack() and "
-        "numpy.asarray() take it without a copy, and keep the batch as long as they live.";
+        "numpy.asarray() take it without a copy; what they return keeps the batch.";
 
 static PyType_Slot tensor_slots[] = {
         {Py_tp_dealloc, tensor_dealloc},

@@ -32,7 +32,7 @@ struct ps_rng_key {
 	uint64_t epoch;
 	uint64_t shard;
 	uint64_t sample;
-	uint32_t draw; /* the nth time that this sample is drawn in this epoch */
+	uint32_t draw; /* distinguishes the draws of this sample in this epoch */
 	uint32_t view; /* the nth view made from one decode */
 };
 
@@ -79,7 +79,7 @@ void ps_rng_philox4x32(uint32_t counter[static 4], const uint32_t key[static 2])
  *
  * A number x is the pair (x div b, x mod b) of Z_a x Z_b, a = ceil(sqrt(n)), b = ceil(n / a). Round i of 8
  * adds F(i, second) mod a to the first (i even), or F(i, first) mod b to the second. A result of n or above
- * is permuted again until it is below n: fewer than a pairs are that large, so one pass is usually enough.
+ * is permuted again until it is below n: fewer than a pairs are that large, so this is rarely needed.
  *
  *   F(i, v) = philox(counter = {v.lo, v.hi, i, pass}, key = {A0, A1}), the first two words
  *   A       = philox(counter = {epoch.lo, epoch.hi, op, 0}, key = {seed.lo, seed.hi}), op PS_RNG_PERMUTATION

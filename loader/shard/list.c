@@ -18,8 +18,8 @@
 
 /* Names of a shard list that stand for files to be found: wildcards and folders.
  *
- *   data/t*.tar   what glob(7) matches; hidden files only where the pattern has their dot. A file whose
- *                 name is the pattern itself is that file
+ *   data/t*.tar   what glob(7) matches; hidden files only where the pattern has their dot. If a file has
+ *                 exactly this name, wildcards included, the pattern stands for that file
  *   data          a folder: the files in it whose names end as those of tar shards do (PS_LIST_SUFFIXES)
  *
  * The files found are sorted by bytes, the same in every locale.

@@ -293,8 +293,8 @@ static int sample_check(struct ps_shard *s, struct ps_load_error *err)
 	                        (const char *)b->names.p, b->key_len, members, n, err);
 }
 
-/* Called if reading failed at a place that the index gave. True: the shard was replaced, not damaged: its
- * first header is sound, and differs from the one that the index was made of. */
+/* Called if reading failed in a shard that is compared with an index. True: the shard was replaced, not
+ * damaged: its first header is sound, and differs from the one that the index was made of. */
 static bool is_replaced(struct ps_shard *s, struct ps_load_error *err)
 {
 	struct ps_stream_options options = {.buf_nbytes = PS_STREAM_BUF_MIN, .wake_fd = -1};
@@ -350,8 +350,8 @@ static int shard_fail(struct ps_shard *s, int r, struct ps_load_error *why, stru
 		}
 	}
 	b->dropped = false;
-	/* If the requested start is after samples that were lost, the loss is reported in the first one's
-	 * place. */
+	/* If the shard failed before the requested start, the loss is reported in place of the first
+	 * requested sample. */
 	if (!s->recovery.index)
 		s->ordinal = PS_MAX(s->ordinal, s->start_ordinal);
 	/* The error that ended the shard replaces the sample's own, which says less. */
@@ -469,8 +469,9 @@ static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 	if (s->start_offset > 0 && ps_stream_fd(s->stream) >= 0) {
 		rc = ps_stream_skip(s->stream, s->start_offset, err);
 		if (rc == -ENODATA)
-			return ps_load_error_set(
-			        err, EBADMSG, "truncated: shorter than when the state was saved");
+			return ps_load_error_set(err, EBADMSG,
+			        "truncated: the file ends before byte %ju, where reading was to begin",
+			        (uintmax_t)s->start_offset);
 		if (rc < 0)
 			return rc;
 		s->ordinal = s->start_ordinal;

@@ -8,7 +8,7 @@
  *   sample.c     samples, and the slabs that hold small ones
  *   index/       indexes of shards, catalogues of folders
  *   file/        a shard's file: bytes, tars, kinds
- *   list.c       expansion of the patterns that a user wrote to file names; uses none of these
+ *   list.c       expands a user's patterns to file names; of these it uses only file/
  *
  * Ownership, threads, errors, blocking: as each section says. */
 #ifndef PS_SHARD_SHARD_H
@@ -97,10 +97,10 @@ struct ps_shard_file {
 void ps_shard_file_ref(struct ps_shard_file *file, uint32_t n);
 void ps_shard_file_unref(struct ps_shard_file *file, uint32_t n);
 
-/* Prepares the file, open as `fd`, so that samples can be read from it later. It is kept open while the
- * process uses less than a quarter of its descriptors; beyond that an ordinary file is opened again by its
- * path. -1: error, in errno. Called by the file's only reader, before a sample that needs the file is
- * returned. */
+/* Prepares the file, open as `fd`, so that samples can be read from it later. It is kept open while all
+ * loaders together keep fewer files than a quarter of the process's descriptor limit; beyond that an ordinary
+ * file is opened again by its path. -1: error, in errno. Called by the file's only reader, before a sample
+ * that needs the file is returned. */
 int ps_shard_file_keep(struct ps_shard_file *file, int fd) PS_MUST_USE;
 
 struct ps_sample_field {
@@ -182,12 +182,12 @@ struct ps_shard_options {
 	struct ps_slab_pool *slabs; /* memory of small samples; NULL: malloc */
 	/* limit of the wanted fields' bytes; a larger sample is bad; 0: no limit */
 	uint64_t max_sample_nbytes;
-	const char *index_dir; /* folder for write_index; NULL: beside the shard */
+	const char *index_dir; /* folder of indexes, for write_index and recover; NULL: beside the shard */
 	/* The index that samples are compared with. A sample that differs ends the shard: that sample and
 	 * all later ones of the index are bad, with -ESTALE. Borrowed as long as the reader lives; NULL: no
 	 * comparison. */
 	struct ps_shard_index *check;
-	bool recover;     /* also return samples after a damaged place, where an index has their number */
+	bool recover;     /* also return the samples after a damaged place, if an index lists them */
 	bool write_index; /* write an index after the whole shard was read, if it has no valid one */
 	bool never_hold;  /* for listing: hold no bytes at all */
 	/* receives every sample before it is returned; NULL: none */
@@ -249,8 +249,9 @@ struct ps_shard_byproduct {
 	uint64_t ordinal; /* ordinal of the next sample */
 };
 
-/* Moves the unfinished index from a reader that is closed to the reader that continues at the same place,
- * before that one begins. If no reader continues there, the owner of the byproduct frees the writer. */
+/* Moves the unfinished index out of a reader before that reader is freed (take), and into the reader that
+ * continues at the same place, before its first ps_shard_next() (give). If no reader continues there, the
+ * owner of the byproduct frees the writer. */
 void ps_shard_byproduct_take(struct ps_shard *shard, struct ps_shard_byproduct *ret_byproduct);
 void ps_shard_byproduct_give(struct ps_shard *shard, struct ps_shard_byproduct *byproduct);
 
@@ -307,8 +308,8 @@ int ps_shard_index_make_mem(const char *shard, const struct ps_column_spec *colu
  *
  * Ownership: the list owns its names; they live until ps_shard_list_fini().
  * Threads: none of its own; one thread at a time.
- * Errors: -EINVAL for a bad pattern, -E2BIG past a limit, -ENOMEM, or the errno of reading a list file; `err`
- * says which. */
+ * Errors: -EINVAL for a bad pattern, -ENOENT where no file is found, -E2BIG past a limit, -ENOMEM, or the
+ * errno of reading a list file or a folder; `err` says which. */
 
 #define PS_LIST_MAX_NAMES 1000000        /* more: -E2BIG */
 #define PS_LIST_MAX_BYTES (512UL << 20)  /* all names together; more: -E2BIG */

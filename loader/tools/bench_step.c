@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "public.h"
 
-#define WARM_STEPS 10 /* first steps that are not counted; with fewer than twice as many, the first half */
+#define WARM_STEPS 10 /* first steps that are not counted; of fewer than 20 steps, the first half is not */
 #define ALONE_STEPS 5
 #define IDLE_SHARE 0.01 /* up to this share of idle time the loader does not limit the consumer */
 

@@ -1,6 +1,6 @@
 /* Finds what is wrong with a shard, and the order in which its members should be: one pass of the loader's
- * own reader (shard/shard.h), which keeps the name and about 90 bytes of each member. Each bad sample of that
- * reader is a finding that counts as an error, so that doctor and loader agree.
+ * own reader (shard/shard.h). In memory each member takes its name and about 90 bytes. Each bad sample of
+ * that reader is a finding that counts as an error, so that doctor and loader agree.
  *
  * Ownership: the chart owns its texts.   Threads: one at a time.   Blocks: on the disk.
  * Errors: -errno with a text if the shard cannot be read at all; damage is a finding. */

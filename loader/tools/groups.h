@@ -4,7 +4,8 @@
  * Ownership: a group is valid during the callback only.
  * Threads: one at a time.   Blocks: on the disk.
  * Errors: -EBADMSG: damaged or truncated; -E2BIG: a sample larger than PS_GROUP_MAX_NBYTES; others as the
- * stream's. The text names shard and offset. Groups passed before the error are complete. */
+ * stream's. The text names the shard, and the offset or the member if one is at fault. Groups passed before
+ * the error are complete. */
 #ifndef PS_TOOLS_GROUPS_H
 #define PS_TOOLS_GROUPS_H
 

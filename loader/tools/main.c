@@ -18,7 +18,7 @@ static const struct {
         {"doctor", ps_cmd_doctor, "check shards, and repair them"},
         {"index", ps_cmd_index,
                 "write indexes of shards: how many samples they hold, and where each sample begins"},
-        {"ls", ps_cmd_ls, "list the samples of shards, with the place of each field"},
+        {"ls", ps_cmd_ls, "list the samples of shards, with the size of each field"},
         {"pack", ps_cmd_pack, "write files into shards"},
         {"shuffle-quality", ps_cmd_shuffle_quality, "say how well an order is shuffled"},
         {"split", ps_cmd_split, "write shards into shards of other sizes, or into several sets"},

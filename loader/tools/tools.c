@@ -395,7 +395,7 @@ void ps_part_of(const struct ps_part *part, size_t n, size_t *ret_first, size_t 
 {
 	uint64_t of = PS_MAX(part->of, UINT64_C(1)), before = PS_MAX(part->number, UINT64_C(1)) - 1;
 
-	/* The first n % of parts have one more; n * of might overflow. */
+	/* The first (n modulo `of`) parts have one unit more; n * of might overflow. */
 	*ret_first = (size_t)(before * (n / of) + PS_MIN(before, n % of));
 	*ret_end = (size_t)((before + 1) * (n / of) + PS_MIN(before + 1, n % of));
 }

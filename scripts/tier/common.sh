@@ -168,15 +168,16 @@ tier_options() {
 	[[ $action == stop ]] || tier_check
 }
 
-# The tier's part of the disk, for --dataset: sets size_bytes (until then that of both) and share (the mount
-# option that goes with it). If all tiers together hold the dataset, each byte leaves the origin once. If they
-# cannot, the mounts' caches use the same disk better, because they know the plans of loaders.
+# The tier's part of the disk, for --dataset: sets size_bytes (until then the size of tier and mounts
+# together) and share (the mount option that goes with it). If all tiers together hold the dataset, each byte
+# leaves the origin once. If they cannot, the mounts' caches use the same disk better, because they know the
+# plans of loaders.
 split_disk() {
 	local whole part
 	whole=$(bytes_of --dataset "$dataset")
 	part=$(awk -v d="$whole" -v n="${#nodes[@]}" 'BEGIN {printf "%.0f", 1.05 * d / n}')
 	((part > 16 * slice)) || part=$((16 * slice))
-	((part <= size_bytes / 50 * 49)) || refuse "--dataset: the tiers of ${#nodes[@]} nodes cannot hold $dataset: that takes $(((part >> 20) + 1))M of each, and a little for the mounts, of $size. Mount without --tier: each node's cache then keeps more of what its loaders plan to read"
+	((part <= size_bytes / 50 * 49)) || refuse "--dataset: the tiers of ${#nodes[@]} nodes cannot hold $dataset: that takes $(((part >> 20) + 1))M of each node's $size, and the mounts need a little of it, too. Mount without --tier: each node's cache then keeps more of what its loaders plan to read"
 	size_bytes=$part share=" --cache-size $size" size=$(((part + 1048575) >> 20))M
 }
 
@@ -275,7 +276,7 @@ is_here() { # ADDRESSES: whether one of them is this machine's
 # Whether signatures are taken out of the queries for this origin. $1: its name.
 is_stripped() { [[ " ${stripped[*]-} " == *" $1 "* ]]; }
 
-# Whom the server runs as: the first of the users that there is.
+# Whom the server runs as: the current user; for root the first that exists of --user, $@ and "nobody".
 default_user() {
 	local one
 	if ((EUID != 0)); then
@@ -342,7 +343,7 @@ tier_run() {
 		# A signal to us interrupts the wait, and the server still runs.
 		kill -0 "$server" 2>/dev/null || break
 	done
-	# with its sleep
+	# Ends engine_watch, and the sleep that it may be in.
 	read -ra children 2>/dev/null <"/proc/$watch/task/$watch/children" || true
 	kill "$watch" ${children[@]+"${children[@]}"} 2>/dev/null || true
 	rm -f "$(pidfile)"

@@ -6,7 +6,7 @@
  * Keys are functions of their number and in the order of numbers, so no memory is needed for them and a
  * start-after is found by bisection. A page has at most 1,000 keys and comes MS milliseconds after its
  * request at the earliest, as from a store at some distance; so does the answer to a HEAD. Each object's
- * version is a function of its key. Objects have no bytes.
+ * version is a function of its key. Objects have a size, but their bytes cannot be read.
  *
  * The loop is what a listing can cost at least: CHAINS threads, each of an equal part of the names, request
  * page after page and count the keys in them. It knows the parts in advance. */

@@ -2,7 +2,8 @@
 """One node's reads for tests/bench/nodes: node_reader.py MOUNT NODE DEAL CRCS DIR
 
 Announces all epochs of NODE in DEAL (lines of NODE EPOCH SHARD), then reads each epoch's shards in that order, once
-DIR/go-EPOCH is there, and makes DIR/done-EPOCH-NODE. CRCS has a line of CRC and name a shard. Prints what differs.
+DIR/go-EPOCH is there, and makes DIR/done-EPOCH-NODE. CRCS has a line for each shard: CRC and name.
+Prints what differs.
 """
 import json
 import os

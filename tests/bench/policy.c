@@ -290,7 +290,7 @@ static void run(
 	free(ids);
 }
 
-/* Tiers: one on each node, which evicts the least recently used stripe, as nginx does ------------------- */
+/* Tiers: one on each node, which evicts the least recently used slice, as nginx does -------------------- */
 
 #define STRIPE_SLICES ((uint32_t)(PS_TIER_STRIPE_NBYTES / PS_TIER_SLICE_NBYTES))
 
@@ -375,8 +375,8 @@ static void pool_fini(struct pool *p)
 	free(p->tiers);
 }
 
-/* A node reads a shard: what its own cache does not have is asked at the tiers. What its own tier has is not
- * written to the cache, too. Gives how many slices leave the origin. */
+/* A node reads a shard: it asks the tiers for what its own cache does not have. Slices of its own tier are
+ * not written to its cache as well. Gives how many slices leave the origin. */
 static uint32_t read_shard(struct node *node, struct pool *pool, uint32_t self, bool tiers, uint32_t slices)
 {
 	uint32_t first = node->t->v[node->at].object * slices + 1, own = 0, left = 0;
@@ -702,7 +702,7 @@ static const char usage[] =
         "Usage: policy [OPTION...]\n"
         "Runs the cache policies over simulated opens: share of hits after the first epoch, bytes from the "
         "origin for\n"
-        "each byte read, and how uneven the misses are. Without options, the two cases of RESULTS.md.\n\n"
+        "each byte read, and how uneven the misses are. Without options, the cases of RESULTS.md.\n\n"
         "  --nodes N          nodes that share the dataset (1)\n"
         "  --shards N         shards of the dataset, all of one size (200)\n"
         "  --cache SHARE      share of the dataset that each node's cache holds (0.5)\n"
@@ -712,8 +712,8 @@ static const char usage[] =
         "  --trace FILE       opens to replay, a line each: SECONDS DATASET NAME; needs --objects\n"
         "  --objects N        objects of the trace that the cache holds\n"
         "  --cost N           measure instead what choices cost in a cache of N objects\n"
-        "  --tiers            instead: a tier on each node, and the node's share split between both\n"
-        "  --tier SHARE       with this share for the tier, too\n"
+        "  --tiers            instead: a tier on each node; tier and cache split the node's share\n"
+        "  --tier SHARE       as --tiers, with one more split: this share for the tier\n"
         "  --slices N         slices of 4 MiB of a shard, with --tiers (64)\n"
         "  --deal             print instead, a line a shard: node (from 1), epoch (from 0), shard\n"
         "  --json             a line of JSON a row\n"

@@ -138,11 +138,9 @@ static void usage(FILE *f)
 	      "[--deal] FILE...\n\n"
 	      "N processes read all files from the beginning to the end, or at COUNT random places of each "
 	      "(every\n"
-	      "reader at others). --map: they map the files and read a byte of each page; --parts: each "
-	      "reads "
-	      "one of\n"
-	      "N equal parts of each mapped file, in turns. --deal: each file is read by one process only. "
-	      "Prints {\"bytes\", \"seconds\", \"cpu_seconds\", "
+	      "reader at others). --map: they map the files and read a byte of each page; --parts: of N\n"
+	      "equal parts of each mapped file, process I reads part I modulo N. --deal: each file is read\n"
+	      "by one process only. Prints {\"bytes\", \"seconds\", \"cpu_seconds\", "
 	      "\"first_byte_seconds\"}.\n",
 	        f);
 }

@@ -90,7 +90,7 @@ static struct {
 	size_t page;
 	unsigned delay_us;
 	bool ignores_start; /* a start-after has no effect */
-	bool folds;         /* upper and lower case come in one order */
+	bool folds;         /* keys are in an order that ignores case */
 	int start_status;   /* the answer to a start-after; 0: a page; 200: one without keys */
 	unsigned fails;     /* each Nth request has 503 as its answer; 0: none */
 	_Atomic unsigned nrequests, nstarts, nopen, nopen_max;

@@ -348,7 +348,8 @@ static void *fill(void *arg)
 	return NULL;
 }
 
-/* A writer that needs no more than what is being evicted waits for that eviction and causes no other. */
+/* A writer that needs no more than what is being evicted waits for the end of that eviction before it causes
+ * another. */
 static void a_writer_waits_for_room_that_is_being_evicted(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 12 * TEST_MIB, "lru");
@@ -492,8 +493,8 @@ static void failed_deletions_of_rows_are_repeated_before_the_object_is_created_a
 	ps_store_close(store);
 }
 
-/* A holder from the time when the disk refused writes may get no file for the object afterwards, since the
- * old rows would count for that file. The next holder gets one. */
+/* While the old rows exist, a holder gets no file for the object, since the rows would count for that file.
+ * Once the rows are deleted, this holder may or may not get a file; the next holder gets one. */
 static void an_object_with_undeleted_rows_is_created_again_by_its_next_holder(void **state)
 {
 	struct ps_store *store = test_store_open(*state, 0, NULL);
@@ -513,7 +514,7 @@ static void an_object_with_undeleted_rows_is_created_again_by_its_next_holder(vo
 	for (int i = 0; i < 200 && (e = ps_store_commit(store)) < 0; i++)
 		usleep(20000);
 	assert_int_equal(e, 0);
-	(void)(ps_object_admit(o) == 0 && test_write(o, SECOND) == 0); /* this holder may get no file */
+	(void)(ps_object_admit(o) == 0 && test_write(o, SECOND) == 0); /* may fail for this holder */
 	ps_object_put(o);
 	o = test_object(store, 0, SIZE);
 	assert_int_equal(ps_object_admit(o), 0);

@@ -1,11 +1,11 @@
 /* kill -9 and power cuts at every step of a fill.
  *
  * A child process fills, evicts and refills a store, and dies at its n-th call that changes the disk: once
- * just before the call, once just after it. With --wrap, this file replaces those calls, so that each
- * present or future call is a step at which the child dies; a call of RocksDB is one step. For a power cut
- * the child first undoes what it has not synced: bytes of data files become zeros, and the index's log loses
- * half of its unsynced end. In memory that it shares with the parent, the child lists the blocks that must
- * survive. The parent then opens the store and checks every block. */
+ * just before the call, once just after it. With --wrap, this file replaces those calls, so that each of
+ * them, even one that is added to the store later, is a step at which the child dies; a call of RocksDB is
+ * one step. For a power cut the child first undoes what it has not synced: bytes of data files become zeros,
+ * and the index's log loses half of its unsynced end. In memory that it shares with the parent, the child
+ * lists the blocks that must survive. The parent then opens the store and checks every block. */
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>

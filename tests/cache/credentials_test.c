@@ -44,7 +44,7 @@ static void set(struct test *t, const char *name, const char *fmt, ...)
 	assert_true(asprintf(&t->env[t->n++], "%s=%s", name, value) > 0);
 }
 
-/* A private home directory, and no metadata server except the one that a test sets. */
+/* A private home directory. Tests that would ask a metadata server set their own, or disable it. */
 static int set_up(void **state)
 {
 	static const char *const files[] = {"hang.imds", "hang.sts", "hang.google", "say.imds", "say.sts",
@@ -919,7 +919,7 @@ static void a_google_service_account_gives_a_token(void **state)
 	assert_true(key->expires_s > ps_clock_real_s() + 3000);
 	ps_cloud_put(&cloud, "modulus", "d5e3");
 	fails(t, "sa.json", "invalid_grant");
-	/* A host name is not this machine, even if it begins with a loopback address. */
+	/* A host name that begins with a loopback address is not this machine. */
 	snprintf(command, sizeof(command),
 	        "sed -i 's|http://127.0.0.1:|http://127.0.0.1.example.com:|' %s/sa.json", cloud.dir);
 	assert_int_equal(system(command), 0);

@@ -100,7 +100,7 @@ static unsigned use(const char *dir)
 		}
 		ps_object_put(o);
 	}
-	/* A name is found or was never listed; nothing fails. */
+	/* Each name is found or absent: no other error is returned. */
 	for (unsigned i = 0; i < NNODES; i++) {
 		struct ps_node_row row;
 		int rc = ps_index_get_node(ps_store_index(store), 2000 + i, &row);

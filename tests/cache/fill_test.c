@@ -132,7 +132,7 @@ static void a_reader_is_answered_before_the_request_ends(void **state)
 	begin(f, &w, 1000, 200000);
 	assert_int_equal(end(&w), 0);
 	assert_true(w.right);
-	begin(f, &w, 400000, 1000); /* after the stall */
+	begin(f, &w, 400000, 1000); /* bytes that have not come yet */
 	atomic_store(&f->origin->released, true);
 	assert_int_equal(end(&w), 0);
 	assert_true(w.right);

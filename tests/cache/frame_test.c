@@ -184,7 +184,7 @@ static void a_get_takes_each_byte_once_and_to_its_place(void **state)
 	assert_true(ps_waiting_get_gap(&waiting, 0, &gap));
 	assert_int_equal(gap.from, OFFSET);
 	assert_int_equal(gap.end, OFFSET + 70);
-	/* A get remembers a limited number of ranges; bytes beyond these are requested again. */
+	/* A get remembers a limited number of ranges; bytes of further ranges are requested again. */
 	for (size_t i = 0; i < PS_WAITING_GET_RANGES + 4; i++) {
 		uint64_t at = OFFSET + 140 + 3 * i;
 

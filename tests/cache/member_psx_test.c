@@ -77,7 +77,7 @@ static uint64_t padded(uint64_t n)
 	return (n + 511) / 512 * 512;
 }
 
-/* What is wrong with one sample, for the tests of refused indexes. */
+/* What is wrong, for the tests of refused indexes: with sample ODD, the only shape or the last key. */
 #define ODD 70
 enum odd { NONE, GAP, BAD, SHAPE_0, NO_SHAPE, NO_LEAD, LONG_LEAD, ZERO_IN_KEY, HUGE_SIZE, LAST_KEY };
 

@@ -519,7 +519,8 @@ static void a_link_whose_target_is_longer_than_a_path_is_hidden(void **state)
 	begin(&b);
 	add(&b, PS_TAR_FOLDER, from);
 	add(&b, PS_TAR_FILE, to);
-	/* By way of two links the path is short. */
+	/* m leads to b/bottom, and b/bottom to the file: both targets are short enough for a path. The target
+	 * with which m would be shown, from its folder to the file, is not. */
 	add_link(&b, PS_TAR_SYMLINK, "b/bottom", to + 2);
 	add_link(&b, PS_TAR_SYMLINK, l, from);
 	ps_autofree char *up = repeated("../", 1300, "b/bottom");
@@ -1079,7 +1080,7 @@ static void damaged_heads_are_refused_or_keep_within_bounds(void **state)
 	ps_strbuf_addc(&b, 0);
 	assert_int_equal(decode_head(&b, b.len, &t), -EBADMSG);
 	ps_strbuf_reset(&b);
-	t.n = t.nfiles = 0; /* no table is without its top folder */
+	t.n = t.nfiles = 0; /* each table has its top folder at least */
 	ps_member_head_encode(&t, &b);
 	assert_int_equal(decode_head(&b, b.len, &t), -EBADMSG);
 }

@@ -32,7 +32,7 @@ struct fixture {
 static struct ps_fault_origin *origin; /* of the dataset; NULL: it is detached */
 static _Atomic unsigned nopens;
 
-/* While this is true, opens wait; the first of them is kept in `stalled`. */
+/* While this is true, an open waits in `stalled`, which has room for one. */
 static _Atomic bool opens_stall;
 static struct {
 	_Atomic(struct ps_dataset *) dataset;

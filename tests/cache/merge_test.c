@@ -126,7 +126,8 @@ static void count_many(struct fixture *f)
 	ps_dir_close(d);
 }
 
-/* At first each file looks as if another file had its name. */
+/* In the second and third listing another file seems to have each file's name: the index has the name with
+ * another URL. */
 static void all_files_may_change_their_urls(void **state)
 {
 	struct fixture *f = *state;

@@ -246,7 +246,7 @@ static void names_head(struct ps_origin *origin, struct ps_origin_head *head)
 
 static void names_cancel(struct ps_origin *origin, struct ps_origin_get *get)
 {
-	(void)origin, (void)get; /* a get that stalls waits for gets_stall or abort */
+	(void)origin, (void)get; /* only abort, or gets_stall that becomes false, ends a stall */
 }
 
 static void names_abort(struct ps_origin *origin)

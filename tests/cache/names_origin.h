@@ -34,7 +34,7 @@ struct ps_names_origin {
 	/* listings have this many more files, "many/0000000.tar.gz" and so on; requests for them fail as
 	 * with a 404 */
 	_Atomic unsigned list_many;
-	_Atomic bool gets_stall;              /* until false */
+	_Atomic bool gets_stall;              /* until false, or abort */
 	_Atomic bool etag_changes;            /* with each get; size and time stay */
 	_Atomic bool list_stalls;             /* until false, or until the listing is stopped */
 	_Atomic int list_fails_at;            /* after this many names; -1: never */

@@ -1,5 +1,4 @@
-/* Objects: written blocks are present, also after a restart or a kill; doubtful blocks are verified or
- * dropped. */
+/* Objects: ids, sizes, admission; written blocks are present, also after a restart or a kill. */
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>

@@ -239,7 +239,7 @@ static void a_line_stays_within_its_memory(void **state)
 	}
 }
 
-/* Users who may only read the mount get a part of the memory. */
+/* Users other than the mount's owner and root get a part of the memory. */
 static void lines_of_other_users_are_bounded_by_their_share(void **state)
 {
 	struct fixture *f = *state;

@@ -203,7 +203,7 @@ static void files_that_were_read_stay_over_when_their_epoch_is_announced_again(v
 	assert_int_equal(announce(&owner, 0, 0, 10, 102), 0);
 	assert_int_equal(need(3, NULL), PS_NEED_NEVER);
 	assert_int_equal(need(4, NULL), PS_NEED_PLANNED);
-	/* Another epoch has not been begun. */
+	/* That position is one in epoch 0: no file of another epoch is over. */
 	assert_int_equal(announce(&owner, 1, 20, 10, 103), 0);
 	assert_int_equal(need(20, NULL), PS_NEED_PLANNED);
 }
@@ -411,7 +411,7 @@ static void the_file_needed_last_is_evicted_first_and_never_for_a_later_one(void
 	assert_int_equal(victims[0], 2);
 	assert_int_equal(choose(policy, items, 3, 15, victims), 1);
 	assert_int_equal(victims[0], 2);
-	assert_int_equal(choose(policy, items, 2, 15, victims), 0); /* both are needed as early */
+	assert_int_equal(choose(policy, items, 2, 15, victims), 0); /* neither is needed later than 15 */
 	assert_int_equal(choose(policy, items, 3, 25, victims), 0);
 	assert_int_equal(choose(policy, items, 3, 100, victims), 0);
 	assert_int_equal(choose(policy, items, 3, 999, victims), 0); /* of no plan */
@@ -425,7 +425,8 @@ static void the_file_needed_last_is_evicted_first_and_never_for_a_later_one(void
 	ps_policy_find("plan")->free(policy);
 }
 
-/* Two runs at the same time: it gains nothing to evict a file that is needed only a moment later. */
+/* Two runs at the same time: it gains nothing to evict a file that is needed only a little later than the
+ * file that takes its room. */
 static void a_file_needed_only_a_little_later_stays(void **state)
 {
 	struct ps_policy *policy = ps_policy_find("plan")->new (plans);

@@ -166,7 +166,7 @@ static void check_an_abandoned_dataset_is_evicted_after_three_of_its_epochs(cons
 	struct sim *sim = sim_new(policy, 100);
 
 	for (int i = 0; i < 5; i++)
-		sim_epoch(sim, 1, 100, 10, 1); /* epochs of 1000 s, all of it cached */
+		sim_epoch(sim, 1, 100, 10, 1); /* epochs of 1000 s; the whole dataset is cached */
 	assert_true(sim_epoch(sim, 1, 100, 10, 1) == 1.0);
 	int64_t left_s = sim->now_s;
 	double hits = 0;

@@ -61,7 +61,7 @@ static void keys_are_shown_as_safe_paths(void **state)
 	ps_strbuf_fini(&b);
 }
 
-/* All short keys of the characters that matter: no two have the same path, and each path is valid. */
+/* All keys of LEN of the characters that matter: no two have the same path, and each path is valid. */
 static void no_two_keys_share_a_path(void **state)
 {
 	static const char letters[] = "%25E0A./\n";

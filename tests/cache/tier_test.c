@@ -27,7 +27,7 @@ static void names_of(uint64_t *names, size_t n)
 	}
 }
 
-/* Nodes of different releases and machines must choose the same tiers. */
+/* Daemons of different releases, on machines of different kinds, must choose the same tiers. */
 static void the_choice_never_changes(void **state)
 {
 	uint64_t names[8];
@@ -352,7 +352,8 @@ static void a_tier_that_answers_no_ping_is_mute(void **state)
 	ps_tiers_heard(turn.tier, 0);
 	assert_int_equal(ps_tiers_waits(all, &turn, idle_ns), PS_TIER_PING);
 	assert_int_equal(ps_tiers_waits(all, &other, idle_ns), PS_TIER_STAY);
-	/* While the ping waits for its answer there is no trial. Afterwards a trial needs no credit. */
+	/* For 450 ms the ping may wait for its answer, and there is no trial. Then the tier is mute, and the
+	 * request leaves it without credit. */
 	ps_tiers_asked(turn.tier, ps_clock_mono_ns());
 	assert_int_equal(ps_tiers_waits(all, &turn, turn.late_ns), PS_TIER_STAY);
 	usleep(460000);
@@ -371,7 +372,8 @@ static void a_tier_that_answers_no_ping_is_mute(void **state)
 	assert_false(judge(all, &turn, PS_TIER_LATE, trial_of(PS_TIER_TRIAL_NBYTES, 100 * turn.late_ns)));
 	assert_int_equal(figure(all, "aside"), 1);
 	assert_int_equal(ps_tiers_waits(all, &other, idle_ns), PS_TIER_LEAVE);
-	/* A ping that was sent before a request began does not make the tier mute for that request. */
+	/* A ping that was sent before a request began, and is over, does not make the tier mute for that
+	 * request. */
 	usleep(1300000);
 	struct ps_tier_turn probe = pick(all, 0);
 	assert_true(probe.probe);

@@ -28,7 +28,7 @@ def target_of(key):
 
 class Node(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    number = -1  # of a target; the gateway is none
+    number = -1  # of a target; -1: the gateway
 
     def answer(self, status, body=b"", **headers):
         secret = any(n.lower() in ("authorization", "x-amz-security-token", "cookie") for n in self.headers)

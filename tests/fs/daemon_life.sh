@@ -121,10 +121,10 @@ check "the cache is not in use" penstock verify --cache-dir "$CACHE"
 mount_penstock "$source"
 pid=$(stats .pid)
 if ((EUID == 0)); then
-	equal "root's daemon may only mount and read others' files" 0 \
+	equal "root's daemon may only mount and access others' files" 0 \
 		"$((16#$(awk '$1 == "CapEff:" {print $2}' "/proc/$pid/status") & ~16#200006))"
 else
-	skip "root's daemon may only mount and read others' files" "needs root"
+	skip "root's daemon may only mount and access others' files" "needs root"
 fi
 equal "a core file would hold nothing" 00000000 "$(cat "/proc/$pid/coredump_filter")"
 check "umount ends the daemon" umount_penstock

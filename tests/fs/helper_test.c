@@ -105,7 +105,8 @@ static void an_id_is_closed_on_the_descriptor_that_came(void **state)
 	assert_int_equal(ps_helper_backing.open(h, dev, fd), 7); /* an open comes after earlier closes */
 	assert_int_equal(pread(dev, text, sizeof(text) - 1, 0), 4);
 	assert_string_equal(text, "4711");
-	/* After PS_BACKING_CLOSES that were not waited for, one is: the caller gets the kernel's error. */
+	/* After PS_BACKING_CLOSES closes without a wait, one waits for the helper and returns the kernel's
+	 * error. */
 	int closed = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	for (int i = 0; i < PS_BACKING_CLOSES; i++)
 		assert_int_equal(ps_helper_backing.close(h, closed, 1), 0);
@@ -127,7 +128,7 @@ static unsigned open_files(void)
 	return n;
 }
 
-/* A process in foreign hands sends more descriptors than the one that a message may have. */
+/* A compromised process sends more descriptors than the one that a message may have. */
 static void a_message_leaves_no_descriptor_open(void **state)
 {
 	struct ps_keeper_message m = {.kind = PS_KEEPER_PROGRESS};

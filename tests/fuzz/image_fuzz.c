@@ -39,7 +39,7 @@ static struct ps_image_spec spec_of(unsigned form)
 	return spec;
 }
 
-/* The same with other channels or 16 bits, and without transforms. */
+/* The same with RGBA or gray, as u16 or bf16, with other crops, and without transforms. */
 static struct ps_image_spec wide_of(unsigned form)
 {
 	struct ps_image_spec spec = spec_of(form);

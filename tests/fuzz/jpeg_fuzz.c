@@ -10,8 +10,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
-/* Outputs are small, so that most time is spent in the decoder. The forms have all crops, layouts and
- * types. */
+/* Outputs are small, so that most time is spent in the decoder. The 24 forms combine three crops, both
+ * interpolations, the types U8 and F32, and both layouts. */
 static struct ps_image_spec spec_of(unsigned form)
 {
 	struct ps_image_spec spec = ps_image_spec_imagenet(24);

@@ -1,7 +1,7 @@
 /* Rows and heads of tables of members from a damaged or hostile index. The first byte says which: 'H' a head;
- * any other a row, preceded by three numbers of its table (lowest byte first): of entries (3 bytes), the
- * first ordinal (3) and the size of the shard (6). What is accepted is within its bounds, and stays the same
- * when it is encoded and decoded. */
+ * any other a row, preceded by three numbers (lowest byte first): how many entries its table has (3 bytes),
+ * the row's first ordinal (3) and the size of the shard (6). What is accepted is within its bounds, and stays
+ * the same when it is encoded and decoded. */
 #include "tests/cache/member_rows.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

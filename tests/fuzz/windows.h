@@ -6,8 +6,7 @@
 
 #include "base/packed.h"
 
-/* Calls fn with three windows, and with more if fn does not use all of one: the rest is passed again, with
- * what follows it. */
+/* Calls fn with at most three windows. Each begins with what fn did not use of the previous one. */
 static inline void feed_windows(ps_window_fn fn, void *arg, const char *text, size_t size)
 {
 	size_t step = size / 3 + 1, have = 0, used;

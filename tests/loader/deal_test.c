@@ -265,7 +265,7 @@ static void samples_of_the_last_steps_are_split_over_the_ranks(void **state)
 	}
 }
 
-/* Compares the computed places of samples among lanes that take turns with places counted one by one. */
+/* Lanes take turns: the computed places of their samples must equal places that are counted one by one. */
 static void computed_places_equal_counted_ones(void **state)
 {
 	static const uint64_t lengths[][4] = {
@@ -413,7 +413,7 @@ static struct found look(const struct run *r, bool all)
 {
 	ps_autofree struct ps_dealt *rows = malloc(r->batch * sizeof(*rows));
 	ps_autofree uint32_t *shards = malloc(r->batch * sizeof(*shards));
-	ps_autofree uint32_t *opened = calloc(r->nshards, sizeof(*opened)); /* by rank, + 1 */
+	ps_autofree uint32_t *opened = calloc(r->nshards, sizeof(*opened)); /* a shard's last rank, + 1 */
 	struct found f = {.least = UINT32_MAX};
 	uint64_t nbatches = 0, opens = 0;
 	struct map map = {0};
@@ -484,8 +484,8 @@ static void a_batch_has_samples_of_many_shards(void **state)
 	}
 }
 
-/* If the shards' counts differ by at most a tenth, the mean number of ranks that read a shard is at most
- * 2. */
+/* If each shard's count is within a tenth of the mean count, the mean number of ranks that read a shard is at
+ * most 2. */
 static void few_ranks_read_a_shard(void **state)
 {
 	static const struct {

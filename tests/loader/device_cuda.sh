@@ -18,7 +18,7 @@ report() {
 		name=${line#*- }
 		case $line in
 		*"SKIP no GPU"*) ;; # frameworks need the memory of a real GPU
-		*SKIP*) fail "$name" "skipped, though the mock has it" ;;
+		*SKIP*) fail "$name" "skipped, though the mock can run it" ;;
 		ok*) pass "$name" ;;
 		*) fail "$name" "$(cat "$T/out" "$T/err")" ;;
 		esac

@@ -116,7 +116,7 @@ static void all_transforms(struct penstock_field *f, double probability)
 	f->jitter_order = PENSTOCK_JITTER_RANDOM;
 }
 
-/* Resets the parameters of operations that are off, which would be refused. */
+/* Resets the parameters of operations that are off: such parameters would be refused. */
 static void unused_drop(struct penstock_field *f)
 {
 	if (f->affine == 0)

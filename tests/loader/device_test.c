@@ -362,7 +362,8 @@ static void set_epoch_restarts_an_epoch_in_the_middle(void **state)
 	records_same(&want, &got);
 }
 
-/* After the device is lost, all calls return an error, and no thread hangs. */
+/* After the device is lost, next() gives at most a few more batches; then all calls return an error. No
+ * thread hangs. */
 static void a_lost_device_is_an_error(void **state)
 {
 	static const struct ps_mirror_size small = {.slot = PS_DEVICE_PAGE};

@@ -58,8 +58,9 @@ void add(struct list *l, uint32_t v);
 /* The epoch's course of one rank. */
 void course_model(const struct setting *s, uint32_t rank, struct course *c);
 
-/* Whether the rows of each step are dealt to the ranks (order/order.h). They are not with end UNEVEN and no
- * option that needs lengths: then each rank reads its own lanes. */
+/* Whether the rows of each step are dealt to the ranks (order/order.h). They are not if each of several ranks
+ * has a shard and a lane, the end is UNEVEN, the epoch is not endless, and no option needs lengths: then each
+ * rank reads its own lanes. */
 bool is_shared(const struct setting *s);
 
 /* Whether no rank has a sample: refused if lengths are known. */

@@ -81,8 +81,8 @@ static bool world_resumes(const struct setting *s, bool bare, int n, uint32_t ba
 	return true;
 }
 
-/* A state is saved by any rank, with known counts or endless: a run of any world size resumes with the next
- * sample. */
+/* Any rank saves a state, in an epoch of known counts or in an endless one: a run of any world size resumes
+ * with the next sample. */
 static void any_world_size_resumes_a_state_of_another(void **state)
 {
 	static const uint32_t worlds[] = {1, 2, 3, 4, 6};

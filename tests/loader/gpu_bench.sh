@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The GPU measurements (tests/bench/gpu) run on a mock driver with tiny sizes, and report that their results
 # are not real measurements. Without a driver the measurements and check-gpu are skipped with a message. Both
-# run from the tree, and from a copy for another machine.
+# also run in a tree for another machine (scripts/gpu-tree).
 . "$(dirname "$0")/../lib.sh"
 requires python:numpy python:torch slow
 mock_kernels

@@ -136,7 +136,7 @@ static int pad(const double *x, const struct ps_planes *planes)
 	for (size_t c = 0; c < 3; c++) {
 		const uint8_t *plane = planes->p + c * planes->width * planes->height;
 		uint8_t *at = window;
-		/* The window is already flipped: the resize writes it so. */
+		/* ps_pad_apply() takes a window that is already flipped, as the resize writes it. */
 		for (uint32_t y = 0; y < g.window_h; y++)
 			for (uint32_t i = 0; i < g.window_w; i++)
 				*at++ = plane[(g.window_y + (g.flip_v ? g.window_h - 1 - y : y)) *

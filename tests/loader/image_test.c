@@ -278,7 +278,7 @@ static void pixels_do_not_depend_on_threads_or_order(void **state)
 	}
 }
 
-/* Orientation 6 (turn right) in an Exif segment is ignored, as documented. */
+/* Without `orient`, orientation 6 (turn right) in an Exif segment is ignored. */
 static void exif_orientation_is_not_applied(void **state)
 {
 	static const uint8_t exif[] = {0xff, 0xe1, 0, 34, 'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, 42, 0, 0, 0,

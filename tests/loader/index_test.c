@@ -117,7 +117,7 @@ static void samples_in_descending_order_are_refused(void **state)
 	assert_int_equal(ps_shard_index_writer_add(w, 512, false, "a", 1, &m, 1), 0);
 	assert_int_equal(ps_shard_index_writer_add(w, 0, false, "b", 1, &m, 1), -EINVAL);
 	assert_int_equal(ps_shard_index_writer_finish(w, 2048, 2048, &data, &n, &err), -EINVAL);
-	assert_non_null(strstr(err.text, "its samples cannot be indexed: "));
+	assert_non_null(strstr(err.text, "the shard's samples cannot be indexed: "));
 	ps_shard_index_writer_free(w);
 }
 

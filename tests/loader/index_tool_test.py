@@ -63,7 +63,8 @@ def column(data, n, detail):
 
 
 def index_read(path):
-    """The header; for each sample key, offset, bad, {suffix: (offset, size)} or None; columns; bytes of offsets."""
+    """The header; for each sample key, offset, bad, {suffix: (offset, size)} or None; columns; how many bytes
+    the offsets take."""
     data = tap.read(path)
     magic, size, plain, n, bad, flags, nsections, _, first, _sum, sha = struct.unpack_from("<8sQQQQIHHQQ32s", data)
     tap.equal(magic, b"PSINDEX3")

@@ -150,7 +150,7 @@ static void each_format_gives_the_samples_of_the_plain_tar(void **state)
 	}
 }
 
-/* Several frames (gzip: members), with the bytes between them that the formats allow. */
+/* Several frames, each after skippable frames; for gzip several members, with zeros after the last. */
 static void consecutive_frames_are_read(void **state)
 {
 	static const uint8_t skippable[] = {0x53, 0x2a, 0x4d, 0x18, 5, 0, 0, 0, 1, 2, 3, 4, 5}, zeros[700];

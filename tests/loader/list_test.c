@@ -135,7 +135,7 @@ static void folders_and_wildcards_expand_to_existing_files(void **state)
 	        {"d/", "d/a.tar.zst d/b.tar d/b[1].tar d/z.tgz", 0},
 	        {"d/*.tar", "d/b.tar d/b[1].tar d/folder.tar", 0}, /* wildcards match folders, too */
 	        {"d/b*.tar::d/[az].*", "d/b.tar d/b[1].tar d/a.tar.zst d/a.txt d/z.tgz", 0},
-	        {"d/{z,a,b}.t*", "d/z.tgz d/a.tar.zst d/a.txt d/b.tar", 0}, /* sorted within a brace */
+	        {"d/{z,a,b}.t*", "d/z.tgz d/a.tar.zst d/a.txt d/b.tar", 0}, /* sorted for each of z, a, b */
 	        {"d/b[1].tar", "d/b[1].tar", 0},                            /* a file has this very name */
 	        {"{d,d/b.tar}", "d d/b.tar", 0}, /* a folder among other names is an error when it is read */
 	        {"https://host/a.tar?x=1", "https://host/a.tar?x=1", 0},

@@ -238,7 +238,7 @@ static void kinds_shard_make(void)
 				fail_msg("%s: element %ju differs", name, (uintmax_t)all_i); \
 	} while (0)
 
-/* Asserts that no row is valid, and that all values are the fields' missing values, or zeros. */
+/* Asserts that no row is valid, and that each field has its missing value, its pad value or zeros. */
 static void is_blank(const struct penstock_batch *b, uint32_t rows, uint32_t bad)
 {
 	static const char *const ragged[] = {"box", "txt", "var", "__key__"};

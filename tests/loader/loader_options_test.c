@@ -90,7 +90,7 @@ static void shorter_fields_of_an_older_caller_are_read(void **state)
 		        i ? PENSTOCK_BYTES : PENSTOCK_INT64);
 		assert_int_equal(fields[i].canary, 77 + i); /* init writes only the caller's size */
 		fields[i].size = sizeof(fields[i]);
-		fields[i].canary = 224; /* read as image_width, which these kinds ignore */
+		fields[i].canary = 224; /* read as image_width: its default is not refused */
 	}
 	s.o.fields = (const void *)fields;
 	s.o.nfields = 2;

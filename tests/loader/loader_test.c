@@ -428,7 +428,7 @@ static uint64_t now_ns(clockid_t clock)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Also after set_epoch(), which wakes the readers: the wake-up must not stay set. */
+/* The wait begins after set_epoch(), which wakes the readers: the wake-up must not stay set. */
 static void waiting_for_a_pipe_uses_no_cpu_time(void **state)
 {
 	static const char *const shards[] = {"silent"};

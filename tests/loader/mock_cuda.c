@@ -30,7 +30,7 @@ enum {
 #define EXPORT __attribute__((visibility("default")))
 
 static struct ps_device *engine; /* keeps the fake's thread running */
-static _Atomic long nobjects;    /* streams, events, pieces of memory, locked ranges, retained contexts */
+static _Atomic long nobjects;    /* streams, events, modules, pieces, locked ranges, retained contexts */
 static _Atomic long nurgent;
 static _Atomic uint64_t largest; /* largest piece of device memory */
 static _Thread_local uint32_t depth;

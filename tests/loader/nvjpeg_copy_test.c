@@ -160,7 +160,7 @@ static void rows_that_the_engine_refuses_are_copied(void **state)
 	same_as_on_the_cpu(&s, NULL);
 }
 
-/* Gaps shorter than PS_SEND_GAP do not split a copy. The GPU decodes the rows in them all the same. */
+/* Gaps shorter than PS_SEND_GAP do not split a copy, although the GPU decodes the rows in them. */
 static void small_rows_are_copied_together(void **state)
 {
 	struct counted *c, *whole;

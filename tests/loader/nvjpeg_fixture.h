@@ -15,7 +15,7 @@
 #include "penstock.h"
 
 #define BATCH 12
-#define WIDTH 112u /* a row of three planes is just longer than PS_SEND_GAP */
+#define WIDTH 112u /* an image's three planes are just longer than PS_SEND_GAP */
 #define HEIGHT 98u
 
 extern struct gpu {

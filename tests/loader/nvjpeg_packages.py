@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """NVIDIA's own nvJPEG for CUDA 12 and 13, from Python packages. It has the functions that the loader calls, with the
-loader's declarations; the loader reports that nvJPEG does not start without a GPU. The test needs no GPU."""
+loader's declarations. Without a GPU, the loader reports that nvJPEG does not start. The test needs no GPU."""
 import ctypes
 import glob
 import os
@@ -57,7 +57,7 @@ def nvjpeg_has_the_declarations_of_the_loader():
 @tap.test
 def nvjpeg_without_a_gpu_is_reported_not_to_start():
     if tap.sanitizer_runtime(MOCK):
-        raise tap.Skip("a sanitizer's runtime is not in the program that loads it")
+        raise tap.Skip("a sanitizer's runtime is not in the program that loads the mock driver")
     os.mkdir("driver")
     shutil.copy(os.path.realpath(MOCK), "driver/libcuda.so.1")  # the mock runs kernels, but nvJPEG cannot use it
     tap.write("kernels", b"kernels")

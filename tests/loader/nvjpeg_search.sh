@@ -104,14 +104,14 @@ check "the error says that the library is out of memory" grep -q \
 	'no-memory/libnvjpeg.so.13: it does not start .*out of memory' "$T/err"
 bench "LD_LIBRARY_PATH=$T/driver:$T/does-not-start" HOME=/nonexistent -- --gpu-decode auto >/dev/null
 if grep -q 'decodes nothing' "$T/out"; then
-	check "if no library starts, the report names it" grep -q \
+	check "if no library starts, the report names the refused one" grep -q \
 		'decodes nothing: nvJPEG: no library on this machine can be used: .*does-not-start' "$T/out"
 	check_not "if no library starts, bench with a share fails" test 0 = \
 		"$(bench "LD_LIBRARY_PATH=$T/driver:$T/does-not-start" HOME=/nonexistent -- --gpu-decode 1)"
 	check "the error says why no library starts and what to install" grep -q \
 		'status 1). Install one' "$T/err"
 else
-	skip "if no library starts, the report names it" "this machine has an nvJPEG of its own"
+	skip "if no library starts, the report names the refused one" "this machine has an nvJPEG of its own"
 fi
 
 # The Python package loads the nvJPEG of Python's packages, unless the process has loaded another one.

@@ -217,7 +217,7 @@ static void memory_grows_for_large_files(void **state)
 	assert_int_equal(st.gpu_engine_images, 4 * BATCH);
 }
 
-/* A batch of large images is decoded in parts; the CPU decodes an image that is over the limit alone. */
+/* A batch of large images is decoded in parts. The CPU decodes an image that by itself is over the limit. */
 static void large_images_stay_within_the_memory_limit(void **state)
 {
 	enum { LIMIT = 256 << 20 };
@@ -238,7 +238,7 @@ static void large_images_stay_within_the_memory_limit(void **state)
 		s.o.depth = 2;
 		(void)gpu.largest();
 		same_as_on_the_cpu(&s, &st);
-		assert_true(gpu.largest() <= LIMIT + LIMIT / 2 + (1 << 20)); /* half larger than needed */
+		assert_true(gpu.largest() <= LIMIT + LIMIT / 2 + (1 << 20)); /* allocated: 1.5 x need */
 		assert_int_equal(st.gpu_engine_images, i ? 0 : 4);
 		assert_int_equal(st.cpu_images, i ? 1 : 0);
 	}
@@ -281,7 +281,7 @@ static void pixels_stay_in_place_for_a_late_gpu(void **state)
 	same(&want, &got);
 }
 
-/* Whether the GPU decodes a sample depends on the sample's place alone, not on the batch or the epoch. */
+/* Whether the GPU decodes a sample depends on seed, shard and place in it, not on the batch or the epoch. */
 static void the_samples_hash_decides_what_the_gpu_decodes(void **state)
 {
 	struct setting s;

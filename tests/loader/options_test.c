@@ -138,8 +138,8 @@ static void a_state_depends_on_each_option_of_the_fields(void **state)
 			print = print_of(&o, option->name);
 			if (option->print != PS_PRINT_IF_SET)
 				all = hash_u64(all, print);
-			/* An optional image is refused; since the first version states do not depend on a
-			 * mask's max_pixels. */
+			/* An optional image is refused elsewhere. States of no version depend on a mask's
+			 * max_pixels. */
 			if (print == plain &&
 			        !(kind == PENSTOCK_IMAGE && strcmp(option->name, "optional") == 0) &&
 			        !(kind == PENSTOCK_MASK && strcmp(option->name, "max_pixels") == 0))
@@ -259,7 +259,7 @@ static void help_has_range_and_default(void **state)
 	assert_string_equal(text, "samples");
 }
 
-/* libpenstock(3) has a table of the loader's options with the same lines as --help. */
+/* libpenstock(3) has a table of the loader's options, with the lines that Python's help() has. */
 static void the_man_page_has_a_line_for_each_option(void **state)
 {
 	static char page[1 << 18];

@@ -14,7 +14,7 @@ A block that imports a package that is not installed is skipped, and so are late
 the skipped block defines. What a block prints must be what a ```text block right after it shows. A comment
 before a block may be a directive:
 
-    <!-- test: skip WHY -->            the block is not run, only compiled
+    <!-- test: skip WHY -->            the block is not run, only parsed
     <!-- test: file train.py -->       the block is written to this file in the page's folder
     <!-- test: torchrun 2 -->          the block is run by that many processes, as by torchrun
     <!-- test: shell -->               the ```sh block is run, with penstock-loader and this Python in PATH

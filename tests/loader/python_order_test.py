@@ -169,7 +169,7 @@ def a_state_resumes_with_the_same_array_only():
     changed = want[:-1] + [(want[-1] + 1) % N]
     raises(penstock.StateError, lambda: loader(changed, names, batch=4, state=state), "other sample numbers")
     raises(penstock.StateError, lambda: loader(cut(want, 4), names, batch=4, state=state), "other sample numbers")
-    raises(penstock.StateError, lambda: loader("window", names, batch=4, state=state), "order of sample numbers")
+    raises(penstock.StateError, lambda: loader("window", names, batch=4, state=state), "order sample numbers")
     raises(penstock.StateError, lambda: loader(want, names, batch=5, state=state), "open it with batch=4")
     raises(penstock.StateError, lambda: loader(want, names, batch=4, state=state, rank=1, world=2),
            "rank 0 of world 1", "rank 1 of world 2")
@@ -380,8 +380,8 @@ def the_state_of_a_sampler_is_that_at_the_last_batch_delivered():
             tap.equal(batches_of(other), epochs[1][k:])
             tap.equal(batches_of(other), epochs[2])
             if make is Stateful:
-                # A resume pulls no number only to skip it. At the end of an epoch one number more is pulled,
-                # to find out whether the sampler goes on.
+                # A resume does not pull numbers just to skip them. At the end of an epoch one number more is
+                # pulled, to find out whether the sampler goes on.
                 tap.equal(fresh.pulled, {0: 2 * N + 1, 8: N + 1}.get(k, 2 * N - 4 * k))
     load = loader(Stateful(), names, batch=4)
     next(iter(load))

@@ -1,4 +1,4 @@
-/* Compares the resize with its definition in doubles, and the forms of the resize with each other. */
+/* Compares the resize with its definition in doubles, and its vector code with its portable code. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -39,8 +39,8 @@ static struct ps_tile_axis axis_of(const struct ps_resize_axis *a, int shift)
 	        .first = a->first, .weights = a->weights, .taps = a->taps, .shift = shift};
 }
 
-/* Runs the PTX kernel instead of the C code, if MOCK_CUDA_PTX is in the environment. The kernel may access
- * these ranges alone. */
+/* Runs the PTX kernel, which may access these ranges alone. Callers do so instead of running the C code if
+ * MOCK_CUDA_PTX is in the environment. */
 static void ptx_run(const char *name, const void *args, size_t args_nbytes, uint32_t nblocks,
         const struct ptx_range *ranges, size_t nranges)
 {
@@ -184,7 +184,7 @@ static void tiles_give_the_bytes_of_the_resize(void **state)
 	free(p.rgb);
 }
 
-/* Sizes as in training: tiles of one row and more fit in shared memory. */
+/* Sizes as in training. For the last two, shared memory limits the height of tiles. */
 static void tiles_of_training_sizes_give_the_bytes_of_the_resize(void **state)
 {
 	static const struct picture sizes[] = {

@@ -20,7 +20,7 @@ static char folder[64];
 static char names[SHARDS][16];
 static char *shards[SHARDS];
 
-#define LARGE 1 /* the sample whose weight is over PS_SELECT_MAX_TIMES */
+#define LARGE 1 /* number, in its shard, of a sample whose weight is over PS_SELECT_MAX_TIMES */
 
 /* One of four samples is of class 0, the others are of class 1. */
 static int class_of(int i)
@@ -245,7 +245,7 @@ static void each_epoch_draws_again_by_the_weights_of_a_column(void **state)
 	ps_shard_indexes_free(indexes);
 }
 
-/* An index may come from anywhere: its weights are not trusted, as members of a shard are not. */
+/* An index may come from anywhere: its weights are trusted no more than members of a shard. */
 static void invalid_weights_in_an_index_are_refused(void **state)
 {
 	static const double wrong[] = {(double)NAN, -1, -1e-300};

@@ -434,7 +434,7 @@ static void indexes_are_written_of_shards_that_are_closed_meanwhile(void **state
 	}
 }
 
-/* A shard that was closed meanwhile is another shard when it is opened again. */
+/* While shards are closed, other files take their names: opening one again is an error. */
 static void a_shard_that_is_replaced_while_it_is_closed_is_refused(void **state)
 {
 	const char *const shards[] = {"many-*.tar"};

@@ -1,5 +1,5 @@
 /* States that a loader must refuse, each with its reason, and states that it must accept. The shards are
- * with and without indexes, so that ranks share all samples or have lanes of their own. */
+ * with and without indexes; ranks share all samples or have lanes of their own. */
 #include "config.h"
 
 #include "penstock.h"
@@ -208,8 +208,8 @@ static void another_rank_refuses_a_state_after_the_first_lane_ended(void **state
 	assert_int_equal(tried, 1);
 }
 
-/* With indexes all samples are dealt to all ranks; without, each rank has lanes of its own. Neither run
- * accepts a state of the other. */
+/* With more ranks than shards, samples are dealt by the counts in the indexes. Such a run refuses a state of
+ * ranks that had lanes of their own, and its own state is refused where indexes are missing. */
 static void a_state_is_refused_if_indexes_were_added_or_removed(void **state)
 {
 	struct setting s;

@@ -222,7 +222,7 @@ def pack_names_the_image_that_it_cannot_convert():
     r = tool("pack", "--resize", "64", "in", "out-%d.tar", code=1)
     assert b"in/a.jpg: image: unknown format" in r.stderr, r.stderr
     assert not os.path.exists("out-0.tar")
-    tool("pack", "in", "out-%d.tar")  # without image options the content of a .jpg is not read
+    tool("pack", "in", "out-%d.tar")  # without image options a .jpg is not decoded
     Image.new("RGB", (99, 99)).save("in/a.jpg", "png")
     r = tool("pack", "--force", "--resize", "64", "in", "out-%d.tar", code=1)
     assert b"in/a.jpg: neither JPEG nor WebP" in r.stderr and b"--to jpeg or --to webp" in r.stderr, r.stderr

@@ -158,7 +158,7 @@ static void a_failed_read_is_an_error_and_changes_no_batch(void **state)
 	fails_at_each(FAULTS_READ, EIO, 2);
 }
 
-/* Before its first byte is read, no reader can have read two versions of the shard. */
+/* Before a shard's first byte is read, no reader can have read two versions of it. */
 static void a_shard_that_is_replaced_before_it_is_read_is_opened_again(void **state)
 {
 	long nsound = 0;

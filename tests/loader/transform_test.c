@@ -1,5 +1,5 @@
 /* Checksums of the pixels of the transforms in image/image.h. The sums are the same on any CPU and with any
- * compiler. They change if what is drawn or how it is computed changes. */
+ * compiler. They change if the random choices or the arithmetic of a transform change. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -106,7 +106,7 @@ static uint64_t sum_of(const struct ps_transform_spec *spec)
 	const struct ps_image_spec image = {.out_width = WIDTH, .out_height = HEIGHT, .transforms = *spec};
 	uint64_t h = UINT64_C(0xcbf29ce484222325);
 	for (uint64_t n = 0; n < SAMPLES; n++) {
-		/* Two bytes more, as in image.c: they are read, but do not change a pixel. */
+		/* two bytes more than the planes have, as in image.c */
 		static uint8_t a[NBYTES + 2], b[NBYTES + 2];
 		const struct ps_rng_key key = {.seed = 42, .epoch = 1, .shard = 3, .sample = n};
 		struct ps_planes planes = {a, WIDTH, HEIGHT};
@@ -139,8 +139,8 @@ static void transformed_pixels_never_change_between_versions(void **state)
 	assert_int_equal(wrong, 0);
 }
 
-/* Moves by whole and by half pixels, which end exactly on the image's edge: pixels from outside are `fill`,
- * and no byte outside of the image is read. */
+/* Moves by whole and by half pixels (by half pixels, some positions are exactly on the image's edge): pixels
+ * from outside are `fill`, and no byte outside of the image is read. */
 static void pixels_from_outside_of_the_image_are_fill(void **state)
 {
 	enum { W = 7, H = 5, N = W * H, FILL = 250, BEYOND = 240 };

@@ -106,8 +106,8 @@ cat >/etc/penstock.conf <<-END
 	cache-size = 1G
 END
 
-# A node has its own /run/penstock, disk, processes and control groups. Process 1 starts slurmd again, as
-# systemd does; if it is killed, that is a power cut.
+# A node has its own /run/penstock, disk, processes and control groups. Its process 1 starts slurmd again, as
+# systemd does; killing process 1 is a power cut.
 declare -A node_pid
 node() { # NAME
 	mkdir -p "/sys/fs/cgroup/$1" "$work/nvme.$1" /run/penstock
@@ -235,7 +235,7 @@ said() { grep -F -- "$1" "$work/run/${2-$job}.out"; }
 	check "a job reads with the token in its user's file" completed
 	submit bob "penstock:x@/home/alice/run.conf" 'ls $PENSTOCK_MOUNTS/x/x-000000.tar'
 	check "another user's job ends" wait_until 60 ended
-	check "another user's job does not have it" same "JobState=FAILED ExitCode=2:0" "$(result)"
+	check "another user's job does not have the mount" same "JobState=FAILED ExitCode=2:0" "$(result)"
 	check "and its output has the reason" \
 		said "penstock: penstock:x@/home/alice/run.conf: penstock mount: /home/alice/run.conf: Perm"
 	check "a user's mistake does not drain the node" clean n1

@@ -87,10 +87,10 @@ for notice in libjpeg-turbo penstock; do
 done
 
 check "Pillow and OpenCV install" "$work/venv/bin/pip" install -q pillow opencv-python-headless
-check "pixels are the same if imported before Pillow and OpenCV" same venv penstock PIL.Image cv2
-check "pixels are the same if imported between Pillow and OpenCV" same venv PIL.Image penstock cv2
-check "pixels are the same if imported between OpenCV and Pillow" same venv cv2 penstock PIL.Image
-check "pixels are the same if imported after Pillow and OpenCV" same venv PIL.Image cv2 penstock
+check "pixels are the same if penstock is imported before Pillow and OpenCV" same venv penstock PIL.Image cv2
+check "pixels are the same if penstock is imported between Pillow and OpenCV" same venv PIL.Image penstock cv2
+check "pixels are the same if penstock is imported between OpenCV and Pillow" same venv cv2 penstock PIL.Image
+check "pixels are the same if penstock is imported after Pillow and OpenCV" same venv PIL.Image cv2 penstock
 tutorial() {
 	awk '/^```python/ {on = 1; next} /^```/ {if (on) exit} on' \
 		/penstock/docs/python/tutorial.md >tutorial.py
@@ -100,7 +100,8 @@ check "the tutorial's first block runs" tutorial
 apt install python3-torch python3-torchvision
 python3 -m venv --system-site-packages "$work/beside"
 check "the wheel installs beside Debian's torch" "$work/beside/bin/pip" install -q "$wheel"
-check "pixels are the same if imported after torch and torchvision" same beside torch torchvision
-check "pixels are the same if imported before torch and torchvision" same beside penstock torch torchvision
+check "pixels are the same if penstock is imported after torch and torchvision" same beside torch torchvision
+check "pixels are the same if penstock is imported before torch and torchvision" \
+	same beside penstock torch torchvision
 cd /
 verdict

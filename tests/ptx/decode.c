@@ -29,8 +29,8 @@ struct ptx_opcode {
 	const char *shape, *types, *words;
 };
 
-/* Letters of `types`: i u16 to s64, w those of i with 32 and 64 bits, 4 those of i with 32 bits, b b16 to
- * b64, p pred, f f32 and f64, h f16 and bf16, y types of 8 bits. */
+/* Letters of `types`: i u16 to u64 and s16 to s64, w those of i with 32 and 64 bits, 4 those of i with 32
+ * bits, b b16 to b64, p pred, f f32 and f64, h f16 and bf16, y types of 8 bits. */
 #define ROUNDS "rn rz rm rp"
 #define ORDERS "relaxed acquire release acq_rel volatile weak cta gpu sys cluster"
 #define CACHES "nc ca cg cs lu cv wb wt v2 v4 v8"

@@ -175,7 +175,8 @@ static void each_way_to_finish(void **state)
 	}
 }
 
-/* Each reach, with rows that are mirrored as a whole, and with tiles that have neighbours. */
+/* Reaches 0 to 9, 68 and the largest, with rows that are mirrored as a whole, and with tiles that have
+ * neighbours. */
 static void each_reach_of_a_blur(void **state)
 {
 	(void)state;

@@ -19,7 +19,7 @@ struct ptx_name {
 	enum ptx_name_kind kind;
 	uint32_t slot, n, bits; /* registers: `n` of them, or 0: one, without a number */
 	uint64_t value;         /* of an address or a label */
-	uint32_t depth;         /* of braces: the name ends with its braces */
+	uint32_t depth;         /* of braces: when these close, the name is dropped */
 };
 
 struct ptx_parser {

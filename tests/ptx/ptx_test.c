@@ -296,7 +296,7 @@ static const struct {
         {"st.shared.u32 [room], %tid;", 1, 2, "a race: written by two threads"},
         {"st.shared.u32 [room], %tid;", 1, 64, "a race: written by two threads"},
         {"st.shared.u8 [room], 1; ld.shared.u8 %r1, [room];", 1, 1, NULL},
-        /* each thread writes its word and reads the next one's */
+        /* each thread writes its word and reads its neighbour's */
         {"shl.b32 %r1, %tid, 2; mov.u32 %r2, room; add.u32 %r1, %r1, %r2; st.shared.u32 [%r1], %tid;\n"
          "bar.sync 0; xor.b32 %r1, %r1, 4; ld.shared.u32 %r3, [%r1];",
                 1, 64, NULL},

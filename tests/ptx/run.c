@@ -96,8 +96,8 @@ static void pc_set(struct ptx_warp *w, uint32_t mask, uint32_t pc)
 		w->pc[__builtin_ctz(mask)] = pc;
 }
 
-/* The lanes with the least pc; *ret_limit: the least pc of the others. As these lanes run first, diverged
- * lanes converge again. */
+/* The lanes with the least pc; *ret_limit: the least pc of the others. The lanes with the least pc run first,
+ * so diverged lanes converge again. */
 static uint32_t behind(const struct ptx_warp *w, uint32_t lanes, uint32_t *ret_pc, uint32_t *ret_limit)
 {
 	uint32_t least = UINT32_MAX, next = UINT32_MAX, mask = 0;

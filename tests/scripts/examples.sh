@@ -131,8 +131,8 @@ unmount_all() {
 # -- Running them --------------------------------------------------------------------------------------------
 
 : >"$T/used"
-# run_example WHERE COMMAND: runs the command in $T/run, a copy of $T/work for each document, or for each
-# command outside of documents.
+# run_example WHERE COMMAND: runs the command in $T/run, a copy of $T/work. The copy is made again for each
+# `pack`, and for each command outside of pages in Markdown.
 run_example() {
 	local where=$1 command=$2 row
 	if row=$(grep -F -- "$command	" "$T/exceptions" | awk -F '\t' -v c="$command" '$1 == c {print $2; exit}') && [[ $row ]]; then

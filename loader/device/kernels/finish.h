@@ -19,7 +19,7 @@
 struct ps_finish_args {
 	struct ps_images images;
 	void *to;
-	float scale[3], bias[3]; /* 0: all elements are 0 */
+	float scale[3], bias[3]; /* not for PS_U8; 0: all elements are 0 */
 	/* How each row is mixed with the row before it, and the first row with the last. */
 	uint32_t mix;    /* enum ps_mix_kind */
 	uint32_t weight; /* weight of the row itself, out of 65536 */

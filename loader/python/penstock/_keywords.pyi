@@ -66,7 +66,7 @@ class LoaderOptions(TypedDict, total=False):
     plan_epochs: Optional[int]
     """epochs that are announced to penstock mounts (0: 8)"""
     profile: int
-    """1: delivered data is counted (0)"""
+    """1: samples are counted for a profile (0)"""
     ranks_per_node: Optional[int]
     """ranks on one machine; must divide the world, at least 1 (1)"""
     readers: Optional[int]
@@ -108,7 +108,7 @@ class ImageOptions(TypedDict, total=False):
     brightness: float
     """x: a factor from 1 - x to 1 + x, 0 to 7 (0)"""
     channels: Literal["rgb", "rgba", "gray"]
-    """channels of the picture; those other than rgb take no operations on colours, and no affine: rgb | rgba | gray (rgb)"""
+    """channels of the picture; those other than rgb take no affine, jitter, gray, blur, noise and erase: rgb | rgba | gray (rgb)"""
     contrast: float
     """x: a factor from 1 - x to 1 + x, 0 to 7 (0)"""
     dct_scale: int

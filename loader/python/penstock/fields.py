@@ -88,8 +88,8 @@ def Image(
     effect without its probability, and are refused. (min, max): drawn from that range for each picture. A number or
     pair after the last semicolon of a line is the default. The operations are applied in this order.
 
-    views               pictures made of one decode, 1 to 64, each with its own random choices; 0: one, without the
-                        dimension
+    views               pictures made of one decode, 1 to 64, each with its own random choices, in a dimension
+                        of their own; 0: one picture, without that dimension
     orient              1: turned as EXIF says; 0
     dct_scale           1: large JPEGs are decoded at 1/2, 1/4, 1/8 where that is enough: faster, but other pixels; 0
     scale, ratio        share of the area, above 0 to 1, and width / height, 0.001 to 1000

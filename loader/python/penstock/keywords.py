@@ -1,8 +1,8 @@
 """The keywords of Loader() and of the kinds of field, for help(), editors and type checkers, from libpenstock's table.
 
-    python3 -c 'import penstock.keywords as k; k.print_stub()' >_keywords.pyi
+After each change of the table, make the file for type checkers again:
 
-writes the file for type checkers again when the table has changed.
+    python3 -c 'import penstock.keywords as k; k.print_stub()' >_keywords.pyi
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ class Ragged:
     """A field whose rows differ in length: row i is values[offsets[i]:offsets[i + 1]].
 
     Indexing gives a row: str for a text field, bytes for a bytes field, else an array of the field's dtype (in the
-    loader's format; NumPy's for JAX, which would compile a slice for each length). values and offsets are tensors of
-    the loader's format.
+    loader's format; NumPy's for format None, and for JAX, which would compile a slice for each length). values and
+    offsets are tensors of the loader's format.
     """
 
     def __init__(self, values: Any, offsets: Any, raw: "Tuple[Union[_penstock.Tensor, _Own], Sequence[int]]", kind: str) -> None:
@@ -193,7 +193,7 @@ def _torch_import() -> Tuple[Callable[[Any], Any], bool, Callable[[Any], Any]]:
 
 
 class _Copied:
-    """A tensor in host memory whose consumer gets a copy, made before from_dlpack() returns. JAX's own are made later."""
+    """A tensor in host memory whose consumer gets a copy, made before from_dlpack() returns. JAX itself copies later."""
 
     def __init__(self, tensor: "_penstock.Tensor") -> None:
         self._tensor = tensor
@@ -344,9 +344,9 @@ class Batch(Dict[str, Any]):
 
     def to(self, device: Any, non_blocking: bool = False) -> "Batch":
         """A copy with all tensors (torch's) on this device, which holds no memory of the loader; or this batch if its
-        tensors are on the device or are not torch's. The copy also has the tensors of every batch ("__valid__" ...)
-        and the numbers. From memory that is not pinned the copy is complete when this returns, whatever non_blocking
-        is: see pin_memory()."""
+        tensors are on the device or are not torch's. The copy also has the tensors that every batch has ("__valid__"
+        ...), and the numbers. From memory that is not pinned the copy is complete when this returns, whatever
+        non_blocking is: see pin_memory()."""
         where = _torch_device(device)
         return self._map(lambda tensor: tensor.to(where, non_blocking=non_blocking), where)
 
@@ -544,7 +544,8 @@ class _Epoch:
         if self._mark is not loader._newest:
             if self._mark is None:
                 raise StopIteration  # the epoch has ended
-            raise RuntimeError("this iterator is no longer valid: another one of its loader was begun")
+            raise RuntimeError("this iterator is no longer valid: another one was begun, or its loader was moved "
+                               "(set_epoch, load_state_dict)")
         batch: Any
         asks = _profiler_asks  # read once: another thread may reset it
         if asks() if asks else _profiler._is_profiler_enabled:
@@ -577,7 +578,7 @@ def _missing_of(shards: Sequence[Path]) -> List[str]:
 
 
 def _needs_indexes(options: Mapping[str, Any]) -> bool:
-    """True if the loader refuses these options for shards without indexes."""
+    """True if, with these options, the loader refuses shards without an index beside them."""
     if options.get("index_dir"):
         return False
     counted = int(options.get("world") or 1) > 1 and options.get("end") not in ("uneven", 0)

@@ -322,7 +322,7 @@ class Map:
             return self.failures.pop((shard, key), None)
 
     def forget(self) -> None:
-        """Called when the loader moves: drops failures of samples that were read ahead, which come again or never."""
+        """Called when a state is loaded: drops failures of samples that were read ahead, which come again or never."""
         with self._lock:
             self.failures.clear()
             self.fatal = None

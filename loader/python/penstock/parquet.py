@@ -20,7 +20,7 @@ class _Wrong(Exception):
 def _files(source: str) -> List[str]:
     files = sorted(glob.glob(os.path.join(glob.escape(source), "*.parquet")) if os.path.isdir(source) else glob.glob(source))
     if not files:
-        raise _Wrong("--from %s: there is no such file%s" % (source, ", nor a *.parquet in it" if os.path.isdir(source) else ""))
+        raise _Wrong("--from %s: there is no %s" % (source, "*.parquet in it" if os.path.isdir(source) else "such file"))
     return files
 
 

@@ -190,7 +190,7 @@ def _check_fuse(source: str) -> None:
     elif not shutil.which("fusermount3"):
         _fail("fusermount3 is not installed (package fuse3), which users other than root need", source)
     elif _status("NoNewPrivs") == 1:
-        _fail("no_new_privs is set, so fusermount3 may not mount", source)
+        _fail("no_new_privs is set, so fusermount3 cannot mount", source)
 
 
 def _is_remote(shards: str) -> bool:

@@ -52,8 +52,8 @@ class ShardWriter:
 
     The same samples give the same bytes: members are sorted by suffix, without owners and times. A shard is written
     as NAME.tmp-PID and renamed once it is complete and on the disk. Then its index is made beside it (index=False:
-    none); the loader needs the index for lengths, orders over all samples and more than one rank. If the block is
-    left by an exception, the unfinished shard is removed; those before it stay.
+    none); the loader needs the index for lengths, for orders over all samples, and for more than one rank. If the
+    block is left by an exception, the unfinished shard is removed; those before it stay.
 
     pattern: of the names, with one %d or %06d; shards whose names end in .zst are compressed, in zstd's seekable format.
     maxcount, maxsize: limits of a shard: samples, and bytes before compression (a single sample may be larger).

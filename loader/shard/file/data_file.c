@@ -75,8 +75,8 @@ int ps_data_file_open(int shard_fd)
 	        !(file = calloc(1, sizeof(*file))) || ioctl(shard_fd, IOC_DATA_FILE, file) < 0 ||
 	        file->path[0] != '/' || !memchr(file->path, 0, sizeof(file->path)))
 		return -1;
-	/* Opened for reading only once it is known which file it is: to open a device or a pipe has
-	 * effects. */
+	/* O_PATH first: the file is opened for reading after it is known which file it is, since opening a
+	 * device or a pipe has effects. */
 	ps_autofd int fd = open(file->path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 || !is_that_file(fd, &shard, file))
 		return -1;

@@ -142,7 +142,7 @@ int ps_stream_peek_some(struct ps_stream *stream, const uint8_t **ret_p, size_t 
 /* Takes n of the bytes that were shown. */
 void ps_stream_take(struct ps_stream *stream, size_t n);
 
-/* Copies the next n bytes to dst and takes them; large ones are read into dst directly. */
+/* Copies the next n bytes to dst and takes them; if n is large, reads the file into dst directly. */
 int ps_stream_read(struct ps_stream *stream, void *dst, size_t n, struct ps_load_error *err) PS_MUST_USE;
 
 /* Skips n bytes; by a seek if the file can seek. */

@@ -170,7 +170,7 @@ static bool number_parse(const char *text, uint64_t *ret_value)
 	return true;
 }
 
-/* Checks that the member's header is in the shard, and has this size. */
+/* Checks that the shard has a member of this size at this offset, by its header. */
 static int header_check(const struct import *im, uint64_t offset, uint64_t size, struct ps_load_error *err)
 {
 	uint8_t h[2 * BLOCK] = {0};

@@ -509,7 +509,7 @@ static int range_check(const struct ps_shard_index *x, uint64_t sample, struct p
 /* A walk over the samples after a mark. Offsets beyond 2^62 are damage, so sums cannot overflow. */
 struct walk {
 	struct ps_psx_bytes b;
-	uint64_t end;  /* end of the last sample */
+	uint64_t end;  /* end of the sample read last */
 	uint64_t unit; /* bytes */
 };
 

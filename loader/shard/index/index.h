@@ -40,17 +40,19 @@
  * where HEADER is a sum of the shard's first header, since names repeat). base/psx.h has the format. A
  * catalogue beside shards (below) has the counts of all of them at once.
  *
- * An index fits any shard with its name and size, in any folder: opening the index reads nothing of the
- * shard. While the shard is read, each header is compared with the index (ps_shard_index_check()), so that
- * a replaced shard is detected where it differs. The count is the number of samples that a loader delivers,
- * bad ones (holes) included. An index never changes an order.
+ * An index fits any shard with its name and size, in any folder. A set opens an index without reading the
+ * shard, unless two indexes in a folder of indexes fit. While the shard is read, each header is compared
+ * with the index (ps_shard_index_check()), so that a replaced shard is detected where it differs. The count
+ * is the number of samples that a loader delivers, bad ones (holes) included. An index never changes an
+ * order.
  *
  * Ownership: an index belongs to the caller that opened it; returned data points into it. An index of a set
  * is borrowed between get and put; the set keeps at most PS_INDEXES_MAX_OPEN indexes that are not borrowed.
- * Threads: any, except for close and free.   Locks: a set has its own, a leaf, not held over the disk.
+ * Threads: any, except for close and free.   Locks: a set has two of its own, both leaves; one is held
+ * while a catalogue or the folder of indexes is read.
  * Blocks: open, count and get on the disk; the others on page faults of a mapped file.
- * Errors: 0 or -errno with a text. -ENOENT: no index; -ESTALE: made for an earlier version of the shard, or
- * in an earlier version of the format; -EBADMSG: damaged. Data of a damaged section is never returned: each
+ * Errors: 0 or -errno with a text. -ENOENT: no index; -ESTALE: made for another version of the shard, or
+ * in another version of the format; -EBADMSG: damaged. Data of a damaged section is never returned: each
  * section is checked as a whole before its first use. */
 
 #define PS_INDEX_MAX_COLUMNS 64
@@ -162,8 +164,8 @@ int ps_shard_index_key(struct ps_shard_index *index, uint64_t sample, const char
 #define PS_INDEX_HINT "make it again by penstock-loader index"
 #define PS_INDEX_STALE "the shard was changed since" /* part of each error text about a difference */
 
-/* The state of a walk over an index. With it, a sample that follows the last one is found in one step. All
- * zeros: no walk yet. */
+/* The state of a walk over an index. With it, the sample after the one compared before is found in one step.
+ * All zeros: no walk yet. */
 struct ps_shard_index_walk {
 	bool ready;
 	uint64_t next, end;
@@ -260,8 +262,8 @@ void ps_shard_index_writer_free(struct ps_shard_index_writer *writer); /* NULL i
 /* Sets flags PS_PSX_FLAG_...; PS_PSX_FLAG_LINES must be set before the first sample. */
 void ps_shard_index_writer_flag(struct ps_shard_index_writer *writer, uint32_t flags);
 
-/* Notes that the shard has something that the index does not record: a member that belongs to no sample, or a
- * suffix with capital letters. */
+/* Notes that the shard has something that the index does not record: a member that belongs to no sample, a
+ * suffix with capital letters, or a __bad__ mark. */
 void ps_shard_index_writer_leaves_out(struct ps_shard_index_writer *writer);
 
 /* Notes that the shard was read from its beginning to its end mark. */

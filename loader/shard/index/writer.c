@@ -588,7 +588,8 @@ int ps_shard_index_writer_finish(struct ps_shard_index_writer *w, uint64_t nbyte
 	if (rc == -ENOMEM)
 		return ps_load_error_set(err, ENOMEM, "out of memory");
 	if (rc < 0)
-		return ps_load_error_set(err, -rc, "its samples cannot be indexed: %s", strerror(-rc));
+		return ps_load_error_set(
+		        err, -rc, "the shard's samples cannot be indexed: %s", strerror(-rc));
 	return 0;
 }
 

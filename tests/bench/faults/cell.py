@@ -105,7 +105,7 @@ class Cell:
             raise RuntimeError(f"only {self.cached()} of {nbytes} bytes are cached")
 
     def cache_half(self):
-        """Reads every other chunk, not from the beginning and in random order, so that nothing is read
+        """Reads every other chunk, without the first ones, in random order, so that nothing is read
         ahead."""
         chunks = list(range(17, len(self.data) // CHUNK, 2))
         random.Random(3).shuffle(chunks)

@@ -41,7 +41,7 @@ def touch_memory(nbytes):
 
 
 def drop_pages():
-    """Empties the kernel's page cache; written data must be on the disk first."""
+    """Writes dirty pages to the disk, because those would stay, and empties the kernel's page cache."""
     os.sync()
     try:
         with open("/proc/sys/vm/drop_caches", "w") as f:

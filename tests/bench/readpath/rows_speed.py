@@ -18,7 +18,8 @@ def native_paths(bench, names):
 
 
 class Warmed:
-    """penstock and (where there is one) rclone with all names in their caches. Kept from row to row."""
+    """penstock and (where there is one) rclone with all names in their caches. The caches are kept from row to
+    row."""
 
     def __init__(self, bench, names, options, with_rclone):
         self.bench, self.names, self.mounts = bench, names, {}

@@ -38,7 +38,7 @@ def free_port():
 
 
 class World:
-    """A folder of its own with www/ (shard-NNNNNN.tar) and www/many/ (for many empty files), served on
+    """A folder of its own with www/ (shard-NNNNNN.tar) and www/many/ (for many sparse files), served on
     loopback."""
 
     def __init__(self, folder, shard_nbytes, nshards, farlink):
