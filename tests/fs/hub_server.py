@@ -15,7 +15,8 @@ path, status, Authorization, Range). Tests make and remove the files of its sett
     gated                requests with the token are refused, too
     lister T             requests with token T may list and not read; all others may do both
     next URL             the link to the next page
-    limit-CLASS N 0 S    N more requests, then 429 until S seconds after the first; CLASS is api or resolvers
+    limit-CLASS N 0 S    N more requests, then 429 until S seconds after
+                         the next request; CLASS is api or resolvers
     generation X         signed URLs of another generation have expired
     unsignable           all signed URLs have expired
     shift X              the CDN has other ETags

@@ -30,7 +30,7 @@ def read(path):
         first = i
         while i < len(lines) and not lines[i].startswith("#"):
             one = LINE.fullmatch(lines[i])
-            assert one, f"{path}: no series: {lines[i]!r}"
+            assert one, f"{path}: not a line of a series: {lines[i]!r}"
             labels = LABEL.findall(one[2])
             assert len(dict(labels)) == len(labels), f"{path}: a label twice: {lines[i]!r}"
             suffix = one[1][len(name):]

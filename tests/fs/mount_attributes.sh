@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# stat shows size, time of Last-Modified, full blocks, read-only modes; owner and modes follow the options.
+# stat shows size, time of Last-Modified, blocks for all bytes, read-only modes; owner and modes follow the
+# options.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 

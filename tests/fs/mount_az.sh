@@ -65,7 +65,7 @@ AZURE_STORAGE_KEY=d3Jvbmc= refused "a wrong key" 'AuthenticationFailed: permissi
 	--endpoint "$AZ"
 AZURE_STORAGE_KEY=x refused "an invalid key" 'is not valid: it must be base64' $SRC --endpoint "$AZ"
 refused "no such container" 'there is no container of that name' az://acct/none/ --endpoint "$AZ"
-refused "no such container, of names that are not listed" 'no such blob, or no container' \
+refused "no such container, for names in braces" 'no such blob, or no container' \
 	'az://acct/none/x-{0..1}.tar' --endpoint "$AZ"
 refused "no such prefix" 'no key with this prefix' az://acct/data/none/ --endpoint "$AZ"
 refused "no container in the source" 'az://ACCOUNT/CONTAINER/PREFIX/' az://acct --endpoint "$AZ"
@@ -76,7 +76,7 @@ check "with the store's clock ahead the mount succeeds" mount_az $SRC --endpoint
 check "with the store's clock ahead a blob is read" cmp "$MNT/shard-000001.bin" "$T/truth/shard-000001.bin"
 umount_penstock
 rm "$T/az/skew"
-# The daemon's clock is set to another time while it is mounted, and back.
+# While the source is mounted, the daemon's clock is set to another time, and back.
 if [[ -x $top_builddir/tests/fs/penstock_faults ]]; then
 	mkdir "$T/bin"
 	ln -s "$top_builddir/tests/fs/penstock_faults" "$T/bin/penstock"

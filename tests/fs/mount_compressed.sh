@@ -54,7 +54,7 @@ check "warm fetches the evicted file" penstock warm -q "$MNT" one.tar
 equal "the warmed file is cached" \
 	cached "$(getfattr --absolute-names --only-values -n user.penstock.state "$MNT/one.tar")"
 umount_penstock
-check "evict of the folder takes the shard's name" penstock evict --cache-dir "$CACHE" 'piped.tar.zst'
+check "evict --cache-dir takes the shard's name" penstock evict --cache-dir "$CACHE" 'piped.tar.zst'
 
 CACHE=$T/cache-raw
 check "a mount with -o raw succeeds" mount_penstock "$ORIGIN/" -o raw

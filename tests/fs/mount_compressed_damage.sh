@@ -20,8 +20,8 @@ mkdir -p "$T/www"
 	    write(f"{kind}-cut{end}", data[: len(data) * 2 // 3])
 	    write(f"{kind}-garbage{end}", data + b"garbage that is no frame")
 	one = read("one.tar.zst")
-	# The header's content size (4 bytes after magic, descriptor and window) is one more, or one less,
-	# than there is.
+	# The header's content size (4 bytes, after magic, descriptor and perhaps window) is less, or more,
+	# than the frame holds.
 	at = 6 if not one[4] & 0x20 else 5
 	size = struct.unpack_from("<I", one, at)[0]
 	assert size == 3000000

@@ -41,8 +41,8 @@ check "a file that has changed is read in its new version" \
 rm "$T/small/other"
 # A partly cached file keeps room for its missing part.
 check "evict makes room" penstock evict "$MNT"
-# A file that was read before may still be in the kernel's or the daemon's memory: reads another one each
-# time.
+# A file that was read before may still be in the kernel's or the daemon's memory, so each try reads another
+# one.
 again=0
 another_is_cached() {
 	again=$((again + 1))

@@ -31,7 +31,7 @@ umount_penstock
 check "evict of a cache at rest" timeout 20 penstock evict --cache-dir "$CACHE"
 at_most "evict of a cache at rest leaves no data" 100000 "$(used)"
 mount_penstock "$ORIGIN/"
-# pin, unpin and evict open files one after the other, as a reader does.
+# Each of the commands pin, unpin and evict opens one file after the other, as a reader does.
 fetched() { jq .origin.bytes "$MNT/.penstock/stats"; }
 before=$(fetched)
 penstock pin "$MNT" >/dev/null

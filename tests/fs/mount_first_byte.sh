@@ -19,7 +19,7 @@ check "the first byte of a listed shard is read" first_byte s-2.tar
 umount_penstock
 equal "a listed shard needs no HEAD" 0 "$(requests HEAD /json/s-2.tar)"
 at_least "a listed shard is read by GETs" 1 "$(requests GET /json/s-2.tar)"
-equal "the shard before it was not requested" 0 "$(($(requests HEAD /json/s-1.tar) + $(requests GET /json/s-1.tar)))"
+equal "the preceding shard was not requested" 0 "$(($(requests HEAD /json/s-1.tar) + $(requests GET /json/s-1.tar)))"
 
 CACHE=$T/cache2
 mount_penstock "$ORIGIN/s-{0..3}.tar"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Without passthrough a loader reads the cache's data files of complete shards itself: root and the cache's
-# owner only, not after a grant, and within the quota.
+# Without passthrough a loader of root or of the cache's owner reads the data files of complete shards itself,
+# not once its grant has expired. What is evicted counts in the quota until the loader closes it.
 . "$(dirname "$0")/../lib.sh"
 requires mount loader nginx jq setpriv root
 
@@ -126,7 +126,7 @@ mount_penstock "$ORIGIN/listed/" --no-passthrough --header "X-Token: one" --gran
 check "with credentials a shard is cached" timeout 60 penstock warm "$MNT" "$shard"
 equal "with a grant it is handed over" ok "$(helper ask "$MNT/$shard")"
 (sleep 1.5 && echo) | helper ask-late "$MNT/$shard" >"$T/late"
-equal "not after the grant" EACCES "$(head -n 1 "$T/late")"
+equal "not once the grant has expired" EACCES "$(head -n 1 "$T/late")"
 equal "reads of the open file go on" "$(sum "$T/www/$shard")" "$(tail -n 1 "$T/late")"
 equal "an open that renews the grant is handed it again" ok "$(helper ask "$MNT/$shard")"
 umount_penstock

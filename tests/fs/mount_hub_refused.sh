@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tokens from the usual places open private and gated repositories, are sent to the Hub alone, and appear
-# nowhere; the error of a refused or missing token says what to do.
+# Tokens from the usual places open a private repository, are sent to the Hub alone, and appear nowhere; the
+# error of a refused or missing token, and of a gated repository, says what to do.
 . "$(dirname "$0")/../lib.sh"
 . "$top_srcdir/tests/fs/hub.sh"
 requires mount
@@ -19,7 +19,7 @@ refused() { # WHAT WORDS SOURCE OPTION...
 	equal "$what: in one line" 1 "$(wc -l <"$T/out")"
 	check "$what: the line says why" grep -Eq "$words" "$T/out"
 	check_not "$what: nothing is mounted" is_mounted
-	check "$what: the daemon leaves the cache" wait_until 10 rm \
+	check "$what: the cache folder can be removed" wait_until 10 rm \
 		-rf "$T/cache-refused" # the daemon may take a while to end
 }
 works=0

@@ -147,7 +147,7 @@ check "two indexes that fit are an error" grep -q 'two indexes in .* fit its nam
 check "the error names the first index" grep -q "$two" <<<"$error"
 check "the error names the second index" grep -q "0123456789abcdef.psx" <<<"$error"
 
-# Without permission, indexes are made only of cached shards: others would have to be fetched.
+# index=make makes indexes only of cached shards: others would have to be fetched.
 MNT=$T/f
 mount_penstock "file://$T/copy/" --cache-dir "$T/cache8"
 error=$(load error "$MNT" "{'index': 'make', 'index_dir': '$T/made'}")
@@ -163,8 +163,8 @@ PY
 )"
 equal "each shard has an index" 12 "$(find "$T/made" -name '*.psx' | wc -l)"
 
-# Shard 5 is replaced by another one with the same size and number of samples. The labels were 0 .. 239; any
-# label of the new shard would be wrong.
+# Shard 5 is replaced by another one with the same size, number of samples and labels (100 .. 119): no sample
+# of the new shard may be read.
 files b
 check "pack makes another shard" penstock-loader pack --max-count 20 "$T/files" "$T/other/t-%03d.tar"
 equal "the other shard has the same size" \

@@ -62,8 +62,8 @@ check "a second mount on that cache succeeds" mount_penstock "$ORIGIN/json/" --m
 check "the second mount shows the same names" diff "$T/entries" <(entries)
 umount_penstock
 
-# Shards whose index lists all members (yes-*), and shards whose index lacks some or belongs to another shard
-# (no-*): the mount shows what a scan shows.
+# Shards whose index lists all members (yes-*), and shards whose index is refused (no-*): it lacks members, is
+# damaged or old, or belongs to another shard. The mount shows what a scan shows.
 W=$T/www/cases
 mkdir -p "$W" "$T/www/plain"
 "$python" - "$W" <<-'PYTHON'
@@ -125,8 +125,8 @@ mkdir -p "$W" "$T/www/plain"
 	    open(name + ".tar", "wb").write(other if name == "no-compressed-folder" else data)
 	for name in ("no-damaged", "no-cut", "no-other", "no-nothing", "no-lines", "no-text", "no-older"):
 	    open(name + ".tar", "wb").write(data)
-	# Each is as long as the shard that its index was made from. All but no-stale-first begin with the
-	# same member as that shard.
+	# The indexes are made from these no-stale-* tars. After that each is replaced by stale-*, which is as
+	# long. All but stale-first begin with the same member as the tar that they replace.
 	make("no-stale-end.tar", [("a.x", b"1"), ("b.x", bytes(600)), ("c.x", bytes(1200))])
 	make("no-stale-name.tar", [("a.x", b"1"), ("b.x", bytes(600)), ("c.x", bytes(1200))])
 	make("no-stale-more.tar", [("a.x", b"1"), ("b.x", bytes(600))])
@@ -173,7 +173,7 @@ penstock-loader index "$W"/*.tar "$W"/*.tar.* "$W/lines.jsonl" >"$T/index.out" 2
 	write("no-text.tar.psx", b"<html>not here</html>")
 	for name in ("end", "name", "more", "first"):
 	    os.rename("stale-" + name, "no-stale-" + name + ".tar")
-	data = read("lines.jsonl.psx") # an index of text lines; the rest is that of this shard
+	data = read("lines.jsonl.psx") # an index of text lines, with the sizes of this shard
 	data[8:24] = plain[8:24]
 	n = struct.unpack_from("<H", data, 44)[0]
 	struct.pack_into("<Q", data, 56, sum_of(sum_of(0, data[:56]), data[64 : 96 + 32 * n]))
@@ -214,7 +214,8 @@ refused() {
 	sed -n 's/.*members: .*\/\([^/]*\)\/[^/]*: the shard is read, because its index.*/\1/p' "$T/penstock.log" | sort
 }
 names() { find "$W" -mindepth 1 -maxdepth 1 -name "$1-*" -printf '%f\n' | sort; }
-equal "indexes that lack members, or belong to another shard, are refused" "$(names no)" "$(refused)"
+equal "indexes that lack members, are damaged or old, or belong to another shard, are refused" \
+	"$(names no)" "$(refused)"
 equal "all other indexes are used" "$(names yes | wc -l)" "$(by_index)"
 check "members of a table from an index have the bytes of the tar" like_tar yes-plain/yes-plain
 check "members in folders have the bytes of the tar" like_tar yes-deep/yes-deep

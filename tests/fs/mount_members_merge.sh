@@ -43,7 +43,7 @@ equal "all members are in one tree; the later shard wins, and a folder hides a f
 equal "the tree has the folders of all shards" "bird both cat dog" "$(cd "$MNT" && echo *)"
 equal "the attribute shard of a member is its shard's URL" "$ORIGIN/json/b.tar" \
 	"$(getfattr --absolute-names --only-values -n user.penstock.shard "$MNT/cat/2")"
-check_not "warm of single files is refused" penstock warm "$MNT"
+check_not "warm without --members is refused" penstock warm "$MNT"
 find "$MNT" -printf '%i %p\n' | sort >"$T/inodes"
 umount_penstock
 mount_penstock "$ORIGIN/json/" --members=merge

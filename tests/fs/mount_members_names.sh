@@ -16,7 +16,7 @@ check "penstock status says why the first is hidden" grep -q \
 	'^  hidden    42 members; the first: .*: ' <(penstock status "$MNT")
 check_not "no link leads to a file outside of its shard" grep -rqs "not for readers" "$MNT"
 check_not "a name of more than 255 bytes is not found" stat "$MNT/names/$(printf 'n%.0s' {1..256})"
-equal "a symbolic link is shown by a path through folders" data/a "$(readlink "$MNT/links/sym-of-sym")"
+equal "a link to a link shows a path without links" data/a "$(readlink "$MNT/links/sym-of-sym")"
 equal "the size of a link is the length of its target" 6 "$(stat -c %s "$MNT/links/sym-of-sym")"
 equal "a hard link is a file of its own with the same bytes" "1 AAA" \
 	"$(stat -c %h "$MNT/links/hard") $(cat "$MNT/links/hard")"

@@ -36,7 +36,7 @@ for histogram in reads_latency origin_latency mount_reads_latency; do
 done
 
 # Each number of the stats is in one of the files.
-numbers() { # FILE MOUNT: the paths of its numbers
+numbers() { # FILE FILTER: the paths of the numbers in what jq's FILTER selects
 	jq -r "$2 | del(.mounts, .pid, .opens, .passthrough.opens, .passthrough.open, .sources) |
 		paths(type == \"number\" or type == \"boolean\") | map(tostring) | join(\"_\")" "$1" |
 		grep -v '_seconds_\(buckets\|sum\|count\)' | sort

@@ -15,7 +15,7 @@ xattr() { getfattr --absolute-names --only-values -n "user.penstock.$2" "$MNT/$1
 is_cached() { [[ $(xattr "$1" state) == cached ]]; }
 same() { cmp "$MNT/$1" "$T/www/$1"; }
 
-# serves WHEN: cached files can be used, and each step takes far less than the timeout.
+# serves WHEN: cached files can be used, and no step waits for the origin for long.
 serves() {
 	at_most "$1: ls -lR does not wait (ms)" 10000 "$(milliseconds ls -lR "$MNT")"
 	equal "$1: all names are shown" "cached.bin remote.bin sub" "$(cd "$MNT" && echo *)"

@@ -16,7 +16,8 @@ opens() { stats ".mounts[0].modes | [.direct.opens, .cached.opens, .passed.opens
 is_cached() { [[ $(getfattr --absolute-names --only-values -n user.penstock.state "$MNT/$1") == cached ]]; }
 same() { cmp "$MNT/$1" "$T/www/$1"; }
 
-# opened WHAT COUNTS: checks the opens since the last call: direct, cached, passed through, sent to an alias.
+# opened WHAT COUNTS: checks the opens since the last call: direct, cached, passed through, sent to an alias
+# (another node id of the same file).
 seen="0 0 0 0"
 opened() {
 	local now

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whatever the origin does wrong, a reader gets the right bytes, and the faults are counted.
+# Whatever the origin does wrong, a reader gets the right bytes or an error. Retries are counted.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx-lua jq getfattr
 

@@ -19,7 +19,7 @@ same() { cmp "$MNT/$1" "$T/www/$1"; }
 mount_penstock "$ORIGIN/"
 [[ $(status .passthrough.active) == true ]] || skip_all "no passthrough here: $(status .passthrough.reason)"
 
-# The file becomes complete while a cached handle is open.
+# The file becomes complete while an older handle is open.
 exec 7<"$MNT/1.bin"
 check "a cold file is right" same 1.bin
 check "the file becomes complete" wait_until 10 is_cached 1.bin

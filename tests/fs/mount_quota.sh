@@ -44,7 +44,7 @@ at_most "used bytes and index together are within the limit" \
 umount_penstock
 
 # So many names that data must be evicted for them; then more names than there is room for.
-list() { # N: prints a manifest of N names with sizes, so that no requests are needed
+list() { # N: prints a manifest of N names; the origin has only the first file
 	local url=$ORIGIN/f
 	awk -v n="$1" -v url="$url" 'BEGIN {srand(7); for (i = 0; i < n; i++) printf "%s/%06d-%08x%08x.bin 1000\n", url, i, rand() * 2^32, rand() * 2^32}'
 }

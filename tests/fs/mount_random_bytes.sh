@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Random reads of a large cold file fetch little more than they read. What was fetched is not fetched again,
-# neither by the same reads nor after a kill.
+# Random reads of a large cold file fetch at most 2.3 times what they read. What was fetched is not fetched
+# again, neither by the same reads nor after a kill.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 

@@ -6,7 +6,7 @@ requires mount nginx jq tar
 mkdir -p "$T/www" "$T/home"
 echo hello >"$T/www/a.bin"
 start_nginx
-# Each secret has a word of its own, so that a secret that is missed shows its origin.
+# Each secret has a word of its own, so that a secret that is missed shows where it came from.
 plain=PLANTED
 cat >"$T/penstock.conf" <<CONF
 # the key is ${plain}comment

@@ -35,7 +35,7 @@ mkdir "$T/log"
 mount_penstock "$ORIGIN/" --allow_other --log "$T/log/penstock.log"
 confined "the first daemon"
 landlock=$(status .sandbox.reason)
-check "people are told, too" grep -q "sandbox" <(penstock status "$MNT")
+check "status without --json says so, too" grep -q "sandbox" <(penstock status "$MNT")
 helper=$(helper "$(stats .pid)")
 check "the helper is there" test -n "$helper"
 equal "the helper may mount and open files" 0000000000200006 "$(awk '/^CapEff:/ {print $2}' "/proc/$helper/status")"
@@ -58,7 +58,7 @@ mv "$T/log/penstock.log" "$T/log/old"
 kill -HUP "$pid"
 check "the log is opened again" wait_until 10 test -e "$T/log/penstock.log"
 
-# Sources and credentials of other users, by a mount that joins.
+# A source that only another user may read, in a mount that joins.
 mkdir -p "$T/theirs"
 cp "$T/www/3.bin" "$T/theirs/"
 chown -R 65534:65534 "$T/theirs"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A daemon in a unit of its own: hardened, apart from the processes that mount and from its keeper. Mounts are
-# made where process 1 sees them. systemd runs as process 1 of its own namespaces.
+# A daemon in a unit of its own: hardened, and separated from the processes that mount and from its keeper.
+# Mounts are made where process 1 sees them. systemd runs as process 1 of its own namespaces.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq root unshare nsenter systemctl systemd-analyze systemd-escape mount-namespace
 systemd=/lib/systemd/systemd

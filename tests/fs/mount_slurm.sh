@@ -46,7 +46,7 @@ epilog() { context epilog_slurmd "$@"; }
 as() { setpriv --reuid="$1" --regid="$1" --clear-groups -- "${@:2}"; }
 same() { as "$1" diff -r "$2" "$3" -x .penstock; }
 mounts_of_jobs() { grep -c " $jobs/.* fuse.penstock" /proc/self/mountinfo || true; }
-# daemons UID: prints the numbers of that user's processes of penstock, without zombies.
+# daemons UID: prints the process IDs of that user's penstock processes, without zombies.
 daemons() { pgrep -r R,S,D -x -u "$1" penstock || true; }
 nothing_left() { # JOB
 	[[ ! -e $jobs/$1 && ! $(daemons $alice) && ! $(daemons $bob) ]] && (($(mounts_of_jobs) == 0))
@@ -140,7 +140,7 @@ printf '[a]\nsource = %s/a/\n' "$ORIGIN" >"$T/etc/root.conf"
 echo "shard-000000.tar TOPSECRET" >"$T/etc/root.list"
 chmod 600 "$T/etc/root.conf" "$T/etc/root.list"
 bad "a configuration that the user may not read" "penstock:a@$T/etc/root.conf" "root.conf"
-check "a list that the user may not read is no mistake of the node" prolog 23 $alice \
+check "a list that the user may not read does not drain the node" prolog 23 $alice \
 	"penstock:a=$ORIGIN/a/ penstock-plan:a=$T/etc/root.list"
 check_not "nothing of that list is shown" grep -r TOPSECRET "$jobs/23/ERRORS" "$T/slurmd.log"
 check "the user reads that it cannot be read" grep -F "root.list" <(errors 23)
@@ -166,7 +166,7 @@ check "the user's own penstock.conf has names" prolog 33 $alice "penstock:mine"
 check "such a name is read" same $alice "$T/www/b" "$jobs/33/mine"
 epilog 31 $alice '' && epilog 32 $alice ''
 ends 33 $alice
-check "root's environment has a password" prolog 34 $alice "penstock:a=$ORIGIN/basic/a/" \
+check "a job begins while root's environment has a password" prolog 34 $alice "penstock:a=$ORIGIN/basic/a/" \
 	PENSTOCK_USER_PASSWORD=user:pass:word HOME="$T/alice"
 check "root's environment is not used for a job" grep -F 401 <(errors 34)
 ends 34 $alice

@@ -25,7 +25,7 @@ check "the local manifest's shards have their bytes" \
 	cmp "$(find "$MNT" -name shard-000000.tar)" "$T/www/train/shard-000000.tar"
 umount_penstock
 
-# With sizes in the manifest no HEADs are needed.
+# A size in the manifest is accepted; without a version it is not used.
 echo "$ORIGIN/train/shard-000001.tar $(stat -c %s "$T/www/train/shard-000001.tar")" >"$T/sized.txt"
 CACHE=$T/cache3
 mount_penstock "@$T/sized.txt"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Basic authentication, header options, redirects and TLS with an own CA work; without them the error says
+# Basic authentication, header options, redirects and TLS with a private CA work; without them the error says
 # what to do.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
@@ -54,7 +54,7 @@ umount_penstock
 works "redirects" "$ORIGIN/redir/"
 
 refused "TLS with an unknown CA" 'certificate|CA|TLS|SSL' "$ORIGIN_TLS/"
-works "TLS with an own CA" "$ORIGIN_TLS/" --cacert "$T/nginx/ca.pem"
+works "TLS with a private CA" "$ORIGIN_TLS/" --cacert "$T/nginx/ca.pem"
 works "TLS with --insecure" "$ORIGIN_TLS/" --insecure
 
 check_not "no secret is in the log" grep -Eq 'pass(:|%3A|%3a)word|X-Token: secret|user:wrong' \

@@ -69,7 +69,7 @@ mkdir "$T/mnt2"
 sed "s#^MOUNTPOINT=.*#MOUNTPOINT=$T/mnt2#" "$T/t.conf" >"$T/u.conf"
 other() { inside systemctl show -P "$1" penstock@u.service 2>/dev/null; }
 pid=$(unit MainPID)
-check "a second unit joins its daemon" inside systemctl start penstock@u.service
+check "a second unit joins the first one's daemon" inside systemctl start penstock@u.service
 check "the second unit serves its file" inside cmp "$T/mnt2/2.bin" "$T/www/2.bin"
 inside bash -c "kill -KILL $(other MainPID)"
 again() { [[ $(other ActiveState) == active && $(other NRestarts) == 1 ]]; }

@@ -10,7 +10,7 @@ release=${release%%-*}
 [[ $(printf '%s\n' 6.10 "$release" | sort -V | head -n 1) == 6.10 ]] || skip_all "needs Linux 6.10 or later"
 times=6
 ! long || times=200
-# takeover [OPTION...]: prints the line of JSON.
+# takeover [OPTION...]: writes the benchmark's line of JSON to $T/out.
 takeover() {
 	"$python" "$top_srcdir/tests/bench/takeover" --penstock "$top_builddir/penstock" --times "$times" "$@" \
 		>"$T/out"

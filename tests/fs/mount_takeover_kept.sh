@@ -51,7 +51,7 @@ exec 7<&- 8<&-
 check_not "no secret is in the arguments or environments of the processes" \
 	grep -q s3cret "/proc/$(stats .pid)/cmdline" "/proc/$(stats .pid)/environ" "/proc/$keeper/cmdline"
 
-# A killed reader of a request that the dead daemon had read.
+# A reader is killed while the daemon has its request; then the daemon is killed, too.
 touch "$T/nginx/stall"
 cat "$MNT/3.bin" >"$T/read3" 2>&1 &
 reader=$!

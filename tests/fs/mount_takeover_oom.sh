@@ -41,7 +41,7 @@ echo 64M >"$group/$limit"
 [[ ! $swap || ! -e $group/$swap ]] || echo 0 >"$group/$swap"
 exec 7<"$MNT/4.bin"
 
-# Readers that read what is not cached, at 20 MB/s, over and over.
+# Readers that read three files over and over: first from the origin at 20 MB/s, then from the cache.
 cat >"$T/reader.py" <<'PY'
 import os, sys
 mnt, www, stop = sys.argv[1:]

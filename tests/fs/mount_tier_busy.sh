@@ -26,7 +26,7 @@ tier() { jq -r ".mounts[0].tier.$2" "$T/mnt$1/.penstock/stats"; }
 read_shard() { sha256sum <"$T/mnt$1/shard-000000.tar" >"$T/sum$1"; }
 
 # Three nodes want the same slices, and each slice takes seconds: two of the three nodes get no byte of a
-# slice until the tier has the whole slice.
+# slice until the tier has the whole slice. A trial of a node asks the origin for 256 KiB of what is late.
 start_tiers 3 "$FAR"
 echo 1500000 >"$T/link/rate"
 readers=()
@@ -59,7 +59,7 @@ stat "$T/mnt1/shard-000000.tar" >/dev/null
 read_shard 1 &
 reader=$!
 is_aside() { [[ $(tier 1 'tiers[0].state') == aside ]]; }
-# (A trial of 256 KiB takes half a second here, and all requests have one.)
+# (Each waiting request then asks the origin for 256 KiB, which takes half a second here.)
 ms=$(milliseconds wait_until 20 is_aside)
 at_most "a stopped tier in front of a busy origin is set aside soon" 4000 "$ms"
 check "the log says why" grep -q "it does not answer; set aside" "$T/penstock1.log"

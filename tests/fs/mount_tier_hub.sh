@@ -75,7 +75,7 @@ at_least "wrong answers that come together: several came" 2 "$(tier 'tiers[0].wr
 equal "wrong answers that come together: none is used" 0 "$(tier bytes)"
 umount_penstock
 
-# Other bytes under the right header: the Hub's checksum of the file finds them, and --tier-verify.
+# Other bytes under the right header: both --tier-verify and the Hub's checksum of the file find them.
 echo wrong >"$T/liar/mode"
 rm -rf "$CACHE"
 mount_penstock hf://datasets/acme/shards --tier "http://127.0.0.1:$(cat "$T/liar/port")" --tier-auth \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # .penstock/stats is JSON with the fields that scripts rely on, .penstock/metrics and cache_metrics are
-# Prometheus text; all of them live, none in a listing of the root.
+# Prometheus text. Each read shows the present, and no listing of the root shows .penstock.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx jq
 

@@ -103,7 +103,7 @@ touch "$T/nginx/busy"
 rc=0
 timeout 60 penstock warm "$MNT" --jobs 2 >"$T/out" 2>&1 || rc=$?
 equal "warm of a refusing origin fails" 1 "$((rc > 0 && rc < 124))"
-# On a busy machine the two first files do not fail at once, and a third one is tried.
+# On a busy machine the two first files do not fail at the same time, and a third one is tried.
 check "warm stops when no tried file makes progress" grep \
 	-Eq "the origin does not answer: [34] more files not tried" "$T/out"
 umount_penstock

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Complete files that are not passed through: a thread that reads in pieces of 512 KiB and more reads its next
-# files direct, all others through the page cache.
+# files direct; all other threads read through the page cache.
 . "$(dirname "$0")/../lib.sh"
 requires mount root jq
 

@@ -213,8 +213,8 @@ static void an_alias_serves_all_later_opens(void **state)
 	assert_int_equal(first, second);
 	assert_int_equal(nbackings, 1);
 	assert_int_equal(atomic_load(&f->table.nupgrades), 1);
-	/* Evicted while the alias is passed, then closed, and read again: cold handles on both, then
-	 * complete. */
+	/* Evicted while the alias is passed, then closed, and read again: cold handles on the old inode and
+	 * on the alias, then complete. */
 	release(f, first, PS_MODE_PASSED);
 	release(f, second, PS_MODE_PASSED);
 	first = open_name(f, COLD_DIRECT(7), PS_MODE_DIRECT);

@@ -12,8 +12,9 @@
     s3_bucket.py versioned BUCKET         keeps versions from now on
     s3_bucket.py policy BUCKET JSON
     s3_bucket.py session                  prints export lines of a session's credentials
-    s3_bucket.py compare BUCKET PREFIX DIR    checks that DIR has exactly the objects of pages, nasty and clashes, by their
-                                              documented names; compares the bytes of 200 of them
+    s3_bucket.py compare BUCKET PREFIX DIR    checks that DIR has exactly the objects below PREFIX, which
+                                              pages, nasty or clashes have put, by their documented
+                                              names; compares the bytes of up to 200 of them
 """
 import concurrent.futures
 import hashlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/tier/copy: a dataset once in a directory that nodes share, or in a bucket of Ceph's gateway; both
-# mounted. And a private bucket through a tier, with signatures that the gateway verifies.
+# scripts/tier/copy copies a dataset to a directory that nodes share, and to a bucket of Ceph's gateway. Both
+# are mounted; the bucket, which is private, also through a tier, with signatures that the gateway verifies.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-240}
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../rgw.sh"
@@ -73,7 +73,7 @@ umount_penstock
 sleep 1.2 # (its log is written each second)
 at_least "from what the tier keeps" 4 "$(grep -c ' 206 HIT ' "$T/tier-access")"
 etag="\"$(md5sum <"$T/www/shard-000000.tar" | cut -c 1-32)\"" # of an upload in one part
-equal "that is the version of what it keeps" 1 \
+equal "the tier keeps a shard under its ETag" 1 \
 	"$(grep -rlaF "/near/train/shard-000000.tar $etag" "$T/tier/cache" | head -n 1 | wc -l)"
 equal "without a signature the gateway refuses, and the tier, too" 403 \
 	"$(get /near/train/shard-000000.tar 0-4194303 -H "If-Match: $etag")"

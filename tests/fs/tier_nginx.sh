@@ -84,7 +84,8 @@ equal "one that is gone, too: 404" 404 "$(
 stop_tier
 rm -r "$T/tier/cache"
 start_tier "${options[@]}" --dataset 40M
-check "the mounts' share of the disk is told" grep -q -- "--tier-cache $T/tier/cache --cache-size 256M$" "$T/start.log"
+check "the start prints the mounts' --tier-cache and --cache-size" \
+	grep -q -- "--tier-cache $T/tier/cache --cache-size 256M$" "$T/start.log"
 for i in {1..10}; do
 	for range in 0-4194303 4194304-8388607 8388608-9437183; do
 		get "/many/shard.tar?$i" "$range" -H "If-Match: $(etag_of shard.tar)" >/dev/null

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Varnish as scripts/tier/varnish starts it: slices of objects, each from the origin once, only for
+# Varnish as scripts/tier/varnish starts it: ranges of objects, each from the origin once, only for
 # clients who may have them; by curl. What it keeps does not survive its end.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/tier_servers.sh"
