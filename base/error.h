@@ -23,9 +23,9 @@
 #define PS_ERROR_TEXT_LEN 512 /* with the NUL */
 
 struct ps_error {
-	int err;                 /* errno, positive; 0 means no error */
-	int http_status;         /* of the last response, 0 if there was none */
-	bool retryable;          /* set by origins, HTTP and credentials: the same request may succeed later */
+	int err;         /* errno, positive; 0 means no error */
+	int http_status; /* of the last response, 0 if there was none */
+	bool retryable;  /* set by origins, HTTP and credentials: the same request may succeed later */
 	uint32_t retry_after_ms; /* the server's Retry-After, 0 if none */
 	char text[PS_ERROR_TEXT_LEN];
 };

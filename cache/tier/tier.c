@@ -26,9 +26,9 @@
 #define CREDIT_FIRST ((int64_t)2 * (int64_t)PS_TIER_TRIAL_NBYTES)
 #define CREDIT_MAX ((int64_t)16 * CREDIT_FIRST)
 #define PING_NS (PS_TIER_PING_MS * PS_NS_PER_MS)
-#define MUTE_NS (450 * PS_NS_PER_MS)  /* a tier that has not answered a ping for this long is mute */
-#define CREDIT_SHARE 800              /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
-#define LATE_DECAY 256                /* an answer in time takes 1 / LATE_DECAY off the late limit */
+#define MUTE_NS (450 * PS_NS_PER_MS) /* a tier that has not answered a ping for this long is mute */
+#define CREDIT_SHARE 800             /* 1 / CREDIT_SHARE of what tiers answer is credit for trials */
+#define LATE_DECAY 256               /* an answer in time takes 1 / LATE_DECAY off the late limit */
 /* A tier that answers pings is slow if the origin is this many times faster. A smaller difference may be
  * chance: the requests of one node to a busy origin differ by as much. */
 #define SLOWER 2

@@ -28,7 +28,7 @@
 #define PS_STATE_INIT_NBYTES 256
 #define PS_STALE_SLOTS 128
 #define PS_STATE_CLOSED_IDS 128 /* PS_BACKING_CLOSES, and one of each thread */
-#define PS_STATE_CHUNK 4096 /* slots */
+#define PS_STATE_CHUNK 4096     /* slots */
 #define PS_STATE_CHUNKS 16384
 
 /* A thread whose last OPEN was answered ESTALE, and which will therefore open again. */
@@ -51,7 +51,7 @@ struct ps_state_head {
 	/* the ids that were closed last, whose closes may be lost with the daemon and its helper */
 	_Atomic uint32_t nclosed;
 	_Atomic int32_t closed[PS_STATE_CLOSED_IDS];
-	_Atomic uint64_t nsnapshots;     /* member_ops.h */
+	_Atomic uint64_t nsnapshots; /* member_ops.h */
 	/* used by openmode.h, with its lock held */
 	struct ps_stale stale[PS_STALE_SLOTS];
 	uint64_t last_stale_ns;

@@ -177,7 +177,7 @@ split_disk() {
 	whole=$(bytes_of --dataset "$dataset")
 	part=$(awk -v d="$whole" -v n="${#nodes[@]}" 'BEGIN {printf "%.0f", 1.05 * d / n}')
 	((part > 16 * slice)) || part=$((16 * slice))
-	((part <= size_bytes / 50 * 49)) || refuse "--dataset: the tiers of ${#nodes[@]} nodes cannot hold $dataset: that takes $(((part >> 20) + 1))M of each node's $size, and the mounts need a little of it, too. Mount without --tier: each node's cache then keeps more of what its loaders plan to read"
+	((part <= size_bytes * 49 / 50)) || refuse "--dataset: the tiers of ${#nodes[@]} nodes cannot hold $dataset: that takes $(((part >> 20) + 1))M of each node's $size, and the mounts need a little of it, too. Mount without --tier: each node's cache then keeps more of what its loaders plan to read"
 	size_bytes=$part share=" --cache-size $size" size=$(((part + 1048575) >> 20))M
 }
 

@@ -23,7 +23,7 @@ enum { NOBJECTS = 3, NBLOCKS = 4, STEPS_MAX = 1000 };
 struct shared {
 	_Atomic bool committed[NOBJECTS][NBLOCKS]; /* ps_store_commit() has returned */
 	_Atomic bool synced[NOBJECTS][NBLOCKS];    /* fdatasync() and ps_index_sync() have returned */
-	_Atomic unsigned nevicted; /* to make room, by a child that lives to its end */
+	_Atomic unsigned nevicted;                 /* to make room, by a child that lives to its end */
 };
 static struct shared *shared;
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# An index that is damaged between two mounts, in the same boot: the next start notices, moves it aside, and serves.
+# An index that is damaged between two mounts, in the same boot: the next start notices, moves it aside, and
+# serves.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 

@@ -5,7 +5,8 @@
 requires mount nginx jq root mkfs.ext4
 
 release=$(uname -r)
-[[ $(printf '%s\n' 6.10 "${release%%-*}" | sort -V | head -n 1) == 6.10 ]] || skip_all "needs Linux 6.10 or later"
+[[ $(printf '%s\n' 6.10 "${release%%-*}" | sort -V | head -n 1) == 6.10 ]] ||
+	skip_all "needs Linux 6.10 or later"
 
 mkdir -p "$T/www"
 random_file "$T/www/large.bin" 60000000 1

@@ -24,7 +24,8 @@ check:
 	@echo 'PASS: tests/one 1 - a'; sleep $$SECONDS_BETWEEN
 	@[ $$SECOND != ONCE ] || SECOND=$(if $(TESTS),PASS,FAIL); printf ":test-result: $$SECOND\n" >tests/two.trs; \
 	echo "$$SECOND: tests/two 1 - c" | tee tests/two.log; \
-	[ $$SECOND = PASS ] || { echo 'not ok 1 - c'; seq -f '# why %.0f' 99999; } >>tests/two.log; test $$SECOND = PASS
+	[ $$SECOND = PASS ] || { echo 'not ok 1 - c'; seq -f '# why %.0f' 99999; } >>tests/two.log; \
+	test $$SECOND = PASS
 MAKE
 SH
 chmod +x "$T/tree/scripts/build"

@@ -34,8 +34,8 @@ refuses "one name with two ports" "twice" --origin https://host.example --origin
 refuses "no size" "is not a size" "${origin[@]}" --size lots
 refuses "a size too small" "less than 64M" "${origin[@]}" --size 1M
 refuses "no size of the dataset" "is not a size" "${origin[@]}" --dataset lots
-refuses "a dataset that the tiers cannot hold" "takes 161281M of each" "${origin[@]}" --dataset 300G --size 160G \
-	--nodes 192.0.2.1,192.0.2.2 --this 192.0.2.1
+refuses "a dataset that the tiers cannot hold" "takes 161281M of each" "${origin[@]}" --dataset 300G \
+	--size 160G --nodes 192.0.2.1,192.0.2.2 --this 192.0.2.1
 refuses "nodes of which none is here" "none of --nodes is this machine" "${origin[@]}" --nodes \
 	203.0.113.1,203.0.113.2
 refuses "a node without an address" "has no address here" "${origin[@]}" --nodes no-such-host.invalid
