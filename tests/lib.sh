@@ -233,9 +233,10 @@ at_least() {
 }
 
 ps_on_error() {
-	ps_error="line $1: status $2 of: $3"
+	ps_error="$1, line $2: status $3 of: $4"
 }
-trap 'ps_on_error "$LINENO" "$?" "$BASH_COMMAND"' ERR
+set -o errtrace # also in functions, in which `set -e` ends the test, too
+trap 'ps_on_error "${BASH_SOURCE[0]##*/}" "$LINENO" "$?" "$BASH_COMMAND"' ERR
 
 ps_on_exit() {
 	local rc=$?

@@ -743,6 +743,16 @@ static bool unpin_all(struct ps_store *store)
 	return n > 0;
 }
 
+/* store->lock held. As choose(); if the items do not suffice, takes all that may be evicted. */
+static bool choose_most(struct ps_store *store, uint64_t need, struct going *going)
+{
+	uint64_t most = 0;
+
+	for (size_t i = 0; i < store->nitems; i++)
+		most += store->items[i].busy ? 0 : store->items[i].nbytes;
+	return most > 0 && choose(store, false, NULL, PS_MIN(need, most), going);
+}
+
 void ps_room_trim(struct ps_store *store)
 {
 	const struct ps_wish nothing = {0};
@@ -754,9 +764,8 @@ void ps_room_trim(struct ps_store *store)
 		pthread_mutex_lock(&store->lock);
 		uint64_t need = shortfall(store, &nothing, UINT64_MAX);
 		again = need > 0 &&
-		        (choose(store, true, NULL, need, &going) || choose(store, false, NULL, need, &going));
-		if (need > 0 && !again && unpin_all(store))
-			again = choose(store, false, NULL, need, &going);
+		        (choose(store, true, NULL, need, &going) || choose_most(store, need, &going) ||
+		                (unpin_all(store) && choose_most(store, need, &going)));
 		pthread_mutex_unlock(&store->lock);
 		if (again)
 			finish(store, &going);

@@ -131,7 +131,7 @@ MNT=$T/c
 mount_penstock "file://$T/copy/" --cache-dir "$T/cache3"
 error=$(load error "$MNT" '{}')
 check "without an index the error names the missing one" grep \
-	-q 't-000.tar.psx: no such index, and no catalogue' <<<"$error"
+	-q 't-000.tar.psx: no such index; make it' <<<"$error"
 equal "len() on another mount by that folder" "12 240" "$("$python" - "$MNT" "$T/idx" <<'PY'
 import sys, penstock
 with penstock.Loader(sys.argv[1], batch=20, fields=[penstock.Int("cls")], index_dir=sys.argv[2]) as l:

@@ -26,7 +26,7 @@ check "the files are cached" wait_until 20 "$BASH" -c "for name in large small; 
 exec 7<"$MNT/large.bin"
 equal "the open file is passed through" 1 "$(stats .passthrough.open)"
 # The next daemon closes the last ids in any case: this id is not one of them.
-for i in {1..800}; do
+for _ in {1..800}; do
 	read -rn 1 <"$MNT/small.bin" || true
 done
 at_least "later files had other ids" 800 "$(stats .passthrough.opens)"

@@ -63,7 +63,7 @@ check "certificates of origins are verified" grep -q 'proxy_ssl_verify on;' "$T/
 check "certificates are verified for the origins' names" grep -q 'proxy_ssl_name host.example;' "$T/conf"
 print "${origin[@]}" --nodes 192.0.2.1,192.0.2.2,192.0.2.3,192.0.2.4 --this 192.0.2.1 --size 200G \
 	--dataset 600G >"$T/conf"
-equal "a tier's part of a disk holds its part of the dataset" $((600 * 1024 ** 3 / 4 * 105 / 100)) \
+equal "a tier's part of a disk holds its part of the dataset" $((600 * 1024 ** 3 * 105 / 400)) \
 	"$(sed -n 's/.* max_size=\([0-9]*\) .*/\1/p' "$T/conf")"
 check_not "nothing is written" [ -e /var/cache/penstock-tier/nginx.conf ]
 for engine in trafficserver varnish squid; do
