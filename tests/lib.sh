@@ -666,6 +666,12 @@ umount_penstock() {
 	timeout -k 5 30 penstock umount "$MNT" || { ! is_mounted && wait_until 30 no_daemon; }
 }
 
+# forget_others_mounts: in a mount namespace of its own, a test unmounts its copies of other tests' mounts: they
+# would keep the originals alive.
+forget_others_mounts() {
+	awk -v own="$T/" '$3 ~ /^fuse/ && index($2, own) != 1 {print $2}' /proc/self/mounts | xargs -r -n 1 umount -l
+}
+
 is_mounted() {
 	awk -v where="${1:-$MNT}" '$5 == where {found = 1} END {exit !found}' /proc/self/mountinfo
 }

@@ -4,6 +4,7 @@
 . "$(dirname "$0")/../lib.sh"
 requires mount root unshare mount-namespace
 [[ ${1-} == inside ]] || exec unshare -m --propagation private bash "$0" inside
+forget_others_mounts
 
 mkdir -p "$T/data" "$MNT"
 echo hello >"$T/data/a.bin"

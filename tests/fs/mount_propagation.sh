@@ -7,7 +7,7 @@ requires mount root nginx unshare nsenter mount-namespace
 
 # The node: a mount namespace of its own, in which the folder is shared.
 [[ ${1-} == inside ]] || exec unshare -m --propagation private bash "$0" inside
-awk '$3 ~ /^fuse/ {print $2}' /proc/self/mounts | xargs -r -n 1 umount -l
+forget_others_mounts
 make_shards "$T/www/a" 2 300000
 start_nginx
 mkdir "$T/node" "$T/cache"

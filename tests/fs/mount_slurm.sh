@@ -7,7 +7,7 @@ requires mount root nginx getfattr unshare setpriv fusermount3 jq mount-namespac
 
 # The test has a mount namespace with two users and a device that they may open.
 [[ ${1-} == inside ]] || exec unshare -m --propagation private bash "$0" inside
-awk '$3 ~ /^fuse/ {print $2}' /proc/self/mounts | xargs -r -n 1 umount -l
+forget_others_mounts
 mkdir "$T/dev" "$T/etc"
 mount -t tmpfs none "$T/dev"
 mount -t tmpfs none /run

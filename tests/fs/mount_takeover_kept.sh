@@ -97,7 +97,9 @@ joiner=$!
 check "a second mount, in the foreground" wait_until 20 test -e "$T/m1/1.bin"
 touch "$T/hold"
 export ORIGIN T CACHE
+export -f forget_others_mounts
 cat >"$T/inside.sh" <<'SH'
+forget_others_mounts
 penstock mount "$ORIGIN/" "$T/m2" --cache-dir "$CACHE" && touch "$T/there"
 while [[ -e $T/hold ]]; do cmp "$T/m2/4.bin" "$T/www/4.bin" || exit 1; sleep 0.05; done
 SH

@@ -12,6 +12,7 @@ if [[ ! ${PS_TEST_HOSTS-} ]]; then
 	exec unshare -m --propagation private \
 		bash -c 'mount --bind "$PS_TEST_HOSTS" /etc/hosts && exec bash "$0"' "$0"
 fi
+forget_others_mounts
 . "$top_srcdir/tests/fs/tier.sh"
 
 make_shards "$T/www" 6 17000000

@@ -7,8 +7,7 @@ requires mount root unshare setpriv fusermount3 jq mount-namespace
 
 # The test has a mount namespace with a device that the user may open, and its own /etc/fuse.conf.
 [[ ${1-} == inside ]] || exec unshare -m --propagation private bash "$0" inside
-# Copies of other tests' mounts are unmounted here: they would keep the originals alive.
-awk '$3 ~ /^fuse/ {print $2}' /proc/self/mounts | xargs -r -n 1 umount -l
+forget_others_mounts
 mkdir "$T/dev"
 mount -t tmpfs none "$T/dev"
 device() { mknod -m 666 "$T/dev/fuse" c 10 229 && mount --bind "$T/dev/fuse" /dev/fuse && : <>/dev/fuse; }
