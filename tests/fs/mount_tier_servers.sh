@@ -26,6 +26,7 @@ node_reads() {
 	# (On a busy machine some are late, and the origin is asked for a part of them.)
 	equal "$what: the tier was not down, and no answer wrong" "0 0" \
 		"$(tier 'tiers[0].down') $(tier 'tiers[0].wrong')"
+	limit=$((limit + $(tier fallback_bytes)))
 	umount_penstock
 	at_most "$what: bytes from the origin" "$limit" "$(origin_bytes)"
 }

@@ -78,7 +78,13 @@ tier_bytes() {
 	local i
 	for i in "$@"; do cat "$T/tier$i/access.log"; done | awk '{sum += $4} END {printf "%.0f\n", sum}'
 }
+# tiers_forget I...: empties their logs. (A request that its client has given up is logged only once the tier
+# has the whole slice.)
 tiers_forget() {
-	local i
+	local i before=
+	while [[ $before != "$(cat "$T"/tier*/access.log | wc -c)" ]]; do
+		before=$(cat "$T"/tier*/access.log | wc -c)
+		sleep 0.2
+	done
 	for i in "$@"; do : >"$T/tier$i/access.log"; done
 }
