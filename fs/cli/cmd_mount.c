@@ -68,8 +68,9 @@ static int check_places(struct mount *m, struct ps_error *err)
 	return rc;
 }
 
-/* For a mount with an owner, if there is no mount to join: makes the folder to mount on. The folder's lock
- * is released with the inherited descriptors, as soon as the mount is ready. */
+/* For a mount with an owner (--owner FD: it ends with that socket), if there is no mount to join: makes the
+ * folder to mount on. The folder's lock is released with the inherited descriptors, as soon as the mount is
+ * ready. */
 static int make_place(void *arg, struct ps_error *err)
 {
 	struct mount *m = arg;

@@ -191,9 +191,9 @@ extern const struct ps_resize_kernels ps_resize_neon;
  *   floor(resize_shorter * long / short), the offsets round((scaled - out) / 2), halves to even.
  *   With resize_width and resize_height the image is stretched to these instead.
  * PS_CROP_RANDOM is Resize, if set, and RandomCrop: each side is padded by `padding`, then, if the result is
- *   smaller than the output, by the missing pixels on each side; the top is below(height - out + 1) under
- *   PS_RNG_CROP, index 2, the left edge likewise, index 3. Pixels outside the image are those of the padding
- *   (below).
+ *   smaller than the output, by the missing pixels on each side; the top is a whole number from 0 to
+ *   height - out, by ps_rng_below() with PS_RNG_CROP and index 2; the left edge likewise with index 3. Pixels
+ *   outside the image are those of the padding (see there).
  * PS_CROP_LETTERBOX resizes the image by min(out_width / width, out_height / height), smaller or larger; the
  *   other side is floor(side * scale + 1/2), at least 1. (out - scaled) / 2 pixels, rounded down, are left of
  *   the image and above it, the rest right and below.

@@ -1,5 +1,5 @@
-/* Which sample is at which position of an epoch: arithmetic on seeds, lists of shards and counts. No file
- * is read, no thread runs.
+/* Which sample is at which position of an epoch: arithmetic on seeds, lists of shards and counts. No shard is
+ * read; only the planner of plan.c has a thread.
  *
  * From the top down; each file uses those below it:
  *
@@ -111,9 +111,9 @@ void ps_turns_skip(struct ps_turns *turns, uint64_t n);
 /* The current lane has ended: after its sample `index`, which was given, or before it. */
 void ps_turns_finish(struct ps_turns *turns, bool given);
 
-/* Gives the turn to a lane, to continue within an epoch whose lengths are not known. `round` is the round
- * of the lanes that have not ended, or one less: the caller knows only how many samples the lanes have
- * given. The sequence must have one set, and no lane may have ended in `turns`. */
+/* Gives the turn to a lane, to continue within an epoch whose lengths are not known. `round`: the current
+ * round; one less is allowed, too, because a caller that knows only how many samples the lanes have given
+ * cannot tell. The sequence must have one set, and no lane may have ended in `turns`. */
 void ps_turns_set_lane(struct ps_turns *turns, uint32_t lane, uint64_t position, uint64_t round);
 
 /* How many samples of a lane come before the current turn; lengths must be known. */
