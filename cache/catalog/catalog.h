@@ -31,8 +31,8 @@ struct ps_dataset_options {
 	/* which files are shown: listing/listing.h; NULL-terminated, or NULL */
 	const char *const *include, *const *exclude;
 	const _Atomic bool *cancelled; /* set to true, it ends the attach soon, with ECANCELED; may be NULL */
-	/* Called from time to time while the attach waits for a listing, by its thread, with the number of
-	 * files so far. May be NULL. */
+	/* While the attach waits for a listing, its caller's thread calls this from time to time, with the
+	 * number of files so far. May be NULL. */
 	void (*listed)(void *arg, const char *source, uint64_t nfiles);
 	void *listed_arg;
 };

@@ -383,8 +383,8 @@ static void give_up_block(struct ps_range_request *request, uint64_t block, int 
 	ps_block_buffer_settle(buffer, &outcome->disk);
 }
 
-/* The same for the whole request; received chunks are written to the disk. Chunks that are whole stay as
- * they are: they do not belong to this request any more. */
+/* The same for the whole request. Chunks that have come completely are not given up: they do not belong to the
+ * request any more, and are written to the disk. */
 static void give_up(
         struct ps_range_request *request, int errnum, uint64_t until_ns, struct ps_outcome *outcome)
 {

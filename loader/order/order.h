@@ -167,8 +167,8 @@ struct ps_steps {
 /* Number of steps of a rank's epoch. */
 uint64_t ps_steps_count(const struct ps_steps *steps, uint32_t rank);
 
-/* The first position of a step; the step ends where the next one begins. step <= ps_steps_count() of any
- * rank. */
+/* The first position of a step; the step ends where the next one begins. `step` is at most the largest
+ * ps_steps_count() of all ranks. */
 uint64_t ps_steps_begin(const struct ps_steps *steps, uint64_t step);
 
 /* Samples of a rank in a step: 0 to batch. */
@@ -279,7 +279,8 @@ void ps_order_free(struct ps_order *order); /* NULL is allowed */
 const struct ps_lane_set *ps_order_sets(const struct ps_order *order, uint32_t *ret_nsets);
 uint32_t ps_order_nlanes(const struct ps_order *order); /* 1 at least */
 
-/* How many of the sets' lanes this rank reads side by side while none has ended: 1 at least. */
+/* How many of the sets' lanes belong to this rank (ps_order_owns()): 1 at least. Once lanes have ended, it may
+ * also read others. */
 uint32_t ps_order_nactive(const struct ps_order *order);
 
 /* True if the lane belongs to this rank: its samples are this rank's, up to the rank's share of a step. */
