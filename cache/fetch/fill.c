@@ -172,7 +172,7 @@ static void on_done(struct ps_origin_get *get, const struct ps_error *err)
 		ps_hedge_use(hedge, request, &outcome);
 	(void)carry_out(request->file, &outcome);
 	ps_range_request_count_bytes(request, get->wire_nbytes);
-	/* A decompressing origin's latency is not counted: its base answers other requests. */
+	/* A decompressing origin's latency is not counted: that of its own requests to the base origin is. */
 	if (!request->file->origin->base)
 		ps_fill_count_answer(fill, get->first_byte_ns);
 	if (request->filled == request->nbytes) {

@@ -276,7 +276,7 @@ int ps_lane_go(struct ps_lane *lane, const struct ps_lane_source *source, uint64
  * small. */
 #define PS_AHEAD_SHUFFLED 2
 #define PS_AHEAD_PLAIN 8
-#define PS_AHEAD_PLAIN_SAMPLES 8192 /* over all lanes, where that is more than two blocks of each */
+#define PS_AHEAD_PLAIN_SAMPLES 8192 /* samples of such blocks in all lanes; but two blocks a lane at least */
 
 enum {
 	PS_STAGE_READ,
@@ -291,7 +291,7 @@ struct ps_pipeline {
 	struct ps_slab_pool slabs;
 	struct ps_lane_source source;
 	struct ps_open_files files;
-	struct ps_offload_times times; /* decoding times of the engines */
+	struct ps_offload_times times; /* decoding times of the GPU and the CPU */
 	atomic_bool stop;              /* also read without the lock, by streams */
 	int wake_fd;                   /* readable once stop is set */
 	pthread_t *threads;
@@ -353,7 +353,7 @@ struct ps_pipeline {
 	uint64_t empty_epochs; /* epochs delivered without a batch */
 	/* which images the GPU decodes, and, while the share is tuned, ... */
 	struct ps_offload offload;
-	/* ... the engines' times after the first batches (PS_OFFLOAD_COLD) */
+	/* ... the times of the GPU and the CPU after the first batches (PS_OFFLOAD_COLD) */
 	struct ps_offload_meter offload_from;
 	uint64_t nfinished;          /* finished batches */
 	struct ps_cost cost;         /* the cost of rows */
@@ -366,8 +366,8 @@ struct ps_pipeline {
 	} tuned; /* time of the last tuning, and the stages' times then */
 };
 
-/* The engines' times so far. Takes the lock of the GPU's decoder, which may be held while images are
- * parsed. */
+/* The decoding times of the GPU and the CPU so far. Takes the lock of the GPU's decoder, which may be held
+ * while images are parsed. */
 struct ps_offload_meter ps_pipeline_meter(struct ps_pipeline *pipeline);
 
 /* Stops and joins all threads. */

@@ -156,7 +156,8 @@ PS_BOTH uint8_t ps_pixel_brightened(uint32_t factor, uint32_t v)
 	return ps_pixel_clamp((int32_t)((factor * v + 2048) >> 12));
 }
 
-/* Moves a value towards `gray`: the image's mean (contrast), or the pixel's own gray value (saturation). */
+/* Scales a value's distance from `gray`, which is the image's mean (contrast), or the pixel's own gray value
+ * (saturation). */
 PS_BOTH uint8_t ps_pixel_from_gray(uint32_t factor, int32_t gray, int32_t v)
 {
 	int32_t k = (int32_t)factor;

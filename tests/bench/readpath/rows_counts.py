@@ -74,7 +74,7 @@ def fetched_per_read(bench, name, readers, **options):
 
 
 def origin_bytes(bench):
-    row, world = Row("origin-bytes", "bytes fetched a byte read, cold"), bench.world
+    row, world = Row("origin-bytes", "bytes fetched for each byte that is read, cold"), bench.world
     for readers in 1, 8:
         ratios = [fetched_per_read(bench, world.names[0], readers) for _ in range(bench.few)]
         row.check(f"in order, {readers} reader{'s' * (readers > 1)}", max(ratios), at_least=1.0, at_most=1.01)
