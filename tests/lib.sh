@@ -669,7 +669,8 @@ umount_penstock() {
 # forget_others_mounts: in a mount namespace of its own, a test unmounts its copies of other tests' mounts: they
 # would keep the originals alive.
 forget_others_mounts() {
-	awk -v own="$T/" '$3 ~ /^fuse/ && index($2, own) != 1 {print $2}' /proc/self/mounts | xargs -r -n 1 umount -l
+	awk -v own="$T/" '$3 ~ /^fuse/ && index($2, own) != 1 {print $2}' /proc/self/mounts |
+		xargs -r -n 1 umount -l
 }
 
 is_mounted() {

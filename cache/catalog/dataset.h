@@ -83,7 +83,7 @@ struct ps_catalog {
 	uint64_t *changed;
 	size_t nchanged, changed_cap;
 
-	char route[PS_ID_HEX_LEN + 1]; /* the route of all its datasets' origins; "": the usual one */
+	char route[PS_ID_HEX_LEN + 1]; /* the route (origin/origin.h) of its datasets; "": the usual one */
 	/* Constant once loaded, except for the row's listed_ms, nfiles and generation, which `lock`
 	 * protects */
 	struct ps_dataset_row row;

@@ -294,7 +294,8 @@ const struct ps_policy_ops ps_policy_scan = {
  *   the object is                         it is needed
  *   named by a plan                       in the earliest epoch that names it
  *   no longer named, its run goes on      never
- *   of no plan, and in use                an epoch time (or 24 h) after its last open; if that is past, later
+ *   of no plan, and in use                an epoch time (or 24 h) after its last open; if that is past, as long
+ *                                         from now as it is past
  *   of no plan, and not in use            never
  *
  * Objects that are never needed are evicted first, the oldest before the others. If the new object is named

@@ -1,4 +1,5 @@
-/* How threads read the files that they open: in whole, large or small pieces, or by mapping.
+/* How threads read the files that they open: in whole pieces (512 KiB and more), large ones, small ones (below
+ * 64 KiB), or by mapping.
  *
  * An incomplete file is opened for direct I/O or through the page cache. With direct I/O a reader of 1 MiB
  * pieces takes half the processor time. But each direct read is a round trip, so a reader of 10 KiB pieces
