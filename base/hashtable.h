@@ -7,16 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* FNV-1a. Keys are identities, which are SHA-256 already, small numbers, and names. */
-static inline unsigned ps_hash_key(const void *key, size_t n)
-{
-	const unsigned char *p = key;
-	uint32_t h = 2166136261u;
-
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ p[i]) * 16777619u;
-	return h ^ h >> 15;
-}
+/* The value of the polynomial whose coefficients are the key's bytes, 7 each, at a point that the process has
+ * drawn by chance, modulo 2^61 - 1. Names come from origins: whoever chooses them cannot choose many that
+ * collide, which would make a table a list. */
+unsigned ps_hash_key(const void *key, size_t n);
 
 #define HASH_NONFATAL_OOM 1
 #define HASH_FUNCTION(keyptr, keylen, hashv) ((hashv) = ps_hash_key((keyptr), (keylen)))

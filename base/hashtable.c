@@ -1,0 +1,39 @@
+#include "base/hashtable.h"
+
+#include <stdint.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+__extension__ typedef unsigned __int128 u128;
+
+#define PRIME ((UINT64_C(1) << 61) - 1)
+#define CHUNK 7 /* bytes that are below PRIME as a number */
+
+static uint64_t point;
+
+__attribute__((constructor)) static void draw_point(void)
+{
+	if (getrandom(&point, sizeof(point), GRND_NONBLOCK) != (ssize_t)sizeof(point))
+		point = (uint64_t)time(NULL) * UINT64_C(0x9e3779b97f4a7c15); /* early in a boot */
+	point = point % (PRIME - 1) + 1;
+}
+
+unsigned ps_hash_key(const void *key, size_t n)
+{
+	const unsigned char *at = key;
+	uint64_t h = n;
+
+	while (n > 0) {
+		size_t step = n < CHUNK ? n : CHUNK;
+		uint64_t chunk = 0;
+
+		memcpy(&chunk, at, step);
+		u128 product = (u128)h * point + chunk;
+		h = (uint64_t)(product & PRIME) + (uint64_t)(product >> 61);
+		h = (h & PRIME) + (h >> 61);
+		at += step;
+		n -= step;
+	}
+	return (unsigned)h ^ (unsigned)(h >> 32);
+}
