@@ -1,7 +1,6 @@
 #include "base/hashtable.h"
 
 #include <stdint.h>
-#include <string.h>
 #include <sys/random.h>
 #include <time.h>
 
@@ -28,7 +27,8 @@ unsigned ps_hash_key(const void *key, size_t n)
 		size_t step = n < CHUNK ? n : CHUNK;
 		uint64_t chunk = 0;
 
-		memcpy(&chunk, at, step);
+		for (size_t i = 0; i < step; i++)
+			chunk = chunk << 8 | at[i];
 		u128 product = (u128)h * point + chunk;
 		h = (uint64_t)(product & PRIME) + (uint64_t)(product >> 61);
 		h = (h & PRIME) + (h >> 61);

@@ -276,7 +276,8 @@ is_here() { # ADDRESSES: whether one of them is this machine's
 # Whether signatures are taken out of the queries for this origin. $1: its name.
 is_stripped() { [[ " ${stripped[*]-} " == *" $1 "* ]]; }
 
-# Whom the server runs as: the current user; for root the first that exists of --user, $@ and "nobody".
+# The user that the server runs as: the current one; for root the first that exists of --user, $@ and
+# "nobody".
 default_user() {
 	local one
 	if ((EUID != 0)); then

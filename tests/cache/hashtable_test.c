@@ -1,4 +1,4 @@
-/* The hash of names in tables: spread evenly, and nobody can choose names that collide. */
+/* The hash of names in tables: spread evenly, and an origin cannot choose names that collide. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
