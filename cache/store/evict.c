@@ -756,7 +756,7 @@ static bool choose_most(struct ps_store *store, uint64_t need, struct going *goi
 void ps_room_trim(struct ps_store *store)
 {
 	const struct ps_wish nothing = {0};
-	bool again = true;
+	bool again = true, unpinned = false;
 
 	while (again) {
 		struct going going;
@@ -764,10 +764,19 @@ void ps_room_trim(struct ps_store *store)
 		pthread_mutex_lock(&store->lock);
 		uint64_t need = shortfall(store, &nothing, UINT64_MAX);
 		again = need > 0 &&
-		        (choose(store, true, NULL, need, &going) || choose_most(store, need, &going) ||
-		                (unpin_all(store) && choose_most(store, need, &going)));
+		        (choose(store, true, NULL, need, &going) || choose_most(store, need, &going));
+		if (need > 0 && !again && unpin_all(store)) {
+			unpinned = true;
+			again = choose_most(store, need, &going);
+		}
 		pthread_mutex_unlock(&store->lock);
 		if (again)
 			finish(store, &going);
 	}
+	if (!unpinned)
+		return;
+	/* Pinned objects that were spared are protected again. */
+	PS_LOCK_SCOPE(&store->lock);
+	for (const struct ps_entry *entry = store->entries; entry; entry = entry->hh.next)
+		ps_quota_update_busy(store, entry);
 }

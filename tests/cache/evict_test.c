@@ -612,6 +612,44 @@ static void open_objects_stay_when_a_folder_that_shares_the_limit_grows(void **s
 	ps_store_close(store);
 }
 
+/* Such a folder may take the room of some pinned objects. The others stay protected once it is small again. */
+static void pins_that_were_spared_hold_after_the_limit_was_lowered(void **state)
+{
+	char dir[300], beside[300], file[310];
+	struct ps_store_options options = {
+	        .dir = dir, .beside = beside, .limit_bytes = 64 * MIB, .min_free_bytes = 1, .policy = "lru"};
+	struct ps_store *store = NULL;
+	uint64_t nbytes;
+
+	snprintf(dir, sizeof(dir), "%s/cache", (char *)*state);
+	snprintf(beside, sizeof(beside), "%s/beside", (char *)*state);
+	snprintf(file, sizeof(file), "%s/file", beside);
+	assert_int_equal(mkdir(beside, 0700), 0);
+	assert_int_equal(ps_store_open(&options, &store, NULL), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		struct ps_object *o = test_object(store, i, 8 * MIB);
+		assert_int_equal(test_write_all(o), 0);
+		assert_int_equal(ps_object_pin(o, &nbytes), 0);
+		ps_object_put(o);
+	}
+	int fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(posix_fallocate(fd, 0, 50 * MIB), 0);
+	close(fd);
+	for (int i = 0; i < 100 && test_stat(store, "evicted_objects") == 0; i++)
+		usleep(100000);
+	usleep(300000);
+	assert_int_equal(test_stat(store, "evicted_objects"), 1);
+	bool first = cached(store, 0, 8 * MIB);
+	assert_int_equal(unlink(file), 0);
+	for (int i = 0; i < 100 && test_stat(store, "limit_bytes") < 64 * MIB; i++)
+		usleep(100000);
+	for (unsigned i = 2; i < 12; i++)
+		assert_int_equal(put_whole(store, i, 8 * MIB), 0);
+	assert_true(cached(store, first ? 0 : 1, 8 * MIB));
+	ps_store_close(store);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, test_dir_setup, test_dir_teardown)
 #define DISK_TEST(f) cmocka_unit_test_setup_teardown(f, small_disk_setup, small_disk_teardown)
 
@@ -626,6 +664,7 @@ int main(void)
 	        TEST(a_held_object_is_never_evicted),
 	        TEST(a_lowered_limit_holds_from_the_start),
 	        TEST(open_objects_stay_when_a_folder_that_shares_the_limit_grows),
+	        TEST(pins_that_were_spared_hold_after_the_limit_was_lowered),
 	        TEST(min_free_bytes_stops_admission),
 	        TEST(the_index_counts_against_the_size_of_the_folder),
 	        TEST(an_object_that_would_leave_too_little_free_space_is_not_admitted),
