@@ -612,7 +612,8 @@ static void open_objects_stay_when_a_folder_that_shares_the_limit_grows(void **s
 	ps_store_close(store);
 }
 
-/* Such a folder may take the room of some pinned objects. The others stay protected once it is small again. */
+/* Such a folder may take the room of some pinned objects. Once it is small again, the others are still
+ * protected. */
 static void pins_that_were_spared_hold_after_the_limit_was_lowered(void **state)
 {
 	char dir[300], beside[300], file[310];
