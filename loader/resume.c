@@ -122,7 +122,7 @@ static bool is_regular(const struct ps_schedule *s, const struct ps_state *state
 	for (uint32_t i = 0; i < state->nlanes; i++) {
 		const struct ps_lane_position *l = &state->lanes[i].at;
 
-		if (ps_order_block_begin(s->order, l->block) + l->taken != taken_of(rows, i, state->nlanes))
+		if (ps_order_block_begin(s->order, state->epoch, l->block) + l->taken != taken_of(rows, i, state->nlanes))
 			return false;
 	}
 	return state->nlanes > 0;
@@ -156,16 +156,17 @@ static int resume_own(const struct ps_schedule *s, const struct ps_state *state,
 /* The position of a lane after `taken` delivered samples. It counts from the block of `saved`. If there is no
  * saved place, or its block begins after the position, it counts from the position's own block, and the place
  * in the shards is unknown. */
-static void lane_position(const struct ps_order *order, uint64_t taken, const struct ps_lane_position *saved,
-        struct ps_lane_position *ret)
+static void lane_position(const struct ps_order *order, uint64_t epoch, uint64_t taken,
+        const struct ps_lane_position *saved, struct ps_lane_position *ret)
 {
-	uint64_t block = ps_order_block_of(order, taken), begin = ps_order_block_begin(order, block);
+	uint64_t block = ps_order_block_of(order, epoch, taken);
+	uint64_t begin = ps_order_block_begin(order, epoch, block);
 
 	*ret = (struct ps_lane_position){
 	        .block = block, .k = PS_PLACE_UNKNOWN, .taken = (uint32_t)(taken - begin)};
 	if (!saved)
 		return;
-	begin = ps_order_block_begin(order, saved->block);
+	begin = ps_order_block_begin(order, epoch, saved->block);
 	if (begin <= taken && taken - begin <= UINT32_MAX) {
 		*ret = *saved;
 		ret->taken = (uint32_t)(taken - begin);
@@ -198,7 +199,7 @@ static int resume_other(const struct ps_schedule *s, const struct ps_state *stat
 		uint64_t taken = taken_of(rows, i, at->nlanes);
 		const struct ps_lane_position *l = saved(state, ps_order_lane(s->order, i));
 
-		lane_position(s->order, taken, l, &at->lanes[i]);
+		lane_position(s->order, state->epoch, taken, l, &at->lanes[i]);
 	}
 	return 0;
 }

@@ -15,7 +15,9 @@
 #define MAGIC_NAME(magic) ((magic) << 8)
 
 /* Raise these when the same options give another order (order.h, random.h) or other pixels (image/). */
-#define ORDER_VERSION 3
+#define ORDER_VERSION 4
+/* The last version that gave the same order but for epoch 0 of PENSTOCK_ORDER_WINDOW. */
+#define ORDER_VERSION_LATER_EPOCHS 3
 #define PIXELS_VERSION 2
 
 /* Words of the fingerprint. */
@@ -306,6 +308,11 @@ static uint64_t sampling_hash(const struct ps_options *options)
 	return set_hash(h, ps_loader_options, ps_n_loader_options, &options->o, &unset);
 }
 
+static uint64_t versions(uint64_t order)
+{
+	return order << 48 | (uint64_t)PIXELS_VERSION << 32 | ps_jpeg_version();
+}
+
 int ps_state_print_make(
         struct ps_state_print *print, const struct ps_options *options, struct ps_load_error *err)
 {
@@ -325,7 +332,7 @@ int ps_state_print_make(
 		w[P_FIELDS] = hash_u64(hash_u64(w[P_FIELDS], o->source), o->token_stride);
 	if (o->rename)
 		w[P_FIELDS] = ps_hash(w[P_FIELDS], o->rename, strlen(o->rename));
-	w[P_VERSIONS] = (uint64_t)ORDER_VERSION << 48 | (uint64_t)PIXELS_VERSION << 32 | ps_jpeg_version();
+	w[P_VERSIONS] = versions(ORDER_VERSION);
 	w[P_NSHARDS] = options->shards.n;
 	w[P_SEED] = o->seed;
 	w[P_ORDER] = o->order;
@@ -504,6 +511,14 @@ static int number_refuse(
 	        number_text(i, theirs, a), number_text(i, print->words[i], b), with);
 }
 
+/* True if the state is of an earlier version that has the same order from the state's position on. */
+static bool is_of_same_order(const struct ps_state_print *print, const void *state)
+{
+	return word_get(state, W_PRINT + P_VERSIONS) == versions(ORDER_VERSION_LATER_EPOCHS) &&
+	       (word_get(state, W_EPOCH) > 0 || word_get(state, W_BATCHES) == 0 ||
+	               print->words[P_ORDER] != PENSTOCK_ORDER_WINDOW);
+}
+
 /* Refuses a state whose fingerprint differs; the text names the first difference. */
 static int print_check(const struct ps_state_print *print, const void *state, struct ps_load_error *err)
 {
@@ -539,7 +554,7 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 		return ps_load_error_set(err, ESTALE,
 		        "the state is of a loader with other fields; open this loader with those of the "
 		        "state");
-	if (theirs[P_VERSIONS] != mine[P_VERSIONS])
+	if (theirs[P_VERSIONS] != mine[P_VERSIONS] && !is_of_same_order(print, state))
 		return ps_load_error_set(err, ESTALE,
 		        "the state is of another version of the library or of libjpeg-turbo (%016jx, this is "
 		        "%016jx), "

@@ -16,8 +16,8 @@
 #define LOOK_EVERY_MS 100 /* the shortest time between two looks, unless a plan begins */
 #define IDLE_MS 1000
 #define REQUEST_CHUNKS (8 * PS_BLOCK_CHUNKS)
-#define HEAD_BLOCKS 2
-#define COLD_CHUNKS 2 /* minimum length of a request over connections that TCP begins slowly */
+#define HEAD_BLOCKS 1
+#define COLD_CHUNKS 4 /* minimum length of a request over connections that TCP begins slowly */
 #define NAMES_AT_ONCE 64
 
 /* A file that is being fetched, or is complete, and that was not opened yet. */

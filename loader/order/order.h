@@ -197,7 +197,9 @@ uint64_t ps_steps_end(const struct ps_steps *steps);
  * A block must be complete before its first sample can be given, so the first batch would wait for the window
  * of all lanes, which takes a second from a distant origin. The first blocks are therefore short: block 0, of
  * n samples, is cut at n/16, n/8, n/4 and n/2 (rounded down; at fewer places where n is below 16, and at none
- * where samples are sorted by length, below). The first batch then waits for a sixteenth of the window.
+ * where samples are sorted by length, below). The first batch then waits for a sixteenth of the window. Epoch 0,
+ * with which most runs begin, is cut at n/128, n/64 and n/32, too: its first samples are mixed less, but they
+ * come after a few round trips.
  *
  * With `bucket` b > 1 the samples of a block are sorted by length: shorter first, ties as they were read. The
  * sorted block is cut into b runs. The runs are permuted by a permutation that all lanes share (keyed by
@@ -302,10 +304,10 @@ bool ps_order_buckets(const struct ps_order *order);
 uint32_t ps_order_block_len(const struct ps_order *order);
 
 /* The first sample of a block in its lane; the block ends where the next one begins. */
-uint64_t ps_order_block_begin(const struct ps_order *order, uint64_t block);
+uint64_t ps_order_block_begin(const struct ps_order *order, uint64_t epoch, uint64_t block);
 
 /* The block that holds the index-th sample of a lane. */
-uint64_t ps_order_block_of(const struct ps_order *order, uint64_t index);
+uint64_t ps_order_block_of(const struct ps_order *order, uint64_t epoch, uint64_t index);
 
 /* The k-th shard of a lane (its place in the list), and the pass that it is read in. 1: found; 0: k is
  * after the last; -ENOMEM. */

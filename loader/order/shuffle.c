@@ -10,7 +10,9 @@
 /* Lanes are in one pass or the next, of one epoch or the next. More tables would only save recomputing. */
 #define TABLES 4
 
+/* cuts of the first block_len samples of a lane, at most */
 #define MAX_CUTS 4
+#define MAX_CUTS_EPOCH_0 7
 
 struct ps_order {
 	struct ps_order_options o;
@@ -19,8 +21,9 @@ struct ps_order {
 	uint32_t all_lanes;        /* lanes of all ranks */
 	uint32_t nlanes;           /* lanes of this rank */
 	uint32_t block_len;
-	/* number of cuts in a lane's first block_len samples; block `cuts + 1` begins after these samples */
-	uint32_t cuts;
+	/* number of cuts in a lane's first block_len samples, in epoch 0 and in others; block `cuts + 1`
+	 * begins after these samples */
+	uint32_t cuts_epoch_0, cuts;
 	pthread_mutex_t lock; /* guards tables, clock */
 	struct {
 		uint64_t epoch, pass;
@@ -150,9 +153,12 @@ struct ps_order *ps_order_new(const struct ps_order_options *options, struct ps_
 	order->block_len = o.mode == PS_ORDER_WINDOW    ? (o.window + order->all_lanes - 1) / order->all_lanes
 	                   : o.mode == PS_ORDER_NUMBERS ? 1
 	                                                : PS_ORDER_PLAIN_BLOCK;
-	if (o.mode == PS_ORDER_WINDOW && !ps_order_buckets(order))
-		while (order->cuts < MAX_CUTS && order->block_len >> (order->cuts + 1) > 0)
-			order->cuts++;
+	if (o.mode == PS_ORDER_WINDOW && !ps_order_buckets(order)) {
+		while (order->block_len >> (order->cuts_epoch_0 + 1) > 0 &&
+		        order->cuts_epoch_0 < MAX_CUTS_EPOCH_0)
+			order->cuts_epoch_0++;
+		order->cuts = PS_MIN(order->cuts_epoch_0, MAX_CUTS);
+	}
 	return order;
 }
 
@@ -218,20 +224,27 @@ uint32_t ps_order_block_len(const struct ps_order *order)
 	return order->block_len;
 }
 
-uint64_t ps_order_block_begin(const struct ps_order *order, uint64_t block)
+static uint32_t cuts_of(const struct ps_order *order, uint64_t epoch)
 {
-	if (block > order->cuts)
-		return (block - order->cuts) * order->block_len;
-	return block == 0 ? 0 : order->block_len >> (order->cuts + 1 - block);
+	return epoch == 0 ? order->cuts_epoch_0 : order->cuts;
 }
 
-uint64_t ps_order_block_of(const struct ps_order *order, uint64_t index)
+uint64_t ps_order_block_begin(const struct ps_order *order, uint64_t epoch, uint64_t block)
+{
+	uint32_t cuts = cuts_of(order, epoch);
+
+	if (block > cuts)
+		return (block - cuts) * order->block_len;
+	return block == 0 ? 0 : order->block_len >> (cuts + 1 - block);
+}
+
+uint64_t ps_order_block_of(const struct ps_order *order, uint64_t epoch, uint64_t index)
 {
 	uint64_t block = 0;
 
 	if (index >= order->block_len)
-		return index / order->block_len + order->cuts;
-	while (ps_order_block_begin(order, block + 1) <= index)
+		return index / order->block_len + cuts_of(order, epoch);
+	while (ps_order_block_begin(order, epoch, block + 1) <= index)
 		block++;
 	return block;
 }
@@ -450,9 +463,9 @@ int ps_order_samples(struct ps_order *order, uint64_t epoch, uint32_t lane, cons
 	for (uint64_t k = 0; (rc = ps_order_shard(order, epoch, lane, k, &shard, &pass)) == 1; k++)
 		for (uint32_t i = 0; i < counts[shard]; i++)
 			ret_samples[n++] = (struct ps_order_sample){.shard = shard, .ordinal = i};
-	for (uint64_t b = 0; rc == 0 && ps_order_block_begin(order, b) < n; b++) {
-		uint64_t begin = ps_order_block_begin(order, b);
-		uint64_t end = PS_MIN(n, ps_order_block_begin(order, b + 1));
+	for (uint64_t b = 0; rc == 0 && ps_order_block_begin(order, epoch, b) < n; b++) {
+		uint64_t begin = ps_order_block_begin(order, epoch, b);
+		uint64_t end = PS_MIN(n, ps_order_block_begin(order, epoch, b + 1));
 
 		rc = samples_permute(order, epoch, lane, b, (uint32_t)(end - begin), ret_samples + begin);
 	}

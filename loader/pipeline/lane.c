@@ -37,7 +37,7 @@ void ps_lane_reset(struct ps_lane *lane, const struct ps_order *order, uint32_t 
 	*lane = (struct ps_lane){.index = index, .epoch = epoch, .from = from};
 	if (!hint)
 		return;
-	lane->at = ps_order_block_begin(order, hint->block);
+	lane->at = ps_order_block_begin(order, epoch, hint->block);
 	lane->k = hint->k;
 	lane->ordinal = hint->ordinal;
 	lane->offset = hint->offset;
@@ -57,9 +57,11 @@ static int info_get(struct ps_lane *lane, const struct ps_lane_source *source, s
 }
 
 /* The beginning of the block that holds the index-th sample of a lane. */
-static uint64_t block_begin(const struct ps_lane_source *source, uint64_t index)
+static uint64_t block_begin(const struct ps_lane *lane, const struct ps_lane_source *source, uint64_t index)
 {
-	return ps_order_block_begin(source->order, ps_order_block_of(source->order, index));
+	uint64_t block = ps_order_block_of(source->order, lane->epoch, index);
+
+	return ps_order_block_begin(source->order, lane->epoch, block);
 }
 
 int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint64_t *ret_next,
@@ -82,7 +84,7 @@ int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint
 		}
 	}
 	if (rc == PS_DEAL_FOUND) {
-		*ret_next = block_begin(source, index);
+		*ret_next = block_begin(lane, source, index);
 		return 1;
 	}
 	if (rc == PS_DEAL_LATER)
@@ -224,9 +226,9 @@ static int block_read(struct ps_lane *lane, const struct ps_lane_source *source,
 /* Number of samples that the block at lane->at can have. It has fewer if the lane ends in it. */
 static uint32_t block_room(const struct ps_lane *lane, const struct ps_lane_source *source)
 {
-	uint64_t next = ps_order_block_of(source->order, lane->at) + 1;
+	uint64_t next = ps_order_block_of(source->order, lane->epoch, lane->at) + 1;
 
-	return (uint32_t)(ps_order_block_begin(source->order, next) - lane->at);
+	return (uint32_t)(ps_order_block_begin(source->order, lane->epoch, next) - lane->at);
 }
 
 /* Fills an empty block with up to n samples from lane->at on. */
@@ -240,7 +242,7 @@ static int block_fill(struct ps_lane *lane, const struct ps_lane_source *source,
 
 	*block = (struct ps_block){.epoch = lane->epoch,
 	        .begin = lane->at,
-	        .where = {.block = ps_order_block_of(source->order, lane->at)}};
+	        .where = {.block = ps_order_block_of(source->order, lane->epoch, lane->at)}};
 	if (!from || !wanted || filling_plan(lane, source, block, &f) < 0)
 		return ps_load_error_set(err, ENOMEM, "no memory for a block of %u samples", n);
 	rc = block_read(lane, source, block, &f, err);
@@ -273,7 +275,7 @@ int ps_lane_fill(struct ps_lane *lane, const struct ps_lane_source *source, stru
 	if (rc == 0) {
 		block->at = block->n = 0;
 		rc = ps_lane_go(
-		        lane, source, lane->info->known ? lane->next : block_begin(source, lane->from), err);
+		        lane, source, lane->info->known ? lane->next : block_begin(lane, source, lane->from), err);
 	}
 	if (rc == 0)
 		n = block_room(lane, source);

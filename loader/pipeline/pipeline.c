@@ -28,7 +28,7 @@ static void rewind_known(struct ps_pipeline *p, struct ps_epoch *epoch)
 		const struct ps_lane_position *at = &p->position.lanes[i];
 		uint64_t from = ps_turns_before(&p->turns, i);
 		bool usable =
-		        at->k != PS_PLACE_UNKNOWN && ps_order_block_begin(p->o.order, at->block) <= from;
+		        at->k != PS_PLACE_UNKNOWN && ps_order_block_begin(p->o.order, epoch->number, at->block) <= from;
 
 		ps_lane_reset(&p->lanes[i], p->o.order, i, epoch->number, from, usable ? at : NULL);
 	}
@@ -43,7 +43,7 @@ static void rewind_unknown(struct ps_pipeline *p, struct ps_epoch *epoch)
 	ps_turns_reset(&p->turns, NULL);
 	for (uint32_t i = 0; i < p->nlanes; i++) {
 		const struct ps_lane_position *at = &p->position.lanes[i];
-		uint64_t from = ps_order_block_begin(p->o.order, at->block) + at->taken;
+		uint64_t from = ps_order_block_begin(p->o.order, epoch->number, at->block) + at->taken;
 
 		ps_lane_reset(&p->lanes[i], p->o.order, i, epoch->number, from,
 		        at->k != PS_PLACE_UNKNOWN ? at : NULL);

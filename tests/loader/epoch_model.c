@@ -102,7 +102,7 @@ static void add_times(const struct setting *s, struct list *l, uint32_t v, uint6
  * are sorted by length. */
 static uint32_t block_end(const struct setting *s, uint32_t at, uint32_t n)
 {
-	for (uint32_t part = 16; part > 1 && s->bucket <= 1; part /= 2)
+	for (uint32_t part = s->epoch ? 16 : 128; part > 1 && s->bucket <= 1; part /= 2)
 		if (n / part > at)
 			return n / part;
 	return (at / n + 1) * n;

@@ -30,10 +30,11 @@ static void naive_permute(uint32_t *v, uint32_t n, struct ps_rng_key key, uint32
 	}
 }
 
-/* The end of the block that begins at `at`: the first `block` samples are cut at a 16th, an 8th, ... */
-static uint32_t naive_block_end(uint32_t at, uint32_t block)
+/* The end of the block that begins at `at`: the first `block` samples are cut at a half, a quarter, ... a 16th, in
+ * epoch 0 ... a 128th. */
+static uint32_t naive_block_end(uint64_t epoch, uint32_t at, uint32_t block)
 {
-	for (uint32_t part = 16; part > 1; part /= 2)
+	for (uint32_t part = epoch ? 16 : 128; part > 1; part /= 2)
 		if (block / part > at)
 			return block / part;
 	return at + block - at % block;
@@ -58,7 +59,7 @@ static uint32_t naive_lane(const struct naive *n, uint32_t lane, uint32_t lanes,
 		return total;
 	block = (block + active - 1) / active;
 	for (uint32_t at = 0, b = 0, end; at < total; at = end, b++) {
-		end = naive_block_end(at, block);
+		end = naive_block_end(n->epoch, at, block);
 		key.shard = lane;
 		key.sample = b;
 		naive_permute(ret_samples + at, (end < total ? end : total) - at, key, PS_RNG_SAMPLE_ORDER);
@@ -118,8 +119,8 @@ static uint32_t real_epoch(const struct naive *n, uint32_t *ret_samples)
 			continue;
 		}
 		free(l->samples);
-		len = (uint32_t)(ps_order_block_begin(order, l->block + 1) -
-		                 ps_order_block_begin(order, l->block));
+		len = (uint32_t)(ps_order_block_begin(order, n->epoch, l->block + 1) -
+		                 ps_order_block_begin(order, n->epoch, l->block));
 		assert_true(len > 0 && len <= ps_order_block_len(order));
 		l->samples = malloc(len * sizeof(uint32_t));
 		uint32_t *plain = malloc(len * sizeof(uint32_t));

@@ -68,7 +68,9 @@ static bool ps_inflate_has_garbage(const struct ps_inflate *inflate);
 #define AFTER_MAX (8UL << 10)
 
 /* Unwanted stretches of at least SEEK_MIN bytes are skipped by seeking. The first read after a seek, and at
- * the start, is of READ_AFTER_SEEK bytes: what follows may be unwanted as well, or a large field. */
+ * the start, is of READ_AFTER_SEEK bytes: what follows may be unwanted as well, or a large field. Later reads
+ * double what was read since, so that the first samples need not wait for a far origin to bring a whole
+ * buffer. */
 #define SEEK_MIN (256UL << 10)
 #define READ_AFTER_SEEK PS_STREAM_BUF_MIN
 
@@ -80,9 +82,9 @@ struct ps_stream {
 	int data_fd;   /* where the bytes of fd are read from; -1: from fd */
 	bool seekable; /* an ordinary file: pread works, its size is known */
 	bool eof;
-	bool sought;  /* nothing was read since the start, or since SEEK_MIN bytes were skipped */
 	size_t after; /* bytes to read after a large field */
 	int64_t size; /* size of the file when it was opened; -1: not an ordinary file */
+	uint64_t run; /* offset of the first byte wanted since the start, or since SEEK_MIN bytes were skipped */
 	/* path for open_again(); NULL once something was read, and for other than ordinary files */
 	char *path;
 	uint64_t offset; /* offset of buf[beg] in the file */
@@ -258,7 +260,6 @@ int ps_stream_open(const char *path, const struct ps_stream_options *options, st
 	}
 	if (s->seekable)
 		(void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-	s->sought = s->seekable;
 	s->after = AFTER_MAX;
 	s->fd = ps_steal_fd(&fd);
 	s->data_fd = s->seekable ? ps_data_file_open(s->fd) : -1;
@@ -298,6 +299,15 @@ void ps_stream_free(struct ps_stream *s)
 	free(s);
 }
 
+/* The size of the next read into the buffer. */
+static size_t read_nbytes(const struct ps_stream *s)
+{
+	size_t room = s->cap - s->end;
+	uint64_t at = s->offset + (s->end - s->beg);
+
+	return s->seekable && at >= s->run ? (size_t)PS_MIN(room, PS_MAX(at - s->run, READ_AFTER_SEEK)) : room;
+}
+
 int ps_stream_peek(
         struct ps_stream *s, size_t n, const uint8_t **ret_p, size_t *ret_n, struct ps_load_error *err)
 {
@@ -308,13 +318,13 @@ int ps_stream_peek(
 		s->beg = 0;
 	}
 	while (s->end - s->beg < n && !s->eof) {
-		size_t room = s->sought ? PS_MIN(s->cap - s->end, READ_AFTER_SEEK) : s->cap - s->end, got;
-		int rc = read_some(s, s->buf + s->end, room, s->offset + (s->end - s->beg), &got, err);
+		size_t got;
+		int rc = read_some(
+		        s, s->buf + s->end, read_nbytes(s), s->offset + (s->end - s->beg), &got, err);
 
 		if (rc < 0)
 			return rc;
 		s->eof = got == 0;
-		s->sought = false;
 		s->end += got;
 	}
 	*ret_p = s->buf + s->beg;
@@ -404,7 +414,8 @@ int ps_stream_read(struct ps_stream *s, void *dst, size_t n, struct ps_load_erro
 
 int ps_stream_skip(struct ps_stream *s, uint64_t n, struct ps_load_error *err)
 {
-	s->sought = s->sought || n >= SEEK_MIN;
+	if (n >= SEEK_MIN)
+		s->run = s->offset + n;
 	while (n > 0) {
 		size_t have = (size_t)PS_MIN(n, (uint64_t)(s->end - s->beg));
 		const uint8_t *p;
