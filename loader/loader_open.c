@@ -151,8 +151,7 @@ static struct ps_planner *planner_make(struct penstock_loader *l, const struct p
 	        .epochs = o->plan_epochs ? o->plan_epochs : PS_PLANNER_EPOCHS,
 	        .uses = l->schedule.uses.n ? &l->schedule.uses : NULL,
 	        .batch = o->batch,
-	        .fed = numbers && ps_numbers_is_feed(numbers),
-	        .begins = !numbers && at->batches == 0});
+	        .fed = numbers && ps_numbers_is_feed(numbers)});
 }
 
 /* Makes the pipeline at a position. Reports missing shards and an epoch without samples, before the
@@ -169,6 +168,8 @@ static int pipeline_put(struct penstock_loader *l, const struct ps_position *at,
 		        l->schedule.order, at, l->options.shards.names, l->schedule.nshards, err);
 	if (rc == 0 && o->plan_epochs != UINT32_MAX)
 		l->planner = planner_make(l, at);
+	if (rc == 0 && l->planner)
+		ps_planner_begin(l->planner, at);
 	return rc < 0 ? rc : pipeline_make(l, at, err);
 }
 

@@ -122,7 +122,8 @@ static bool is_regular(const struct ps_schedule *s, const struct ps_state *state
 	for (uint32_t i = 0; i < state->nlanes; i++) {
 		const struct ps_lane_position *l = &state->lanes[i].at;
 
-		if (ps_order_block_begin(s->order, state->epoch, l->block) + l->taken != taken_of(rows, i, state->nlanes))
+		if (ps_order_block_begin(s->order, state->epoch, l->block) + l->taken !=
+		        taken_of(rows, i, state->nlanes))
 			return false;
 	}
 	return state->nlanes > 0;

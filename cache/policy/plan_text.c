@@ -204,6 +204,24 @@ static bool names(struct text *t, struct ps_plan_line *line)
 	return accept(t, ']');
 }
 
+static bool offsets(struct text *t, struct ps_plan_line *line)
+{
+	uint64_t from;
+
+	line->nfrom = 0;
+	if (!accept(t, '['))
+		return false;
+	if (accept(t, ']'))
+		return true;
+	do {
+		if (!number(t, &from))
+			return false;
+		if (line->nfrom < PS_PLAN_FROM)
+			line->from[line->nfrom++] = from;
+	} while (accept(t, ','));
+	return accept(t, ']');
+}
+
 /* Lines -------------------------------------------------------------------------------------------------- */
 
 enum member { JOB = 1, RANK = 2, EPOCH = 4, FILES = 8, FILES_DONE = 16 };
@@ -248,6 +266,10 @@ static bool member(struct text *t, const char *key, struct ps_plan_line *line, u
 		return *have |= FILES_DONE, number(t, &line->files_done);
 	if (strcmp(key, "begins") == 0)
 		return small_number(t, &line->begins);
+	if (strcmp(key, "from") == 0)
+		return offsets(t, line);
+	if (strcmp(key, "bytes") == 0)
+		return number(t, &line->nbytes);
 	if (strcmp(key, "files") == 0)
 		return *have |= FILES, names(t, line);
 	return skip(t);

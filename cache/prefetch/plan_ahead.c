@@ -17,7 +17,8 @@
 #define IDLE_MS 1000
 #define REQUEST_CHUNKS (8 * PS_BLOCK_CHUNKS)
 #define HEAD_BLOCKS 1
-#define COLD_CHUNKS 4 /* minimum length of a request over connections that TCP begins slowly */
+#define URGENT_MAX_BLOCKS 8 /* of a file that is read now; read-ahead fetches what comes after */
+#define COLD_CHUNKS 4       /* minimum length of a request over connections that TCP begins slowly */
 #define NAMES_AT_ONCE 64
 
 /* A file that is being fetched, or is complete, and that was not opened yet. */
@@ -25,10 +26,20 @@ struct begun {
 	uint64_t node;
 	struct ps_demand head, rest;
 	struct ps_fill_file *file; /* a reference while it is fetched; NULL: it is complete */
+	uint64_t head_end;         /* the block after its head */
 	uint64_t nbytes;           /* the space it takes in the cache */
 	bool to_memory;            /* not admitted, so only its beginning is fetched, to memory */
 	bool has_rest;             /* the rest is demanded, too */
 	bool seen;                 /* the plans name the file in this look */
+};
+
+/* What is read now. */
+struct urgent {
+	size_t n;
+	uint64_t nblocks;
+	struct {
+		uint64_t node, from; /* a block */
+	} files[PS_PLAN_AHEAD_URGENT];
 };
 
 struct ps_plan_ahead {
@@ -38,6 +49,7 @@ struct ps_plan_ahead {
 	pthread_cond_t wake;
 	pthread_t thread;
 	bool started, look, told;
+	struct urgent urgent; /* of the plan that began last */
 	/* plans that begin: how many were told, and how many of them the looks so far have served */
 	uint64_t nbegins, nserved;
 	_Atomic bool stopping;
@@ -146,21 +158,20 @@ struct ps_fill_file *ps_planned_file(struct ps_dataset *ds, uint64_t node, bool 
 	return file;
 }
 
-/* The length of a request for the head of one of n files that are read from their beginnings now. Over a far
- * origin's new connections, all heads arrive soonest if each connection brings an equal share of them. */
-static unsigned urgent_chunks(const struct ps_fill *fill, size_t n)
+/* The length of a request for the head of a file that is read now. Over a far origin's new connections, all
+ * heads arrive soonest if each connection brings an equal share of them. */
+static unsigned urgent_chunks(const struct ps_fill *fill, const struct urgent *urgent)
 {
 	unsigned nconns = ps_fill_connections(fill);
-	size_t nchunks = n * HEAD_BLOCKS * PS_BLOCK_CHUNKS / PS_MAX(nconns - nconns / 8, 1u);
+	size_t nchunks = urgent->n * urgent->nblocks * PS_BLOCK_CHUNKS / PS_MAX(nconns - nconns / 8, 1u);
 
 	return ps_fill_is_far(fill)
 	               ? (unsigned)PS_MIN(PS_MAX(nchunks, (size_t)COLD_CHUNKS), (size_t)REQUEST_CHUNKS)
 	               : REQUEST_CHUNKS;
 }
 
-/* Demands the head of a file. nurgent: the number of files that are read now, if this is one of them; else 0.
- * False: no further file may begin in this look. */
-static bool begin(struct ps_plan_ahead *a, uint64_t node, size_t nurgent, unsigned *nto_memory)
+/* Demands the head of a file. False: no further file may begin in this look. */
+static bool begin(struct ps_plan_ahead *a, uint64_t node, const struct urgent *urgent, unsigned *nto_memory)
 {
 	struct ps_fill *fill = a->dataset->cache->fill;
 	struct ps_fill_file *file = ps_planned_file(a->dataset, node, true);
@@ -168,7 +179,16 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, size_t nurgent, unsign
 	if (!file)
 		return true;
 	struct ps_object *object = ps_fill_file_object(file);
-	uint64_t nbytes = ps_object_size(object), nblocks = HEAD_BLOCKS;
+	uint64_t nbytes = ps_object_size(object), nblocks = HEAD_BLOCKS, from = 0;
+	size_t i = 0;
+
+	while (i < urgent->n && urgent->files[i].node != node)
+		i++;
+	bool is_urgent = i < urgent->n;
+	if (is_urgent) {
+		from = urgent->files[i].from;
+		nblocks = urgent->nblocks;
+	}
 	struct begun *b = has_share(a, nbytes) ? calloc(1, sizeof(*b)) : NULL;
 	if (!b) {
 		ps_fill_file_put(file);
@@ -189,25 +209,26 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, size_t nurgent, unsign
 		}
 	}
 	a->begun[a->nbegun++] = b;
-	if (nurgent && !b->to_memory)
+	b->head_end = from + nblocks;
+	if (is_urgent && !b->to_memory)
 		b->head.cls = PS_DEMAND_AHEAD;
 	/* (Whether the origin is far is known now, since there is a file.) */
-	ps_demand_extend(&b->head, 0, nblocks, nurgent ? urgent_chunks(fill, nurgent) : REQUEST_CHUNKS);
+	ps_demand_extend(
+	        &b->head, from, b->head_end, is_urgent ? urgent_chunks(fill, urgent) : REQUEST_CHUNKS);
 	return true;
 }
 
 static void demand_rest(struct begun *b)
 {
 	b->has_rest = true;
-	ps_demand_extend(&b->rest, HEAD_BLOCKS, UINT64_MAX / PS_BLOCK_CHUNKS, REQUEST_CHUNKS);
+	ps_demand_extend(&b->rest, b->head_end, UINT64_MAX / PS_BLOCK_CHUNKS, REQUEST_CHUNKS);
 }
 
-static void look(struct ps_plan_ahead *a, bool begins)
+static void look(struct ps_plan_ahead *a, const struct urgent *urgent)
 {
 	uint64_t nodes[PS_PLAN_AHEAD_FILES];
 	unsigned nwhole = 0, nto_memory = 0;
 	size_t n = ps_plans_next(a->plans, a->dataset->catalog->row.number, nodes, PS_ARRAY_LEN(nodes));
-	size_t nurgent = begins ? PS_MIN(n, (size_t)PS_PLAN_AHEAD_URGENT) : 0;
 
 	review(a, nodes, n);
 	for (size_t i = 0; i < a->nbegun; i++) {
@@ -215,7 +236,7 @@ static void look(struct ps_plan_ahead *a, bool begins)
 		nto_memory += a->begun[i]->to_memory;
 	}
 	for (size_t i = 0; i < n && !a->stopping; i++)
-		if (!find(a, nodes[i]) && !begin(a, nodes[i], i < nurgent ? nurgent : 0, &nto_memory))
+		if (!find(a, nodes[i]) && !begin(a, nodes[i], urgent, &nto_memory))
 			break;
 	for (size_t i = 0; i < a->nbegun && nwhole < PS_PLAN_AHEAD_AT_ONCE; i++) {
 		struct begun *b = a->begun[i];
@@ -289,6 +310,7 @@ static void *plan_ahead_main(void *arg)
 		bool names = a->told || !a->look;
 		uint64_t nbegins = a->nbegins;
 		bool begins = nbegins != a->nserved;
+		struct urgent urgent = begins ? a->urgent : (struct urgent){0};
 		a->look = a->told = false;
 		looked_ns = now_ns;
 		pthread_mutex_unlock(&a->lock);
@@ -296,7 +318,7 @@ static void *plan_ahead_main(void *arg)
 		atomic_store(&a->any, ps_plans_any(a->plans, a->dataset->catalog->row.number));
 		if (names)
 			name_files(a);
-		look(a, begins);
+		look(a, &urgent);
 		pthread_mutex_lock(&a->lock);
 		if (begins) {
 			a->nserved = nbegins;
@@ -338,7 +360,22 @@ void ps_plan_ahead_free(struct ps_plan_ahead *a)
 	free(a);
 }
 
-void ps_plan_ahead_told(struct ps_plan_ahead *a, bool begins)
+/* The lock is held. */
+static void set_urgent(struct ps_plan_ahead *a, const struct ps_plan_begin *begin)
+{
+	uint64_t nblocks = (begin->nbytes / PS_BLOCK_SIZE + 1) + (begin->nbytes > 0);
+
+	a->urgent.nblocks = PS_MIN(PS_MAX(nblocks, (uint64_t)HEAD_BLOCKS), (uint64_t)URGENT_MAX_BLOCKS);
+	a->urgent.n = 0;
+	for (size_t i = 0; i < begin->n && a->urgent.n < PS_PLAN_AHEAD_URGENT; i++) {
+		if (begin->files[i].dataset != a->dataset->catalog->row.number)
+			continue;
+		a->urgent.files[a->urgent.n].node = begin->files[i].node;
+		a->urgent.files[a->urgent.n++].from = begin->files[i].from / PS_BLOCK_SIZE;
+	}
+}
+
+void ps_plan_ahead_told(struct ps_plan_ahead *a, const struct ps_plan_begin *begin)
 {
 	atomic_store(&a->any, true);
 	PS_LOCK_SCOPE(&a->lock);
@@ -348,13 +385,16 @@ void ps_plan_ahead_told(struct ps_plan_ahead *a, bool begins)
 			ps_log_warning("plan: %s: no thread to fetch ahead", ps_dataset_source(a->dataset));
 	}
 	a->look = a->told = true;
-	a->nbegins += begins;
+	if (begin) {
+		set_urgent(a, begin);
+		a->nbegins++;
+	}
 	uint64_t mine = a->nbegins;
 	pthread_cond_broadcast(&a->wake);
 	/* The loader that announced the plan opens its first files next: their beginnings must be demanded
 	 * before that. */
 	uint64_t until_ns = ps_clock_mono_ns() + PS_PLAN_AHEAD_FIRST_MS * PS_NS_PER_MS;
-	while (begins && a->started && a->nserved < mine && !a->stopping && ps_clock_mono_ns() < until_ns)
+	while (begin && a->started && a->nserved < mine && !a->stopping && ps_clock_mono_ns() < until_ns)
 		ps_cond_wait_until(&a->wake, &a->lock, until_ns);
 }
 

@@ -181,7 +181,7 @@ static int find_files(
 		return -ENOMEM;
 	for (size_t i = 0; i < line->nfiles; i++) {
 		if (find_file(feed, name, &files[n]) == 0)
-			n++;
+			files[n++].from = i < line->nfrom ? line->from[i] : 0;
 		name += strlen(name) + 1;
 	}
 	*ret = files;
@@ -203,7 +203,7 @@ static int take_line(struct ps_plan_feed *feed, char *text, size_t len)
 	double now_s = (double)ps_clock_real_ms() / 1000;
 	struct ps_plan_file *files = NULL;
 	struct ps_plan_line line;
-	size_t n;
+	size_t n = 0;
 
 	if (is_blank(text, len))
 		return 0;
@@ -217,11 +217,12 @@ static int take_line(struct ps_plan_feed *feed, char *text, size_t len)
 		rc = line.nfiles > PS_PLANS_MAX_FILES ? -E2BIG : find_files(feed, &line, &files, &n);
 		if (rc == 0)
 			rc = ps_plans_tell(feed->plans, &feed->teller, &line.who, files, n, now_s);
-		free(files);
 	}
+	const struct ps_plan_begin begin = {.files = files, .n = n, .nbytes = line.nbytes};
 	for (size_t i = 0; rc == 0 && i < feed->nsources; i++)
 		if (feed->told[i])
-			ps_plan_ahead_told(feed->sources[i].dataset->plan_ahead, line.begins);
+			ps_plan_ahead_told(feed->sources[i].dataset->plan_ahead, line.begins ? &begin : NULL);
+	free(files);
 	return rc;
 }
 

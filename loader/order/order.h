@@ -744,20 +744,24 @@ static inline void ps_position_take(
  * every PS_PLANNER_BEAT_S seconds. Repeating the position keeps the plan valid while a run pauses, for a
  * validation for example. If the mount has dropped the plan (ESTALE: the process was stopped for long), it is
  * sent again. If the shards are on no penstock mount, or the mount takes no plans, nothing is written and
- * there is no thread. If the run starts at the beginning of an epoch, ps_planner_new() itself writes a line
- * with the first PS_PLANNER_FIRST_FILES files and "begins": 1; the write returns when the mount has queued
- * fetches of their beginnings, or after 50 ms.
+ * there is no thread.
+ *
+ * A plan line with "begins": 1 says what is read now (ps_planner_begin()): "files" are the lanes' present ones,
+ * PS_PLANNER_FIRST_FILES at most; "from" is the offset at which reading begins in each, and "bytes" how many
+ * bytes of each are needed soon (0: not known). Its write returns when the mount has queued fetches of them, or
+ * after 50 ms.
  *
  * Ownership: a planner belongs to its creator and borrows order and names.
  * Threads: ps_planner_at() one at a time, concurrently with the planner's own thread.   Locks: its own, a
  * leaf.
  * Errors: none: a run does not need a plan.   Blocks: ps_planner_new() on the file systems of the first
- * shard; ps_planner_at() never; ps_planner_free() until a write in progress has ended. */
+ * shard; ps_planner_begin() for 50 ms and a write in progress; ps_planner_at() never; ps_planner_free() until
+ * a write in progress has ended. */
 
 #define PS_PLANNER_EPOCHS 8
 #define PS_PLANNER_BEAT_S 15        /* a quarter of the time after which a mount drops a plan */
 #define PS_PLANNER_MAX_FILES 100000 /* most files of an epoch; more are left out */
-#define PS_PLANNER_FIRST_FILES 64   /* of the first line */
+#define PS_PLANNER_FIRST_FILES 64   /* of a line that says what is read now */
 
 struct ps_planner_options {
 	struct ps_order *order;
@@ -771,8 +775,6 @@ struct ps_planner_options {
 	const struct ps_uses *uses;
 	uint32_t batch; /* with `uses`: the places of a batch */
 	bool fed;       /* the files are those given to ps_planner_use() */
-	/* The files are read from their beginnings now: ps_planner_new() announces the first ones itself. */
-	bool begins;
 };
 
 struct ps_planner;
@@ -780,6 +782,10 @@ struct ps_planner;
 /* NULL: no mount takes plans, or out of memory. */
 struct ps_planner *ps_planner_new(const struct ps_planner_options *options);
 void ps_planner_free(struct ps_planner *planner); /* NULL is allowed */
+
+/* Call before the pipeline begins to read at a position (without lanes: at the beginning of its epoch). Does
+ * nothing for an order of sample numbers. */
+void ps_planner_begin(struct ps_planner *planner, const struct ps_position *position);
 
 /* Reports the run's position. Cheap enough to call for each batch. */
 void ps_planner_at(struct ps_planner *planner, const struct ps_position *position);
@@ -792,6 +798,8 @@ void ps_planner_use(
 /* For tests: the lines above as text, which the caller frees; NULL: out of memory. `root`: the mount's
  * path, with a slash at its end. */
 char *ps_plan_text(const struct ps_planner_options *options, const char *root, uint64_t epoch);
+char *ps_plan_begin_text(
+        const struct ps_planner_options *options, const char *root, const struct ps_position *position);
 char *ps_plan_position_text(const struct ps_planner_options *options, uint64_t epoch, uint64_t files_done);
 
 #endif

@@ -26,7 +26,8 @@ struct ps_planner {
 	int fd;
 	bool by_ioctl; /* the kernel mounted the file system read-only */
 	pthread_t thread;
-	pthread_mutex_t lock; /* guards all below */
+	pthread_mutex_t send_lock; /* a line is sent whole; a leaf */
+	pthread_mutex_t lock;      /* guards all below */
 	pthread_cond_t wake;
 	bool stop;
 	uint64_t epoch, files_done;
@@ -74,37 +75,39 @@ static char *text_end(FILE *out, char **text)
 	return NULL;
 }
 
-/* Prints the name of a shard's file, if it is on the mount. */
-static void file_print(
+/* Prints the name of a shard's file. False: it is not on the mount. */
+static bool file_print(
         FILE *out, const struct ps_planner_options *o, const char *root, uint32_t shard, uint32_t *n)
 {
 	const char *name = o->shards[shard];
 
 	if (strncmp(name, root, strlen(root)) != 0)
-		return;
+		return false;
 	fputs((*n)++ > 0 ? ", " : "", out);
 	string_print(out, name + strlen(root));
+	return true;
 }
 
 /* Prints the files of one pass, in the order in which lanes reach them. */
 static void files_print(FILE *out, const struct ps_planner_options *o, const char *root, uint64_t epoch)
 {
-	uint32_t n = 0, shard, most = o->begins ? PS_PLANNER_FIRST_FILES : PS_PLANNER_MAX_FILES;
+	uint32_t n = 0, shard;
 	uint64_t pass;
 	bool more = true;
 
-	for (uint32_t i = 0; o->uses && i < o->uses->n && n < most; i++)
-		file_print(out, o, root, o->uses->shards[i], &n);
+	for (uint32_t i = 0; o->uses && i < o->uses->n && n < PS_PLANNER_MAX_FILES; i++)
+		(void)file_print(out, o, root, o->uses->shards[i], &n);
 	if (o->uses)
 		return;
-	for (uint64_t k = 0; more && n < most; k++) {
+	for (uint64_t k = 0; more && n < PS_PLANNER_MAX_FILES; k++) {
 		more = false;
-		for (uint32_t lane = 0; lane < ps_order_nlanes(o->order) && n < most; lane++) {
+		for (uint32_t lane = 0; lane < ps_order_nlanes(o->order) && n < PS_PLANNER_MAX_FILES;
+		        lane++) {
 			if (k >= ps_order_pass_len(o->order, lane) || !ps_order_owns(o->order, lane) ||
 			        ps_order_shard(o->order, epoch, lane, k, &shard, &pass) != 1)
 				continue;
 			more = true;
-			file_print(out, o, root, shard, &n);
+			(void)file_print(out, o, root, shard, &n);
 		}
 	}
 }
@@ -117,10 +120,51 @@ char *ps_plan_text(const struct ps_planner_options *o, const char *root, uint64_
 
 	if (!out)
 		return NULL;
-	fprintf(out, ", \"world\": %u, \"epoch\": %ju, %s\"files\": [", o->world, (uintmax_t)epoch,
-	        o->begins ? "\"begins\": 1, " : "");
+	fprintf(out, ", \"world\": %u, \"epoch\": %ju, \"files\": [", o->world, (uintmax_t)epoch);
 	files_print(out, o, root, epoch);
 	fputs("]}\n", out);
+	return text_end(out, &text);
+}
+
+/* Bytes of the block that the lane is in, by the mean of the samples before it in its shard; 0: not known. */
+static uint64_t block_nbytes(const struct ps_order *order, uint64_t epoch, const struct ps_lane_position *at)
+{
+	uint64_t begin = ps_order_block_begin(order, epoch, at->block);
+	uint64_t n = ps_order_block_begin(order, epoch, at->block + 1) - begin;
+
+	return at->ordinal == 0 || at->offset > INT64_MAX / n ? 0 : at->offset * n / at->ordinal;
+}
+
+char *ps_plan_begin_text(
+        const struct ps_planner_options *o, const char *root, const struct ps_position *position)
+{
+	uint64_t from[PS_PLANNER_FIRST_FILES], nbytes = 0, pass;
+	uint32_t n = 0, shard;
+	char *text = NULL;
+	size_t len;
+	FILE *out = text_begin(o, "penstock_plan", &text, &len);
+
+	if (!out)
+		return NULL;
+	fprintf(out, ", \"world\": %u, \"epoch\": %ju, \"begins\": 1, \"files\": [", o->world,
+	        (uintmax_t)position->epoch);
+	for (uint32_t lane = 0; lane < ps_order_nlanes(o->order) && n < PS_PLANNER_FIRST_FILES; lane++) {
+		struct ps_lane_position at = {0};
+		uint32_t before = n;
+
+		if (lane < position->nlanes)
+			at = position->lanes[lane];
+		if (at.k == PS_PLACE_UNKNOWN || !ps_order_owns(o->order, lane) ||
+		        ps_order_shard(o->order, position->epoch, lane, at.k, &shard, &pass) != 1 ||
+		        !file_print(out, o, root, shard, &n))
+			continue;
+		from[before] = at.offset;
+		nbytes = PS_MAX(nbytes, block_nbytes(o->order, position->epoch, &at));
+	}
+	fputs("], \"from\": [", out);
+	for (uint32_t i = 0; i < n; i++)
+		fprintf(out, "%s%ju", i > 0 ? ", " : "", (uintmax_t)from[i]);
+	fprintf(out, "], \"bytes\": %ju}\n", (uintmax_t)nbytes);
 	return text_end(out, &text);
 }
 
@@ -155,7 +199,7 @@ static int tell_by_ioctl(const struct ps_planner *p, const char *text, size_t le
 }
 
 /* Sends a text, and frees it. -ESTALE: the mount has dropped what was sent before. */
-static int plan_send(const struct ps_planner *p, char *text)
+static int plan_send(struct ps_planner *p, char *text)
 {
 	size_t len = text ? strlen(text) : 0;
 	ssize_t n;
@@ -163,6 +207,7 @@ static int plan_send(const struct ps_planner *p, char *text)
 
 	if (!text)
 		return -ENOMEM;
+	PS_LOCK_SCOPE(&p->send_lock);
 	if (p->by_ioctl) {
 		rc = tell_by_ioctl(p, text, len);
 	} else {
@@ -175,7 +220,7 @@ static int plan_send(const struct ps_planner *p, char *text)
 
 /* Announces the next epochs. An epoch that is refused as too large is left out: a plan of fewer epochs is
  * valid. */
-static int epochs_announce(const struct ps_planner *p, uint64_t epoch, uint64_t *announced)
+static int epochs_announce(struct ps_planner *p, uint64_t epoch, uint64_t *announced)
 {
 	int rc = 0;
 
@@ -185,7 +230,7 @@ static int epochs_announce(const struct ps_planner *p, uint64_t epoch, uint64_t 
 }
 
 /* Announces all that is due at this position. */
-static int place_announce(const struct ps_planner *p, uint64_t epoch, uint64_t done, uint64_t *announced)
+static int place_announce(struct ps_planner *p, uint64_t epoch, uint64_t done, uint64_t *announced)
 {
 	int rc;
 
@@ -196,7 +241,7 @@ static int place_announce(const struct ps_planner *p, uint64_t epoch, uint64_t d
 }
 
 /* Announces the files of the fed numbers; does nothing if there are none. */
-static int used_announce(const struct ps_planner *p, const struct ps_uses *used, uint64_t epoch)
+static int used_announce(struct ps_planner *p, const struct ps_uses *used, uint64_t epoch)
 {
 	struct ps_planner_options o = p->o;
 	int rc;
@@ -311,6 +356,7 @@ static void planner_free(struct ps_planner *p)
 	if (p->fd >= 0)
 		close(p->fd);
 	pthread_cond_destroy(&p->wake);
+	pthread_mutex_destroy(&p->send_lock);
 	pthread_mutex_destroy(&p->lock);
 	free(p->job);
 	free(p->root);
@@ -341,6 +387,7 @@ struct ps_planner *ps_planner_new(const struct ps_planner_options *o)
 		return NULL;
 	p->o = *o;
 	p->epoch = o->epoch;
+	pthread_mutex_init(&p->send_lock, NULL);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -355,11 +402,6 @@ struct ps_planner *ps_planner_new(const struct ps_planner_options *o)
 	p->fd = o->nshards > 0 && p->job && (!o->fed || (p->used.shards && p->used.over))
 	                ? plan_open(o->shards[0], &p->root, &p->by_ioctl)
 	                : -1;
-	/* Sent before anything is read. Otherwise the mount fetches the read-ahead window of the first file
-	 * that is read, and only then the beginnings of the others. */
-	if (p->fd >= 0 && o->begins)
-		(void)plan_send(p, ps_plan_text(&p->o, p->root, p->epoch));
-	p->o.begins = false;
 	if (p->fd < 0 || thread_start(p) < 0) {
 		planner_free(p);
 		return NULL;
@@ -377,6 +419,14 @@ void ps_planner_free(struct ps_planner *p)
 	pthread_mutex_unlock(&p->lock);
 	pthread_join(p->thread, NULL);
 	planner_free(p);
+}
+
+/* Otherwise the mount would fetch the read-ahead window of the first file that is read, and only then what is
+ * needed of the others. */
+void ps_planner_begin(struct ps_planner *p, const struct ps_position *at)
+{
+	if (!p->o.uses && !p->o.fed)
+		(void)plan_send(p, ps_plan_begin_text(&p->o, p->root, at));
 }
 
 void ps_planner_at(struct ps_planner *p, const struct ps_position *at)

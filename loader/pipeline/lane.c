@@ -274,8 +274,8 @@ int ps_lane_fill(struct ps_lane *lane, const struct ps_lane_source *source, stru
 
 	if (rc == 0) {
 		block->at = block->n = 0;
-		rc = ps_lane_go(
-		        lane, source, lane->info->known ? lane->next : block_begin(lane, source, lane->from), err);
+		rc = ps_lane_go(lane, source,
+		        lane->info->known ? lane->next : block_begin(lane, source, lane->from), err);
 	}
 	if (rc == 0)
 		n = block_room(lane, source);

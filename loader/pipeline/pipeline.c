@@ -27,8 +27,8 @@ static void rewind_known(struct ps_pipeline *p, struct ps_epoch *epoch)
 	for (uint32_t i = 0; i < p->nlanes; i++) {
 		const struct ps_lane_position *at = &p->position.lanes[i];
 		uint64_t from = ps_turns_before(&p->turns, i);
-		bool usable =
-		        at->k != PS_PLACE_UNKNOWN && ps_order_block_begin(p->o.order, epoch->number, at->block) <= from;
+		bool usable = at->k != PS_PLACE_UNKNOWN &&
+		              ps_order_block_begin(p->o.order, epoch->number, at->block) <= from;
 
 		ps_lane_reset(&p->lanes[i], p->o.order, i, epoch->number, from, usable ? at : NULL);
 	}

@@ -195,11 +195,28 @@ static void plans_name_each_ranks_files_once(void **state)
 	        "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"world\": 1, \"epoch\": 5, "
 	        "\"files\": [\"a.tar\", \"b \\\"q\\\".tar\", \"sub/d.tar\"]}\n");
 	free(text);
-	o.begins = true;
-	text = ps_plan_text(&o, "/m/", 5);
-	assert_non_null(strstr(text, "\"epoch\": 5, \"begins\": 1, \"files\": [\"a.tar\""));
+	/* What is read now: at the beginning of an epoch; in a shard after 10 samples of 100 bytes on
+	 * average, in a block of 16. */
+	struct ps_position at = {.epoch = 5};
+	text = ps_plan_begin_text(&o, "/m/", &at);
+	assert_string_equal(text,
+	        "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"world\": 1, \"epoch\": 5, "
+	        "\"begins\": 1, \"files\": [\"a.tar\"], \"from\": [0], \"bytes\": 0}\n");
 	free(text);
-	o.begins = false;
+	assert_int_equal(ps_position_init(&at, 1), 0);
+	at.lanes[0] = (struct ps_lane_position){.block = 3, .k = 3, .ordinal = 10, .offset = 1000};
+	text = ps_plan_begin_text(&o, "/m/", &at);
+	assert_non_null(strstr(text, "\"files\": [\"sub/d.tar\"], \"from\": [1000], \"bytes\": 1600}\n"));
+	free(text);
+	at.lanes[0].k = PS_PLACE_UNKNOWN;
+	text = ps_plan_begin_text(&o, "/m/", &at);
+	assert_non_null(strstr(text, "\"files\": [], \"from\": [], \"bytes\": 0}\n"));
+	free(text);
+	at.lanes[0] = (struct ps_lane_position){.k = 2, .ordinal = 1, .offset = 1}; /* not on the mount */
+	text = ps_plan_begin_text(&o, "/m/", &at);
+	assert_non_null(strstr(text, "\"files\": [], \"from\": [], \"bytes\": 0}\n"));
+	free(text);
+	ps_position_fini(&at);
 	/* With sample numbers: shards in the order of their first use. */
 	o.uses = &(struct ps_uses){.shards = (uint32_t[]){3, 2, 0}, .n = 3};
 	text = ps_plan_text(&o, "/m/", 5);

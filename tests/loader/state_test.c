@@ -417,8 +417,7 @@ static void states_of_the_order_before_go_on_where_it_was_the_same(void **state)
 			assert_int_equal(versions >> 48, 4);
 			words[4] = htole64((versions & UINT64_MAX >> 16) | UINT64_C(3) << 48);
 			words[1] = htole64(hash(0xcbf29ce484222325u, &words[2], n - 16));
-			assert_int_equal(
-			        penstock_loader_state_load(l, words, n, &e), same ? 0 : -ESTALE);
+			assert_int_equal(penstock_loader_state_load(l, words, n, &e), same ? 0 : -ESTALE);
 			if (same)
 				follows(l, &run, i, 9);
 			refused += !same;

@@ -84,7 +84,8 @@ struct ps_stream {
 	bool eof;
 	size_t after; /* bytes to read after a large field */
 	int64_t size; /* size of the file when it was opened; -1: not an ordinary file */
-	uint64_t run; /* offset of the first byte wanted since the start, or since SEEK_MIN bytes were skipped */
+	uint64_t
+	        run; /* offset of the first byte wanted since the start, or since SEEK_MIN bytes were skipped */
 	/* path for open_again(); NULL once something was read, and for other than ordinary files */
 	char *path;
 	uint64_t offset; /* offset of buf[beg] in the file */
@@ -305,7 +306,8 @@ static size_t read_nbytes(const struct ps_stream *s)
 	size_t room = s->cap - s->end;
 	uint64_t at = s->offset + (s->end - s->beg);
 
-	return s->seekable && at >= s->run ? (size_t)PS_MIN(room, PS_MAX(at - s->run, READ_AFTER_SEEK)) : room;
+	return s->seekable && at >= s->run ? (size_t)PS_MIN(room, PS_MAX(at - s->run, READ_AFTER_SEEK))
+	                                   : room;
 }
 
 int ps_stream_peek(
