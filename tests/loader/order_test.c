@@ -30,8 +30,8 @@ static void naive_permute(uint32_t *v, uint32_t n, struct ps_rng_key key, uint32
 	}
 }
 
-/* The end of the block that begins at `at`: the first `block` samples are cut at a half, a quarter, ... a 16th,
- * in epoch 0 ... a 128th. */
+/* The end of the block that begins at `at`: the first `block` samples are cut at a half, a quarter, ...
+ * a 16th, in epoch 0 ... a 128th. */
 static uint32_t naive_block_end(uint64_t epoch, uint32_t at, uint32_t block)
 {
 	for (uint32_t part = epoch ? 16 : 128; part > 1; part /= 2)
