@@ -141,17 +141,17 @@ static struct ps_planner *planner_make(struct penstock_loader *l, const struct p
 	const struct ps_numbers *numbers = l->options.numbers;
 
 	return ps_planner_new(&(struct ps_planner_options){.order = l->schedule.order,
-	        .shards = l->options.shards.names,
-	        .nshards = l->schedule.nshards,
-	        .job = o->job ? o->job : "loader",
-	        .rank = o->rank,
-	        .world = o->world,
-	        .epoch = at->epoch,
-	        .end_epoch = o->epochs ? o->epoch + o->epochs : UINT64_MAX,
-	        .epochs = o->plan_epochs ? o->plan_epochs : PS_PLANNER_EPOCHS,
-	        .uses = l->schedule.uses.n ? &l->schedule.uses : NULL,
-	        .batch = o->batch,
-	        .fed = numbers && ps_numbers_is_feed(numbers)});
+	                              .shards = l->options.shards.names,
+	                              .nshards = l->schedule.nshards,
+	                              .job = o->job ? o->job : "loader",
+	                              .rank = o->rank,
+	                              .world = o->world,
+	                              .end_epoch = o->epochs ? o->epoch + o->epochs : UINT64_MAX,
+	                              .epochs = o->plan_epochs ? o->plan_epochs : PS_PLANNER_EPOCHS,
+	                              .uses = l->schedule.uses.n ? &l->schedule.uses : NULL,
+	                              .batch = o->batch,
+	                              .fed = numbers && ps_numbers_is_feed(numbers)},
+	        at);
 }
 
 /* Makes the pipeline at a position. Reports missing shards and an epoch without samples, before the
@@ -168,8 +168,6 @@ static int pipeline_put(struct penstock_loader *l, const struct ps_position *at,
 		        l->schedule.order, at, l->options.shards.names, l->schedule.nshards, err);
 	if (rc == 0 && o->plan_epochs != UINT32_MAX)
 		l->planner = planner_make(l, at);
-	if (rc == 0 && l->planner)
-		ps_planner_begin(l->planner, at);
 	return rc < 0 ? rc : pipeline_make(l, at, err);
 }
 

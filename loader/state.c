@@ -516,7 +516,7 @@ static bool is_of_same_order(const struct ps_state_print *print, const void *sta
 {
 	return word_get(state, W_PRINT + P_VERSIONS) == versions(ORDER_VERSION_LATER_EPOCHS) &&
 	       (word_get(state, W_EPOCH) > 0 || word_get(state, W_BATCHES) == 0 ||
-	               print->words[P_ORDER] != PENSTOCK_ORDER_WINDOW);
+	               print->words[P_ORDER] != PENSTOCK_ORDER_WINDOW || print->words[P_BUCKET] > 1);
 }
 
 /* Refuses a state whose fingerprint differs; the text names the first difference. */

@@ -216,7 +216,7 @@ static bool offsets(struct text *t, struct ps_plan_line *line)
 	do {
 		if (!number(t, &from))
 			return false;
-		if (line->nfrom < PS_PLAN_FROM)
+		if (line->nfrom < PS_PLAN_READS)
 			line->from[line->nfrom++] = from;
 	} while (accept(t, ','));
 	return accept(t, ']');
@@ -254,6 +254,8 @@ static bool member(struct text *t, const char *key, struct ps_plan_line *line, u
 		line->kind = key[9] == 'p' && key[10] == 'l' ? PS_PLAN_LINE_EPOCH : PS_PLAN_LINE_POSITION;
 		return skip(t);
 	}
+	if (strcmp(key, "penstock_reads") == 0)
+		return line->kind = PS_PLAN_LINE_READS, skip(t);
 	if (strcmp(key, "job") == 0)
 		return *have |= JOB, job(t, line);
 	if (strcmp(key, "rank") == 0)
@@ -264,8 +266,6 @@ static bool member(struct text *t, const char *key, struct ps_plan_line *line, u
 		return *have |= EPOCH, number(t, &line->who.epoch);
 	if (strcmp(key, "files_done") == 0)
 		return *have |= FILES_DONE, number(t, &line->files_done);
-	if (strcmp(key, "begins") == 0)
-		return small_number(t, &line->begins);
 	if (strcmp(key, "from") == 0)
 		return offsets(t, line);
 	if (strcmp(key, "bytes") == 0)
@@ -302,6 +302,8 @@ int ps_plan_line_parse(char *text, size_t n, struct ps_plan_line *ret)
 		all = JOB | RANK | EPOCH | FILES;
 	else if (line.kind == PS_PLAN_LINE_POSITION)
 		all = JOB | RANK | EPOCH | FILES_DONE;
+	else if (line.kind == PS_PLAN_LINE_READS)
+		all = FILES;
 	if ((have & all) != all)
 		return -EINVAL;
 	*ret = line;

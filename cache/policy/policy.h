@@ -130,7 +130,6 @@ struct ps_plan_file {
 	uint64_t node;
 	uint32_t dataset;
 	struct ps_id id; /* of the object; all zero: not known yet */
-	uint64_t from;   /* offset at which it is read now; only for ps_plan_ahead_told() */
 };
 
 /* Announces the files of an epoch; they replace the epoch's previous ones. -E2BIG: too many epochs or
@@ -188,29 +187,30 @@ json_t *ps_plans_stats(struct ps_plans *plans, double now_s);
 /* A line of a plan: JSON, described in penstock-mount(1) under PLANS.
  *
  *   {"penstock_plan": 1, "job": "NAME", "rank": 0, "world": 8, "epoch": 3, "files": ["a/x.tar", "a/y.tar"]}
- *   {"penstock_plan": 1, ..., "begins": 1, "files": ["a/x.tar", "a/y.tar"], "from": [0, 81920], "bytes": 3000000}
  *   {"penstock_position": 1, "job": "NAME", "rank": 0, "epoch": 3, "files_done": 17}
+ *   {"penstock_reads": 1, "files": ["a/x.tar", "a/y.tar"], "from": [0, 81920], "bytes": 3000000}
  *
  * The text may come from any user that may read the mount. So the parser allocates nothing and limits the
  * depth; it overwrites the text. Threads: any. Never blocks. */
 
 #define PS_PLAN_DEPTH 32 /* of the values of unknown members */
-#define PS_PLAN_FROM 64  /* offsets of a line; further ones are ignored */
+#define PS_PLAN_READS 64 /* offsets of a line; further ones are ignored */
 
 enum ps_plan_line_kind {
 	PS_PLAN_LINE_OTHER, /* JSON of another kind, which is ignored */
 	PS_PLAN_LINE_EPOCH,
 	PS_PLAN_LINE_POSITION,
+	PS_PLAN_LINE_READS,
 };
 struct ps_plan_line {
 	enum ps_plan_line_kind kind;
 	struct ps_plan_who who;
-	uint64_t files_done;
-	uint32_t begins; /* not 0: the files are read now: */
-	/* ... the first ones from these offsets on, the others from their beginnings; ... */
-	uint64_t from[PS_PLAN_FROM];
+	uint64_t files_done; /* of an epoch's plan: 0 if the plan does not say */
+	/* Of what is read: the offset in each file, 0 for files after these, and how many bytes of each are
+	 * needed; 0: not known. */
+	uint64_t from[PS_PLAN_READS];
 	uint32_t nfrom;
-	uint64_t nbytes; /* ... nbytes of each soon; 0: not known */
+	uint64_t nbytes;
 	/* Names, one after another, each terminated by NUL; they point into the parsed text. */
 	const char *files;
 	size_t nfiles;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -13,12 +14,15 @@
  * shorter time would be over before the answer to a revalidation ahead is used. */
 #define PLANNED_AGE_MS UINT64_C(5000)
 
-#define LOOK_EVERY_MS 100 /* the shortest time between two looks, unless a plan begins */
+#define LOOK_EVERY_MS 100 /* the shortest time between two looks */
 #define IDLE_MS 1000
 #define REQUEST_CHUNKS (8 * PS_BLOCK_CHUNKS)
-#define HEAD_BLOCKS 1
-#define URGENT_MAX_BLOCKS 8 /* of a file that is read now; read-ahead fetches what comes after */
-#define COLD_CHUNKS 4       /* minimum length of a request over connections that TCP begins slowly */
+#define HEAD_BLOCKS 2
+/* Of what is read now: */
+#define READ_BLOCKS 1     /* of a file, if it is not known how many are needed; more would delay the others */
+#define READ_MAX_BLOCKS 8 /* of a file; read-ahead fetches what comes after */
+#define READ_MIN_CHUNKS 4 /* of a request over connections that TCP begins slowly */
+#define READ_KEPT_MS 10000 /* what was not requested in this time is left to the readers */
 #define NAMES_AT_ONCE 64
 
 /* A file that is being fetched, or is complete, and that was not opened yet. */
@@ -26,20 +30,17 @@ struct begun {
 	uint64_t node;
 	struct ps_demand head, rest;
 	struct ps_fill_file *file; /* a reference while it is fetched; NULL: it is complete */
-	uint64_t head_end;         /* the block after its head */
 	uint64_t nbytes;           /* the space it takes in the cache */
 	bool to_memory;            /* not admitted, so only its beginning is fetched, to memory */
 	bool has_rest;             /* the rest is demanded, too */
 	bool seen;                 /* the plans name the file in this look */
 };
 
-/* What is read now. */
-struct urgent {
-	size_t n;
-	uint64_t nblocks;
-	struct {
-		uint64_t node, from; /* a block */
-	} files[PS_PLAN_AHEAD_URGENT];
+/* A part of a file that is read now. */
+struct part {
+	struct ps_demand demand;
+	struct ps_fill_file *file;
+	uint64_t first, nblocks, until_ns;
 };
 
 struct ps_plan_ahead {
@@ -49,14 +50,16 @@ struct ps_plan_ahead {
 	pthread_cond_t wake;
 	pthread_t thread;
 	bool started, look, told;
-	struct urgent urgent; /* of the plan that began last */
-	/* plans that begin: how many were told, and how many of them the looks so far have served */
-	uint64_t nbegins, nserved;
+	struct ps_plan_read reads[PS_PLAN_AHEAD_READS]; /* not demanded yet */
+	size_t nreads;
+	uint64_t nreads_calls, nreads_served; /* calls of ps_plan_ahead_reads() */
 	_Atomic bool stopping;
 	_Atomic bool any; /* the dataset had plans at the last look */
 	/* Used by the thread alone. */
 	struct begun *begun[PS_PLAN_AHEAD_FILES];
 	size_t nbegun;
+	struct part *parts[PS_PLAN_AHEAD_READS];
+	size_t nparts;
 };
 
 static double now_s(void)
@@ -158,20 +161,8 @@ struct ps_fill_file *ps_planned_file(struct ps_dataset *ds, uint64_t node, bool 
 	return file;
 }
 
-/* The length of a request for the head of a file that is read now. Over a far origin's new connections, all
- * heads arrive soonest if each connection brings an equal share of them. */
-static unsigned urgent_chunks(const struct ps_fill *fill, const struct urgent *urgent)
-{
-	unsigned nconns = ps_fill_connections(fill);
-	size_t nchunks = urgent->n * urgent->nblocks * PS_BLOCK_CHUNKS / PS_MAX(nconns - nconns / 8, 1u);
-
-	return ps_fill_is_far(fill)
-	               ? (unsigned)PS_MIN(PS_MAX(nchunks, (size_t)COLD_CHUNKS), (size_t)REQUEST_CHUNKS)
-	               : REQUEST_CHUNKS;
-}
-
 /* Demands the head of a file. False: no further file may begin in this look. */
-static bool begin(struct ps_plan_ahead *a, uint64_t node, const struct urgent *urgent, unsigned *nto_memory)
+static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
 {
 	struct ps_fill *fill = a->dataset->cache->fill;
 	struct ps_fill_file *file = ps_planned_file(a->dataset, node, true);
@@ -179,16 +170,7 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, const struct urgent *u
 	if (!file)
 		return true;
 	struct ps_object *object = ps_fill_file_object(file);
-	uint64_t nbytes = ps_object_size(object), nblocks = HEAD_BLOCKS, from = 0;
-	size_t i = 0;
-
-	while (i < urgent->n && urgent->files[i].node != node)
-		i++;
-	bool is_urgent = i < urgent->n;
-	if (is_urgent) {
-		from = urgent->files[i].from;
-		nblocks = urgent->nblocks;
-	}
+	uint64_t nbytes = ps_object_size(object), nblocks = HEAD_BLOCKS;
 	struct begun *b = has_share(a, nbytes) ? calloc(1, sizeof(*b)) : NULL;
 	if (!b) {
 		ps_fill_file_put(file);
@@ -209,22 +191,17 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, const struct urgent *u
 		}
 	}
 	a->begun[a->nbegun++] = b;
-	b->head_end = from + nblocks;
-	if (is_urgent && !b->to_memory)
-		b->head.cls = PS_DEMAND_AHEAD;
-	/* (Whether the origin is far is known now, since there is a file.) */
-	ps_demand_extend(
-	        &b->head, from, b->head_end, is_urgent ? urgent_chunks(fill, urgent) : REQUEST_CHUNKS);
+	ps_demand_extend(&b->head, 0, nblocks, REQUEST_CHUNKS);
 	return true;
 }
 
 static void demand_rest(struct begun *b)
 {
 	b->has_rest = true;
-	ps_demand_extend(&b->rest, b->head_end, UINT64_MAX / PS_BLOCK_CHUNKS, REQUEST_CHUNKS);
+	ps_demand_extend(&b->rest, HEAD_BLOCKS, UINT64_MAX / PS_BLOCK_CHUNKS, REQUEST_CHUNKS);
 }
 
-static void look(struct ps_plan_ahead *a, const struct urgent *urgent)
+static void look(struct ps_plan_ahead *a)
 {
 	uint64_t nodes[PS_PLAN_AHEAD_FILES];
 	unsigned nwhole = 0, nto_memory = 0;
@@ -236,7 +213,7 @@ static void look(struct ps_plan_ahead *a, const struct urgent *urgent)
 		nto_memory += a->begun[i]->to_memory;
 	}
 	for (size_t i = 0; i < n && !a->stopping; i++)
-		if (!find(a, nodes[i]) && !begin(a, nodes[i], urgent, &nto_memory))
+		if (!find(a, nodes[i]) && !begin(a, nodes[i], &nto_memory))
 			break;
 	for (size_t i = 0; i < a->nbegun && nwhole < PS_PLAN_AHEAD_AT_ONCE; i++) {
 		struct begun *b = a->begun[i];
@@ -248,6 +225,100 @@ static void look(struct ps_plan_ahead *a, const struct urgent *urgent)
 	}
 	ps_fill_pump(a->dataset->cache->fill);
 }
+
+/* What is read now --------------------------------------------------------------------------------------- */
+
+static void part_free(struct part *part)
+{
+	ps_demand_cancel(&part->demand);
+	ps_fill_file_put(part->file);
+	free(part);
+}
+
+static void drop_old_parts(struct ps_plan_ahead *a, uint64_t now_ns)
+{
+	size_t nleft = 0;
+
+	for (size_t i = 0; i < a->nparts; i++)
+		if (now_ns < a->parts[i]->until_ns)
+			a->parts[nleft++] = a->parts[i];
+		else
+			part_free(a->parts[i]);
+	a->nparts = nleft;
+}
+
+/* NULL: it is not worth fetching, or the cache does not admit the file: then its reader fetches it. */
+static struct part *part_new(struct ps_plan_ahead *a, const struct ps_plan_read *read, uint64_t now_ns)
+{
+	struct ps_fill_file *file = ps_planned_file(a->dataset, read->node, true);
+	struct ps_object *object = file ? ps_fill_file_object(file) : NULL;
+	struct part *part = NULL;
+
+	if (object && ps_object_admit(object) == 0 && ps_object_fits(object))
+		part = malloc(sizeof(*part));
+	if (!part) {
+		if (file)
+			ps_fill_file_put(file);
+		return NULL;
+	}
+	uint64_t nbytes =
+	        PS_MIN(PS_MAX(read->nbytes, READ_BLOCKS * PS_BLOCK_SIZE), READ_MAX_BLOCKS * PS_BLOCK_SIZE);
+	*part = (struct part){.file = file,
+	        .first = read->from / PS_BLOCK_SIZE,
+	        .nblocks = (read->from % PS_BLOCK_SIZE + nbytes + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE,
+	        .until_ns = now_ns + READ_KEPT_MS * PS_NS_PER_MS};
+	ps_demand_init(&part->demand, file, PS_DEMAND_AHEAD);
+	return part;
+}
+
+/* Demands the parts. Over a far origin's new connections all of them arrive soonest if each connection brings
+ * an equal share. */
+static void demand_parts(struct ps_plan_ahead *a, const struct ps_plan_read *reads, size_t n)
+{
+	struct ps_fill *fill = a->dataset->cache->fill;
+	unsigned nconns = ps_fill_connections(fill), nchunks = REQUEST_CHUNKS;
+	uint64_t now_ns = ps_clock_mono_ns(), nblocks = 0;
+
+	drop_old_parts(a, now_ns);
+	size_t before = a->nparts;
+	for (size_t i = 0; i < n && a->nparts < PS_PLAN_AHEAD_READS; i++) {
+		struct part *part = part_new(a, &reads[i], now_ns);
+
+		if (!part)
+			continue;
+		a->parts[a->nparts++] = part;
+		nblocks += part->nblocks;
+	}
+	uint64_t share = nblocks * PS_BLOCK_CHUNKS / PS_MAX(nconns - nconns / 8, 1u);
+	/* (Whether the origin is far is known once there is a file.) */
+	if (ps_fill_is_far(fill))
+		nchunks =
+		        (unsigned)PS_MIN(PS_MAX(share, (uint64_t)READ_MIN_CHUNKS), (uint64_t)REQUEST_CHUNKS);
+	for (size_t i = before; i < a->nparts; i++) {
+		struct part *part = a->parts[i];
+
+		ps_demand_extend(&part->demand, part->first, part->first + part->nblocks, nchunks);
+	}
+	ps_fill_pump(fill);
+}
+
+/* The lock is held, and dropped meanwhile. */
+static void serve_reads(struct ps_plan_ahead *a)
+{
+	struct ps_plan_read reads[PS_PLAN_AHEAD_READS];
+	size_t n = a->nreads;
+	uint64_t ncalls = a->nreads_calls;
+
+	memcpy(reads, a->reads, n * sizeof(*reads));
+	a->nreads = 0;
+	pthread_mutex_unlock(&a->lock);
+	demand_parts(a, reads, n);
+	pthread_mutex_lock(&a->lock);
+	a->nreads_served = ncalls;
+	pthread_cond_broadcast(&a->wake);
+}
+
+/* Looks -------------------------------------------------------------------------------------------------- */
 
 /* The object of a file, if its size is known. */
 static bool object_of(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_id *ret)
@@ -303,31 +374,30 @@ static void *plan_ahead_main(void *arg)
 		uint64_t now_ns = ps_clock_mono_ns();
 		uint64_t every_ms = a->look ? LOOK_EVERY_MS : IDLE_MS;
 
-		if (a->nserved == a->nbegins && now_ns < looked_ns + every_ms * PS_NS_PER_MS) {
+		if (a->nreads > 0) {
+			serve_reads(a);
+			continue;
+		}
+		if (now_ns < looked_ns + every_ms * PS_NS_PER_MS) {
 			wait_for_news(a, looked_ns);
 			continue;
 		}
 		bool names = a->told || !a->look;
-		uint64_t nbegins = a->nbegins;
-		bool begins = nbegins != a->nserved;
-		struct urgent urgent = begins ? a->urgent : (struct urgent){0};
 		a->look = a->told = false;
 		looked_ns = now_ns;
 		pthread_mutex_unlock(&a->lock);
+		drop_old_parts(a, now_ns);
 		ps_plans_expire(a->plans, now_s());
 		atomic_store(&a->any, ps_plans_any(a->plans, a->dataset->catalog->row.number));
 		if (names)
 			name_files(a);
-		look(a, &urgent);
+		look(a);
 		pthread_mutex_lock(&a->lock);
-		if (begins) {
-			a->nserved = nbegins;
-			pthread_cond_broadcast(&a->wake);
-		}
 	}
 	pthread_mutex_unlock(&a->lock);
 	for (size_t i = 0; i < a->nbegun; i++)
 		begun_free(a->begun[i]);
+	drop_old_parts(a, UINT64_MAX);
 	return NULL;
 }
 
@@ -361,40 +431,39 @@ void ps_plan_ahead_free(struct ps_plan_ahead *a)
 }
 
 /* The lock is held. */
-static void set_urgent(struct ps_plan_ahead *a, const struct ps_plan_begin *begin)
+static void start(struct ps_plan_ahead *a)
 {
-	uint64_t nblocks = (begin->nbytes / PS_BLOCK_SIZE + 1) + (begin->nbytes > 0);
-
-	a->urgent.nblocks = PS_MIN(PS_MAX(nblocks, (uint64_t)HEAD_BLOCKS), (uint64_t)URGENT_MAX_BLOCKS);
-	a->urgent.n = 0;
-	for (size_t i = 0; i < begin->n && a->urgent.n < PS_PLAN_AHEAD_URGENT; i++) {
-		if (begin->files[i].dataset != a->dataset->catalog->row.number)
-			continue;
-		a->urgent.files[a->urgent.n].node = begin->files[i].node;
-		a->urgent.files[a->urgent.n++].from = begin->files[i].from / PS_BLOCK_SIZE;
-	}
+	if (a->started || a->stopping)
+		return;
+	a->started = ps_thread_start(&a->thread, "dataset-plan", plan_ahead_main, a) == 0;
+	if (!a->started)
+		ps_log_warning("plan: %s: no thread to fetch ahead", ps_dataset_source(a->dataset));
 }
 
-void ps_plan_ahead_told(struct ps_plan_ahead *a, const struct ps_plan_begin *begin)
+void ps_plan_ahead_told(struct ps_plan_ahead *a)
 {
 	atomic_store(&a->any, true);
 	PS_LOCK_SCOPE(&a->lock);
-	if (!a->started && !a->stopping) {
-		a->started = ps_thread_start(&a->thread, "dataset-plan", plan_ahead_main, a) == 0;
-		if (!a->started)
-			ps_log_warning("plan: %s: no thread to fetch ahead", ps_dataset_source(a->dataset));
-	}
+	start(a);
 	a->look = a->told = true;
-	if (begin) {
-		set_urgent(a, begin);
-		a->nbegins++;
-	}
-	uint64_t mine = a->nbegins;
 	pthread_cond_broadcast(&a->wake);
-	/* The loader that announced the plan opens its first files next: their beginnings must be demanded
-	 * before that. */
+}
+
+void ps_plan_ahead_reads(struct ps_plan_ahead *a, const struct ps_plan_read *reads, size_t n)
+{
+	PS_LOCK_SCOPE(&a->lock);
+	size_t before = a->nreads;
+	for (size_t i = 0; i < n && a->nreads < PS_PLAN_AHEAD_READS; i++)
+		if (reads[i].dataset == a->dataset->catalog->row.number)
+			a->reads[a->nreads++] = reads[i];
+	if (a->nreads == before)
+		return;
+	start(a);
+	uint64_t mine = ++a->nreads_calls;
+	pthread_cond_broadcast(&a->wake);
+	/* The loader opens its first files next: what it needs of them must be demanded before that. */
 	uint64_t until_ns = ps_clock_mono_ns() + PS_PLAN_AHEAD_FIRST_MS * PS_NS_PER_MS;
-	while (begin && a->started && a->nserved < mine && !a->stopping && ps_clock_mono_ns() < until_ns)
+	while (a->started && a->nreads_served < mine && !a->stopping && ps_clock_mono_ns() < until_ns)
 		ps_cond_wait_until(&a->wake, &a->lock, until_ns);
 }
 

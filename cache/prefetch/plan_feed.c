@@ -181,7 +181,7 @@ static int find_files(
 		return -ENOMEM;
 	for (size_t i = 0; i < line->nfiles; i++) {
 		if (find_file(feed, name, &files[n]) == 0)
-			files[n++].from = i < line->nfrom ? line->from[i] : 0;
+			n++;
 		name += strlen(name) + 1;
 	}
 	*ret = files;
@@ -198,12 +198,33 @@ static bool is_blank(const char *text, size_t len)
 	return len == 0;
 }
 
+static int take_reads(struct ps_plan_feed *feed, const struct ps_plan_line *line)
+{
+	struct ps_plan_read reads[PS_PLAN_READS];
+	const char *name = line->files;
+	struct ps_plan_file file;
+	size_t n = 0;
+
+	for (size_t i = 0; i < PS_MIN(line->nfiles, PS_ARRAY_LEN(reads)); i++) {
+		if (find_file(feed, name, &file) == 0)
+			reads[n++] = (struct ps_plan_read){.node = file.node,
+			        .dataset = file.dataset,
+			        .from = i < line->nfrom ? line->from[i] : 0,
+			        .nbytes = line->nbytes};
+		name += strlen(name) + 1;
+	}
+	for (size_t i = 0; n > 0 && i < feed->nsources; i++)
+		if (feed->told[i])
+			ps_plan_ahead_reads(feed->sources[i].dataset->plan_ahead, reads, n);
+	return 0;
+}
+
 static int take_line(struct ps_plan_feed *feed, char *text, size_t len)
 {
 	double now_s = (double)ps_clock_real_ms() / 1000;
 	struct ps_plan_file *files = NULL;
 	struct ps_plan_line line;
-	size_t n = 0;
+	size_t n;
 
 	if (is_blank(text, len))
 		return 0;
@@ -211,18 +232,21 @@ static int take_line(struct ps_plan_feed *feed, char *text, size_t len)
 	int rc = memchr(text, 0, len) ? -EINVAL : ps_plan_line_parse(text, len, &line);
 	if (rc < 0 || line.kind == PS_PLAN_LINE_OTHER)
 		return rc;
+	if (line.kind == PS_PLAN_LINE_READS)
+		return take_reads(feed, &line);
 	if (line.kind == PS_PLAN_LINE_POSITION) {
 		rc = ps_plans_position(feed->plans, &feed->teller, &line.who, line.files_done, now_s);
 	} else {
 		rc = line.nfiles > PS_PLANS_MAX_FILES ? -E2BIG : find_files(feed, &line, &files, &n);
 		if (rc == 0)
 			rc = ps_plans_tell(feed->plans, &feed->teller, &line.who, files, n, now_s);
+		if (rc == 0 && line.files_done > 0)
+			rc = ps_plans_position(feed->plans, &feed->teller, &line.who, line.files_done, now_s);
+		free(files);
 	}
-	const struct ps_plan_begin begin = {.files = files, .n = n, .nbytes = line.nbytes};
 	for (size_t i = 0; rc == 0 && i < feed->nsources; i++)
 		if (feed->told[i])
-			ps_plan_ahead_told(feed->sources[i].dataset->plan_ahead, line.begins ? &begin : NULL);
-	free(files);
+			ps_plan_ahead_told(feed->sources[i].dataset->plan_ahead);
 	return rc;
 }
 

@@ -103,23 +103,24 @@ void ps_next_shard_forget(struct ps_next_shard *seq, uint64_t node);
  *
  * The thread looks at the PS_PLAN_AHEAD_FILES files that the ranks of a dataset will open next, in order of
  * need. Incomplete ones are fetched in class PS_DEMAND_NEXT, after all reads that wait. The heads of all
- * these files come first: a loader interleaves many shards, and needs the beginning of each for its first
- * batch. When a plan begins, the heads of its first PS_PLAN_AHEAD_URGENT files, or what it says that it needs of
- * them first, are demanded in class PS_DEMAND_AHEAD; otherwise the window of the file that is read first would
- * come before them. Then
+ * these files come first: a loader interleaves many shards, and needs the beginning of each. Then
  * PS_PLAN_AHEAD_AT_ONCE files at a time are fetched whole. Files that are fetched and not opened yet take at
  * most a sixteenth of the cache (but two files at least), because other files are evicted for them; while the
  * cache has free room, there is no such limit. Of a file that the cache does not admit, only the beginning is
  * fetched, to memory, and only for the next PS_PLAN_AHEAD_TO_MEMORY files.
  *
+ * A loader that begins to read says where (ps_plan_ahead_reads()). These parts of files are demanded at once, in
+ * class PS_DEMAND_AHEAD, whatever plans there are; otherwise the window of the file that is read first would come
+ * before them.
+ *
  * Ownership: the dataset's. Threads: any; a thread of its own runs from the first plan on. Locks: one, a
- * leaf. Blocking: ps_plan_ahead_free() waits for the thread, which uses the disk; ps_plan_ahead_told() with
- * `begin` waits, PS_PLAN_AHEAD_FIRST_MS at most, until the heads are demanded; ps_planned_file() as below;
- * the other calls never block. */
+ * leaf. Blocking: ps_plan_ahead_free() waits for the thread, which uses the disk; 
+ * ps_plan_ahead_reads() waits, PS_PLAN_AHEAD_FIRST_MS at most, until the parts are demanded; ps_planned_file() as
+ * below; the other calls never block. */
 
 #define PS_PLAN_AHEAD_FILES 64
 #define PS_PLAN_AHEAD_AT_ONCE 8
-#define PS_PLAN_AHEAD_URGENT 32
+#define PS_PLAN_AHEAD_READS 256 /* parts that are demanded; further ones are ignored */
 #define PS_PLAN_AHEAD_FIRST_MS 50
 #define PS_PLAN_AHEAD_SHARE 16
 #define PS_PLAN_AHEAD_TO_MEMORY 2
@@ -133,16 +134,15 @@ struct ps_fill_file *ps_planned_file(struct ps_dataset *dataset, uint64_t node, 
 int ps_plan_ahead_new(struct ps_dataset *dataset, struct ps_plan_ahead **ret) PS_MUST_USE;
 /* Cancels its demands; call it before ps_fill_drain(). NULL is allowed. */
 void ps_plan_ahead_free(struct ps_plan_ahead *ahead);
-/* What a plan says is read now: files (also of other datasets) from files[i].from on, and of each nbytes soon;
- * 0: not known. */
-struct ps_plan_begin {
-	const struct ps_plan_file *files;
-	size_t n;
-	uint64_t nbytes;
+/* A plan has changed: starts the thread, if it does not run yet, and wakes it. */
+void ps_plan_ahead_told(struct ps_plan_ahead *ahead);
+/* A part of a file that is read now. */
+struct ps_plan_read {
+	uint64_t node;
+	uint32_t dataset;      /* parts of other datasets are ignored */
+	uint64_t from, nbytes; /* nbytes 0: not known */
 };
-/* A plan has changed: starts the thread, if it does not run yet, and wakes it. begin: NULL, or what is read
- * now; borrowed. */
-void ps_plan_ahead_told(struct ps_plan_ahead *ahead, const struct ps_plan_begin *begin);
+void ps_plan_ahead_reads(struct ps_plan_ahead *ahead, const struct ps_plan_read *reads, size_t n);
 /* A file was opened. False: no plan names this dataset. */
 bool ps_plan_ahead_opened(struct ps_plan_ahead *ahead);
 

@@ -468,8 +468,8 @@ struct penstock_options {
 	/* Samples that are shuffled with each other, over all ranks; 1 to 2^24; 0 (default): 4096, or 16
 	 * global batches where that is more. The window is divided among the lanes: each lane shuffles
 	 * blocks of its share, which is 64 samples with 64 lanes. An epoch begins with shorter blocks (1/16
-	 * of the share, then 1/16, 1/8, 1/4 and 1/2), so that its first batch does not wait for a whole
-	 * window; not with `bucket`. */
+	 * of the share, then 1/16, 1/8, 1/4 and 1/2; in epoch 0 from 1/128 on), so that its first batch does
+	 * not wait for a whole window; not with `bucket`. */
 	uint32_t shuffle_window;
 	/* The epoch is read as this many interleaved sequences of shards; 1 to 16384; 0 (default): chosen
 	 * from the number of shards and from G, which is the global batch or its first multiple that is at

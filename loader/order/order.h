@@ -728,10 +728,15 @@ static inline void ps_position_take(
  *
  *   {"penstock_plan": 1, "job": "NAME", "rank": 0, "world": 8, "epoch": 3, "files": ["a/x.tar", "a/y.tar"]}
  *   {"penstock_position": 1, "job": "NAME", "rank": 0, "epoch": 3, "files_done": 17}
+ *   {"penstock_reads": 1, "files": ["a/x.tar", "a/y.tar"], "from": [0, 81920], "bytes": 3000000}
  *
  * A plan line lists the files that the rank reads, relative to the mount, in about the order in which they
- * are needed. It replaces the plan of the same job, rank and epoch. A position line gives the number of the
- * epoch's files that the rank no longer needs. The mount ignores lines and members that it does not know.
+ * are needed. It replaces the plan of the same job, rank and epoch. A position line, or "files_done" in a plan
+ * line, gives the number of the epoch's files that the rank no longer needs. A reads line, which is sent before
+ * anything is read and after a state was loaded, names the shards that the lanes are in, PS_PLANNER_READS at most:
+ * "from" is the offset at which reading goes on in each, and "bytes" about how many bytes of each are needed before
+ * the next batch (0: not known). Its write returns when the mount has queued fetches of these, or after 50 ms. The
+ * mount ignores lines and members that it does not know.
  * Epochs before a rank's position are over.
  *
  * With an order of sample numbers the files are those that hold the numbers, by first use. An array has the
@@ -746,22 +751,16 @@ static inline void ps_position_take(
  * sent again. If the shards are on no penstock mount, or the mount takes no plans, nothing is written and
  * there is no thread.
  *
- * A plan line with "begins": 1 says what is read now (ps_planner_begin()): "files" are the lanes' present ones,
- * PS_PLANNER_FIRST_FILES at most; "from" is the offset at which reading begins in each, and "bytes" how many
- * bytes of each are needed soon (0: not known). Its write returns when the mount has queued fetches of them, or
- * after 50 ms.
- *
  * Ownership: a planner belongs to its creator and borrows order and names.
- * Threads: ps_planner_at() one at a time, concurrently with the planner's own thread.   Locks: its own, a
+ * Threads: ps_planner_at() and ps_planner_reads() one at a time, concurrently with the planner's own thread.   Locks: its own, a
  * leaf.
- * Errors: none: a run does not need a plan.   Blocks: ps_planner_new() on the file systems of the first
- * shard; ps_planner_begin() for 50 ms and a write in progress; ps_planner_at() never; ps_planner_free() until
- * a write in progress has ended. */
+ * Errors: none: a run does not need a plan.   Blocks: ps_planner_new() and ps_planner_reads() on the
+ * file system of the first shard; ps_planner_at() never; ps_planner_free() until a write in progress has ended. */
 
 #define PS_PLANNER_EPOCHS 8
 #define PS_PLANNER_BEAT_S 15        /* a quarter of the time after which a mount drops a plan */
 #define PS_PLANNER_MAX_FILES 100000 /* most files of an epoch; more are left out */
-#define PS_PLANNER_FIRST_FILES 64   /* of a line that says what is read now */
+#define PS_PLANNER_READS 64         /* files of a line that says what is read */
 
 struct ps_planner_options {
 	struct ps_order *order;
@@ -769,7 +768,7 @@ struct ps_planner_options {
 	uint32_t nshards;
 	const char *job; /* copied */
 	uint32_t rank, world;
-	uint64_t epoch, end_epoch;
+	uint64_t end_epoch;
 	uint32_t epochs; /* epochs announced at the start */
 	/* of an array of sample numbers; borrowed; NULL: the files come from the lanes */
 	const struct ps_uses *uses;
@@ -779,13 +778,15 @@ struct ps_planner_options {
 
 struct ps_planner;
 
-/* NULL: no mount takes plans, or out of memory. */
-struct ps_planner *ps_planner_new(const struct ps_planner_options *options);
+/* Call before the pipeline begins to read at the position (without lanes: at the beginning of its epoch).
+ * Announces what it reads first. NULL: no mount takes plans, or out of memory. */
+struct ps_planner *ps_planner_new(
+        const struct ps_planner_options *options, const struct ps_position *position);
 void ps_planner_free(struct ps_planner *planner); /* NULL is allowed */
 
-/* Call before the pipeline begins to read at a position (without lanes: at the beginning of its epoch). Does
- * nothing for an order of sample numbers. */
-void ps_planner_begin(struct ps_planner *planner, const struct ps_position *position);
+/* Announces what the pipeline reads first at a position that it goes on from. Does nothing for an order of
+ * sample numbers. */
+void ps_planner_reads(struct ps_planner *planner, const struct ps_position *position);
 
 /* Reports the run's position. Cheap enough to call for each batch. */
 void ps_planner_at(struct ps_planner *planner, const struct ps_position *position);
@@ -797,8 +798,9 @@ void ps_planner_use(
 
 /* For tests: the lines above as text, which the caller frees; NULL: out of memory. `root`: the mount's
  * path, with a slash at its end. */
-char *ps_plan_text(const struct ps_planner_options *options, const char *root, uint64_t epoch);
-char *ps_plan_begin_text(
+char *ps_plan_text(
+        const struct ps_planner_options *options, const char *root, uint64_t epoch, uint64_t files_done);
+char *ps_plan_reads_text(
         const struct ps_planner_options *options, const char *root, const struct ps_position *position);
 char *ps_plan_position_text(const struct ps_planner_options *options, uint64_t epoch, uint64_t files_done);
 

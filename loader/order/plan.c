@@ -26,8 +26,7 @@ struct ps_planner {
 	int fd;
 	bool by_ioctl; /* the kernel mounted the file system read-only */
 	pthread_t thread;
-	pthread_mutex_t send_lock; /* a line is sent whole; a leaf */
-	pthread_mutex_t lock;      /* guards all below */
+	pthread_mutex_t lock; /* guards all below */
 	pthread_cond_t wake;
 	bool stop;
 	uint64_t epoch, files_done;
@@ -112,7 +111,7 @@ static void files_print(FILE *out, const struct ps_planner_options *o, const cha
 	}
 }
 
-char *ps_plan_text(const struct ps_planner_options *o, const char *root, uint64_t epoch)
+char *ps_plan_text(const struct ps_planner_options *o, const char *root, uint64_t epoch, uint64_t files_done)
 {
 	char *text = NULL;
 	size_t len;
@@ -120,46 +119,53 @@ char *ps_plan_text(const struct ps_planner_options *o, const char *root, uint64_
 
 	if (!out)
 		return NULL;
-	fprintf(out, ", \"world\": %u, \"epoch\": %ju, \"files\": [", o->world, (uintmax_t)epoch);
+	fprintf(out, ", \"world\": %u, \"epoch\": %ju, ", o->world, (uintmax_t)epoch);
+	if (files_done > 0)
+		fprintf(out, "\"files_done\": %ju, ", (uintmax_t)files_done);
+	fputs("\"files\": [", out);
 	files_print(out, o, root, epoch);
 	fputs("]}\n", out);
 	return text_end(out, &text);
 }
 
-/* Bytes of the block that the lane is in, by the mean of the samples before it in its shard; 0: not known. */
-static uint64_t block_nbytes(const struct ps_order *order, uint64_t epoch, const struct ps_lane_position *at)
+/* About how many bytes the lane must read from its position on before it can give a sample, by the mean of the
+ * samples before it in its shard; 0: not known. */
+static uint64_t needed_nbytes(const struct ps_order *order, uint64_t epoch, const struct ps_lane_position *at)
 {
 	uint64_t begin = ps_order_block_begin(order, epoch, at->block);
 	uint64_t n = ps_order_block_begin(order, epoch, at->block + 1) - begin;
 
+	if (at->taken >= n) /* the next block is needed, too */
+		n = ps_order_block_begin(order, epoch, at->block + 2) - begin;
 	return at->ordinal == 0 || at->offset > INT64_MAX / n ? 0 : at->offset * n / at->ordinal;
 }
 
-char *ps_plan_begin_text(
+char *ps_plan_reads_text(
         const struct ps_planner_options *o, const char *root, const struct ps_position *position)
 {
-	uint64_t from[PS_PLANNER_FIRST_FILES], nbytes = 0, pass;
+	uint64_t from[PS_PLANNER_READS], nbytes = 0, pass;
 	uint32_t n = 0, shard;
 	char *text = NULL;
 	size_t len;
-	FILE *out = text_begin(o, "penstock_plan", &text, &len);
+	FILE *out = open_memstream(&text, &len);
 
 	if (!out)
 		return NULL;
-	fprintf(out, ", \"world\": %u, \"epoch\": %ju, \"begins\": 1, \"files\": [", o->world,
-	        (uintmax_t)position->epoch);
-	for (uint32_t lane = 0; lane < ps_order_nlanes(o->order) && n < PS_PLANNER_FIRST_FILES; lane++) {
+	fputs("{\"penstock_reads\": 1, \"files\": [", out);
+	for (uint32_t lane = 0; lane < ps_order_nlanes(o->order) && n < PS_PLANNER_READS; lane++) {
 		struct ps_lane_position at = {0};
-		uint32_t before = n;
+		uint32_t place = n;
 
 		if (lane < position->nlanes)
 			at = position->lanes[lane];
+		/* A permutation may have lanes without a shard. */
 		if (at.k == PS_PLACE_UNKNOWN || !ps_order_owns(o->order, lane) ||
+		        ps_order_pass_len(o->order, lane) == 0 ||
 		        ps_order_shard(o->order, position->epoch, lane, at.k, &shard, &pass) != 1 ||
 		        !file_print(out, o, root, shard, &n))
 			continue;
-		from[before] = at.offset;
-		nbytes = PS_MAX(nbytes, block_nbytes(o->order, position->epoch, &at));
+		from[place] = at.offset;
+		nbytes = PS_MAX(nbytes, needed_nbytes(o->order, position->epoch, &at));
 	}
 	fputs("], \"from\": [", out);
 	for (uint32_t i = 0; i < n; i++)
@@ -182,7 +188,7 @@ char *ps_plan_position_text(const struct ps_planner_options *o, uint64_t epoch, 
 
 /* The thread --------------------------------------------------------------------------------------------- */
 
-static int tell_by_ioctl(const struct ps_planner *p, const char *text, size_t len)
+static int tell_by_ioctl(int fd, const char *text, size_t len)
 {
 	struct plan_text *part = malloc(sizeof(*part));
 	int r = part ? 0 : -ENOMEM;
@@ -191,7 +197,7 @@ static int tell_by_ioctl(const struct ps_planner *p, const char *text, size_t le
 	for (size_t done = 0; part && done < len; done += part->nbytes) {
 		part->nbytes = (uint32_t)(len - done < sizeof(part->text) ? len - done : sizeof(part->text));
 		memcpy(part->text, text + done, part->nbytes);
-		if (ioctl(p->fd, IOC_PLAN, part) < 0 && r == 0)
+		if (ioctl(fd, IOC_PLAN, part) < 0 && r == 0)
 			r = -errno;
 	}
 	free(part);
@@ -199,7 +205,7 @@ static int tell_by_ioctl(const struct ps_planner *p, const char *text, size_t le
 }
 
 /* Sends a text, and frees it. -ESTALE: the mount has dropped what was sent before. */
-static int plan_send(struct ps_planner *p, char *text)
+static int send_to(const struct ps_planner *p, int fd, char *text)
 {
 	size_t len = text ? strlen(text) : 0;
 	ssize_t n;
@@ -207,41 +213,45 @@ static int plan_send(struct ps_planner *p, char *text)
 
 	if (!text)
 		return -ENOMEM;
-	PS_LOCK_SCOPE(&p->send_lock);
 	if (p->by_ioctl) {
-		rc = tell_by_ioctl(p, text, len);
+		rc = tell_by_ioctl(fd, text, len);
 	} else {
-		n = write(p->fd, text, len);
+		n = write(fd, text, len);
 		rc = n < 0 ? -errno : n < (ssize_t)len ? -EIO : 0;
 	}
 	free(text);
 	return rc;
 }
 
+static int plan_send(const struct ps_planner *p, char *text)
+{
+	return send_to(p, p->fd, text);
+}
+
 /* Announces the next epochs. An epoch that is refused as too large is left out: a plan of fewer epochs is
  * valid. */
-static int epochs_announce(struct ps_planner *p, uint64_t epoch, uint64_t *announced)
+static int epochs_announce(const struct ps_planner *p, uint64_t epoch, uint64_t done, uint64_t *announced)
 {
 	int rc = 0;
 
 	for (; rc == 0 && *announced < p->o.end_epoch && *announced - epoch < p->o.epochs; ++*announced)
-		rc = plan_send(p, ps_plan_text(&p->o, p->root, *announced));
+		rc = plan_send(p, ps_plan_text(&p->o, p->root, *announced, *announced == epoch ? done : 0));
 	return rc == -ENOSPC || rc == -E2BIG ? 0 : rc;
 }
 
 /* Announces all that is due at this position. */
-static int place_announce(struct ps_planner *p, uint64_t epoch, uint64_t done, uint64_t *announced)
+static int place_announce(const struct ps_planner *p, uint64_t epoch, uint64_t done, uint64_t *announced)
 {
 	int rc;
 
 	/* the run jumped to another epoch */
 	*announced = *announced < epoch || *announced - epoch > p->o.epochs ? epoch : *announced;
-	rc = epochs_announce(p, epoch, announced);
+	rc = epochs_announce(p, epoch, done, announced);
 	return rc < 0 ? rc : plan_send(p, ps_plan_position_text(&p->o, epoch, done));
 }
 
 /* Announces the files of the fed numbers; does nothing if there are none. */
-static int used_announce(struct ps_planner *p, const struct ps_uses *used, uint64_t epoch)
+static int used_announce(const struct ps_planner *p, const struct ps_uses *used, uint64_t epoch)
 {
 	struct ps_planner_options o = p->o;
 	int rc;
@@ -249,7 +259,7 @@ static int used_announce(struct ps_planner *p, const struct ps_uses *used, uint6
 	if (used->n == 0)
 		return 0;
 	o.uses = used;
-	rc = plan_send(p, ps_plan_text(&o, p->root, epoch));
+	rc = plan_send(p, ps_plan_text(&o, p->root, epoch, 0));
 	if (rc == -ENOSPC || rc == -E2BIG)
 		rc = 0;
 	return rc < 0 ? rc : plan_send(p, ps_plan_position_text(&o, epoch, 0));
@@ -293,11 +303,12 @@ static void *planner_fed_main(void *arg)
 static void *planner_main(void *arg)
 {
 	struct ps_planner *p = arg;
-	uint64_t announced = p->o.epoch, epoch = UINT64_MAX, done = 0;
+	uint64_t announced, epoch = UINT64_MAX, done = 0;
 	unsigned quiet_s = 0;
 	int rc = 0;
 
 	pthread_mutex_lock(&p->lock);
+	announced = p->epoch;
 	while (rc == 0 && !p->stop) {
 		struct timespec until;
 		bool due = p->epoch != epoch || p->files_done != done || ++quiet_s >= PS_PLANNER_BEAT_S;
@@ -356,12 +367,23 @@ static void planner_free(struct ps_planner *p)
 	if (p->fd >= 0)
 		close(p->fd);
 	pthread_cond_destroy(&p->wake);
-	pthread_mutex_destroy(&p->send_lock);
 	pthread_mutex_destroy(&p->lock);
 	free(p->job);
 	free(p->root);
 	ps_uses_fini(&p->used);
 	free(p);
+}
+
+static uint64_t files_done(const struct ps_planner *p, const struct ps_position *at)
+{
+	uint64_t done = 0;
+
+	if (p->o.uses)
+		return ps_uses_over(p->o.uses, at->batches * p->o.batch);
+	for (uint32_t i = 0; i < at->nlanes; i++)
+		done += at->lanes[i].k == PS_PLACE_UNKNOWN || !ps_order_owns(p->o.order, i) ? 0
+		                                                                            : at->lanes[i].k;
+	return done;
 }
 
 static int thread_start(struct ps_planner *p)
@@ -378,7 +400,7 @@ static int thread_start(struct ps_planner *p)
 	return -rc;
 }
 
-struct ps_planner *ps_planner_new(const struct ps_planner_options *o)
+struct ps_planner *ps_planner_new(const struct ps_planner_options *o, const struct ps_position *at)
 {
 	struct ps_planner *p = calloc(1, sizeof(*p));
 	pthread_condattr_t monotonic;
@@ -386,8 +408,7 @@ struct ps_planner *ps_planner_new(const struct ps_planner_options *o)
 	if (!p)
 		return NULL;
 	p->o = *o;
-	p->epoch = o->epoch;
-	pthread_mutex_init(&p->send_lock, NULL);
+	p->epoch = at->epoch;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -402,6 +423,10 @@ struct ps_planner *ps_planner_new(const struct ps_planner_options *o)
 	p->fd = o->nshards > 0 && p->job && (!o->fed || (p->used.shards && p->used.over))
 	                ? plan_open(o->shards[0], &p->root, &p->by_ioctl)
 	                : -1;
+	if (p->fd >= 0) {
+		p->files_done = files_done(p, at);
+		ps_planner_reads(p, at);
+	}
 	if (p->fd < 0 || thread_start(p) < 0) {
 		planner_free(p);
 		return NULL;
@@ -422,22 +447,22 @@ void ps_planner_free(struct ps_planner *p)
 }
 
 /* Otherwise the mount would fetch the read-ahead window of the first file that is read, and only then what is
- * needed of the others. */
-void ps_planner_begin(struct ps_planner *p, const struct ps_position *at)
+ * needed of the others. The thread may be sending pieces of a plan, so this line has a descriptor of its own. */
+void ps_planner_reads(struct ps_planner *p, const struct ps_position *at)
 {
-	if (!p->o.uses && !p->o.fed)
-		(void)plan_send(p, ps_plan_begin_text(&p->o, p->root, at));
+	ps_autofree char *path = NULL;
+
+	if (p->o.uses || p->o.fed || asprintf(&path, "%s.penstock/plan", p->root) < 0)
+		return;
+	ps_autofd int fd = open(path, (p->by_ioctl ? O_RDONLY : O_WRONLY | O_NONBLOCK) | O_CLOEXEC);
+	if (fd >= 0)
+		(void)send_to(p, fd, ps_plan_reads_text(&p->o, p->root, at));
 }
 
 void ps_planner_at(struct ps_planner *p, const struct ps_position *at)
 {
-	uint64_t done = 0;
+	uint64_t done = files_done(p, at);
 
-	if (p->o.uses)
-		done = ps_uses_over(p->o.uses, at->batches * p->o.batch);
-	for (uint32_t i = 0; i < at->nlanes && !p->o.uses; i++)
-		done += at->lanes[i].k == PS_PLACE_UNKNOWN || !ps_order_owns(p->o.order, i) ? 0
-		                                                                            : at->lanes[i].k;
 	PS_LOCK_SCOPE(&p->lock);
 	p->epoch = at->epoch;
 	p->files_done = done;

@@ -120,25 +120,32 @@ equal "the beginnings of all files are fetched before the rest of any" "$(printf
 kill -KILL "$teller"
 umount_penstock
 
-# A plan says where its files are read now: these parts come first.
+# A loader says where it reads now.
 : >"$T/nginx/access.log"
 CACHE=$T/cache-from mount_penstock "$ORIGIN/" --max-connections 1
 check "the listing ends" wait_until 60 listed
 coproc TELL { exec "$python" "$top_srcdir/tests/fs/tell_plan.py" "$MNT/.penstock/plan" 2>"$T/tell.log"; }
 teller=$TELL_PID
 files='["long/12.tar", "no/such", "long/11.tar", "long/10.tar"]'
-begins='"begins": 1, "from": [4200000, 7, 5300000], "bytes": 1000000'
-tell '{"penstock_plan": 1, "job": "a", "rank": 0, "epoch": 0, '"$begins"', "files": '"$files}" >"$T/told"
-equal "a plan of what is read now is accepted" ok "$(cat "$T/told")"
+tell '{"penstock_reads": 1, "from": [4200000, 7, 5300000], "bytes": 1000000, "files": '"$files}" >"$T/told"
+equal "what is read now is accepted" ok "$(cat "$T/told")"
+equal "it is no plan" 0 "$(plans .active)"
 parts_cached() {
 	(($(awk '/GET/ && /\/long\/[0-9]/' "$T/nginx/access.log" | wc -l) >= 3))
 }
 check "the origin is asked" wait_until 60 parts_cached
-equal "what is read now is fetched first, from its offsets" \
+equal "what is read now is fetched, from its offsets" \
 	"/long/12.tar 4194304 /long/11.tar 5242880 /long/10.tar 0" \
 	"$(sed -En 's/.*GET (.*tar).*bytes=([0-9]+)-.*/\1 \2/p' "$T/nginx/access.log" | head -3 | xargs)"
+equal "without files it is refused" EINVAL "$(tell '{"penstock_reads": 1}' >"$T/told" && cat "$T/told")"
+# A plan may say how far its rank is, so that files that are done are not fetched.
+files='["long/13.tar", "long/14.tar", "long/15.tar"]'
+tell '{"penstock_plan": 1, "job": "a", "rank": 0, "epoch": 3, "files_done": 2, "files": '"$files}" >"$T/told"
+equal "a plan with a position is accepted" "ok 2" "$(cat "$T/told") $(plans '.ranks[0].files_done')"
+check "what is left of it is fetched" wait_until 30 grep -q GET.*/long/15.tar "$T/nginx/access.log"
+equal "what is done is not" 0 "$(grep -c 'GET.*/long/1[34].tar' "$T/nginx/access.log")"
 for from in '"from": 3' '"from": [3, "x"]' '"from": [-1]' '"bytes": [1]'; do
-	tell '{"penstock_plan": 1, "job": "b", "rank": 0, "epoch": 0, "files": [], '"$from}" >"$T/told"
+	tell '{"penstock_reads": 1, "files": [], '"$from}" >"$T/told"
 	equal "$from is refused" EINVAL "$(cat "$T/told")"
 done
 kill -KILL "$teller"

@@ -26,3 +26,13 @@ equal "the plan ended with the loader" 0 "$(stats .plans.active)"
 at_most "at most 0.62 of the dataset is fetched an epoch" 0.62 \
 	"$(awk "BEGIN {print $(origin_bytes) / $total / $epochs}")"
 at_most "the cache is within its quota" "$(stats .cache.limit_bytes)" "$(stats .cache.used_bytes)"
+umount_penstock
+
+# A permutation has more lanes than there are shards.
+few=$MNT/shard-{000000..000003}.tar
+CACHE=$T/cache-few mount_penstock "$ORIGIN/shard-{000000..000003}.tar"
+check "four shards are cached" penstock warm "$MNT"
+mkdir "$T/indexes"
+check "an index of them is made" penstock-loader index --dir "$T/indexes" "$few"
+check "a permutation of them is read" timeout 100 penstock-loader bench "$few" \
+	--index-dir "$T/indexes" --field cls=int64 --batch 16 --order permutation --lanes 64 --steps 4 --epochs 1

@@ -190,36 +190,38 @@ static void plans_name_each_ranks_files_once(void **state)
 	struct ps_planner_options o = {
 	        .order = order, .shards = shards, .nshards = 4, .job = "j", .world = 1, .epochs = 1};
 
-	text = ps_plan_text(&o, "/m/", 5);
+	text = ps_plan_text(&o, "/m/", 5, 0);
 	assert_string_equal(text,
 	        "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"world\": 1, \"epoch\": 5, "
 	        "\"files\": [\"a.tar\", \"b \\\"q\\\".tar\", \"sub/d.tar\"]}\n");
 	free(text);
+	text = ps_plan_text(&o, "/m/", 5, 7);
+	assert_non_null(strstr(text, "\"epoch\": 5, \"files_done\": 7, \"files\": [\"a.tar\""));
+	free(text);
 	/* What is read now: at the beginning of an epoch; in a shard after 10 samples of 100 bytes on
 	 * average, in a block of 16. */
 	struct ps_position at = {.epoch = 5};
-	text = ps_plan_begin_text(&o, "/m/", &at);
-	assert_string_equal(text,
-	        "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"world\": 1, \"epoch\": 5, "
-	        "\"begins\": 1, \"files\": [\"a.tar\"], \"from\": [0], \"bytes\": 0}\n");
+	text = ps_plan_reads_text(&o, "/m/", &at);
+	assert_string_equal(
+	        text, "{\"penstock_reads\": 1, \"files\": [\"a.tar\"], \"from\": [0], \"bytes\": 0}\n");
 	free(text);
 	assert_int_equal(ps_position_init(&at, 1), 0);
 	at.lanes[0] = (struct ps_lane_position){.block = 3, .k = 3, .ordinal = 10, .offset = 1000};
-	text = ps_plan_begin_text(&o, "/m/", &at);
+	text = ps_plan_reads_text(&o, "/m/", &at);
 	assert_non_null(strstr(text, "\"files\": [\"sub/d.tar\"], \"from\": [1000], \"bytes\": 1600}\n"));
 	free(text);
 	at.lanes[0].k = PS_PLACE_UNKNOWN;
-	text = ps_plan_begin_text(&o, "/m/", &at);
+	text = ps_plan_reads_text(&o, "/m/", &at);
 	assert_non_null(strstr(text, "\"files\": [], \"from\": [], \"bytes\": 0}\n"));
 	free(text);
 	at.lanes[0] = (struct ps_lane_position){.k = 2, .ordinal = 1, .offset = 1}; /* not on the mount */
-	text = ps_plan_begin_text(&o, "/m/", &at);
+	text = ps_plan_reads_text(&o, "/m/", &at);
 	assert_non_null(strstr(text, "\"files\": [], \"from\": [], \"bytes\": 0}\n"));
 	free(text);
 	ps_position_fini(&at);
 	/* With sample numbers: shards in the order of their first use. */
 	o.uses = &(struct ps_uses){.shards = (uint32_t[]){3, 2, 0}, .n = 3};
-	text = ps_plan_text(&o, "/m/", 5);
+	text = ps_plan_text(&o, "/m/", 5, 0);
 	assert_string_equal(text,
 	        "{\"penstock_plan\": 1, \"job\": \"j\", \"rank\": 0, \"world\": 1, \"epoch\": 5, "
 	        "\"files\": [\"sub/d.tar\", \"a.tar\"]}\n");
@@ -230,7 +232,8 @@ static void plans_name_each_ranks_files_once(void **state)
 	        "{\"penstock_position\": 1, \"job\": \"j\", \"rank\": 0, \"epoch\": 5, \"files_done\": 3}\n");
 	free(text);
 	ps_order_free(order);
-	assert_null(ps_planner_new(&(struct ps_planner_options){.shards = shards, .nshards = 4, .job = "j"}));
+	assert_null(ps_planner_new(
+	        &(struct ps_planner_options){.shards = shards, .nshards = 4, .job = "j"}, &at));
 }
 
 int main(void)

@@ -198,6 +198,25 @@ static void resuming_at_any_batch_gives_the_same_batches(void **state)
 	}
 }
 
+/* Blocks of 64 samples, which epoch 0 cuts at more places than epoch 1. */
+static void resuming_in_the_short_blocks_of_an_epoch_gives_the_same_batches(void **state)
+{
+	(void)state;
+	for (uint32_t epoch = 0; epoch < 2; epoch++) {
+		struct setting s;
+
+		setting_init(&s);
+		s.o.fields = &s.f[1];
+		s.o.nfields = 1;
+		s.o.lanes = 1;
+		s.o.shuffle_window = 64;
+		s.o.batch = 3;
+		s.o.epoch = epoch;
+		s.o.end = PENSTOCK_END_UNEVEN;
+		resumes_everywhere(&s.o, pattern, 1);
+	}
+}
+
 static void each_rank_resumes_at_any_batch(void **state)
 {
 	(void)state;
@@ -404,6 +423,8 @@ static void states_of_the_order_before_go_on_where_it_was_the_same(void **state)
 
 		setting_init(&s);
 		s.o.order = orders[k];
+		s.o.lanes = 1;
+		s.o.shuffle_window = 64;
 		run_whole(&run, &s.o, pattern, 1);
 		for (int i = 0; i < run.n; i++) {
 			uint64_t words[128], versions;
@@ -642,6 +663,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(resuming_at_any_batch_gives_the_same_batches),
+	        cmocka_unit_test(resuming_in_the_short_blocks_of_an_epoch_gives_the_same_batches),
 	        cmocka_unit_test(each_rank_resumes_at_any_batch),
 	        cmocka_unit_test(a_resumed_run_can_be_resumed),
 	        cmocka_unit_test(a_loader_loads_its_own_earlier_and_later_states),
