@@ -124,8 +124,7 @@ bool ps_demand_extend(struct ps_demand *demand, uint64_t from, uint64_t end, uns
 {
 	struct ps_fill *fill = demand->file->fill;
 
-	end = PS_MIN(end, ps_object_nblocks(demand->file->object)) * PS_BLOCK_CHUNKS;
-	from *= PS_BLOCK_CHUNKS;
+	end = PS_MIN(end, ps_object_nblocks(demand->file->object) * PS_BLOCK_CHUNKS);
 	PS_LOCK_SCOPE(&fill->lock);
 	if (demand->file->draining)
 		return false;

@@ -191,7 +191,7 @@ void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read);
 
 /* A range that is to be fetched. A caller may own demands for which no reader waits, and initialises each
  * once; the engine holds a reference of the file while the demand is queued. ps_demand_extend() takes its
- * range in blocks and the length of a request in chunks, moves the demand's end forward (never back) and
+ * range and the length of a request in chunks, moves the demand's end forward (never back) and
  * queues the new part. It returns true if ps_fill_pump() has to start the demand. ps_demand_cancel() takes
  * the demand off the queue; after that the demand may be freed. */
 enum ps_demand_class {

@@ -176,7 +176,7 @@ static uint64_t start_begin(
 		if (place && !*place && (*place = start_new(seq, file, node)))
 			file = NULL;
 		if (place && *place)
-			ps_demand_extend(&(*place)->demand, 0, end, REQUEST_CHUNKS);
+			ps_demand_extend(&(*place)->demand, 0, end * PS_BLOCK_CHUNKS, REQUEST_CHUNKS);
 	}
 	ps_fill_file_put(file);
 	return end * PS_BLOCK_SIZE;

@@ -17,12 +17,13 @@
 #define LOOK_EVERY_MS 100 /* the shortest time between two looks */
 #define IDLE_MS 1000
 #define REQUEST_CHUNKS (8 * PS_BLOCK_CHUNKS)
-#define HEAD_BLOCKS 2
+#define HEAD_BLOCKS 1
 /* Of what is read now: */
-#define READ_BLOCKS 1     /* of a file, if it is not known how many are needed; more would delay the others */
-#define READ_MAX_BLOCKS 8 /* of a file; read-ahead fetches what comes after */
-#define READ_MIN_CHUNKS 4 /* of a request over connections that TCP begins slowly */
-#define READ_KEPT_MS 10000 /* what was not requested in this time is left to the readers */
+#define READ_NBYTES \
+	PS_BLOCK_SIZE /* of a file, if it is not known how many are needed; more would delay the others */
+#define READ_MAX_NBYTES (8 * PS_BLOCK_SIZE) /* of a file; read-ahead fetches what comes after */
+#define READ_MIN_CHUNKS 4                   /* of a request over connections that TCP begins slowly */
+#define READ_KEPT_MS 10000                  /* what was not requested in this time is left to the readers */
 #define NAMES_AT_ONCE 64
 
 /* A file that is being fetched, or is complete, and that was not opened yet. */
@@ -40,7 +41,8 @@ struct begun {
 struct part {
 	struct ps_demand demand;
 	struct ps_fill_file *file;
-	uint64_t first, nblocks, until_ns;
+	uint64_t first, end; /* chunks */
+	uint64_t until_ns;
 };
 
 struct ps_plan_ahead {
@@ -191,14 +193,14 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
 		}
 	}
 	a->begun[a->nbegun++] = b;
-	ps_demand_extend(&b->head, 0, nblocks, REQUEST_CHUNKS);
+	ps_demand_extend(&b->head, 0, nblocks * PS_BLOCK_CHUNKS, REQUEST_CHUNKS);
 	return true;
 }
 
 static void demand_rest(struct begun *b)
 {
 	b->has_rest = true;
-	ps_demand_extend(&b->rest, HEAD_BLOCKS, UINT64_MAX / PS_BLOCK_CHUNKS, REQUEST_CHUNKS);
+	ps_demand_extend(&b->rest, HEAD_BLOCKS * PS_BLOCK_CHUNKS, UINT64_MAX, REQUEST_CHUNKS);
 }
 
 static void look(struct ps_plan_ahead *a)
@@ -261,12 +263,11 @@ static struct part *part_new(struct ps_plan_ahead *a, const struct ps_plan_read 
 			ps_fill_file_put(file);
 		return NULL;
 	}
-	uint64_t nbytes =
-	        PS_MIN(PS_MAX(read->nbytes, READ_BLOCKS * PS_BLOCK_SIZE), READ_MAX_BLOCKS * PS_BLOCK_SIZE);
+	uint64_t nbytes = PS_MIN(PS_MAX(read->nbytes, READ_NBYTES), READ_MAX_NBYTES);
 	*part = (struct part){.file = file,
-	        .first = read->from / PS_BLOCK_SIZE,
-	        .nblocks = (read->from % PS_BLOCK_SIZE + nbytes + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE,
+	        .first = read->from / PS_CHUNK_SIZE,
 	        .until_ns = now_ns + READ_KEPT_MS * PS_NS_PER_MS};
+	part->end = part->first + (read->from % PS_CHUNK_SIZE + nbytes + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE;
 	ps_demand_init(&part->demand, file, PS_DEMAND_AHEAD);
 	return part;
 }
@@ -276,8 +277,8 @@ static struct part *part_new(struct ps_plan_ahead *a, const struct ps_plan_read 
 static void demand_parts(struct ps_plan_ahead *a, const struct ps_plan_read *reads, size_t n)
 {
 	struct ps_fill *fill = a->dataset->cache->fill;
-	unsigned nconns = ps_fill_connections(fill), nchunks = REQUEST_CHUNKS;
-	uint64_t now_ns = ps_clock_mono_ns(), nblocks = 0;
+	unsigned request_chunks = REQUEST_CHUNKS;
+	uint64_t now_ns = ps_clock_mono_ns(), nchunks = 0;
 
 	drop_old_parts(a, now_ns);
 	size_t before = a->nparts;
@@ -287,17 +288,18 @@ static void demand_parts(struct ps_plan_ahead *a, const struct ps_plan_read *rea
 		if (!part)
 			continue;
 		a->parts[a->nparts++] = part;
-		nblocks += part->nblocks;
+		nchunks += part->end - part->first;
 	}
-	uint64_t share = nblocks * PS_BLOCK_CHUNKS / PS_MAX(nconns - nconns / 8, 1u);
-	/* (Whether the origin is far is known once there is a file.) */
+	/* (Whether the origin is far, and so the number of connections, is known once there is a file.) */
+	unsigned nconns = ps_fill_connections(fill);
+	uint64_t share = nchunks / PS_MAX(nconns - nconns / 8, 1u);
 	if (ps_fill_is_far(fill))
-		nchunks =
+		request_chunks =
 		        (unsigned)PS_MIN(PS_MAX(share, (uint64_t)READ_MIN_CHUNKS), (uint64_t)REQUEST_CHUNKS);
 	for (size_t i = before; i < a->nparts; i++) {
 		struct part *part = a->parts[i];
 
-		ps_demand_extend(&part->demand, part->first, part->first + part->nblocks, nchunks);
+		ps_demand_extend(&part->demand, part->first, part->end, request_chunks);
 	}
 	ps_fill_pump(fill);
 }

@@ -234,7 +234,8 @@ static bool go(struct ps_readahead *ra, struct stream *s, bool waited)
 		return false;
 	from = PS_MAX(s->demanded, from);
 	s->demanded = target;
-	return from < target && ps_demand_extend(&s->demand, from, target, (unsigned)nchunks);
+	return from < target && ps_demand_extend(&s->demand, from * PS_BLOCK_CHUNKS, target * PS_BLOCK_CHUNKS,
+	                                (unsigned)nchunks);
 }
 
 /* The functions above need ra->lock held ----------------------------------------------------------------- */

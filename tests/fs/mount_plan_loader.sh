@@ -34,5 +34,5 @@ CACHE=$T/cache-few mount_penstock "$ORIGIN/shard-{000000..000003}.tar"
 check "four shards are cached" penstock warm "$MNT"
 mkdir "$T/indexes"
 check "an index of them is made" penstock-loader index --dir "$T/indexes" "$few"
-check "a permutation of them is read" timeout 100 penstock-loader bench "$few" \
-	--index-dir "$T/indexes" --field cls=int64 --batch 16 --order permutation --lanes 64 --steps 4 --epochs 1
+check "a permutation of them is read" timeout 100 penstock-loader bench "$few" --index-dir "$T/indexes" \
+	--field cls=int64 --batch 16 --order permutation --lanes 64 --steps 4 --epochs 1
