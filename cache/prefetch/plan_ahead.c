@@ -18,12 +18,12 @@
 #define IDLE_MS 1000
 #define REQUEST_CHUNKS (8 * PS_BLOCK_CHUNKS)
 #define HEAD_BLOCKS 1
-/* Of what is read now: */
-#define READ_NBYTES \
-	PS_BLOCK_SIZE /* of a file, if it is not known how many are needed; more would delay the others */
-#define READ_MAX_NBYTES (8 * PS_BLOCK_SIZE) /* of a file; read-ahead fetches what comes after */
-#define READ_MIN_CHUNKS 4                   /* of a request over connections that TCP begins slowly */
-#define READ_KEPT_MS 10000                  /* what was not requested in this time is left to the readers */
+/* Of each file that is read now: if it is not known how much is needed (more would delay the others), and at most;
+ * read-ahead fetches what comes after. */
+#define READ_NBYTES PS_BLOCK_SIZE
+#define READ_MAX_NBYTES (8 * PS_BLOCK_SIZE)
+#define READ_MIN_CHUNKS 4  /* of a request over connections that TCP begins slowly */
+#define READ_KEPT_MS 10000 /* what was not requested in this time is left to the readers */
 #define NAMES_AT_ONCE 64
 
 /* A file that is being fetched, or is complete, and that was not opened yet. */
