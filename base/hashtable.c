@@ -18,6 +18,15 @@ __attribute__((constructor)) static void draw_point(void)
 	point = point % (PRIME - 1) + 1;
 }
 
+/* The polynomial alone leaves names that differ in few bytes as a lattice, of which a list may get many for some
+ * points. This is the finalizer of MurmurHash3, a bijection. */
+static uint64_t mix(uint64_t h)
+{
+	h = (h ^ h >> 33) * UINT64_C(0xff51afd7ed558ccd);
+	h = (h ^ h >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
+	return h ^ h >> 33;
+}
+
 unsigned ps_hash_key(const void *key, size_t n)
 {
 	const unsigned char *at = key;
@@ -35,5 +44,5 @@ unsigned ps_hash_key(const void *key, size_t n)
 		at += step;
 		n -= step;
 	}
-	return (unsigned)h ^ (unsigned)(h >> 32);
+	return (unsigned)mix(h);
 }
