@@ -81,8 +81,10 @@ static int state_load(struct penstock_loader *l, const void *state, size_t size,
 	if (rc < 0)
 		return rc;
 	ps_pipeline_set_offload(l->pipeline, &offload);
-	if (l->planner)
+	if (l->planner) {
+		ps_planner_at(l->planner, &at);
 		ps_planner_reads(l->planner, &at);
+	}
 	rc = ps_pipeline_restart(l->pipeline, &at, err);
 	l->failed = rc;
 	l->why = *err;

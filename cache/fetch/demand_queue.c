@@ -153,6 +153,12 @@ void ps_demand_cancel(struct ps_demand *demand)
 	ps_fill_file_put(demand->file);
 }
 
+bool ps_demand_is_queued(struct ps_demand *demand)
+{
+	PS_LOCK_SCOPE(&demand->file->fill->lock);
+	return demand->queued;
+}
+
 bool ps_demand_is_vain(enum ps_demand_class cls, struct ps_fill_file *file)
 {
 	return cls >= PS_DEMAND_NEXT && ps_object_gone(file->object);

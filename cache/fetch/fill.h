@@ -218,6 +218,8 @@ static inline void ps_demand_init(
 }
 bool ps_demand_extend(struct ps_demand *demand, uint64_t from, uint64_t end, unsigned request_chunks);
 void ps_demand_cancel(struct ps_demand *demand);
+/* True until all of it was requested. */
+bool ps_demand_is_queued(struct ps_demand *demand);
 /* Starts requests for queued demands, as far as connections, memory and bandwidth allow. */
 void ps_fill_pump(struct ps_fill *fill);
 /* Fetches all missing bytes of the file at the lowest priority. The engine owns this demand, and does not

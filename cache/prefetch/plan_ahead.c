@@ -23,7 +23,8 @@
 #define READ_NBYTES PS_BLOCK_SIZE
 #define READ_MAX_NBYTES (8 * PS_BLOCK_SIZE)
 #define READ_MIN_CHUNKS 4  /* of a request over connections that TCP begins slowly */
-#define READ_KEPT_MS 10000 /* what was not requested in this time is left to the readers */
+#define READ_KEPT_MS 10000 /* what was not requested in this time is left to the readers; ... */
+#define READ_LATE_MS 1000  /* ... or could not be */
 #define NAMES_AT_ONCE 64
 
 /* A file that is being fetched, or is complete, and that was not opened yet. */
@@ -62,6 +63,10 @@ struct ps_plan_ahead {
 	size_t nbegun;
 	struct part *parts[PS_PLAN_AHEAD_READS];
 	size_t nparts;
+	struct ps_plan_read
+	        late[PS_PLAN_AHEAD_READS]; /* tried again at the next looks: a version may be confirmed */
+	size_t nlate;
+	uint64_t late_until_ns;
 };
 
 static double now_s(void)
@@ -237,19 +242,25 @@ static void part_free(struct part *part)
 	free(part);
 }
 
-static void drop_old_parts(struct ps_plan_ahead *a, uint64_t now_ns)
+/* Forgets parts that were requested, and those that need not be any more. */
+static void review_parts(struct ps_plan_ahead *a, uint64_t now_ns)
 {
 	size_t nleft = 0;
 
-	for (size_t i = 0; i < a->nparts; i++)
-		if (now_ns < a->parts[i]->until_ns)
-			a->parts[nleft++] = a->parts[i];
+	for (size_t i = 0; i < a->nparts; i++) {
+		struct part *part = a->parts[i];
+
+		if (now_ns < part->until_ns && ps_demand_is_queued(&part->demand) &&
+		        !ps_object_gone(ps_fill_file_object(part->file)))
+			a->parts[nleft++] = part;
 		else
-			part_free(a->parts[i]);
+			part_free(part);
+	}
 	a->nparts = nleft;
 }
 
-/* NULL: it is not worth fetching, or the cache does not admit the file: then its reader fetches it. */
+/* NULL: the file is not worth fetching, or its version must be confirmed first; or the cache does not admit it, and
+ * its reader fetches it. */
 static struct part *part_new(struct ps_plan_ahead *a, const struct ps_plan_read *read, uint64_t now_ns)
 {
 	struct ps_fill_file *file = ps_planned_file(a->dataset, read->node, true);
@@ -280,13 +291,16 @@ static void demand_parts(struct ps_plan_ahead *a, const struct ps_plan_read *rea
 	unsigned request_chunks = REQUEST_CHUNKS;
 	uint64_t now_ns = ps_clock_mono_ns(), nchunks = 0;
 
-	drop_old_parts(a, now_ns);
+	review_parts(a, now_ns);
 	size_t before = a->nparts;
 	for (size_t i = 0; i < n && a->nparts < PS_PLAN_AHEAD_READS; i++) {
 		struct part *part = part_new(a, &reads[i], now_ns);
 
-		if (!part)
+		if (!part) {
+			if (a->nlate < PS_PLAN_AHEAD_READS)
+				a->late[a->nlate++] = reads[i];
 			continue;
+		}
 		a->parts[a->nparts++] = part;
 		nchunks += part->end - part->first;
 	}
@@ -304,6 +318,17 @@ static void demand_parts(struct ps_plan_ahead *a, const struct ps_plan_read *rea
 	ps_fill_pump(fill);
 }
 
+static void demand_late(struct ps_plan_ahead *a, uint64_t now_ns)
+{
+	struct ps_plan_read reads[PS_PLAN_AHEAD_READS];
+	size_t n = now_ns < a->late_until_ns ? a->nlate : 0;
+
+	memcpy(reads, a->late, n * sizeof(*reads));
+	a->nlate = 0;
+	if (n > 0)
+		demand_parts(a, reads, n);
+}
+
 /* The lock is held, and dropped meanwhile. */
 static void serve_reads(struct ps_plan_ahead *a)
 {
@@ -314,6 +339,7 @@ static void serve_reads(struct ps_plan_ahead *a)
 	memcpy(reads, a->reads, n * sizeof(*reads));
 	a->nreads = 0;
 	pthread_mutex_unlock(&a->lock);
+	a->late_until_ns = ps_clock_mono_ns() + READ_LATE_MS * PS_NS_PER_MS;
 	demand_parts(a, reads, n);
 	pthread_mutex_lock(&a->lock);
 	a->nreads_served = ncalls;
@@ -388,18 +414,20 @@ static void *plan_ahead_main(void *arg)
 		a->look = a->told = false;
 		looked_ns = now_ns;
 		pthread_mutex_unlock(&a->lock);
-		drop_old_parts(a, now_ns);
+		review_parts(a, now_ns);
+		demand_late(a, now_ns);
 		ps_plans_expire(a->plans, now_s());
 		atomic_store(&a->any, ps_plans_any(a->plans, a->dataset->catalog->row.number));
 		if (names)
 			name_files(a);
 		look(a);
 		pthread_mutex_lock(&a->lock);
+		a->look = a->look || a->nlate > 0;
 	}
 	pthread_mutex_unlock(&a->lock);
 	for (size_t i = 0; i < a->nbegun; i++)
 		begun_free(a->begun[i]);
-	drop_old_parts(a, UINT64_MAX);
+	review_parts(a, UINT64_MAX);
 	return NULL;
 }
 

@@ -113,10 +113,10 @@ void ps_next_shard_forget(struct ps_next_shard *seq, uint64_t node);
  * class PS_DEMAND_AHEAD, whatever plans there are; otherwise the window of the file that is read first would come
  * before them.
  *
- * Ownership: the dataset's. Threads: any; a thread of its own runs from the first plan on. Locks: one, a
- * leaf. Blocking: ps_plan_ahead_free() waits for the thread, which uses the disk; 
- * ps_plan_ahead_reads() waits, PS_PLAN_AHEAD_FIRST_MS at most, until the parts are demanded; ps_planned_file() as
- * below; the other calls never block. */
+ * Ownership: the dataset's. Threads: any; a thread of its own runs from the first call of ps_plan_ahead_told()
+ * or ps_plan_ahead_reads() on. Locks: one, a leaf. Blocking: ps_plan_ahead_free() waits for the thread, which uses
+ * the disk; ps_plan_ahead_reads() waits, PS_PLAN_AHEAD_FIRST_MS at most, until the parts are demanded;
+ * ps_planned_file() as below; the other calls never block. No call may be under way at ps_plan_ahead_free(). */
 
 #define PS_PLAN_AHEAD_FILES 64
 #define PS_PLAN_AHEAD_AT_ONCE 8

@@ -294,6 +294,9 @@ uint32_t ps_order_lane(const struct ps_order *order, uint32_t lane);
 /* Lanes of all ranks. */
 uint32_t ps_order_all_lanes(const struct ps_order *order);
 
+/* True if lanes read samples from any shard: ps_order_mode_scatters(). */
+bool ps_order_scatters(const struct ps_order *order);
+
 /* True if the samples of a block are permuted. */
 bool ps_order_shuffles(const struct ps_order *order);
 
@@ -752,8 +755,8 @@ static inline void ps_position_take(
  * there is no thread.
  *
  * Ownership: a planner belongs to its creator and borrows order and names.
- * Threads: ps_planner_at() and ps_planner_reads() one at a time, concurrently with the planner's own thread.   Locks: its own, a
- * leaf.
+ * Threads: ps_planner_at() and ps_planner_reads() one at a time, concurrently with the planner's own thread.
+ * Locks: its own, a leaf.
  * Errors: none: a run does not need a plan.   Blocks: ps_planner_new() and ps_planner_reads() on the
  * file system of the first shard; ps_planner_at() never; ps_planner_free() until a write in progress has ended. */
 
@@ -784,8 +787,8 @@ struct ps_planner *ps_planner_new(
         const struct ps_planner_options *options, const struct ps_position *position);
 void ps_planner_free(struct ps_planner *planner); /* NULL is allowed */
 
-/* Announces what the pipeline reads first at a position that it goes on from. Does nothing for an order of
- * sample numbers. */
+/* Announces what the pipeline reads first at a position that it goes on from. Does nothing where lanes read
+ * samples from any shard. */
 void ps_planner_reads(struct ps_planner *planner, const struct ps_position *position);
 
 /* Reports the run's position. Cheap enough to call for each batch. */

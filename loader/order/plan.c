@@ -152,15 +152,13 @@ char *ps_plan_reads_text(
 	if (!out)
 		return NULL;
 	fputs("{\"penstock_reads\": 1, \"files\": [", out);
-	for (uint32_t lane = 0; lane < ps_order_nlanes(o->order) && n < PS_PLANNER_READS; lane++) {
+	for (uint32_t i = 0; i < ps_order_nlanes(o->order) && n < PS_PLANNER_READS; i++) {
+		uint32_t lane = (position->turn + i) % ps_order_nlanes(o->order), place = n;
 		struct ps_lane_position at = {0};
-		uint32_t place = n;
 
 		if (lane < position->nlanes)
 			at = position->lanes[lane];
-		/* A permutation may have lanes without a shard. */
 		if (at.k == PS_PLACE_UNKNOWN || !ps_order_owns(o->order, lane) ||
-		        ps_order_pass_len(o->order, lane) == 0 ||
 		        ps_order_shard(o->order, position->epoch, lane, at.k, &shard, &pass) != 1 ||
 		        !file_print(out, o, root, shard, &n))
 			continue;
@@ -452,7 +450,8 @@ void ps_planner_reads(struct ps_planner *p, const struct ps_position *at)
 {
 	ps_autofree char *path = NULL;
 
-	if (p->o.uses || p->o.fed || asprintf(&path, "%s.penstock/plan", p->root) < 0)
+	if (ps_order_scatters(p->o.order) || at->epoch >= p->o.end_epoch ||
+	        asprintf(&path, "%s.penstock/plan", p->root) < 0)
 		return;
 	ps_autofd int fd = open(path, (p->by_ioctl ? O_RDONLY : O_WRONLY | O_NONBLOCK) | O_CLOEXEC);
 	if (fd >= 0)

@@ -209,6 +209,11 @@ uint32_t ps_order_all_lanes(const struct ps_order *order)
 	return order->all_lanes;
 }
 
+bool ps_order_scatters(const struct ps_order *order)
+{
+	return ps_order_mode_scatters(order->o.mode);
+}
+
 bool ps_order_shuffles(const struct ps_order *order)
 {
 	return order->o.mode == PS_ORDER_WINDOW;

@@ -29,7 +29,7 @@ at_most "the cache is within its quota" "$(stats .cache.limit_bytes)" "$(stats .
 umount_penstock
 
 # A permutation has more lanes than there are shards.
-few=$MNT/shard-{000000..000003}.tar
+few="$MNT/shard-{000000..000003}.tar"
 CACHE=$T/cache-few mount_penstock "$ORIGIN/shard-{000000..000003}.tar"
 check "four shards are cached" penstock warm "$MNT"
 mkdir "$T/indexes"
