@@ -134,9 +134,9 @@ parts_cached() {
 	(($(awk '/GET/ && /\/long\/[0-9]/' "$T/nginx/access.log" | wc -l) >= 3))
 }
 check "the origin is asked" wait_until 60 parts_cached
+asked=$(sed -En 's/.*GET (.*tar).*=([0-9]+)-([0-9]+).*/\1 \2 \3/p' "$T/nginx/access.log" | head -3 | xargs)
 equal "what is read now is fetched, from its offsets" \
-	"/long/12.tar 4849664 6422527 /long/11.tar 6881280 8454143 /long/10.tar 0 1507327" \
-	"$(sed -En 's/.*GET (.*tar).*=([0-9]+)-([0-9]+).*/\1 \2 \3/p' "$T/nginx/access.log" | head -3 | xargs)"
+	"/long/12.tar 4849664 6422527 /long/11.tar 6881280 8454143 /long/10.tar 0 1507327" "$asked"
 equal "without files it is refused" EINVAL "$(tell '{"penstock_reads": 1}' >"$T/told" && cat "$T/told")"
 # A plan may say how far its rank is, so that files that are done are not fetched.
 files='["long/13.tar", "long/14.tar", "long/15.tar"]'
