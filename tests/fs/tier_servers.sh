@@ -68,8 +68,9 @@ get() {
 	local path=$1 range=$2
 	shift 2
 	rm -f "$T/got"
-	curl -s -m 30 --path-as-is -o "$T/got" -w '%{http_code}\n' -r "$range" -H "Host: $OURS_HOST" "$@" \
-		"$TIER$path" || true
+	# curl would leave out an empty query.
+	curl -s -m 30 --request-target "$path" -o "$T/got" -w '%{http_code}\n' -r "$range" \
+		-H "Host: $OURS_HOST" "$@" "$TIER$path" || true
 }
 ps_status() { curl -s -m 10 -o "$T/got" -w '%{http_code}' "$@"; }
 brought() { grep -c -- "^GET .*$1" "$OURS_LOG" || true; }

@@ -156,7 +156,8 @@ def run_ranks(n, script):
         port = s.getsockname()[1]
     ranks = [subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               env={**os.environ, "RANK": str(i), "LOCAL_RANK": str(i), "WORLD_SIZE": str(n),
-                                   "LOCAL_WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+                                   "LOCAL_WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                                   "USE_LIBUV": "0"})  # Debian's torch has none
              for i in range(n)]
     try:
         said = [p.communicate(timeout=300)[0] for p in ranks]
