@@ -18,8 +18,8 @@ __attribute__((constructor)) static void draw_point(void)
 	point = point % (PRIME - 1) + 1;
 }
 
-/* The polynomial alone leaves names that differ in few bytes as a lattice, of which a list may get many for some
- * points. This is the finalizer of MurmurHash3, a bijection. */
+/* The values of the polynomial are a lattice where names differ in few bytes: at some points a list would get
+ * many of them. This is the finalizer of MurmurHash3, a bijection. */
 static uint64_t mix(uint64_t h)
 {
 	h = (h ^ h >> 33) * UINT64_C(0xff51afd7ed558ccd);

@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 /* The value of the polynomial whose coefficients are the key's bytes, 7 each, at a point that the process has
- * drawn by chance, modulo 2^61 - 1, mixed. Names come from origins, which therefore cannot choose many that collide:
- * these would make a table a list. */
+ * drawn by chance, modulo 2^61 - 1, mixed. Names come from origins, which therefore cannot choose many that
+ * collide: these would make a table a list. */
 unsigned ps_hash_key(const void *key, size_t n);
 
 #define HASH_NONFATAL_OOM 1

@@ -18,8 +18,8 @@
 #define IDLE_MS 1000
 #define REQUEST_CHUNKS (8 * PS_BLOCK_CHUNKS)
 #define HEAD_BLOCKS 1
-/* Of each file that is read now: if it is not known how much is needed (more would delay the others), and at most;
- * read-ahead fetches what comes after. */
+/* Of each file that is read now: if it is not known how much is needed (more would delay the others), and at
+ * most; read-ahead fetches what comes after. */
 #define READ_NBYTES PS_BLOCK_SIZE
 #define READ_MAX_NBYTES (8 * PS_BLOCK_SIZE)
 #define READ_MIN_CHUNKS 4  /* of a request over connections that TCP begins slowly */
@@ -63,8 +63,8 @@ struct ps_plan_ahead {
 	size_t nbegun;
 	struct part *parts[PS_PLAN_AHEAD_READS];
 	size_t nparts;
-	struct ps_plan_read
-	        late[PS_PLAN_AHEAD_READS]; /* tried again at the next looks: a version may be confirmed */
+	/* reads that no part was made for: tried again at the next looks, when the version may be confirmed */
+	struct ps_plan_read late[PS_PLAN_AHEAD_READS];
 	size_t nlate;
 	uint64_t late_until_ns;
 };
@@ -259,8 +259,8 @@ static void review_parts(struct ps_plan_ahead *a, uint64_t now_ns)
 	a->nparts = nleft;
 }
 
-/* NULL: the file is not worth fetching, or its version must be confirmed first; or the cache does not admit it, and
- * its reader fetches it. */
+/* NULL: the file is not worth fetching, or its version must be confirmed first; or the cache does not admit it,
+ * and its reader fetches it. */
 static struct part *part_new(struct ps_plan_ahead *a, const struct ps_plan_read *read, uint64_t now_ns)
 {
 	struct ps_fill_file *file = ps_planned_file(a->dataset, read->node, true);
@@ -346,7 +346,7 @@ static void serve_reads(struct ps_plan_ahead *a)
 	pthread_cond_broadcast(&a->wake);
 }
 
-/* Looks -------------------------------------------------------------------------------------------------- */
+/* The thread --------------------------------------------------------------------------------------------- */
 
 /* The object of a file, if its size is known. */
 static bool object_of(struct ps_dataset *ds, const struct ps_node_row *row, struct ps_id *ret)

@@ -94,6 +94,9 @@ for revalidate in 1s open; do
 		"$(awk '$2 ~ /tar$/ {print substr($2, 6, 2)}' "$T/nginx/access.log" | sort -u | xargs)"
 	check "--revalidate $revalidate: a changed file is read in its new version" cmp "$MNT/sub/24.tar" \
 		"$T/www/sub/24.tar"
+	tell '{"penstock_reads": 1, "files": ["sub/22.tar"]}' >"$T/told"
+	check "--revalidate $revalidate: what is read now is fetched once its version is confirmed" \
+		wait_until 20 all_cached 22
 	kill -KILL "$teller"
 	umount_penstock
 done

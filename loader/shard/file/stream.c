@@ -84,8 +84,7 @@ struct ps_stream {
 	bool eof;
 	size_t after; /* bytes to read after a large field */
 	int64_t size; /* size of the file when it was opened; -1: not an ordinary file */
-	uint64_t
-	        run; /* offset of the first byte wanted since the start, or since SEEK_MIN bytes were skipped */
+	uint64_t run; /* offset of the first byte wanted, or of the first after SEEK_MIN bytes were skipped */
 	/* path for open_again(); NULL once something was read, and for other than ordinary files */
 	char *path;
 	uint64_t offset; /* offset of buf[beg] in the file */
