@@ -362,12 +362,22 @@ ps_nginx_module() {
 	done
 }
 
+# A port that nothing listens at, and that no other test of this build has been given which still runs: its server
+# may be down at the moment.
 free_port() {
-	local port
-	while :; do
-		port=$((20000 + (RANDOM << 2 ^ RANDOM) % 12000))
-		(exec 9<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
-	done
+	local given=$top_builddir/tests/ports port owner kept=()
+	{
+		flock 9
+		while read -r port owner; do
+			! kill -0 "$owner" 2>/dev/null || kept+=("$port $owner")
+		done <"$given"
+		while :; do
+			port=$((20000 + (RANDOM << 2 ^ RANDOM) % 12000))
+			[[ " ${kept[*]} " != *" $port "* ]] || continue
+			(exec 8<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
+		done
+		printf '%s\n' "${kept[@]}" "$port $$" >"$given"
+	} 9>>"$given"
 	echo "$port"
 }
 
