@@ -483,15 +483,34 @@ static void keyed(struct ps_store *store, const struct ps_id *digest, struct ps_
 	ps_store_fingerprint(store, hex, ret);
 }
 
-/* Adds patterns to the id: other patterns show other names. */
-static void add_patterns(struct ps_id *id, const char *kind, const char *const *patterns)
+static int compare_pattern(const void *a, const void *b)
 {
-	for (; patterns && *patterns; patterns++) {
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Adds patterns to the id: other patterns show other names. They are sorted, because their order means
+ * nothing. */
+static int add_patterns(struct ps_id *id, const char *kind, const char *const *patterns)
+{
+	size_t n = 0;
+
+	while (patterns && patterns[n])
+		n++;
+	ps_autofree const char **sorted = calloc(n + 1, sizeof(*sorted));
+	if (!sorted)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		sorted[i] = patterns[i];
+	qsort(sorted, n, sizeof(*sorted), compare_pattern);
+	for (size_t i = 0; i < n; i++) {
 		char hex[PS_ID_HEX_LEN + 1];
 
+		if (i > 0 && strcmp(sorted[i], sorted[i - 1]) == 0)
+			continue;
 		ps_id_hex(id, hex);
-		ps_id_of_strings((const char *[]){hex, kind, *patterns}, 3, id);
+		ps_id_of_strings((const char *[]){hex, kind, sorted[i]}, 3, id);
 	}
+	return 0;
 }
 
 int ps_dataset_id(struct ps_store *store, const char *canonical, const char *source,
@@ -517,8 +536,11 @@ int ps_dataset_id(struct ps_store *store, const char *canonical, const char *sou
 	ps_id_hex(&names, hex);
 	ps_id_of_strings(
 	        (const char *[]){"dataset", canonical, hex, options->raw ? "raw" : ""}, 4, &ret->catalog);
-	add_patterns(&ret->catalog, "include", options->include);
-	add_patterns(&ret->catalog, "exclude", options->exclude);
+	rc = add_patterns(&ret->catalog, "include", options->include);
+	if (rc == 0)
+		rc = add_patterns(&ret->catalog, "exclude", options->exclude);
+	if (rc < 0)
+		return rc;
 	ret->may_be_another = identity.names_for_all && identity.has_endpoint;
 	char access[PS_ID_HEX_LEN + 1];
 	ps_id_hex(&ret->access, access);

@@ -60,6 +60,17 @@ struct ps_http_options {
 	struct ps_tier_options tiers;
 };
 
+/* Where requests go and which certificates may vouch for a host: what options and environment come to.
+ * Borrowed from both. NULL: no proxy, the system's certificates. */
+struct ps_http_route {
+	const char *proxy, *tls_proxy; /* for http and https URLs, secret */
+	const char *no_proxy;
+	const char *ca_file, *ca_dir;
+};
+
+/* Blocks on disk, to see which certificates can be read. */
+void ps_http_route_of(const struct ps_http_options *options, struct ps_http_route *ret);
+
 struct ps_http_access {
 	char *proxy, *tls_proxy; /* for http and https URLs, secret; NULL: none */
 	char *no_proxy;          /* hosts without a proxy, in curl's form */

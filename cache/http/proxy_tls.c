@@ -80,62 +80,76 @@ static int check_proxy(const char *text, const char *what, struct ps_error *err)
 	return *text ? 0 : ps_error_set(err, EINVAL, "%s: no proxy is named", what);
 }
 
-static int take_proxies(struct ps_http_access *a, const struct ps_http_options *options, struct ps_error *err)
+/* A trusted file or folder that the environment names for all programs. One that cannot be read does not
+ * count, since the variable was not set for this program. */
+static const char *readable(const char *path)
+{
+	return path && access(path, R_OK) == 0 ? path : NULL;
+}
+
+void ps_http_route_of(const struct ps_http_options *options, struct ps_http_route *ret)
 {
 	const char *const *env = options->env;
-	const char *proxy = options->proxy, *tls_proxy = options->proxy, *what = "option proxy";
-	const char *no_proxy = NULL;
 
-	if (!proxy) {
+	*ret = (struct ps_http_route){0};
+	if (!options->proxy) {
 		const char *all = first_of(env, "all_proxy", "ALL_PROXY");
+		const char *proxy = ps_env_get(env, "http_proxy");
+		const char *tls_proxy = first_of(env, "https_proxy", "HTTPS_PROXY");
 
-		what = "the environment's proxy";
-		proxy = ps_env_get(env, "http_proxy");
-		proxy = proxy ? proxy : all;
-		tls_proxy = first_of(env, "https_proxy", "HTTPS_PROXY");
-		tls_proxy = tls_proxy ? tls_proxy : all;
-		no_proxy = first_of(env, "no_proxy", "NO_PROXY");
-	} else if (strcmp(proxy, "none") == 0) {
-		return 0;
+		ret->proxy = proxy ? proxy : all;
+		ret->tls_proxy = tls_proxy ? tls_proxy : all;
+		ret->no_proxy = first_of(env, "no_proxy", "NO_PROXY");
+	} else if (strcmp(options->proxy, "none") != 0) {
+		ret->proxy = ret->tls_proxy = options->proxy;
 	}
-	int rc = proxy ? check_proxy(proxy, what, err) : 0;
-	if (!rc && tls_proxy)
-		rc = check_proxy(tls_proxy, what, err);
+	ret->ca_file = options->ca_file;
+	if (options->ca_file)
+		return;
+	ret->ca_file = readable(ps_env_get(env, "CURL_CA_BUNDLE"));
+	if (!ret->ca_file)
+		ret->ca_file = readable(ps_env_get(env, "SSL_CERT_FILE"));
+	ret->ca_dir = readable(ps_env_get(env, "SSL_CERT_DIR"));
+}
+
+static int take_proxies(struct ps_http_access *a, const struct ps_http_options *options,
+        const struct ps_http_route *route, struct ps_error *err)
+{
+	const char *what = options->proxy ? "option proxy" : "the environment's proxy";
+	int rc = route->proxy ? check_proxy(route->proxy, what, err) : 0;
+
+	if (!rc && route->tls_proxy)
+		rc = check_proxy(route->tls_proxy, what, err);
 	if (!rc)
-		rc = copy(&a->proxy, proxy, err);
+		rc = copy(&a->proxy, route->proxy, err);
 	if (!rc)
-		rc = copy(&a->tls_proxy, tls_proxy, err);
+		rc = copy(&a->tls_proxy, route->tls_proxy, err);
 	if (!rc)
-		rc = copy(&a->no_proxy, no_proxy, err);
+		rc = copy(&a->no_proxy, route->no_proxy, err);
 	return rc;
 }
 
 /* Certificates ------------------------------------------------------------------------------------------- */
 
-/* Takes a file of certificates that an environment variable names. The variable is for all programs, so a
- * missing file is no error: the system's certificates are used. */
-static int copy_named(char **to, const char *const *env, const char *name, struct ps_error *err)
+static void warn_unreadable(const char *const *env, const char *name)
 {
 	const char *path = ps_env_get(env, name);
 
-	if (path && access(path, R_OK) != 0) {
+	if (path && !readable(path))
 		ps_log_warning("%s: %s: %s: ignored", name, path, strerror(errno));
-		return 0;
-	}
-	return copy(to, path, err);
 }
 
-static int take_trusted(struct ps_http_access *a, const struct ps_http_options *options, struct ps_error *err)
+static int take_trusted(struct ps_http_access *a, const struct ps_http_options *options,
+        const struct ps_http_route *route, struct ps_error *err)
 {
-	int rc = copy_file(&a->ca_file, options->ca_file, "CA file", err);
-
-	if (!rc && !a->ca_file)
-		rc = copy_named(&a->ca_file, options->env, "CURL_CA_BUNDLE", err);
-	if (!rc && !a->ca_file)
-		rc = copy_named(&a->ca_file, options->env, "SSL_CERT_FILE", err);
-	if (!rc && !options->ca_file)
-		rc = copy_named(&a->ca_dir, options->env, "SSL_CERT_DIR", err);
-	return rc;
+	if (options->ca_file)
+		return copy_file(&a->ca_file, options->ca_file, "CA file", err);
+	warn_unreadable(options->env, "CURL_CA_BUNDLE");
+	if (!route->ca_file)
+		warn_unreadable(options->env, "SSL_CERT_FILE");
+	warn_unreadable(options->env, "SSL_CERT_DIR");
+	int rc = copy(&a->ca_file, route->ca_file, err);
+	return rc ? rc : copy(&a->ca_dir, route->ca_dir, err);
 }
 
 static bool ends_in(const char *s, const char *end)
@@ -165,11 +179,13 @@ static int take_own(struct ps_http_access *a, const struct ps_http_options *opti
 
 int ps_http_access_init(struct ps_http_access *a, const struct ps_http_options *options, struct ps_error *err)
 {
-	*a = (struct ps_http_access){.insecure = options->insecure};
-	int rc = take_proxies(a, options, err);
+	struct ps_http_route route;
 
+	*a = (struct ps_http_access){.insecure = options->insecure};
+	ps_http_route_of(options, &route);
+	int rc = take_proxies(a, options, &route, err);
 	if (!rc)
-		rc = take_trusted(a, options, err);
+		rc = take_trusted(a, options, &route, err);
 	if (!rc)
 		rc = take_own(a, options, err);
 	if (rc)

@@ -117,15 +117,95 @@ static const char *const *env_of(const struct ps_origin_options *options)
 	return options->http.env ? options->http.env : (const char *const *)environ;
 }
 
-static void add_env(
+static int compare_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* True if a variable of the same name stands before env[i]: programs see only the first. */
+static bool is_shadowed(const char *const *env, size_t i)
+{
+	size_t n = strcspn(env[i], "=");
+
+	for (size_t k = 0; k < i; k++)
+		if (strncmp(env[k], env[i], n) == 0 && (env[k][n] == '=' || !env[k][n]))
+			return true;
+	return false;
+}
+
+/* Adds the variables that begin with one of the prefixes. They are sorted, because the order of an
+ * environment means nothing and differs between a shell, cron and a job's prolog. */
+static int add_env(
         struct digest *d, const struct ps_origin_options *options, const char *const *prefixes, size_t n)
 {
-	for (const char *const *v = env_of(options); v && *v; v++)
-		for (size_t i = 0; i < n; i++)
-			if (strncmp(*v, prefixes[i], strlen(prefixes[i])) == 0) {
-				add(d, "env", *v);
-				break;
-			}
+	const char *const *env = env_of(options);
+	size_t nenv = 0, nchosen = 0;
+
+	while (env && env[nenv])
+		nenv++;
+	ps_autofree const char **chosen = calloc(nenv + 1, sizeof(*chosen));
+	if (!chosen)
+		return -ENOMEM;
+	for (size_t i = 0; i < nenv; i++) {
+		size_t k = 0;
+
+		while (k < n && strncmp(env[i], prefixes[k], strlen(prefixes[k])) != 0)
+			k++;
+		if (k < n && !is_shadowed(env, i))
+			chosen[nchosen++] = env[i];
+	}
+	qsort(chosen, nchosen, sizeof(*chosen), compare_text);
+	for (size_t i = 0; i < nchosen; i++)
+		add(d, "env", chosen[i]);
+	return 0;
+}
+
+/* Adds a list of words, separated by commas and blanks, whose order and repetitions mean nothing. */
+static int add_words(struct digest *d, const char *name, const char *list)
+{
+	if (!list)
+		return 0;
+	ps_autofree char *copy = strdup(list);
+	ps_autofree char **words = calloc(strlen(list) / 2 + 1, sizeof(*words));
+	size_t n = 0;
+
+	if (!copy || !words)
+		return -ENOMEM;
+	for (char *rest = copy, *word; (word = strsep(&rest, ", \t"));)
+		if (*word)
+			words[n++] = word;
+	qsort(words, n, sizeof(*words), compare_text);
+	for (size_t i = 0; i < n; i++)
+		if (i == 0 || strcmp(words[i], words[i - 1]) != 0)
+			add(d, name, words[i]);
+	return 0;
+}
+
+/* Headers of one name keep their order; the order of different names means nothing. */
+static int compare_header(const void *a, const void *b)
+{
+	const char *const *x = *(const char *const *const *)a, *const *y = *(const char *const *const *)b;
+	size_t n = strcspn(*x, ":"), m = strcspn(*y, ":");
+	int c = strncasecmp(*x, *y, PS_MIN(n, m));
+
+	return c ? c : n != m ? (n > m) - (n < m) : (x > y) - (x < y);
+}
+
+static int add_headers(struct digest *d, const char *const *headers)
+{
+	size_t n = 0;
+
+	while (headers && headers[n])
+		n++;
+	ps_autofree const char *const **sorted = calloc(n + 1, sizeof(*sorted));
+	if (!sorted)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		sorted[i] = &headers[i];
+	qsort(sorted, n, sizeof(*sorted), compare_header);
+	for (size_t i = 0; i < n; i++)
+		add(d, "header", *sorted[i]);
+	return 0;
 }
 
 /* Adds path and contents. ret_runs (may be NULL): set if the file names other places that credentials come
@@ -182,8 +262,9 @@ static int add_keys(struct digest *d, const struct ps_origin_options *options)
 	struct whose x = {.env = env_of(options), .cwd = cwd};
 	bool runs = false;
 
-	add_env(d, options, names, PS_ARRAY_LEN(names));
-	int rc = add_key_file(d, &x, "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", &runs);
+	int rc = add_env(d, options, names, PS_ARRAY_LEN(names));
+	if (rc == 0)
+		rc = add_key_file(d, &x, "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", &runs);
 	if (rc == 0)
 		rc = add_key_file(d, &x, "AWS_CONFIG_FILE", "~/.aws/config", &runs);
 	if (rc == 0)
@@ -205,7 +286,7 @@ static int add_keys(struct digest *d, const struct ps_origin_options *options)
 	/* A command may depend on any part of the environment, and a path may be relative. */
 	if (runs) {
 		add(d, "cwd", cwd);
-		add_env(d, options, all, 1);
+		rc = rc ? rc : add_env(d, options, all, 1);
 	}
 	return gcloud.failed ? -ENOMEM : rc;
 }
@@ -233,46 +314,65 @@ static int add_hub(struct digest *d, const struct ps_origin_options *options)
 	return rc == -ENOMEM ? rc : 0; /* opening the origin reports what is wrong */
 }
 
-static const char *const proxies[] = {
-        "http_proxy=", "https_proxy=", "HTTPS_PROXY=", "all_proxy=", "ALL_PROXY="};
-
 /* Adds a proxy without its user and password: the route is the same for every access. */
-static void add_proxy(struct digest *d, const char *proxy)
+static void add_proxy(struct digest *d, const char *name, const char *proxy)
 {
 	const char *at = strrchr(proxy, '@'), *scheme = strstr(proxy, "://");
 
-	add(d, "proxy", at ? at + 1 : scheme ? scheme + 3 : proxy);
+	add(d, name, at ? at + 1 : scheme ? scheme + 3 : proxy);
 	add_bytes(d, proxy, scheme ? (size_t)(scheme - proxy) : 0);
 }
 
-/* Adds the route to the origin: the proxy, the CAs that may vouch for a host's name, and the tiers. */
-static void add_route(struct digest *d, const struct ps_origin_options *options, bool is_store)
+/* True for a list of URLs, local or on a web server. */
+static bool is_list(const char *canonical)
 {
-	static const char *const not_for[] = {"no_proxy=", "NO_PROXY="};
-	static const char *const trusted[] = {"CURL_CA_BUNDLE=", "SSL_CERT_FILE=", "SSL_CERT_DIR="};
-	static const char *const of_store[] = {"AWS_CA_BUNDLE="};
+	size_t n = strlen(canonical);
 
-	if (options->http.proxy && strcmp(options->http.proxy, "none") != 0)
-		add_proxy(d, options->http.proxy);
-	for (size_t i = 0; !options->http.proxy && i < PS_ARRAY_LEN(proxies); i++) {
-		char name[16];
+	return canonical[0] == '@' || (n > 4 && strcasecmp(canonical + n - 4, ".txt") == 0);
+}
 
-		snprintf(name, sizeof(name), "%.*s", (int)strcspn(proxies[i], "="), proxies[i]);
-		const char *proxy = ps_env_get(options->http.env, name);
-		add(d, "variable", proxy ? name : NULL);
-		if (proxy)
-			add_proxy(d, proxy);
+/* True if requests to the origin are never encrypted, so that no CA vouches for its host. A list may name
+ * hosts of both kinds. */
+static bool is_cleartext(const char *canonical, const struct ps_origin_options *options)
+{
+	const char *url = canonical;
+	ps_autofree char *azure = NULL;
+
+	if (strncmp(canonical, "hf:", 3) == 0)
+		url = ps_env_get(options->http.env, "HF_ENDPOINT");
+	else if (ps_s3_url_is_azure(canonical))
+		url = azure = ps_az_endpoint(canonical, options);
+	else if (ps_s3_url_is(canonical))
+		url = ps_s3_endpoint(options, canonical);
+	return url && strncasecmp(url, "http://", 7) == 0 && !is_list(canonical);
+}
+
+/* Adds the route to the origin as requests will take it: the proxy, the CAs that may vouch for a host's name,
+ * and the tiers. */
+static int add_route(struct digest *d, const char *canonical, const struct ps_origin_options *options)
+{
+	bool is_s3 = ps_s3_url_is(canonical) && !ps_s3_url_is_azure(canonical);
+	const struct ps_http_options http = is_s3 ? ps_s3_http_options(options) : options->http;
+	struct ps_http_route route;
+	int rc = 0;
+
+	ps_http_route_of(&http, &route);
+	bool one = route.proxy && route.tls_proxy && strcmp(route.proxy, route.tls_proxy) == 0;
+	if (route.proxy)
+		add_proxy(d, one ? "proxy" : "http proxy", route.proxy);
+	if (route.tls_proxy && !one)
+		add_proxy(d, "https proxy", route.tls_proxy);
+	if (d->any)
+		rc = add_words(d, "no proxy", route.no_proxy);
+	if (!is_cleartext(canonical, options)) {
+		add(d, "CA", route.ca_file);
+		add(d, "CAs", route.ca_dir);
+		add(d, "TLS", http.insecure ? "not verified" : NULL);
 	}
-	if (!options->http.proxy && d->any)
-		add_env(d, options, not_for, PS_ARRAY_LEN(not_for));
-	add(d, "CA", options->http.ca_file);
-	if (!options->http.ca_file)
-		add_env(d, options, trusted, PS_ARRAY_LEN(trusted));
-	if (!options->http.ca_file && is_store)
-		add_env(d, options, of_store, PS_ARRAY_LEN(of_store));
-	add(d, "TLS", options->http.insecure ? "not verified" : NULL);
-	add(d, "tier", options->http.tiers.list);
-	add(d, "tier CA", options->http.tiers.ca_file);
+	if (rc == 0)
+		rc = add_words(d, "tier", http.tiers.list);
+	add(d, "tier CA", http.tiers.ca_file);
+	return rc;
 }
 
 static int add_access(
@@ -289,18 +389,20 @@ static int add_access(
 	/* The source is added as the user wrote it, since it may have a user name or a signature. */
 	bool is_azure = ps_s3_url_is_azure(canonical);
 	add(d, "source", (is_store && !(is_azure && strchr(source, '?'))) || is_hub ? NULL : source);
-	for (const char *const *h = options->http.headers; h && *h; h++)
-		add(d, "header", *h);
+	rc = add_headers(d, options->http.headers);
 	for (size_t i = 0; i < PS_ARRAY_LEN(files) && rc == 0; i++)
 		rc = files[i] ? add_file(d, files[i], NULL) : 0;
-	add(d, "proxy", options->http.proxy);
-	add_env(d, options, proxies, PS_ARRAY_LEN(proxies));
+	struct ps_http_route route;
+	ps_http_route_of(&options->http, &route);
+	add(d, "proxy", route.proxy);
+	add(d, "https proxy", route.tls_proxy);
 	add(d, "anonymous", options->no_sign_request ? "yes" : NULL);
 	add(d, "payer", options->request_payer ? "yes" : NULL);
 	add(d, "redirects", options->follow_redirects ? "followed" : NULL);
 	if (rc == 0 && is_azure && !options->no_sign_request) {
-		add_env(d, options, azure, PS_ARRAY_LEN(azure));
-		rc = options->az_sas_file ? add_file(d, options->az_sas_file, NULL) : 0;
+		rc = add_env(d, options, azure, PS_ARRAY_LEN(azure));
+		if (rc == 0 && options->az_sas_file)
+			rc = add_file(d, options->az_sas_file, NULL);
 	} else if (rc == 0 && is_store && !options->no_sign_request) {
 		add(d, "profile", options->profile);
 		add(d, "region", options->region); /* it chooses the STS */
@@ -327,7 +429,6 @@ static bool is_anonymous(const char *source, const char *canonical, const struct
 	        options->http.netrc_file ? options->http.netrc_file : ps_env_get(options->http.env, "NETRC");
 	const char *home = ps_env_get(options->http.env, "HOME");
 	ps_autostrbuf struct ps_strbuf own = {0};
-	size_t n = strlen(canonical);
 
 	if ((options->http.headers && options->http.headers[0]) || options->http.client_cert ||
 	        options->http.proxy)
@@ -336,7 +437,7 @@ static bool is_anonymous(const char *source, const char *canonical, const struct
 		return options->no_sign_request;
 	if (strncmp(canonical, "http", 4) != 0 || strpbrk(source, "@?") || options->http.user_password)
 		return false;
-	if (n > 4 && strcasecmp(canonical + n - 4, ".txt") == 0)
+	if (is_list(canonical))
 		return false;
 	if (netrc)
 		return !*netrc || !has_file(netrc);
@@ -367,7 +468,9 @@ int ps_identity_of(const char *source, const char *canonical, const struct ps_or
 	if (rc < 0)
 		return rc;
 	if (strncmp(canonical, "file:", 5) != 0)
-		add_route(&route, options, is_store);
+		rc = add_route(&route, canonical, options);
+	if (rc < 0)
+		return rc;
 	ret->has_route = route.any;
 	ret->anonymous = !route.any && is_anonymous(source, canonical, options);
 	digest_take(&route, &ret->route);

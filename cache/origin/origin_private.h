@@ -151,6 +151,9 @@ int ps_s3_open(struct ps_origin_source *source, const struct ps_origin_options *
 /* The endpoint of a bucket's store, from options or environment; NULL: the scheme's own. Borrowed. */
 const char *ps_s3_endpoint(const struct ps_origin_options *options, const char *url);
 
+/* The HTTP options of a bucket's store: like Amazon's own tools, the store trusts AWS_CA_BUNDLE. Borrowed. */
+struct ps_http_options ps_s3_http_options(const struct ps_origin_options *options);
+
 /* Azure Blob Storage: az://ACCOUNT/CONTAINER/PREFIX/. Listings and names are those of bucket_private.h,
  * requests those of az.c. */
 int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *options,

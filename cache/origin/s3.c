@@ -128,20 +128,26 @@ static int open_store(struct ps_s3 *s3, const struct ps_origin_options *options,
 	        options->addressing, err);
 }
 
-/* Like Amazon's own tools, takes the CA of a store from the environment. */
+struct ps_http_options ps_s3_http_options(const struct ps_origin_options *options)
+{
+	struct ps_http_options http = options->http;
+
+	if (!http.ca_file)
+		http.ca_file = ps_env_get(http.env, "AWS_CA_BUNDLE");
+	return http;
+}
+
 static int open_client(struct ps_s3 *s3, const struct ps_origin_options *options, struct ps_error *err)
 {
 	const struct ps_s3_store *store = &s3->signer.store;
-	struct ps_origin_options with_ca = *options;
+	const struct ps_http_options http = ps_s3_http_options(options);
 	ps_autostrbuf struct ps_strbuf own = {0};
 
-	if (!with_ca.http.ca_file)
-		with_ca.http.ca_file = ps_env_get(options->http.env, "AWS_CA_BUNDLE");
 	ps_strbuf_addf(&own, "%s://%s/", store->scheme ? store->scheme : "https",
 	        store->host ? store->host : "s3.amazonaws.com");
 	if (own.failed)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	return ps_http_client_init(&s3->client, own.s, &with_ca.http, err);
+	return ps_http_client_init(&s3->client, own.s, &http, err);
 }
 
 /* Refuses options of Amazon's stores that Google's do not have. */

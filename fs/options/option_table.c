@@ -72,6 +72,7 @@ void ps_mount_options_fini(struct ps_mount_options *o)
 	ps_given_fini(&o->given);
 	free(o->cache_size);
 	free(o->policy);
+	free(o->cacert);
 	free(o->tier);
 	free(o->log);
 	*o = (struct ps_mount_options){0};
@@ -401,6 +402,19 @@ static int set_log(struct ps_mount_options *o, const char *value, struct ps_erro
 	return 0;
 }
 
+/* "system" is no file: the system's certificates, whatever the environment names. */
+static int set_cacert(struct ps_mount_options *o, const char *value, struct ps_error *err)
+{
+	if (!*value)
+		return ps_error_set(err, EINVAL, "option cacert: is empty; give a file, or system");
+	char *copy = strcmp(value, PS_CACERT_SYSTEM) == 0 ? strdup(value) : ps_path_absolute(value);
+	if (!copy)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	free(o->cacert);
+	o->cacert = copy;
+	return 0;
+}
+
 int ps_options_watch(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
 	o->watch = true;
@@ -485,8 +499,8 @@ const struct ps_opt ps_options[] = {
                 .help = "send the HTTP headers in FILE, one a line"},
         {"user", 0, CALL(set_user, "NAME:PASSWORD"), SOURCE_OF(REMOTE), .flags = PS_OPT_SECRET,
                 .help = "basic authentication; or set PENSTOCK_USER_PASSWORD"},
-        {"cacert", 0, PATH(cacert, "FILE"), SOURCE_OF(REMOTE),
-                .help = "trust these certificates instead of the system's"},
+        {"cacert", 0, CALL(set_cacert, "FILE|system"), FIELD(cacert), SOURCE_OF(REMOTE), .flags = PS_OPT_MADE,
+                .help = "trust these certificates; system: also if the environment names others"},
         {"client-cert", 0, PATH(client_cert, "FILE"), SOURCE_OF(REMOTE),
                 .help = "certificate to show to the origin, PEM or PKCS#12 (.p12)"},
         {"client-key", 0, PATH(client_key, "FILE"), SOURCE_OF(REMOTE), .def = "in the same file",

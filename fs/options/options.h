@@ -29,6 +29,9 @@
 #define PS_EXIT_FINAL 3 /* of warm: another attempt would fail in the same way */
 #define PS_EXIT_BUSY 4  /* of warm: a mount serves the cache */
 
+/* The value of cacert that means the system's certificates, whatever the environment names. */
+#define PS_CACERT_SYSTEM "system"
+
 /* The table ---------------------------------------------------------------------------------------------- */
 
 enum ps_opt_kind {

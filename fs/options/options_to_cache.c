@@ -164,6 +164,23 @@ static bool of_interest(const char *variable)
 	return false;
 }
 
+static bool trusts_system(const struct ps_mount_options *o)
+{
+	return o->cacert && strcmp(o->cacert, PS_CACERT_SYSTEM) == 0;
+}
+
+/* True for a variable that names certificates. */
+static bool of_trust(const char *variable)
+{
+	static const char *const names[] = {
+	        "CURL_CA_BUNDLE=", "SSL_CERT_FILE=", "SSL_CERT_DIR=", "AWS_CA_BUNDLE="};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++)
+		if (strncmp(variable, names[i], strlen(names[i])) == 0)
+			return true;
+	return false;
+}
+
 static int take_environment(struct ps_mount_options *o)
 {
 	size_t n = 0, count = 0;
@@ -180,7 +197,7 @@ static int take_environment(struct ps_mount_options *o)
 	}
 	n += o->env && cwd;
 	for (size_t i = 0; o->env && i < count; i++) {
-		if (!of_interest(environ[i]))
+		if (!of_interest(environ[i]) || (trusts_system(o) && of_trust(environ[i])))
 			continue;
 		o->env[n] = strdup(environ[i]);
 		if (!o->env[n++])
@@ -298,7 +315,7 @@ void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_datase
 	*ret = (struct ps_dataset_options){
 	        .origin = {.http.headers = (const char *const *)o->headers,
 	                .http.user_password = o->user,
-	                .http.ca_file = o->cacert,
+	                .http.ca_file = trusts_system(o) ? NULL : o->cacert,
 	                .http.client_cert = o->client_cert,
 	                .http.client_key = o->client_key,
 	                .http.client_key_password_file = o->client_key_password_file,

@@ -175,7 +175,7 @@ static void another_route_to_the_origin_is_distinguished(void **state)
 	assert_false(of(S3, plain, "no_proxy=h", NULL).has_route);
 	assert_false(of(S3, none, "http_proxy=p", NULL).has_route);
 	assert_true(of(S3, plain, "http_proxy=p", NULL).has_route);
-	assert_true(of(HTTP, plain, "SSL_CERT_FILE=/x", NULL).has_route);
+	assert_true(of(HTTP, plain, "SSL_CERT_FILE=/dev/null", NULL).has_route);
 	assert_true(of(S3, plain, "AWS_CA_BUNDLE=/x", NULL).has_route);
 	assert_true(of(HTTP, ca, NULL, NULL).has_route);
 	assert_true(of(HUB, insecure, NULL, NULL).has_route);
@@ -183,6 +183,79 @@ static void another_route_to_the_origin_is_distinguished(void **state)
 	assert_true(a.has_route && same(&a.route, &b.route));
 	b = of(S3, plain, NULL, NULL);
 	assert_false(same(&a.names, &b.names));
+}
+
+/* The order of the environment, of headers and of lists means nothing, and only what requests use counts. */
+static void the_same_source_is_the_same_dataset(void **state)
+{
+	static const char *const headers[] = {"X-A: 1", "X-B: 2", NULL}, *const swapped[] = {
+	                                                                         "X-B: 2", "X-A: 1", NULL};
+	static const char *const repeated[] = {"X-A: 1", "X-A: 2", NULL}, *const other[] = {
+	                                                                          "X-A: 2", "X-A: 1", NULL};
+	static const struct {
+		const char *what, *source;
+		struct ps_origin_options a, b;
+		const char *a_env[2], *b_env[2];
+		bool route, access; /* the same? */
+	} rows[] = {
+	        {"two bundles, swapped", HTTP, {.http = {0}}, {.http = {0}},
+	                {"SSL_CERT_FILE=/dev/null", "CURL_CA_BUNDLE=/dev/zero"},
+	                {"CURL_CA_BUNDLE=/dev/zero", "SSL_CERT_FILE=/dev/null"}, true, true},
+	        {"a bundle that another one hides", HTTP, {.http = {0}}, {.http = {0}},
+	                {"CURL_CA_BUNDLE=/dev/zero", "SSL_CERT_FILE=/dev/null"},
+	                {"CURL_CA_BUNDLE=/dev/zero", NULL}, true, true},
+	        {"a bundle by another variable", HTTP, {.http = {0}}, {.http = {0}},
+	                {"CURL_CA_BUNDLE=/dev/null"}, {"SSL_CERT_FILE=/dev/null"}, true, true},
+	        {"a bundle by option", HTTP, {.http.ca_file = "/dev/null"}, {.http = {0}}, {0},
+	                {"SSL_CERT_FILE=/dev/null"}, true, true},
+	        {"a bundle that does not exist", HTTP, {.http = {0}}, {.http = {0}},
+	                {"SSL_CERT_FILE=/nonexistent"}, {0}, true, true},
+	        {"another bundle", HTTP, {.http = {0}}, {.http = {0}}, {"SSL_CERT_FILE=/dev/null"},
+	                {"SSL_CERT_FILE=/dev/zero"}, false, false},
+	        {"a folder of certificates", HTTP, {.http = {0}}, {.http = {0}}, {"SSL_CERT_DIR=/tmp"}, {0},
+	                false, false},
+	        {"a bundle without TLS", "http://h/dir/", {.http = {0}}, {.http = {0}},
+	                {"SSL_CERT_FILE=/dev/null"}, {0}, true, true},
+	        {"a bundle for a list that may name https", "http://h/list.txt", {.http = {0}}, {.http = {0}},
+	                {"SSL_CERT_FILE=/dev/null"}, {0}, false, false},
+	        {"a bundle for a store without TLS", S3, {.endpoint = "http://e"}, {.endpoint = "http://e"},
+	                {"SSL_CERT_FILE=/dev/null"}, {0}, true, true},
+	        {"a bundle for a store", S3, {.endpoint = "https://e"}, {.endpoint = "https://e"},
+	                {"AWS_CA_BUNDLE=/dev/null"}, {0}, false, false},
+	        {"a store's bundle for a web server", HTTP, {.http = {0}}, {.http = {0}},
+	                {"AWS_CA_BUNDLE=/dev/null"}, {0}, true, true},
+	        {"a variable that stands twice", S3, {.http = {0}}, {.http = {0}},
+	                {"AWS_PROFILE=a", "AWS_PROFILE=b"}, {"AWS_PROFILE=a"}, true, true},
+	        {"keys, swapped", S3, {.http = {0}}, {.http = {0}},
+	                {"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=s"},
+	                {"AWS_SECRET_ACCESS_KEY=s", "AWS_ACCESS_KEY_ID=a"}, true, true},
+	        {"an Azure key, swapped", "az://acc/con/", {.http = {0}}, {.http = {0}},
+	                {"AZURE_STORAGE_ACCOUNT=a", "AZURE_STORAGE_KEY=aw=="},
+	                {"AZURE_STORAGE_KEY=aw==", "AZURE_STORAGE_ACCOUNT=a"}, true, true},
+	        {"a proxy's variable in capitals", HTTP, {.http = {0}}, {.http = {0}}, {"https_proxy=p"},
+	                {"HTTPS_PROXY=p"}, true, true},
+	        {"hosts without a proxy, swapped", HTTP, {.http = {0}}, {.http = {0}},
+	                {"https_proxy=p", "no_proxy=a,b"}, {"no_proxy=b, a,b", "https_proxy=p"}, true, true},
+	        {"other hosts without a proxy", HTTP, {.http = {0}}, {.http = {0}},
+	                {"https_proxy=p", "no_proxy=a"}, {"https_proxy=p", "no_proxy=b"}, false, false},
+	        {"tiers, swapped", HTTP, {.http.tiers.list = "http://a,http://b"},
+	                {.http.tiers.list = "http://b,http://a"}, {0}, {0}, true, true},
+	        {"headers, swapped", HTTP, {.http.headers = headers}, {.http.headers = swapped}, {0}, {0},
+	                true, true},
+	        {"values of one header, swapped", HTTP, {.http.headers = repeated}, {.http.headers = other},
+	                {0}, {0}, true, false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		struct ps_identity a = of(rows[i].source, rows[i].a, rows[i].a_env[0], rows[i].a_env[1]);
+		struct ps_identity b = of(rows[i].source, rows[i].b, rows[i].b_env[0], rows[i].b_env[1]);
+
+		if ((same(&a.route, &b.route) && a.has_route == b.has_route) != rows[i].route)
+			fail_msg("%s: the route", rows[i].what);
+		if (same(&a.access, &b.access) != rows[i].access)
+			fail_msg("%s: the access", rows[i].what);
+	}
 }
 
 static void an_access_with_a_possible_secret_is_not_anonymous(void **state)
@@ -246,6 +319,7 @@ int main(void)
 	        cmocka_unit_test(a_token_file_counts_by_its_path),
 	        cmocka_unit_test(the_names_of_a_bucket_are_the_same_for_all_accesses),
 	        cmocka_unit_test(another_route_to_the_origin_is_distinguished),
+	        cmocka_unit_test(the_same_source_is_the_same_dataset),
 	        cmocka_unit_test(an_access_with_a_possible_secret_is_not_anonymous),
 	};
 

@@ -76,6 +76,42 @@ CURL_CA_BUNDLE=$PWD/none refused "a missing CURL_CA_BUNDLE" 'certificate' "$ORIG
 check "the log reports the missing CURL_CA_BUNDLE" grep -q 'CURL_CA_BUNDLE:.*No such file' "$T/penstock.log"
 CURL_CA_BUNDLE=$PWD/none works "CURL_CA_BUNDLE yields to --cacert" "$ORIGIN_TLS/" --cacert ca.pem
 
+# The same source is the same dataset: a second mount fetches nothing, whatever the order of its environment.
+# fetched SOURCE OPTION...: mounts, reads the tree, and prints the requests for file bytes at the origin.
+fetched() {
+	: >"$T/nginx/access.log"
+	CACHE=$T/cache-shared mount_penstock "$@" && read_tree 1m >/dev/null && umount_penstock
+	grep -c '^GET [^ ]*\.bin ' "$T/nginx/access.log" || true
+}
+ca=$PWD/ca.pem
+system=/etc/ssl/certs/ca-certificates.crt
+cp ca.pem other.pem
+env_in_order() { # VARIABLE=VALUE... COMMAND...: the environment has the variables in this order
+	local vars=()
+	while [[ $1 == *=* ]]; do
+		vars+=("$1")
+		shift
+	done
+	(unset SSL_CERT_FILE CURL_CA_BUNDLE SSL_CERT_DIR AWS_CA_BUNDLE && for v in "${vars[@]}"; do export "${v?}"; done && "$@")
+}
+check "the first mount fetches" test "$(env_in_order "SSL_CERT_FILE=$ca" "CURL_CA_BUNDLE=$ca" fetched "$ORIGIN_TLS/")" -gt 0
+equal "the same variables in another order: nothing is fetched again" 0 \
+	"$(env_in_order "CURL_CA_BUNDLE=$ca" "SSL_CERT_FILE=$ca" fetched "$ORIGIN_TLS/")"
+equal "the same file by one variable alone" 0 "$(env_in_order "SSL_CERT_FILE=$ca" fetched "$ORIGIN_TLS/")"
+equal "the same file by --cacert" 0 "$(env_in_order fetched "$ORIGIN_TLS/" --cacert "$ca")"
+check "another file is another dataset" \
+	test "$(env_in_order "SSL_CERT_FILE=$PWD/other.pem" fetched "$ORIGIN_TLS/")" -gt 0
+check "without TLS: the first mount fetches" test "$(env_in_order fetched "$ORIGIN/")" -gt 0
+equal "without TLS: certificates do not matter" 0 "$(env_in_order "SSL_CERT_FILE=$system" fetched "$ORIGIN/")"
+equal "patterns in another order: nothing is fetched again" "0 0" \
+	"$(fetched "$ORIGIN/" --exclude x --exclude y) $(fetched "$ORIGIN/" --exclude y --exclude x)"
+
+# cacert=system: a site ignores what its users' environments trust.
+CURL_CA_BUNDLE=$ca refused "--cacert system ignores CURL_CA_BUNDLE" certificate "$ORIGIN_TLS/" --cacert system
+SSL_CERT_DIR=$PWD refused "--cacert system ignores SSL_CERT_DIR" certificate "$ORIGIN_TLS/" --cacert system
+printf '[defaults]\ncacert = system\n[tls]\nsource = %s\n' "$ORIGIN_TLS/" >"$T/system.conf"
+CURL_CA_BUNDLE=$ca refused "cacert = system in a file" certificate tls --config "$T/system.conf"
+
 check_not "no secret is in the log" grep -Eq 'pass(:|%3A|%3a)word|opensesame' "$T/penstock.log"
 in_caches() { grep -rlE 'pass:word|opensesame' "$T"/cache-*; }
 check_not "no secret is in a cache" in_caches
