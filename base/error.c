@@ -42,7 +42,8 @@ int ps_error_set(struct ps_error *err, int errnum, const char *fmt, ...)
 	va_start(ap, fmt);
 	format(text, sizeof(text), fmt, ap, NULL);
 	va_end(ap);
-	*err = (struct ps_error){.err = errnum};
+	ps_error_clear(err);
+	err->err = errnum;
 	memcpy(err->text, text, strlen(text) + 1);
 	return -errnum;
 }
@@ -61,31 +62,7 @@ int ps_error_prefix(struct ps_error *err, int rc, const char *fmt, ...)
 	return rc;
 }
 
-int ps_load_error_set(struct ps_load_error *err, int errnum, const char *fmt, ...)
+int ps_no_memory(struct ps_error *err)
 {
-	char text[PS_LOAD_ERROR_TEXT_LEN];
-	va_list ap;
-
-	if (!err)
-		return -errnum;
-	va_start(ap, fmt);
-	format(text, sizeof(text), fmt, ap, NULL);
-	va_end(ap);
-	err->err = errnum;
-	memcpy(err->text, text, strlen(text) + 1);
-	return -errnum;
-}
-
-int ps_load_error_prefix(struct ps_load_error *err, int rc, const char *fmt, ...)
-{
-	char text[PS_LOAD_ERROR_TEXT_LEN];
-	va_list ap;
-
-	if (!err)
-		return rc;
-	va_start(ap, fmt);
-	format(text, sizeof(text), fmt, ap, err->text);
-	va_end(ap);
-	memcpy(err->text, text, strlen(text) + 1);
-	return rc;
+	return ps_error_set(err, ENOMEM, "out of memory");
 }

@@ -125,7 +125,7 @@ int ps_secret_file_read(const char *path, const struct ps_secret_file *kind, cha
 	size_t room = kind->max_nbytes + 2; /* one byte to detect a longer file, and the NUL */
 	char *text = malloc(room);
 	if (!text)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	ssize_t n = read_all(fd, text, room - 1);
 	if (n < 0) {
 		rc = fail(path, kind, (int)-n, strerror((int)-n), err);
@@ -157,7 +157,7 @@ int ps_secret_file_line(const char *path, const struct ps_secret_file *kind, cha
 	if (rc)
 		return rc;
 	*ret = strndup(text, strcspn(text, "\r\n"));
-	return *ret ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+	return *ret ? 0 : ps_no_memory(err);
 }
 
 int ps_secret_token(const char *text, char **ret)

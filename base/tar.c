@@ -64,7 +64,7 @@ struct ps_tar {
 	uint8_t *pax_buf; /* for pax headers too large to peek at */
 	char link[LEN_LINK + 1];
 	char name[PS_TAR_MAX_NAME + 1];
-	struct ps_load_error why; /* the error's text; its code is in `failed` */
+	struct ps_error why; /* the error's text; its code is in `failed` */
 };
 
 struct ps_tar *ps_tar_new(const struct ps_tar_source *source, void *arg, bool drops_long_names)
@@ -97,19 +97,19 @@ static uint64_t offset_of(const struct ps_tar *t)
 	return t->source->offset(t->arg);
 }
 
-static int truncated(struct ps_tar *t, struct ps_load_error *err)
+static int truncated(struct ps_tar *t, struct ps_error *err)
 {
-	return ps_load_error_set(err, EBADMSG, "truncated: the tar ends at offset %ju, before its end mark",
+	return ps_error_set(err, EBADMSG, "truncated: the tar ends at offset %ju, before its end mark",
 	        (uintmax_t)offset_of(t));
 }
 
-static int damaged(uint64_t offset, const char *what, struct ps_load_error *err)
+static int damaged(uint64_t offset, const char *what, struct ps_error *err)
 {
-	return ps_load_error_set(err, EBADMSG, "damaged tar at offset %ju: %s", (uintmax_t)offset, what);
+	return ps_error_set(err, EBADMSG, "damaged tar at offset %ju: %s", (uintmax_t)offset, what);
 }
 
 /* Reports why the first bytes of a file are not a tar header. */
-static int no_header(const struct ps_tar *t, const uint8_t *p, size_t n, struct ps_load_error *err)
+static int no_header(const struct ps_tar *t, const uint8_t *p, size_t n, struct ps_error *err)
 {
 	return t->source->foreign ? t->source->foreign(t->arg, p, n, err) : damaged(0, "no tar header", err);
 }
@@ -307,7 +307,7 @@ static uint64_t padded(uint64_t n)
 }
 
 /* Reads and parses the body of an x or g header. */
-static int pax_take(struct ps_tar *t, struct pax *pax, uint64_t size, uint64_t at, struct ps_load_error *err)
+static int pax_take(struct ps_tar *t, struct pax *pax, uint64_t size, uint64_t at, struct ps_error *err)
 {
 	const uint8_t *p;
 	const char *wrong;
@@ -323,7 +323,7 @@ static int pax_take(struct ps_tar *t, struct pax *pax, uint64_t size, uint64_t a
 			rc = -ENODATA;
 	} else {
 		if (!t->pax_buf && !(t->pax_buf = malloc(PS_TAR_MAX_PAX)))
-			return ps_load_error_set(err, ENOMEM, "out of memory");
+			return ps_no_memory(err);
 		p = t->pax_buf;
 		rc = t->source->read(t->arg, t->pax_buf, (size_t)size, err);
 	}
@@ -331,7 +331,7 @@ static int pax_take(struct ps_tar *t, struct pax *pax, uint64_t size, uint64_t a
 		return rc;
 	wrong = pax_parse(pax, p, (size_t)size, t->drops_long_names);
 	if (wrong == out_of_memory)
-		return ps_load_error_set(err, ENOMEM, "%s", wrong);
+		return ps_no_memory(err);
 	if (wrong)
 		return damaged(at, wrong, err);
 	if (p == t->pax_buf)
@@ -358,19 +358,19 @@ static bool size_fits(const struct ps_tar *t, uint64_t size)
 	return at <= most && size <= most - at;
 }
 
-static int size_refuse(uint64_t at, struct ps_load_error *err)
+static int size_refuse(uint64_t at, struct ps_error *err)
 {
 	return damaged(at, "a size that no file can have: it would end beyond 2^63 - 1 bytes", err);
 }
 
 /* Skips a GNU long name or link that is too long to be held. */
-static int long_text_drop(struct ps_tar *t, uint64_t size, uint64_t at, struct ps_load_error *err)
+static int long_text_drop(struct ps_tar *t, uint64_t size, uint64_t at, struct ps_error *err)
 {
 	return size_fits(t, size) ? t->source->skip(t->arg, padded(size), err) : size_refuse(at, err);
 }
 
 /* Reads a GNU long name. It is the data of a separate member of type L: the name and a zero byte. */
-static int long_name_take(struct ps_tar *t, uint64_t size, uint64_t at, struct ps_load_error *err)
+static int long_name_take(struct ps_tar *t, uint64_t size, uint64_t at, struct ps_error *err)
 {
 	bool dropped = t->drops_long_names && size > PS_TAR_MAX_NAME;
 	int rc;
@@ -393,7 +393,7 @@ static int long_name_take(struct ps_tar *t, uint64_t size, uint64_t at, struct p
 }
 
 /* Reads a GNU long link. It is the data of a separate member of type K. An empty one counts as none. */
-static int long_link_take(struct ps_tar *t, uint64_t size, uint64_t at, struct ps_load_error *err)
+static int long_link_take(struct ps_tar *t, uint64_t size, uint64_t at, struct ps_error *err)
 {
 	struct text *link = &t->long_link;
 	int rc;
@@ -405,7 +405,7 @@ static int long_link_take(struct ps_tar *t, uint64_t size, uint64_t at, struct p
 	if (link->dropped)
 		return long_text_drop(t, size, at, err);
 	if (!text_reserve(link))
-		return ps_load_error_set(err, ENOMEM, "%s", out_of_memory);
+		return ps_no_memory(err);
 	rc = t->source->read(t->arg, link->p, (size_t)size, err);
 	if (rc < 0)
 		return rc;
@@ -458,7 +458,7 @@ static bool link_choose(struct ps_tar *t, const uint8_t *h, struct ps_tar_member
 /* Members ------------------------------------------------------------------------------------------------ */
 
 /* Skips the sparse maps after an old GNU sparse header. */
-static int sparse_maps_skip(struct ps_tar *t, bool more, struct ps_load_error *err)
+static int sparse_maps_skip(struct ps_tar *t, bool more, struct ps_error *err)
 {
 	while (more) {
 		const uint8_t *p;
@@ -486,7 +486,7 @@ static int64_t mtime_choose(const struct ps_tar *t, const uint8_t *h)
 
 /* Makes the member of header `h`, which is still in the source's buffer. */
 static int member_make(struct ps_tar *t, const uint8_t *h, uint64_t size, uint64_t first,
-        bool *ret_sparse_more, struct ps_tar_member *m, struct ps_load_error *err)
+        bool *ret_sparse_more, struct ps_tar_member *m, struct ps_error *err)
 {
 	static const enum ps_tar_kind of_type[] = {
 	        PS_TAR_HARDLINK, PS_TAR_SYMLINK, PS_TAR_OTHER, PS_TAR_OTHER, PS_TAR_FOLDER, PS_TAR_OTHER};
@@ -532,7 +532,7 @@ static int member_make(struct ps_tar *t, const uint8_t *h, uint64_t size, uint64
 }
 
 /* Reads headers up to and including the next member's own. Returns 1: a member, 0: the end. */
-static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_load_error *err)
+static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_error *err)
 {
 	uint64_t first = offset_of(t);
 	bool extended = false;
@@ -553,7 +553,7 @@ static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_loa
 			return rc;
 		if (n < PS_TAR_BLOCK)
 			return at > 0   ? -ENODATA
-			       : n == 0 ? ps_load_error_set(err, EBADMSG, "an empty file, not a tar")
+			       : n == 0 ? ps_error_set(err, EBADMSG, "an empty file, not a tar")
 			                : no_header(t, h, n, err);
 		if (h[0] == 0 && h[OFF_CHKSUM] == 0 && memcmp(h, h + 1, PS_TAR_BLOCK - 1) == 0)
 			return extended ? damaged(at, "the archive ends after an extended header", err) : 0;
@@ -591,9 +591,9 @@ static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_loa
 	}
 }
 
-static int fail(struct ps_tar *t, int r, struct ps_load_error *err)
+static int fail(struct ps_tar *t, int r, struct ps_error *err)
 {
-	struct ps_load_error story = {0};
+	struct ps_error story = {0};
 
 	if (r == -ENODATA)
 		r = truncated(t, &story);
@@ -606,7 +606,7 @@ static int fail(struct ps_tar *t, int r, struct ps_load_error *err)
 	return r;
 }
 
-int ps_tar_next(struct ps_tar *t, struct ps_tar_member *ret_member, struct ps_load_error *err)
+int ps_tar_next(struct ps_tar *t, struct ps_tar_member *ret_member, struct ps_error *err)
 {
 	int rc;
 
@@ -638,7 +638,7 @@ bool ps_tar_has_global(const struct ps_tar *t)
 	return t->global.has_path || t->global.has_size || t->global.sparse;
 }
 
-int ps_tar_read(struct ps_tar *t, void *dst, struct ps_load_error *err)
+int ps_tar_read(struct ps_tar *t, void *dst, struct ps_error *err)
 {
 	int r = t->failed;
 

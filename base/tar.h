@@ -28,14 +28,14 @@
 struct ps_tar_source {
 	/* Shows the next n bytes (n <= PS_TAR_PEEK_MAX) without taking them; valid until the next call. At
 	 * the end of the source they may be fewer: *ret_n is their number. */
-	int (*peek)(void *arg, size_t n, const uint8_t **ret_p, size_t *ret_n, struct ps_load_error *err);
+	int (*peek)(void *arg, size_t n, const uint8_t **ret_p, size_t *ret_n, struct ps_error *err);
 	void (*take)(void *arg, size_t n); /* takes n of the bytes that were shown */
-	int (*read)(void *arg, void *dst, size_t n, struct ps_load_error *err);
-	int (*skip)(void *arg, uint64_t n, struct ps_load_error *err);
+	int (*read)(void *arg, void *dst, size_t n, struct ps_error *err);
+	int (*skip)(void *arg, uint64_t n, struct ps_error *err);
 	uint64_t (*offset)(void *arg); /* bytes taken so far */
 	/* Fills err with why these first n bytes are not a tar header, and returns -EBADMSG. NULL: a general
 	 * text. */
-	int (*foreign)(void *arg, const uint8_t *p, size_t n, struct ps_load_error *err);
+	int (*foreign)(void *arg, const uint8_t *p, size_t n, struct ps_error *err);
 };
 
 enum ps_tar_kind {
@@ -82,13 +82,13 @@ struct ps_tar *ps_tar_new(const struct ps_tar_source *source, void *arg, bool dr
 void ps_tar_free(struct ps_tar *tar);
 
 /* 1: the next member (unread data of the last one is skipped); 0: the end of the archive. */
-int ps_tar_next(struct ps_tar *tar, struct ps_tar_member *ret_member, struct ps_load_error *err) PS_MUST_USE;
+int ps_tar_next(struct ps_tar *tar, struct ps_tar_member *ret_member, struct ps_error *err) PS_MUST_USE;
 
 /* True if a global pax header was read that affects the names, kinds or sizes of the members after it: such
  * an archive can only be read from its beginning. */
 bool ps_tar_has_global(const struct ps_tar *tar);
 
 /* Copies to dst all data of the member that ps_tar_next() returned. At most once for each member. */
-int ps_tar_read(struct ps_tar *tar, void *dst, struct ps_load_error *err) PS_MUST_USE;
+int ps_tar_read(struct ps_tar *tar, void *dst, struct ps_error *err) PS_MUST_USE;
 
 #endif

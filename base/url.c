@@ -212,7 +212,7 @@ int ps_url_parse(const char *text, struct ps_url *ret, struct ps_error *err)
 	size_t n = strlen(text);
 
 	if (!h)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (n > PS_URL_MAX_LEN)
 		return ps_error_set(
 		        err, EINVAL, "%s: longer than %d bytes", ps_url_redact(text, safe), PS_URL_MAX_LEN);
@@ -220,13 +220,13 @@ int ps_url_parse(const char *text, struct ps_url *ret, struct ps_error *err)
 		return ps_error_set(err, EINVAL, "%s: control character in a URL", ps_url_redact(text, safe));
 	CURLUcode uc = set_url(h, text);
 	if (uc == CURLUE_OUT_OF_MEMORY)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (uc != CURLUE_OK)
 		return ps_error_set(
 		        err, EINVAL, "%s: not a URL (%s)", ps_url_redact(text, safe), curl_url_strerror(uc));
 	int rc = take_parts(h, &u);
 	if (rc == -ENOMEM)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (rc)
 		return ps_error_set(err, -rc, "%s: not a URL", ps_url_redact(text, safe));
 	if (strcmp(u.scheme, "http") != 0 && strcmp(u.scheme, "https") != 0 && strcmp(u.scheme, "file") != 0)
@@ -234,7 +234,7 @@ int ps_url_parse(const char *text, struct ps_url *ret, struct ps_error *err)
 		        ps_url_redact(text, safe), u.scheme);
 	rc = check_host(&u);
 	if (rc == -ENOMEM)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (rc < 0)
 		return ps_error_set(err, EINVAL, "%s: the host in this URL is not a valid name",
 		        ps_url_redact(text, safe));
@@ -299,7 +299,7 @@ int ps_url_join(const char *base, const char *rel, char **ret, struct ps_error *
 	autocurl *s = NULL;
 
 	if (!h)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	/* libcurl 8 escapes control characters of a relative reference; libcurl 7 refuses them. */
 	if (strlen(rel) > PS_URL_MAX_LEN || has_control(rel))
 		return ps_error_set(err, EINVAL, "%s: not a URL", ps_url_redact(rel, safe));
@@ -309,12 +309,12 @@ int ps_url_join(const char *base, const char *rel, char **ret, struct ps_error *
 	if (uc == CURLUE_OK)
 		uc = curl_url_get(h, CURLUPART_URL, &s, 0);
 	if (uc == CURLUE_OUT_OF_MEMORY)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (uc != CURLUE_OK)
 		return ps_error_set(err, EINVAL, "%s: not a URL", ps_url_redact(rel, safe));
 	char *joined = strdup(s);
 	if (!joined)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	*ret = joined;
 	return 0;
 }
@@ -624,7 +624,7 @@ int ps_s3_url_parse(const char *text, struct ps_s3_url *ret, struct ps_error *er
 	const char *query = strrchr(key, '?');
 	int rc = query && query[1] ? take_bucket_query(&u, query + 1) : 0;
 	if (rc < 0)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (rc)
 		nkey = (size_t)(query - key);
 	else
@@ -632,7 +632,7 @@ int ps_s3_url_parse(const char *text, struct ps_s3_url *ret, struct ps_error *er
 	u.bucket = strndup(bucket, nbucket);
 	u.key = decode(key, nkey);
 	if (!u.bucket || (!u.key && errno == ENOMEM))
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (!u.key || strlen(u.key) > PS_S3_KEY_MAX_LEN)
 		return ps_error_set(err, EINVAL, "%s: a key longer than %d bytes, or with a NUL",
 		        ps_url_redact(text, safe), PS_S3_KEY_MAX_LEN);

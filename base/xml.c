@@ -114,7 +114,7 @@ int ps_xml_parse(
 	struct parse p = {.expat = XML_ParserCreate(NULL), .reader = reader, .arg = arg};
 
 	if (!p.expat)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	XML_SetUserData(p.expat, &p);
 	XML_SetElementHandler(p.expat, on_start, on_end);
 	XML_SetCharacterDataHandler(p.expat, on_text);
@@ -125,7 +125,7 @@ int ps_xml_parse(
 		        (unsigned long)XML_GetCurrentLineNumber(p.expat),
 		        XML_ErrorString(XML_GetErrorCode(p.expat)));
 	else if (rc == -ENOMEM)
-		ps_error_set(err, ENOMEM, "out of memory");
+		ps_no_memory(err);
 	XML_ParserFree(p.expat);
 	ps_strbuf_fini(&p.path);
 	if (p.text.s)

@@ -108,8 +108,7 @@ static void field_compare(struct ps_buf *out, const char *name, json_t *now, jso
 }
 
 /* Appends a line, with its newline, for each difference above the limits. */
-static int drift_find(
-        const char *was_text, const char *now_text, struct ps_buf *out, struct ps_load_error *err)
+static int drift_find(const char *was_text, const char *now_text, struct ps_buf *out, struct ps_error *err)
 {
 	json_t *was = json_loads(was_text, 0, NULL), *now = json_loads(now_text, 0, NULL);
 	json_t *fields = json_object_get(now, "fields"), *old = json_object_get(was, "fields"), *v;
@@ -117,7 +116,7 @@ static int drift_find(
 	int rc = 0;
 
 	if (!json_is_object(fields) || !json_is_object(old))
-		rc = ps_load_error_set(
+		rc = ps_error_set(
 		        err, EINVAL, "not a profile; make one with penstock-loader bench --profile");
 	json_object_foreach(fields, name, v)
 	{
@@ -136,12 +135,12 @@ static int drift_find(
 int penstock_profile_drift(
         const char *was, const char *now, char *buf, size_t size, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_buf lines = {0};
 	int rc = drift_find(was, now, &lines, &err);
 
 	if (rc == 0 && buf && size <= lines.n)
-		rc = ps_load_error_set(&err, ENOBUFS, "the lines have %zu bytes, but there is room for %zu",
+		rc = ps_error_set(&err, ENOBUFS, "the lines have %zu bytes, but there is room for %zu",
 		        lines.n + 1, size);
 	if (rc == 0) {
 		if (buf && lines.n > 0)

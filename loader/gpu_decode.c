@@ -22,36 +22,35 @@ static struct ps_offload beginning(const struct ps_gpu_decode *g)
 }
 
 /* Checks that some field of the layout can be decoded on the GPU. */
-static int fields_check(const struct ps_batch_layout *layout, const char *made_not, struct ps_load_error *err)
+static int fields_check(const struct ps_batch_layout *layout, const char *made_not, struct ps_error *err)
 {
 	if (!layout)
-		return ps_load_error_set(err, ENODEV,
+		return ps_error_set(err, ENODEV,
 		        "gpu_decode: the GPU cannot decode images that it does not finish: %s",
 		        made_not ? made_not : "device_pixels is off");
 	for (uint32_t i = 0; i < layout->nfields; i++)
 		if (ps_decode_offloads(layout, i))
 			return 0;
-	return ps_load_error_set(err, ENODEV,
+	return ps_error_set(err, ENODEV,
 	        "gpu_decode: no image field that the GPU can decode: such a field has one view, follows no "
 	        "other field, shares its member with no other field and has no dct_scale");
 }
 
 static int nvjpeg_open(const struct penstock_options *o, const struct ps_batch_layout *layout,
         const char *made_not, struct ps_device *device, struct ps_nvjpeg **ret_nvjpeg,
-        struct ps_load_error *ret_refused, struct ps_load_error *err)
+        struct ps_error *ret_refused, struct ps_error *err)
 {
 	int rc;
 
 	if (device->ops != &ps_device_cuda)
-		return ps_load_error_set(err, ENODEV, "gpu_decode: device %s: JPEGs are decoded on cuda only",
+		return ps_error_set(err, ENODEV, "gpu_decode: device %s: JPEGs are decoded on cuda only",
 		        device->ops->name);
 	rc = fields_check(layout, made_not, err);
 	return rc < 0 ? rc : ps_nvjpeg_new(device, o->batch, o->threads, ret_nvjpeg, ret_refused, err);
 }
 
 int ps_gpu_decode_open(const struct penstock_options *o, const struct ps_batch_layout *layout,
-        const char *made_not, struct ps_device *device, struct ps_gpu_decode *ret_gpu,
-        struct ps_load_error *err)
+        const char *made_not, struct ps_device *device, struct ps_gpu_decode *ret_gpu, struct ps_error *err)
 {
 	struct ps_gpu_decode g = {.asked = o->gpu_decode};
 	int rc = 0;
@@ -90,25 +89,25 @@ static bool same(const struct ps_offload *a, const struct ps_offload *b)
 	return a->tuning == b->tuning && a->share == b->share && a->epoch == b->epoch && a->batch == b->batch;
 }
 
-static int refuse(const struct ps_gpu_decode *g, const struct ps_state *state, struct ps_load_error *err)
+static int refuse(const struct ps_gpu_decode *g, const struct ps_state *state, struct ps_error *err)
 {
 	char theirs[32] = "auto";
 
 	if (!state->offload.tuning && state->offload.epoch == 0 && state->offload.batch == 0)
 		snprintf(theirs, sizeof(theirs), "%g", state->offload.share / (double)PS_OFFLOAD_ALL);
 	if (g->asked != 0 && !g->nvjpeg)
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "the state is of a loader whose images a GPU decoded (gpu_decode %s), which gives "
 		        "other pixels; no GPU can decode here: %s",
 		        theirs, g->why.text);
-	return ps_load_error_set(err, ESTALE,
+	return ps_error_set(err, ESTALE,
 	        "the state is of a loader with gpu_decode %s, which gives other pixels than %g; open this "
 	        "loader with %s, or with auto, which continues with the state's share",
 	        theirs, g->asked, theirs);
 }
 
 int ps_gpu_decode_resume(const struct ps_gpu_decode *g, const struct ps_state *state,
-        struct ps_offload *ret_offload, struct ps_load_error *err)
+        struct ps_offload *ret_offload, struct ps_error *err)
 {
 	const struct ps_offload none = {0}, own = beginning(g);
 	const struct ps_offload *theirs = state->decodes ? &state->offload : &none;
@@ -118,7 +117,7 @@ int ps_gpu_decode_resume(const struct ps_gpu_decode *g, const struct ps_state *s
 	if (!is_auto(g) && !same(theirs, &own))
 		return refuse(g, state, err);
 	if (state->decodes && g->nvjpeg && state->decoder != ps_nvjpeg_print(g->nvjpeg))
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "the state is of another version of nvJPEG or another kind of GPU (%ju, this is "
 		        "%ju), which gives "
 		        "other pixels; begin the epoch again",

@@ -43,7 +43,7 @@ struct penstock_loader {
 
 	/* Used by the calling thread alone (next, set_epoch). */
 	int failed;
-	struct ps_load_error why;
+	struct ps_error why;
 	uint32_t bad_run; /* consecutive bad samples up to the last row delivered */
 
 	struct ps_shard_indexes *indexes;
@@ -58,6 +58,6 @@ struct penstock_loader {
 /* Reads a state and makes `at`, the position at which this loader continues. -EINVAL, -ESTALE, -ENOMEM. */
 int ps_loader_state_read(struct penstock_loader *loader, const void *bytes, size_t size,
         struct ps_position *at, uint32_t *ret_bad_run, struct ps_offload *ret_offload,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 #endif

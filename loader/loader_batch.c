@@ -136,7 +136,7 @@ static bool companion(const struct penstock_batch *b, const char *name, struct p
 int penstock_batch_field(const struct penstock_batch *b, const char *name, struct penstock_tensor *ret_tensor,
         struct penstock_error *error)
 {
-	struct ps_load_error err; /* not cleared: clearing it took most of the time of a successful call */
+	struct ps_error err; /* not cleared: clearing it took most of the time of a successful call */
 	int i = ps_layout_lookup(b->layout, name, strlen(name));
 
 	if (i >= 0 && !b->layout->fields[i].hidden) {
@@ -145,7 +145,7 @@ int penstock_batch_field(const struct penstock_batch *b, const char *name, struc
 	}
 	if (own_field(b, name, ret_tensor) || companion(b, name, ret_tensor))
 		return 0;
-	ps_load_error_set(&err, ENOENT, "the batch has no field \"%.100s\"", name);
+	ps_error_set(&err, ENOENT, "the batch has no field \"%.100s\"", name);
 	return ps_give_error(error, -ENOENT, &err);
 }
 
@@ -182,7 +182,7 @@ int penstock_batch_bad(const struct penstock_batch *b, uint32_t n, struct pensto
 
 int penstock_batch_use(struct penstock_batch *b, void *stream, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	int rc = b->mirror ? ps_opener_check(b->pid, &err) : 0;
 
 	if (rc == 0 && b->mirror)
@@ -197,7 +197,7 @@ void *penstock_batch_event(const struct penstock_batch *b)
 
 int penstock_batch_sync(struct penstock_batch *b, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	int rc = b->mirror ? ps_opener_check(b->pid, &err) : 0;
 
 	if (rc == 0)

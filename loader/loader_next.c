@@ -9,25 +9,25 @@
 #include "base/range.h"
 #include "shard/file/file.h"
 
-static int bad_sample(const struct penstock_batch *b, uint32_t row, struct ps_load_error *err)
+static int bad_sample(const struct penstock_batch *b, uint32_t row, struct ps_error *err)
 {
 	return ps_sample_error_set(err, b->rows[row].sample, ps_batch_reason(b, row));
 }
 
 /* Appends to the text what to do about a shard that cannot be read. */
-static int lost_sample(const struct penstock_batch *b, uint32_t row, struct ps_load_error *err)
+static int lost_sample(const struct penstock_batch *b, uint32_t row, struct ps_error *err)
 {
 	const char *hint = ps_shard_error_hint(b->rows[row].sample->file->path, b->rows[row].bad);
 	/* a shard that was replaced, at its origin or since its index was made, is not damaged */
 	int errnum = b->rows[row].bad == ESTALE ? ESTALE : EBADMSG;
 
 	if (strstr(err->text, hint) || strstr(err->text, PS_INDEX_STALE))
-		return ps_load_error_set(err, errnum, "%s", err->text); /* the text has the hint already */
-	return ps_load_error_set(err, errnum, "%s; %s", err->text, hint);
+		return ps_error_set(err, errnum, "%s", err->text); /* the text has the hint already */
+	return ps_error_set(err, errnum, "%s; %s", err->text, hint);
 }
 
 /* Applies on_error and max_bad to a batch. */
-static int policy_apply(struct penstock_loader *l, const struct penstock_batch *b, struct ps_load_error *err)
+static int policy_apply(struct penstock_loader *l, const struct penstock_batch *b, struct ps_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
 
@@ -37,7 +37,7 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 			return lost_sample(b, b->bad_rows[0], err);
 		if (strstr(err->text, PS_FOREIGN_MARK))
 			return -EBADMSG; /* not a shard: the text has the remedy */
-		return ps_load_error_set(err, EBADMSG,
+		return ps_error_set(err, EBADMSG,
 		        "%s; repair the shard, or skip such samples by on_error skip", err->text);
 	}
 	if (b->nbad == 0 && b->nrows > 0)
@@ -47,7 +47,7 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 		if (l->bad_run <= o->max_bad)
 			continue;
 		bad_sample(b, i, err);
-		ps_load_error_prefix(err, -EBADMSG,
+		ps_error_prefix(err, -EBADMSG,
 		        "more than %u bad samples in a row (max_bad: raise it to skip more); the last",
 		        o->max_bad);
 		return b->rows[i].lost ? lost_sample(b, i, err) : -EBADMSG;
@@ -57,7 +57,7 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 	return b->failed;
 }
 
-static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, struct ps_load_error *err)
+static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, struct ps_error *err)
 {
 	struct penstock_batch *b;
 	int rc = ps_opener_check(l->pid, err);
@@ -100,16 +100,16 @@ static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, st
 int penstock_loader_next(
         struct penstock_loader *l, struct penstock_batch **ret_batch, struct penstock_error *error)
 {
-	struct ps_load_error err;
+	struct ps_error err;
 	int rc;
 
 	PS_RANGE_SCOPE("next");
-	ps_load_error_clear(&err);
+	ps_error_clear(&err);
 	rc = next(l, ret_batch, &err);
 	return rc < 0 ? ps_give_error(error, rc, &err) : rc;
 }
 
-static int random_access_make(struct penstock_loader *l, struct ps_load_error *err)
+static int random_access_make(struct penstock_loader *l, struct ps_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
 
@@ -125,14 +125,13 @@ static int random_access_make(struct penstock_loader *l, struct ps_load_error *e
 }
 
 static int get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
-        struct penstock_batch **ret_batch, struct ps_load_error *err)
+        struct penstock_batch **ret_batch, struct ps_error *err)
 {
 	struct penstock_batch *b;
 	int rc = ps_opener_check(l->pid, err);
 
 	if (rc == 0 && (n == 0 || n > PS_OPTIONS_MAX_BATCH))
-		rc = ps_load_error_set(
-		        err, EINVAL, "get of %u samples: must be 1 to %u", n, PS_OPTIONS_MAX_BATCH);
+		rc = ps_error_set(err, EINVAL, "get of %u samples: must be 1 to %u", n, PS_OPTIONS_MAX_BATCH);
 	if (rc == 0 && !l->random_access)
 		rc = random_access_make(l, err);
 	if (rc == 0)
@@ -158,20 +157,20 @@ static int get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
 int penstock_loader_get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
         struct penstock_batch **ret_batch, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	int rc = get(l, numbers, n, ret_batch, &err);
 
 	return rc < 0 ? ps_give_error(error, rc, &err) : 0;
 }
 
-static int feed(struct penstock_loader *l, const int64_t *numbers, uint32_t n, struct ps_load_error *err)
+static int feed(struct penstock_loader *l, const int64_t *numbers, uint32_t n, struct ps_error *err)
 {
 	int rc = ps_opener_check(l->pid, err);
 
 	if (rc < 0)
 		return rc;
 	if (!l->options.numbers || !ps_numbers_is_feed(l->options.numbers))
-		return ps_load_error_set(err, EINVAL, "feed: needs order NUMBERS, without `numbers`");
+		return ps_error_set(err, EINVAL, "feed: needs order NUMBERS, without `numbers`");
 	if (l->failed) {
 		*err = l->why;
 		return l->failed;
@@ -186,7 +185,7 @@ static int feed(struct penstock_loader *l, const int64_t *numbers, uint32_t n, s
 int penstock_loader_feed(
         struct penstock_loader *l, const int64_t *numbers, uint32_t n, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	int rc = feed(l, numbers, n, &err);
 
 	return rc < 0 ? ps_give_error(error, rc, &err) : rc;
@@ -194,10 +193,10 @@ int penstock_loader_feed(
 
 int penstock_loader_wait(struct penstock_loader *l, uint32_t timeout_ms, struct penstock_error *error)
 {
-	struct ps_load_error err;
+	struct ps_error err;
 	int rc;
 
-	ps_load_error_clear(&err);
+	ps_error_clear(&err);
 	rc = ps_opener_check(l->pid, &err);
 	if (rc < 0)
 		return ps_give_error(error, rc, &err);
@@ -207,16 +206,16 @@ int penstock_loader_wait(struct penstock_loader *l, uint32_t timeout_ms, struct 
 int penstock_loader_wait_released(
         struct penstock_loader *l, uint32_t timeout_ms, struct penstock_error *error)
 {
-	struct ps_load_error err;
+	struct ps_error err;
 	int rc;
 
-	ps_load_error_clear(&err);
+	ps_error_clear(&err);
 	rc = ps_opener_check(l->pid, &err);
 	return rc < 0 ? ps_give_error(error, rc, &err) : ps_pipeline_wait_released(l->pipeline, timeout_ms);
 }
 
 /* Reserves memory for another batch, and makes it. */
-static int batch_add(struct penstock_loader *l, struct ps_load_error *err)
+static int batch_add(struct penstock_loader *l, struct ps_error *err)
 {
 	uint64_t nbytes = l->batch_nbytes;
 	/* The batch may become as large as the others. */
@@ -226,7 +225,7 @@ static int batch_add(struct penstock_loader *l, struct ps_load_error *err)
 	if (rc < 0)
 		return rc;
 	if (full > l->spare_nbytes)
-		return ps_load_error_set(err, ENOBUFS,
+		return ps_error_set(err, ENOBUFS,
 		        "memory_budget of %ju MiB has no room for another batch of %ju MiB: raise it, or "
 		        "lower "
 		        "batch or the image size",
@@ -234,7 +233,7 @@ static int batch_add(struct penstock_loader *l, struct ps_load_error *err)
 	if (l->budget) {
 		rc = ps_public_budget_reserve(l->budget, nbytes, err);
 		if (rc < 0)
-			return ps_load_error_set(err, ENOBUFS, "%s", err->text);
+			return ps_error_set(err, ENOBUFS, "%s", err->text);
 	}
 	rc = ps_pipeline_add_batch(l->pipeline, nbytes, err);
 	if (rc < 0) {
@@ -250,23 +249,23 @@ static int batch_add(struct penstock_loader *l, struct ps_load_error *err)
 
 int penstock_loader_add_batch(struct penstock_loader *l, struct penstock_error *error)
 {
-	struct ps_load_error err;
+	struct ps_error err;
 	int rc;
 
-	ps_load_error_clear(&err);
+	ps_error_clear(&err);
 	rc = batch_add(l, &err);
 	return rc < 0 ? ps_give_error(error, rc, &err) : 0;
 }
 
 int penstock_loader_set_epoch(struct penstock_loader *l, uint64_t epoch, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	const struct penstock_options *o = &l->options.o;
 	int rc = ps_opener_check(l->pid, &err);
 
 	if (rc == 0 &&
 	        (epoch == UINT64_MAX || (o->epochs && (epoch < o->epoch || epoch - o->epoch >= o->epochs))))
-		rc = ps_load_error_set(&err, EINVAL,
+		rc = ps_error_set(&err, EINVAL,
 		        "epoch %ju: outside of the epochs that were asked for (from %ju, %ju of them)",
 		        (uintmax_t)epoch, (uintmax_t)o->epoch, (uintmax_t)o->epochs);
 	if (rc == 0 && (l->failed || !ps_pipeline_stands_at(l->pipeline, epoch))) {
@@ -281,7 +280,7 @@ int penstock_loader_set_epoch(struct penstock_loader *l, uint64_t epoch, struct 
 int penstock_loader_length(struct penstock_loader *l, uint64_t epoch, uint64_t *ret_samples,
         uint64_t *ret_batches, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	int rc = ps_opener_check(l->pid, &err);
 
 	if (rc == 0)

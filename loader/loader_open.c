@@ -33,7 +33,7 @@ const char *penstock_libraries(void)
 }
 
 /* Reserves memory for batches and buffers in the shared budget, if there is one. */
-static int budget_take(struct penstock_loader *l, uint64_t nbytes, struct ps_load_error *err)
+static int budget_take(struct penstock_loader *l, uint64_t nbytes, struct ps_error *err)
 {
 	struct penstock_budget *b = l->options.o.budget;
 	int rc;
@@ -49,7 +49,7 @@ static int budget_take(struct penstock_loader *l, uint64_t nbytes, struct ps_loa
 }
 
 /* Makes the pipeline's own layout, if the device finishes fields. The device must be open. */
-static int pipeline_plan(struct penstock_loader *l, struct ps_load_error *err)
+static int pipeline_plan(struct penstock_loader *l, struct ps_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
 	const struct ps_device_ops *ops = l->device->ops;
@@ -68,7 +68,7 @@ static int pipeline_plan(struct penstock_loader *l, struct ps_load_error *err)
 	return rc;
 }
 
-static int pipeline_make(struct penstock_loader *l, const struct ps_position *at, struct ps_load_error *err)
+static int pipeline_make(struct penstock_loader *l, const struct ps_position *at, struct ps_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
 	struct ps_pipeline_options p = {.shards = l->options.shards.names,
@@ -128,7 +128,7 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	if (o->profile) {
 		l->profile = ps_profile_new(l->layout);
 		if (!l->profile)
-			return ps_load_error_set(err, ENOMEM, "out of memory");
+			return ps_no_memory(err);
 		p.profile = l->profile;
 	}
 	return ps_pipeline_new(&p, at, &l->pipeline, err);
@@ -156,7 +156,7 @@ static struct ps_planner *planner_make(struct penstock_loader *l, const struct p
 
 /* Makes the pipeline at a position. Reports missing shards and an epoch without samples, before the
  * pipeline's threads find them. */
-static int pipeline_put(struct penstock_loader *l, const struct ps_position *at, struct ps_load_error *err)
+static int pipeline_put(struct penstock_loader *l, const struct ps_position *at, struct ps_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
 	int rc = 0;
@@ -172,7 +172,7 @@ static int pipeline_put(struct penstock_loader *l, const struct ps_position *at,
 }
 
 /* Makes the pipeline at the beginning, or at the position of the options' state. */
-static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
+static int pipeline_begin(struct penstock_loader *l, struct ps_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
 	struct ps_position at;
@@ -190,7 +190,7 @@ static int pipeline_begin(struct penstock_loader *l, struct ps_load_error *err)
 }
 
 static int loader_make(struct penstock_loader *l, const struct penstock_options *options,
-        const char *const *shards, size_t nshards, struct ps_load_error *err)
+        const char *const *shards, size_t nshards, struct ps_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
 	struct ps_windows windows;
@@ -199,10 +199,10 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 	if (rc < 0)
 		return rc;
 	if (ps_shard_errors_init(&l->lost, l->options.shards.n) < 0)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	l->indexes = ps_shard_indexes_new(l->options.shards.names, l->options.shards.n, o->index_dir);
 	if (!l->indexes)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	rc = ps_batch_layout_new(o, &l->layout, err);
 	if (rc == 0)
 		rc = ps_layout_windows(l->layout, o->token_stride, &windows, err);
@@ -230,7 +230,7 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 int penstock_loader_open(const struct penstock_options *options, const char *const *shards, size_t nshards,
         struct penstock_loader **ret_loader, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct penstock_loader *l = calloc(1, sizeof(*l));
 	int rc;
 

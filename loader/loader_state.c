@@ -6,7 +6,7 @@
 #include <errno.h>
 
 int ps_loader_state_read(struct penstock_loader *l, const void *bytes, size_t size, struct ps_position *at,
-        uint32_t *ret_bad_run, struct ps_offload *ret_offload, struct ps_load_error *err)
+        uint32_t *ret_bad_run, struct ps_offload *ret_offload, struct ps_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
 	struct ps_state state;
@@ -19,14 +19,14 @@ int ps_loader_state_read(struct penstock_loader *l, const void *bytes, size_t si
 		return rc;
 	/* The state of a finished run has the epoch after the last one. */
 	if (o->epochs && (state.epoch < o->epoch || state.epoch - o->epoch > o->epochs))
-		rc = ps_load_error_set(err, EINVAL,
+		rc = ps_error_set(err, EINVAL,
 		        "the state is of epoch %ju, outside of the epochs that were asked for (from %ju, %ju "
 		        "of them)",
 		        (uintmax_t)state.epoch, (uintmax_t)o->epoch, (uintmax_t)o->epochs);
 	if (rc == 0)
 		rc = ps_gpu_decode_resume(&l->gpu, &state, ret_offload, err);
 	if (rc == 0 && ps_position_init(at, ps_order_nlanes(l->schedule.order)) < 0)
-		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	if (rc == 0) {
 		rc = ps_resume_position(&l->schedule, &state, at, err);
 		if (rc < 0)
@@ -42,7 +42,7 @@ int ps_loader_state_read(struct penstock_loader *l, const void *bytes, size_t si
 int penstock_loader_state_save(
         struct penstock_loader *l, void *buf, size_t size, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_offload offload;
 	struct ps_state state;
 	size_t need;
@@ -55,7 +55,7 @@ int penstock_loader_state_save(
 	if (!buf) /* a size that suffices for any state of this loader */
 		return (int)ps_state_nbytes(ps_resume_most(&l->schedule), l->gpu.nvjpeg);
 	if (size < need)
-		rc = ps_load_error_set(
+		rc = ps_error_set(
 		        &err, ENOBUFS, "the state has %zu bytes, but there is room for %zu", need, size);
 	else
 		rc = ps_state_print_make(&l->print, &l->options, &err);
@@ -71,7 +71,7 @@ int penstock_loader_state_save(
 	return (int)need;
 }
 
-static int state_load(struct penstock_loader *l, const void *state, size_t size, struct ps_load_error *err)
+static int state_load(struct penstock_loader *l, const void *state, size_t size, struct ps_error *err)
 {
 	struct ps_offload offload;
 	struct ps_position at;
@@ -96,7 +96,7 @@ static int state_load(struct penstock_loader *l, const void *state, size_t size,
 int penstock_loader_state_load(
         struct penstock_loader *l, const void *state, size_t size, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	int rc = ps_opener_check(l->pid, &err);
 
 	if (rc == 0)

@@ -99,7 +99,7 @@ static void ps_stats_fill(struct penstock_stats *s, const struct ps_pipeline_sta
 int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_stats, size_t size,
         struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_pipeline_stats p;
 	struct penstock_stats s = {0};
 	int rc = ps_opener_check(l->pid, &err);
@@ -148,17 +148,17 @@ int penstock_loader_lost(struct penstock_loader *l, uint64_t n, struct penstock_
 
 int penstock_loader_profile(struct penstock_loader *l, char *buf, size_t size, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	ps_autofree char *text = NULL;
 	size_t n = 0;
 	int rc = ps_opener_check(l->pid, &err);
 
 	if (rc == 0 && !l->profile)
-		rc = ps_load_error_set(&err, ENODATA, "the loader was opened without options.profile");
+		rc = ps_error_set(&err, ENODATA, "the loader was opened without options.profile");
 	if (rc == 0)
 		rc = ps_profile_json(l->profile, &text, &n, &err);
 	if (rc == 0 && buf && size <= n)
-		rc = ps_load_error_set(
+		rc = ps_error_set(
 		        &err, ENOBUFS, "the profile has %zu bytes, but there is room for %zu", n + 1, size);
 	if (rc < 0)
 		return ps_give_error(error, rc, &err);
@@ -187,7 +187,7 @@ static bool counts_hash(struct penstock_loader *l, uint64_t *ret_samples, uint64
 	return true;
 }
 
-static int text_make(struct penstock_loader *l, char **ret_text, size_t *ret_n, struct ps_load_error *err)
+static int text_make(struct penstock_loader *l, char **ret_text, size_t *ret_n, struct ps_error *err)
 {
 	uint64_t samples, counts, digest;
 	FILE *out;
@@ -197,7 +197,7 @@ static int text_make(struct penstock_loader *l, char **ret_text, size_t *ret_n, 
 		return rc;
 	out = open_memstream(ret_text, ret_n);
 	if (!out)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	digest = ps_state_print_show(&l->print, NULL);
 	fprintf(out, "{\"digest\": \"%016" PRIx64 "\", \"version\": \"%s\", ", digest, PACKAGE_VERSION);
 	if (counts_hash(l, &samples, &counts))
@@ -210,13 +210,13 @@ static int text_make(struct penstock_loader *l, char **ret_text, size_t *ret_n, 
 	if (fclose(out) == 0)
 		return 0;
 	free(ps_steal_ptr(ret_text));
-	return ps_load_error_set(err, ENOMEM, "out of memory");
+	return ps_no_memory(err);
 }
 
 int penstock_loader_fingerprint(
         struct penstock_loader *l, char *buf, size_t size, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	ps_autofree char *text = NULL;
 	size_t n = 0;
 	int rc = ps_opener_check(l->pid, &err);
@@ -224,8 +224,8 @@ int penstock_loader_fingerprint(
 	if (rc == 0)
 		rc = text_make(l, &text, &n, &err);
 	if (rc == 0 && buf && size <= n)
-		rc = ps_load_error_set(&err, ENOBUFS,
-		        "the fingerprint has %zu bytes, but there is room for %zu", n + 1, size);
+		rc = ps_error_set(&err, ENOBUFS, "the fingerprint has %zu bytes, but there is room for %zu",
+		        n + 1, size);
 	if (rc < 0)
 		return ps_give_error(error, rc, &err);
 	if (buf)

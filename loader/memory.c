@@ -38,10 +38,10 @@ static uint64_t mib(uint64_t n)
 	return (n >> 20) + ((n & ((1 << 20) - 1)) != 0);
 }
 
-int ps_public_budget_reserve(struct penstock_budget *b, uint64_t nbytes, struct ps_load_error *err)
+int ps_public_budget_reserve(struct penstock_budget *b, uint64_t nbytes, struct ps_error *err)
 {
 	if (!ps_byte_budget_take(&b->reserved, nbytes))
-		return ps_load_error_set(err, E2BIG,
+		return ps_error_set(err, E2BIG,
 		        "budget of %ju MiB, shared with other loaders: their batches hold %ju MiB, and this "
 		        "loader's "
 		        "batches and read buffers need %ju MiB; raise the budget, or lower batch, depth or "
@@ -91,7 +91,7 @@ static uint32_t open_files_most(const struct penstock_options *o, uint32_t nlane
 }
 
 int ps_memory_plan(const struct penstock_options *o, size_t batch_nbytes, uint32_t nlanes,
-        struct ps_memory *ret_memory, struct ps_load_error *err)
+        struct ps_memory *ret_memory, struct ps_error *err)
 {
 	struct ps_memory m = {
 	        .depth = o->depth ? o->depth : DEPTH_AUTO, .open_files = open_files_most(o, nlanes)};
@@ -103,9 +103,9 @@ int ps_memory_plan(const struct penstock_options *o, size_t batch_nbytes, uint32
 	m.buf_nbytes = (size_t)PS_MIN(PS_MAX(share, PS_STREAM_BUF_MIN), BUF_NBYTES);
 	if (!ps_u64_mul(batch_nbytes, m.depth, &batches) || !ps_u64_mul(m.buf_nbytes, m.open_files, &bufs) ||
 	        !ps_u64_add(batches, bufs, &all))
-		return ps_load_error_set(err, E2BIG, "batches are larger than the address space");
+		return ps_error_set(err, E2BIG, "batches are larger than the address space");
 	if (all > o->memory_budget)
-		return ps_load_error_set(err, E2BIG,
+		return ps_error_set(err, E2BIG,
 		        "memory_budget of %ju MiB: %u batches of %ju MiB and %u read buffers need %ju MiB; "
 		        "raise memory_budget, or lower batch, depth, the image size or lanes",
 		        (uintmax_t)(o->memory_budget >> 20), m.depth, (uintmax_t)mib(batch_nbytes),

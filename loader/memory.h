@@ -19,7 +19,7 @@ struct penstock_budget {
  * filled the rest of the budget: the windows shrink as their samples are delivered. -E2BIG with a text: the
  * reserved bytes alone would exceed the limit. */
 int ps_public_budget_reserve(
-        struct penstock_budget *budget, uint64_t nbytes, struct ps_load_error *err) PS_MUST_USE;
+        struct penstock_budget *budget, uint64_t nbytes, struct ps_error *err) PS_MUST_USE;
 void ps_public_budget_release(struct penstock_budget *budget, uint64_t nbytes);
 
 /* NULL is allowed, and then returned */
@@ -38,6 +38,6 @@ struct ps_memory {
 
 /* -E2BIG with a text that says how much is needed. */
 int ps_memory_plan(const struct penstock_options *o, size_t batch_nbytes, uint32_t nlanes,
-        struct ps_memory *ret_memory, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_memory *ret_memory, struct ps_error *err) PS_MUST_USE;
 
 #endif

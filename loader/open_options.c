@@ -51,7 +51,7 @@ static const char **field_text(struct penstock_field *field, const struct ps_opt
 }
 
 /* Copies the caller's texts, which are valid during the call only. */
-static int texts_copy(struct ps_options *p, struct ps_load_error *err)
+static int texts_copy(struct ps_options *p, struct ps_error *err)
 {
 	bool ok = true;
 
@@ -63,22 +63,21 @@ static int texts_copy(struct ps_options *p, struct ps_load_error *err)
 			ok = (!text || text_copy(text)) && ok;
 		}
 	}
-	return ok ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
+	return ok ? 0 : ps_no_memory(err);
 }
 
 /* Checks a newer program's struct as the kernel does (copy_struct_from_user()): bytes that this library does
  * not know must be zero, since it cannot do what they ask for. */
-static int unknown_check(
-        const char *what, const void *p, size_t size, size_t known, struct ps_load_error *err)
+static int unknown_check(const char *what, const void *p, size_t size, size_t known, struct ps_error *err)
 {
 	const uint8_t *bytes = p;
 
 	if (size > MOST_NBYTES)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, E2BIG, "%s: a struct of %zu bytes; fill it by its init function", what, size);
 	for (size_t i = known; i < size; i++)
 		if (bytes[i])
-			return ps_load_error_set(err, E2BIG,
+			return ps_error_set(err, E2BIG,
 			        "%s: an option is set that libpenstock " PACKAGE_VERSION
 			        " does not know (at byte %zu); install the libpenstock that the program was "
 			        "built with, or a later one",
@@ -87,17 +86,17 @@ static int unknown_check(
 }
 
 /* Copies the caller's fields into structs of this library's size, or makes the default ones. */
-static int fields_make(struct ps_options *p, const struct penstock_options *in, struct ps_load_error *err)
+static int fields_make(struct ps_options *p, const struct penstock_options *in, struct ps_error *err)
 {
 	uint32_t n = in->fields ? in->nfields : 2;
 	char what[32];
 	int rc;
 
 	if (n == 0 || n > PS_LAYOUT_MAX_FIELDS)
-		return ps_load_error_set(err, EINVAL, "%u fields: must be 1 to %d", n, PS_LAYOUT_MAX_FIELDS);
+		return ps_error_set(err, EINVAL, "%u fields: must be 1 to %d", n, PS_LAYOUT_MAX_FIELDS);
 	p->fields = calloc(n, sizeof(*p->fields));
 	if (!p->fields)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	p->o.fields = p->fields;
 	p->o.nfields = n;
 	if (!in->fields) {
@@ -111,7 +110,7 @@ static int fields_make(struct ps_options *p, const struct penstock_options *in, 
 
 		if (size < FIELD_LEAST || f->size != size) {
 			p->o.nfields = 0; /* the names are still the caller's, and must not be freed */
-			return ps_load_error_set(
+			return ps_error_set(
 			        err, EINVAL, "field %u was not filled by penstock_field_init()", i);
 		}
 		snprintf(what, sizeof(what), "field %u", i);
@@ -128,19 +127,18 @@ static int fields_make(struct ps_options *p, const struct penstock_options *in, 
 }
 
 /* Checks the range of an integer option. */
-static int range_check(
-        const struct ps_option *option, const struct penstock_options *o, struct ps_load_error *err)
+static int range_check(const struct ps_option *option, const struct penstock_options *o, struct ps_error *err)
 {
 	uint64_t v = ps_option_number(option, o), least = (uint64_t)option->least,
 	         most = ps_option_most(option);
 
 	if (v == (uint64_t)option->initial || (v >= least && v <= most))
 		return 0;
-	return ps_load_error_set(err, EINVAL, "%s %ju: must be %ju to %ju", option->name, (uintmax_t)v,
+	return ps_error_set(err, EINVAL, "%s %ju: must be %ju to %ju", option->name, (uintmax_t)v,
 	        (uintmax_t)least, (uintmax_t)most);
 }
 
-static int ranges_check(const struct penstock_options *o, struct ps_load_error *err)
+static int ranges_check(const struct penstock_options *o, struct ps_error *err)
 {
 	int rc = 0;
 
@@ -151,32 +149,32 @@ static int ranges_check(const struct penstock_options *o, struct ps_load_error *
 			rc = range_check(option, o, err);
 	}
 	if (rc == 0 && o->epochs > UINT64_MAX - o->epoch)
-		return ps_load_error_set(err, EINVAL, "epoch + epochs is beyond 64 bits");
+		return ps_error_set(err, EINVAL, "epoch + epochs is beyond 64 bits");
 	if (rc == 0 && o->nmix > PS_MAX_SETS)
-		return ps_load_error_set(err, EINVAL, "nmix %u: must be 0 to %d", o->nmix, PS_MAX_SETS);
+		return ps_error_set(err, EINVAL, "nmix %u: must be 0 to %d", o->nmix, PS_MAX_SETS);
 	return rc;
 }
 
 /* Checks world and rank, and computes the batch from global_batch. */
-static int ranks_make(struct penstock_options *o, struct ps_load_error *err)
+static int ranks_make(struct penstock_options *o, struct ps_error *err)
 {
 	int rc = range_check(ps_loader_option("world", strlen("world")), o, err);
 
 	if (rc < 0)
 		return rc;
 	if (o->rank >= o->world)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, EINVAL, "rank %u of world %u: rank must be below world", o->rank, o->world);
 	if (o->ranks_per_node == 0)
 		o->ranks_per_node = 1;
 	if (o->world % o->ranks_per_node)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "ranks_per_node %u: must divide world %u; set it to the ranks of each node, or to 1",
 		        o->ranks_per_node, o->world);
 	if (o->global_batch == 0)
 		return 0;
 	if (o->global_batch % o->world)
-		return ps_load_error_set(err, EINVAL, "global_batch %u: must be a multiple of world %u",
+		return ps_error_set(err, EINVAL, "global_batch %u: must be a multiple of world %u",
 		        o->global_batch, o->world);
 	o->batch = o->global_batch / o->world;
 	return 0;
@@ -208,27 +206,27 @@ static void order_make(struct ps_options *p)
 		o->lanes -= o->lanes % o->homes;
 }
 
-static int gpu_decode_check(const struct penstock_options *o, struct ps_load_error *err)
+static int gpu_decode_check(const struct penstock_options *o, struct ps_error *err)
 {
 	double share = o->gpu_decode;
 
 	if (share == PENSTOCK_GPU_DECODE_AUTO || (share >= 0 && share <= 1))
 		return 0;
-	return ps_load_error_set(
+	return ps_error_set(
 	        err, EINVAL, "gpu_decode %g: must be 0 to 1, or auto (PENSTOCK_GPU_DECODE_AUTO)", share);
 }
 
-static int sampling_check(const struct penstock_options *o, struct ps_load_error *err)
+static int sampling_check(const struct penstock_options *o, struct ps_error *err)
 {
 	if (o->bucket > 1 && o->order != PENSTOCK_ORDER_WINDOW)
-		return ps_load_error_set(err, EINVAL, "bucket %u: needs order window", o->bucket);
+		return ps_error_set(err, EINVAL, "bucket %u: needs order window", o->bucket);
 	if (o->nmix > 1 && o->order == PENSTOCK_ORDER_PERMUTATION)
-		return ps_load_error_set(err, EINVAL, "mix: not possible with order permutation");
+		return ps_error_set(err, EINVAL, "mix: not possible with order permutation");
 	return 0;
 }
 
 /* Takes the caller's numbers, which alone decide the order. */
-static int numbers_make(struct ps_options *p, struct ps_load_error *err)
+static int numbers_make(struct ps_options *p, struct ps_error *err)
 {
 	const struct penstock_options *o = &p->o;
 	const struct {
@@ -239,12 +237,11 @@ static int numbers_make(struct ps_options *p, struct ps_load_error *err)
 	        {"take", o->take > 0}, {"repeat", o->repeat > 0}};
 
 	if (o->order != PENSTOCK_ORDER_NUMBERS)
-		return o->numbers || o->batch_ends
-		               ? ps_load_error_set(err, EINVAL, "numbers: need order NUMBERS")
-		               : 0;
+		return o->numbers || o->batch_ends ? ps_error_set(err, EINVAL, "numbers: need order NUMBERS")
+		                                   : 0;
 	for (size_t i = 0; i < PS_ARRAY_LEN(others); i++)
 		if (others[i].given)
-			return ps_load_error_set(err, EINVAL,
+			return ps_error_set(err, EINVAL,
 			        "%s: not possible with an order of sample numbers, which alone decide the "
 			        "order; choose the numbers accordingly",
 			        others[i].name);
@@ -254,30 +251,29 @@ static int numbers_make(struct ps_options *p, struct ps_load_error *err)
 	        o->batch, o->numbers, o->nnumbers, o->batch_ends, o->nbatch_ends, &p->numbers, err);
 }
 
-static int sample_weights_make(struct ps_options *p, struct ps_load_error *err)
+static int sample_weights_make(struct ps_options *p, struct ps_error *err)
 {
 	const struct penstock_options *o = &p->o;
 
 	if (o->sample_weights && o->weights)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, EINVAL, "weights: both a column and an array are given; give only one");
 	if (o->draws > 0 && !o->sample_weights && !o->weights && !o->balance)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, EINVAL, "draws: needs weights or balance; without them, steps limits an epoch");
 	if (!o->sample_weights)
 		return 0;
 	if (o->nsample_weights > UINT64_C(1) << 40)
-		return ps_load_error_set(err, EINVAL, "weights: more than 2^40");
+		return ps_error_set(err, EINVAL, "weights: more than 2^40");
 	p->sample_weights = malloc(PS_MAX(o->nsample_weights, UINT64_C(1)) * sizeof(double));
 	if (!p->sample_weights)
-		return ps_load_error_set(
-		        err, ENOMEM, "no memory for %ju weights", (uintmax_t)o->nsample_weights);
+		return ps_error_set(err, ENOMEM, "no memory for %ju weights", (uintmax_t)o->nsample_weights);
 	memcpy(p->sample_weights, o->sample_weights, o->nsample_weights * sizeof(double));
 	return 0;
 }
 
 /* Copies the weights of the datasets that are mixed; shards_add() fills `ends`. */
-static int mix_make(struct ps_options *p, size_t nshards, struct ps_load_error *err)
+static int mix_make(struct ps_options *p, size_t nshards, struct ps_error *err)
 {
 	uint32_t n = p->o.nmix;
 
@@ -286,17 +282,17 @@ static int mix_make(struct ps_options *p, size_t nshards, struct ps_load_error *
 		return 0;
 	}
 	if (n != nshards)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "mix: %u weights for %zu strings of shards; each string is a dataset and needs one",
 		        n, nshards);
 	p->mix = malloc(n * sizeof(*p->mix));
 	p->ends = calloc(n, sizeof(*p->ends));
 	if (!p->mix || !p->ends)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	memcpy(p->mix, p->o.mix, n * sizeof(*p->mix));
 	for (uint32_t i = 0; i < n; i++)
 		if (!(p->mix[i] > 0 && p->mix[i] < 1e12))
-			return ps_load_error_set(err, EINVAL,
+			return ps_error_set(err, EINVAL,
 			        "mix: weight %g of dataset %u: must be above 0 and below 1e12; leave out a "
 			        "dataset that is not wanted",
 			        p->mix[i], i);
@@ -304,7 +300,7 @@ static int mix_make(struct ps_options *p, size_t nshards, struct ps_load_error *
 	return 0;
 }
 
-static int options_texts_copy(struct ps_options *p, struct ps_load_error *err)
+static int options_texts_copy(struct ps_options *p, struct ps_error *err)
 {
 	size_t n = 0;
 
@@ -315,14 +311,14 @@ static int options_texts_copy(struct ps_options *p, struct ps_load_error *err)
 			continue;
 		assert(n < PS_ARRAY_LEN(p->texts));
 		if (!text_copy(text))
-			return ps_load_error_set(err, ENOMEM, "out of memory");
+			return ps_no_memory(err);
 		p->texts[n++] = (char *)(uintptr_t)*text;
 	}
 	return 0;
 }
 
 /* Adds the shards of the caller's string i. */
-static int shards_add(struct ps_options *p, const char *shards, size_t i, struct ps_load_error *err)
+static int shards_add(struct ps_options *p, const char *shards, size_t i, struct ps_error *err)
 {
 	size_t before = p->shards.n;
 	int rc = ps_shard_list_add(&p->shards, shards, err);
@@ -331,19 +327,18 @@ static int shards_add(struct ps_options *p, const char *shards, size_t i, struct
 		return rc;
 	p->ends[i] = p->shards.n;
 	if (p->shards.n == before)
-		return ps_load_error_set(
-		        err, EINVAL, "mix: dataset %zu (\"%.200s\") has no shards", i, shards);
+		return ps_error_set(err, EINVAL, "mix: dataset %zu (\"%.200s\") has no shards", i, shards);
 	return 0;
 }
 
 int ps_options_make(struct ps_options *p, const struct penstock_options *in, const char *const *shards,
-        size_t nshards, struct ps_load_error *err)
+        size_t nshards, struct ps_error *err)
 {
 	int rc;
 
 	*p = (struct ps_options){.o = options_default()};
 	if (in->size < offsetof(struct penstock_options, device))
-		return ps_load_error_set(err, EINVAL, "options were not filled by penstock_options_init()");
+		return ps_error_set(err, EINVAL, "options were not filled by penstock_options_init()");
 	rc = unknown_check("options", in, in->size, sizeof(*in), err);
 	if (rc < 0)
 		return rc;

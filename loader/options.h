@@ -31,7 +31,7 @@ struct ps_options {
 };
 
 int ps_options_make(struct ps_options *options, const struct penstock_options *in, const char *const *shards,
-        size_t nshards, struct ps_load_error *err) PS_MUST_USE;
+        size_t nshards, struct ps_error *err) PS_MUST_USE;
 void ps_options_fini(struct ps_options *options);
 
 #endif

@@ -13,7 +13,7 @@
 
 /* Copies an error to the caller's struct, with '?' for control characters, which names in shards may have.
  * Returns r. */
-static inline int ps_give_error(struct penstock_error *error, int r, const struct ps_load_error *err)
+static inline int ps_give_error(struct penstock_error *error, int r, const struct ps_error *err)
 {
 	if (!error)
 		return r;
@@ -26,11 +26,11 @@ static inline int ps_give_error(struct penstock_error *error, int r, const struc
 }
 
 /* -ECHILD: the loader was opened by a parent of this process, before a fork. */
-static inline int ps_opener_check(pid_t opener, struct ps_load_error *err)
+static inline int ps_opener_check(pid_t opener, struct ps_error *err)
 {
 	if (opener == getpid())
 		return 0;
-	return ps_load_error_set(err, ECHILD,
+	return ps_error_set(err, ECHILD,
 	        "this loader belongs to process %d, which forked; open a loader in this process",
 	        (int)opener);
 }

@@ -15,14 +15,14 @@ struct ps_random_access {
 };
 
 int ps_random_access_new(const struct ps_random_access_options *options, struct ps_random_access **ret_access,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	struct ps_random_access *g = calloc(1, sizeof(*g));
 	uint64_t sum = 0;
 	int rc = 0;
 
 	if (!g)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	g->o = *options;
 	g->o.reading.budget = NULL;
 	g->o.reading.slabs = NULL;
@@ -32,13 +32,13 @@ int ps_random_access_new(const struct ps_random_access_options *options, struct 
 	g->o.reading.stream.buf_nbytes = PS_STREAM_BUF_MIN;
 	g->ends = malloc(PS_MAX(g->o.nshards, 1u) * sizeof(uint64_t));
 	if (!g->ends)
-		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	for (uint32_t i = 0; i < g->o.nshards && rc == 0; i++) {
 		uint64_t n = 0;
 
 		rc = ps_shard_indexes_count(g->o.indexes, i, &n, err);
 		if (rc < 0 && rc != -ENOMEM)
-			rc = ps_load_error_set(err, ENODATA,
+			rc = ps_error_set(err, ENODATA,
 			        "samples by number need an index of every shard (penstock-loader index): %s",
 			        err ? err->text : "");
 		sum += n;
@@ -73,7 +73,7 @@ static uint64_t total(const struct ps_random_access *g)
 
 /* Reads sample `ordinal` of a shard at its place in the index, and compares it with the index. */
 static int place_read(struct ps_random_access *g, uint32_t shard, uint64_t ordinal,
-        struct ps_shard_index *index, struct ps_sample **ret_sample, struct ps_load_error *err)
+        struct ps_shard_index *index, struct ps_sample **ret_sample, struct ps_error *err)
 {
 	struct ps_shard_options options = g->o.reading;
 	struct ps_shard_index_place place;
@@ -93,7 +93,7 @@ static int place_read(struct ps_random_access *g, uint32_t shard, uint64_t ordin
 }
 
 static int sample_read(
-        struct ps_random_access *g, uint64_t number, struct ps_sample **ret_sample, struct ps_load_error *err)
+        struct ps_random_access *g, uint64_t number, struct ps_sample **ret_sample, struct ps_error *err)
 {
 	uint32_t shard = ps_shard_of_number(g->ends, g->o.nshards, number);
 	uint64_t ordinal = number - (shard > 0 ? g->ends[shard - 1] : 0);
@@ -110,25 +110,24 @@ static int sample_read(
 		return 0;
 	if (rc == 1)
 		ps_sample_free(ps_steal_ptr(ret_sample));
-	return ps_load_error_set(err, ESTALE,
+	return ps_error_set(err, ESTALE,
 	        "%s: it has no sample %ju, but its index lists one; index it again (penstock-loader index)",
 	        g->o.shards[shard], (uintmax_t)ordinal);
 }
 
 int ps_random_access_read(struct ps_random_access *g, const uint64_t *numbers, uint32_t n,
-        struct penstock_batch **ret_batch, struct ps_load_error *err)
+        struct penstock_batch **ret_batch, struct ps_error *err)
 {
 	struct penstock_batch *b;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < n; i++)
 		if (numbers[i] >= total(g))
-			return ps_load_error_set(err, ERANGE,
-			        "sample %ju: there are %ju samples, counted from 0", (uintmax_t)numbers[i],
-			        (uintmax_t)total(g));
+			return ps_error_set(err, ERANGE, "sample %ju: there are %ju samples, counted from 0",
+			        (uintmax_t)numbers[i], (uintmax_t)total(g));
 	b = calloc(1, sizeof(*b));
 	if (!b)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	rc = ps_batch_init(b, g->o.layout, ps_device_host(), n, err);
 	if (rc < 0) {
 		free(b);

@@ -26,12 +26,12 @@ struct ps_random_access_options {
 struct ps_random_access;
 
 int ps_random_access_new(const struct ps_random_access_options *options, struct ps_random_access **ret_access,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 void ps_random_access_free(struct ps_random_access *access); /* NULL is allowed */
 
 /* Returns a finished batch, whose row i is the sample numbers[i]. The batch may have failed. */
 int ps_random_access_read(struct ps_random_access *access, const uint64_t *numbers, uint32_t n,
-        struct penstock_batch **ret_batch, struct ps_load_error *err) PS_MUST_USE;
+        struct penstock_batch **ret_batch, struct ps_error *err) PS_MUST_USE;
 void ps_random_access_give_back(struct penstock_batch *batch);
 
 #endif

@@ -27,7 +27,7 @@ uint32_t ps_resume_most(const struct ps_schedule *s)
 }
 
 int ps_resume_state(const struct ps_schedule *s, const struct ps_position *at, uint32_t bad_run,
-        struct ps_state *ret_state, struct ps_load_error *err)
+        struct ps_state *ret_state, struct ps_error *err)
 {
 	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
 	struct ps_state state = {.epoch = at->epoch,
@@ -42,7 +42,7 @@ int ps_resume_state(const struct ps_schedule *s, const struct ps_position *at, u
 
 	state.lanes = calloc(PS_MAX(state.nlanes, 1u), sizeof(*state.lanes));
 	if (!state.lanes)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	for (uint32_t i = 0; i < at->nlanes; i++)
 		if (is_told(s, at, i))
 			state.lanes[n++] = (struct ps_state_lane){
@@ -76,7 +76,7 @@ static uint64_t taken_of(uint64_t q, uint32_t x, uint32_t n)
 /* Resumes where lengths are known, or were known to the ranks that saved the state. The number of steps gives
  * the position if the saving run and this one cut the epoch into the same steps. */
 static int resume_known(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
 	struct ps_epoch *epoch;
@@ -84,7 +84,7 @@ static int resume_known(const struct ps_schedule *s, const struct ps_state *stat
 	int rc = ps_epochs_count(s->epochs, state->epoch, &epoch, err);
 
 	if (rc == -ENODATA)
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "the state was saved by rank %u of world %u, where every shard had an index; this "
 		        "loader needs them, too: %s",
 		        state->rank, state->world, err->text);
@@ -96,7 +96,7 @@ static int resume_known(const struct ps_schedule *s, const struct ps_state *stat
 	theirs.batch = (uint32_t)((uint64_t)o->batch * o->world / state->world);
 	if (ps_steps_begin(&theirs, state->batches) != ps_steps_begin(&epoch->steps, state->batches) ||
 	        (!state->known && state->batches > 0 && state->world > 1))
-		rc = ps_load_error_set(err, ESTALE,
+		rc = ps_error_set(err, ESTALE,
 		        "the state was saved by rank %u of world %u at the end of an epoch, which world %u "
 		        "cuts "
 		        "into other batches; continue with world %u, or begin the next epoch",
@@ -143,10 +143,10 @@ static bool is_own(const struct ps_schedule *s, const struct ps_state *state, co
 
 /* Resumes where lengths are not known, and the state is of this rank. */
 static int resume_own(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	if (state->turn >= at->nlanes)
-		return ps_load_error_set(err, EINVAL, "the state is damaged");
+		return ps_error_set(err, EINVAL, "the state is damaged");
 	at->turn = state->turn;
 	for (uint32_t i = 0; i < at->nlanes; i++) {
 		at->lanes[i] = *saved(state, ps_order_lane(s->order, i));
@@ -176,7 +176,7 @@ static void lane_position(const struct ps_order *order, uint64_t epoch, uint64_t
 
 /* Resumes where lengths are not known, and the state is of another rank or world. */
 static int resume_other(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
 	uint64_t rows = state->batches * o->batch;
@@ -190,7 +190,7 @@ static int resume_other(const struct ps_schedule *s, const struct ps_state *stat
 	else if (state->world != o->world && (all % state->world || all % o->world))
 		why = ", and lanes are dealt differently in the two worlds";
 	if (why)
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "the state was saved by rank %u of world %u%s: this is rank %u of world "
 		        "%u; continue with each rank's own state, or index the shards and take another end "
 		        "than uneven",
@@ -207,7 +207,7 @@ static int resume_other(const struct ps_schedule *s, const struct ps_state *stat
 
 /* Resumes an order of sample numbers: the number of steps gives the position. */
 static int resume_numbers(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	struct ps_epoch *epoch;
 	int rc = ps_epochs_get(s->epochs, state->epoch, &epoch, err);
@@ -215,7 +215,7 @@ static int resume_numbers(const struct ps_schedule *s, const struct ps_state *st
 	if (rc < 0)
 		return rc;
 	if (state->batches > ps_steps_count(&epoch->steps, 0))
-		rc = ps_load_error_set(err, EINVAL, "the state is damaged");
+		rc = ps_error_set(err, EINVAL, "the state is damaged");
 	ps_epoch_unref(epoch);
 	for (uint32_t i = 0; i < at->nlanes; i++)
 		at->lanes[i].k = PS_PLACE_UNKNOWN;
@@ -223,14 +223,14 @@ static int resume_numbers(const struct ps_schedule *s, const struct ps_state *st
 }
 
 int ps_resume_position(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	const struct ps_epochs_options *o = ps_epochs_options(s->epochs);
 
 	ps_position_begin(at, state->epoch);
 	at->batches = state->batches;
 	if (o->numbers && state->world != s->world)
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "the state was saved by rank %u of world %u, and order gives each rank its own "
 		        "numbers: this "
 		        "is rank %u of world %u; continue with world %u, or begin the next epoch",

@@ -28,10 +28,10 @@ uint32_t ps_resume_most(const struct ps_schedule *schedule); /* the most for any
 
 /* Makes a state, which borrows nothing. -ENOMEM. */
 int ps_resume_state(const struct ps_schedule *schedule, const struct ps_position *position, uint32_t bad_run,
-        struct ps_state *ret_state, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_state *ret_state, struct ps_error *err) PS_MUST_USE;
 
 /* Sets the position at which this rank continues. `position` must have been made for its lanes. */
 int ps_resume_position(const struct ps_schedule *schedule, const struct ps_state *state,
-        struct ps_position *position, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_position *position, struct ps_error *err) PS_MUST_USE;
 
 #endif

@@ -11,8 +11,8 @@
 
 /* Counts ------------------------------------------------------------------------------------------------- */
 
-static int shard_count(void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret_count,
-        struct ps_load_error *err)
+static int shard_count(
+        void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret_count, struct ps_error *err)
 {
 	struct ps_schedule *s = ctx;
 	struct ps_select_view *view;
@@ -27,11 +27,11 @@ static int shard_count(void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard,
 		return rc;
 	}
 	rc = ps_shard_indexes_count(s->indexes, shard, ret_count, err);
-	return rc < 0 && rc != -ENOMEM ? ps_load_error_set(err, ENODATA, "%s", err ? err->text : "") : rc;
+	return rc < 0 && rc != -ENOMEM ? ps_error_set(err, ENODATA, "%s", err ? err->text : "") : rc;
 }
 
 /* Checks that all shards' counts are known; if not, err names the first that is not, and why. */
-static int counts_find(struct ps_schedule *s, struct ps_load_error *err)
+static int counts_find(struct ps_schedule *s, struct ps_error *err)
 {
 	for (uint32_t i = 0; i < s->nshards; i++) {
 		uint64_t n;
@@ -81,10 +81,10 @@ static bool counts_help(const struct penstock_options *o, uint32_t nshards)
 
 /* Finds whether lengths are known; if not, refuses options that need them. */
 static int known_decide(struct ps_schedule *s, const struct penstock_options *o, bool endless,
-        bool *ret_known, struct ps_load_error *err)
+        bool *ret_known, struct ps_error *err)
 {
 	const char *reason = counts_reason(o, endless);
-	struct ps_load_error why = {0};
+	struct ps_error why = {0};
 	int rc;
 
 	*ret_known = endless;
@@ -92,14 +92,14 @@ static int known_decide(struct ps_schedule *s, const struct penstock_options *o,
 		return 0;
 	rc = counts_find(s, &why);
 	if (rc == -ENOMEM)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (rc == 0) {
 		*ret_known = true;
 		return 0;
 	}
 	if (!reason)
 		return 0;
-	return ps_load_error_set(err, EINVAL, "%s needs the number of samples of every shard: %s%s", reason,
+	return ps_error_set(err, EINVAL, "%s needs the number of samples of every shard: %s%s", reason,
 	        why.text,
 	        o->order == PENSTOCK_ORDER_PERMUTATION ? ""
 	        : o->order == PENSTOCK_ORDER_NUMBERS   ? PS_INDEX_AUTO_HINT
@@ -113,8 +113,7 @@ static int known_decide(struct ps_schedule *s, const struct penstock_options *o,
 
 /* Makes a set of the shards of each string, with weights scaled to integers. *ret_sets is NULL if there is
  * only one set. */
-static int sets_make(
-        const struct ps_options *options, struct ps_order_set **ret_sets, struct ps_load_error *err)
+static int sets_make(const struct ps_options *options, struct ps_order_set **ret_sets, struct ps_error *err)
 {
 	const struct penstock_options *o = &options->o;
 	struct ps_order_set *sets;
@@ -126,7 +125,7 @@ static int sets_make(
 		return 0;
 	sets = calloc(o->nmix, sizeof(*sets));
 	if (!sets)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	for (uint32_t i = 0; i < o->nmix; i++)
 		sum += options->mix[i];
 	for (uint32_t i = 0; i < o->nmix; i++) {
@@ -146,7 +145,7 @@ static int sets_make(
 #define REMOTE_CHUNK 65536u /* the least that a mount fetches for random reads */
 
 /* Refuses an order that reads shards at random if shards would have to be fetched for it. */
-static int resident_check(struct ps_schedule *s, const struct penstock_options *o, struct ps_load_error *err)
+static int resident_check(struct ps_schedule *s, const struct penstock_options *o, struct ps_error *err)
 {
 	const char *order = s->numbers ? "an order of sample numbers" : "order permutation";
 	uint64_t nbytes = 0, samples = 0, mean;
@@ -160,10 +159,9 @@ static int resident_check(struct ps_schedule *s, const struct penstock_options *
 		ssize_t len;
 
 		if (stat(s->shards[i], &st) < 0)
-			return ps_load_error_set(
-			        err, errno, "%s: cannot stat: %s", s->shards[i], strerror(errno));
+			return ps_error_set(err, errno, "%s: cannot stat: %s", s->shards[i], strerror(errno));
 		if (!S_ISREG(st.st_mode))
-			return ps_load_error_set(err, EINVAL,
+			return ps_error_set(err, EINVAL,
 			        "%s: %s is not an ordinary file, and cannot be read at any offset", order,
 			        s->shards[i]);
 		len = getxattr(s->shards[i], "user.penstock.state", state, sizeof(state) - 1);
@@ -174,7 +172,7 @@ static int resident_check(struct ps_schedule *s, const struct penstock_options *
 	mean = samples > 0 && nbytes > samples ? nbytes / samples : 1;
 	if (remote == 0 || o->permute_remote)
 		return 0;
-	return ps_load_error_set(err, EINVAL,
+	return ps_error_set(err, EINVAL,
 	        "%s: %u of %u shards are not in the cache of their mount, and each sample, of %ju bytes, "
 	        "would be "
 	        "a request of its own, of at least %u bytes: up to %ju times the data; warm the mount "
@@ -187,14 +185,14 @@ static int resident_check(struct ps_schedule *s, const struct penstock_options *
 /* Numbers ------------------------------------------------------------------------------------------------ */
 
 /* Checks that all numbers are samples of the shards, and finds the shards that they are in. */
-static int numbers_check(struct ps_schedule *s, uint64_t steps, struct ps_load_error *err)
+static int numbers_check(struct ps_schedule *s, uint64_t steps, struct ps_error *err)
 {
 	uint64_t sum = 0, n;
 	int rc;
 
 	s->ends = malloc(PS_MAX(s->nshards, 1u) * sizeof(*s->ends));
 	if (!s->ends)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	for (uint32_t i = 0; i < s->nshards; i++) {
 		rc = ps_shard_indexes_count(s->indexes, i, &n, err);
 		if (rc < 0)
@@ -207,7 +205,7 @@ static int numbers_check(struct ps_schedule *s, uint64_t steps, struct ps_load_e
 		return rc;
 	rc = ps_numbers_uses(
 	        s->numbers, steps ? steps * s->numbers->batch : UINT64_MAX, s->ends, s->nshards, &s->uses);
-	return rc < 0 ? ps_load_error_set(err, -rc, "out of memory") : 0;
+	return rc < 0 ? ps_error_set(err, -rc, "out of memory") : 0;
 }
 
 /* Ranks -------------------------------------------------------------------------------------------------- */
@@ -224,7 +222,7 @@ static uint32_t rank_number(const struct penstock_options *o)
 /* The schedule ------------------------------------------------------------------------------------------ */
 
 int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options,
-        struct ps_shard_indexes *indexes, struct ps_load_error *err)
+        struct ps_shard_indexes *indexes, struct ps_error *err)
 {
 	const struct penstock_options *o = &options->o;
 	bool endless = o->steps > 0 && o->repeat == 0 && o->order != PENSTOCK_ORDER_NUMBERS, known = false;
@@ -298,10 +296,10 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options,
 	        .nodes = s->numbers ? 1 : o->world / o->ranks_per_node,
 	        .end = (enum penstock_end)o->end,
 	        .numbers = s->numbers});
-	return s->epochs ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
+	return s->epochs ? 0 : ps_no_memory(err);
 }
 
-int ps_schedule_check(struct ps_schedule *s, uint64_t number, struct ps_load_error *err)
+int ps_schedule_check(struct ps_schedule *s, uint64_t number, struct ps_error *err)
 {
 	uint64_t all = 0, left, n;
 	struct ps_epoch *epoch;
@@ -319,9 +317,9 @@ int ps_schedule_check(struct ps_schedule *s, uint64_t number, struct ps_load_err
 	for (uint32_t i = 0; i < s->nshards; i++)
 		all += ps_shard_indexes_count(s->indexes, i, &n, NULL) == 0 ? n : 0;
 	if (all == 0)
-		return ps_load_error_set(err, ENODATA,
+		return ps_error_set(err, ENODATA,
 		        "no samples: the indexes of all shards count 0 (penstock-loader doctor says why)");
-	return ps_load_error_set(err, ENODATA,
+	return ps_error_set(err, ENODATA,
 	        "no samples: epoch %ju has none of the %ju in the shards; see filter, weights, skip and take",
 	        (uintmax_t)number, (uintmax_t)all);
 }
@@ -337,12 +335,12 @@ void ps_schedule_fini(struct ps_schedule *s)
 }
 
 int ps_schedule_length(struct ps_schedule *s, uint64_t epoch, uint64_t *ret_samples, uint64_t *ret_batches,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
-	struct ps_load_error why = {0};
+	struct ps_error why = {0};
 	int rc = ps_epochs_length(s->epochs, epoch, ret_samples, ret_batches, &why);
 
 	if (rc == -ENODATA)
-		return ps_load_error_set(err, ENODATA, "the length is not known: %s", why.text);
-	return rc < 0 ? ps_load_error_set(err, -rc, "%s", why.text) : 0;
+		return ps_error_set(err, ENODATA, "the length is not known: %s", why.text);
+	return rc < 0 ? ps_error_set(err, -rc, "%s", why.text) : 0;
 }

@@ -30,14 +30,14 @@ struct ps_schedule {
 };
 
 int ps_schedule_make(struct ps_schedule *schedule, const struct ps_options *options,
-        struct ps_shard_indexes *indexes, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_shard_indexes *indexes, struct ps_error *err) PS_MUST_USE;
 void ps_schedule_fini(struct ps_schedule *schedule);
 
 /* -ENODATA: lengths are known, and the epoch has no sample on any rank. */
-int ps_schedule_check(struct ps_schedule *schedule, uint64_t epoch, struct ps_load_error *err) PS_MUST_USE;
+int ps_schedule_check(struct ps_schedule *schedule, uint64_t epoch, struct ps_error *err) PS_MUST_USE;
 
 /* The number of samples and batches of this rank's epoch. */
 int ps_schedule_length(struct ps_schedule *schedule, uint64_t epoch, uint64_t *ret_samples,
-        uint64_t *ret_batches, struct ps_load_error *err) PS_MUST_USE;
+        uint64_t *ret_batches, struct ps_error *err) PS_MUST_USE;
 
 #endif

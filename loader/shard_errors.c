@@ -253,18 +253,18 @@ static int run_look(struct search *s, const struct run *run)
 	return 0;
 }
 
-static int missing_report(const struct search *s, struct ps_load_error *err)
+static int missing_report(const struct search *s, struct ps_error *err)
 {
 	const char *name = s->shards[s->first], *hint = ps_shard_error_hint(name, ENOENT);
 
 	if (s->nmissing == 1)
-		return ps_load_error_set(err, ENOENT, "%s: %s; %s", name, strerror(ENOENT), hint);
-	return ps_load_error_set(err, ENOENT, "%s: %s (and %ju more of the shards); %s", name,
-	        strerror(ENOENT), (uintmax_t)s->nmissing - 1, hint);
+		return ps_error_set(err, ENOENT, "%s: %s; %s", name, strerror(ENOENT), hint);
+	return ps_error_set(err, ENOENT, "%s: %s (and %ju more of the shards); %s", name, strerror(ENOENT),
+	        (uintmax_t)s->nmissing - 1, hint);
 }
 
 int ps_shards_missing_check(struct ps_order *order, const struct ps_position *at, char *const *shards,
-        uint32_t nshards, struct ps_load_error *err)
+        uint32_t nshards, struct ps_error *err)
 {
 	ps_autofree uint8_t *wanted = calloc(nshards + 1, 1);
 	struct search s = {.shards = shards, .nshards = nshards, .wanted = wanted};
@@ -277,6 +277,6 @@ int ps_shards_missing_check(struct ps_order *order, const struct ps_position *at
 		i = run.to;
 	}
 	if (rc < 0)
-		return ps_load_error_set(err, -rc, "out of memory");
+		return ps_error_set(err, -rc, "out of memory");
 	return s.nmissing > 0 ? missing_report(&s, err) : 0;
 }

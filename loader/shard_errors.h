@@ -56,6 +56,6 @@ const char *ps_shard_error_hint(const char *shard, int errnum);
 #define PS_MISSING_MS 1000
 
 int ps_shards_missing_check(struct ps_order *order, const struct ps_position *at, char *const *shards,
-        uint32_t nshards, struct ps_load_error *err) PS_MUST_USE;
+        uint32_t nshards, struct ps_error *err) PS_MUST_USE;
 
 #endif

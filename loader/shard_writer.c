@@ -15,19 +15,19 @@ struct penstock_shard_writer {
 int penstock_shard_writer_open(
         const char *path, int level, struct penstock_shard_writer **ret_writer, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct penstock_shard_writer *w;
 	int rc;
 
 	if (level < 0 || level > PS_TAR_OUT_MAX_LEVEL) {
-		rc = ps_load_error_set(&err, EINVAL,
+		rc = ps_error_set(&err, EINVAL,
 		        "%s: the level must be 1 to %d for zstd, or 0 for no compression, not %d", path,
 		        PS_TAR_OUT_MAX_LEVEL, level);
 		return ps_give_error(error, rc, &err);
 	}
 	w = calloc(1, sizeof(*w));
 	if (!w || !(w->path = strdup(path)))
-		rc = ps_load_error_set(&err, ENOMEM, "out of memory");
+		rc = ps_no_memory(&err);
 	else
 		rc = ps_tar_out_open(path, level, &w->out, &err);
 	if (rc < 0) {
@@ -49,11 +49,11 @@ static bool name_is_sound(const char *name)
 int penstock_shard_writer_add(struct penstock_shard_writer *w, const char *name, const void *data,
         size_t nbytes, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	int rc;
 
 	if (!name_is_sound(name))
-		rc = ps_load_error_set(&err, EINVAL,
+		rc = ps_error_set(&err, EINVAL,
 		        "%s: the member \"%s\" would belong to no sample: its name must be KEY.SUFFIX",
 		        w->path, name);
 	else
@@ -71,7 +71,7 @@ uint64_t penstock_shard_writer_member_nbytes(const char *name, uint64_t nbytes)
 int penstock_shard_writer_finish(struct penstock_shard_writer *w, int index, struct penstock_error *error)
 {
 	struct ps_shard_index_result result;
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	int rc = ps_tar_out_finish(w->out, NULL, &err);
 
 	if (rc == 0) {

@@ -313,8 +313,7 @@ static uint64_t versions(uint64_t order)
 	return order << 48 | (uint64_t)PIXELS_VERSION << 32 | ps_jpeg_version();
 }
 
-int ps_state_print_make(
-        struct ps_state_print *print, const struct ps_options *options, struct ps_load_error *err)
+int ps_state_print_make(struct ps_state_print *print, const struct ps_options *options, struct ps_error *err)
 {
 	const struct penstock_options *o = &options->o;
 	uint64_t *w = print->words;
@@ -322,7 +321,7 @@ int ps_state_print_make(
 	if (w[P_NSHARDS] > 0)
 		return 0;
 	if (shards_hash(&options->shards, &w[P_SHARDS]) < 0)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	w[P_FIELDS] = PS_HASH_BEGIN;
 	for (uint32_t i = 0; i < o->nfields; i++)
 		w[P_FIELDS] = field_hash(w[P_FIELDS], &options->fields[i]);
@@ -491,8 +490,7 @@ static const char *number_text(int i, uint64_t value, char buf[static 24])
 }
 
 /* Refuses a state; the text names the difference, and what to open the loader with. */
-static int number_refuse(
-        const struct ps_state_print *print, int i, uint64_t theirs, struct ps_load_error *err)
+static int number_refuse(const struct ps_state_print *print, int i, uint64_t theirs, struct ps_error *err)
 {
 	char a[24], b[24], with[96];
 
@@ -506,7 +504,7 @@ static int number_refuse(
 	else
 		snprintf(with, sizeof(with), "global_batch=%ju on a number of ranks that divides it",
 		        (uintmax_t)theirs);
-	return ps_load_error_set(err, ESTALE,
+	return ps_error_set(err, ESTALE,
 	        "the state is of a loader with %s %s, but this one has %s; open it with %s", print_names[i],
 	        number_text(i, theirs, a), number_text(i, print->words[i], b), with);
 }
@@ -520,7 +518,7 @@ static bool is_of_same_order(const struct ps_state_print *print, const void *sta
 }
 
 /* Refuses a state whose fingerprint differs; the text names the first difference. */
-static int print_check(const struct ps_state_print *print, const void *state, struct ps_load_error *err)
+static int print_check(const struct ps_state_print *print, const void *state, struct ps_error *err)
 {
 	const uint64_t *mine = print->words;
 	uint64_t theirs[PS_STATE_NPRINT];
@@ -528,12 +526,12 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 	for (size_t i = 0; i < PS_STATE_NPRINT; i++)
 		theirs[i] = word_get(state, W_PRINT + i);
 	if (theirs[P_NSHARDS] != mine[P_NSHARDS])
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "the state is of %ju shards, but the loader has %ju; open the loader with the list "
 		        "that the state was saved with",
 		        (uintmax_t)theirs[P_NSHARDS], (uintmax_t)mine[P_NSHARDS]);
 	if (theirs[P_SHARDS] != mine[P_SHARDS])
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "the state is of shards with other names, or of the same in another order; open the "
 		        "loader with the list that the state was saved with (the shards may be in another "
 		        "folder)");
@@ -541,21 +539,21 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 		if (i != P_SAMPLING && theirs[i] != mine[i])
 			return number_refuse(print, i, theirs[i], err);
 	if (theirs[P_SAMPLING] != mine[P_SAMPLING] && mine[P_ORDER] == PENSTOCK_ORDER_NUMBERS)
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "the state was saved by rank %ju of world %ju with other sample numbers as order; "
 		        "open the loader with those (a rank's numbers and its state belong together), or "
 		        "begin the next epoch",
 		        (uintmax_t)word_get(state, W_RANK), (uintmax_t)word_get(state, W_WORLD));
 	if (theirs[P_SAMPLING] != mine[P_SAMPLING])
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "the state is of a loader with another mix, filter, weights, draws or balance; open "
 		        "this loader with those of the state");
 	if (theirs[P_FIELDS] != mine[P_FIELDS])
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "the state is of a loader with other fields; open this loader with those of the "
 		        "state");
 	if (theirs[P_VERSIONS] != mine[P_VERSIONS] && !is_of_same_order(print, state))
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "the state is of another version of the library or of libjpeg-turbo (%016jx, this is "
 		        "%016jx), "
 		        "which makes other batches; begin the epoch again",
@@ -602,32 +600,31 @@ static bool lane_read(const void *state, uint32_t i, struct ps_state_lane *lane)
 }
 
 int ps_state_read(const struct ps_state_print *print, const void *state, size_t nbytes,
-        struct ps_state *ret_state, struct ps_load_error *err)
+        struct ps_state *ret_state, struct ps_error *err)
 {
 	struct ps_state s;
 	int rc;
 
 	if (nbytes < ps_state_nbytes(0, false) || MAGIC_NAME(word_get(state, W_MAGIC)) != MAGIC_NAME(MAGIC))
-		return ps_load_error_set(err, EINVAL, "these %zu bytes are not a loader's state", nbytes);
+		return ps_error_set(err, EINVAL, "these %zu bytes are not a loader's state", nbytes);
 	if (word_get(state, W_MAGIC) != MAGIC)
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "the state was written in the format of another version of penstock; begin the epoch "
 		        "again");
 	if (nbytes % sizeof(uint64_t) != 0 || word_get(state, W_SUM) != sum_of(state, nbytes))
-		return ps_load_error_set(
-		        err, EINVAL, "the state is damaged, or was cut off at %zu bytes", nbytes);
+		return ps_error_set(err, EINVAL, "the state is damaged, or was cut off at %zu bytes", nbytes);
 	rc = print_check(print, state, err);
 	if (rc < 0)
 		return rc;
 	if (!words_read(state, nbytes, &s))
-		return ps_load_error_set(err, EINVAL, "the state is damaged");
+		return ps_error_set(err, EINVAL, "the state is damaged");
 	s.lanes = calloc(PS_MAX(s.nlanes, 1u), sizeof(*s.lanes));
 	if (!s.lanes)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	for (uint32_t i = 0; i < s.nlanes; i++)
 		if (!lane_read(state, i, &s.lanes[i])) {
 			ps_state_fini(&s);
-			return ps_load_error_set(err, EINVAL, "the state is damaged");
+			return ps_error_set(err, EINVAL, "the state is damaged");
 		}
 	*ret_state = s;
 	return 0;

@@ -52,8 +52,8 @@ struct ps_state {
  * includes their count and the shortest tails that distinguish them, so that a run can continue where the
  * same files are stored under another path. When a shard is opened in which the state has a lane, its size is
  * compared, to check that it is the same file. */
-int ps_state_print_make(struct ps_state_print *print, const struct ps_options *options,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_state_print_make(
+        struct ps_state_print *print, const struct ps_options *options, struct ps_error *err) PS_MUST_USE;
 
 /* Prints the words as named members of a JSON object; `out` NULL: prints nothing. Returns a hash of all
  * words. */
@@ -65,7 +65,7 @@ size_t ps_state_nbytes(uint32_t nlanes, bool decodes);
 void ps_state_write(const struct ps_state_print *print, const struct ps_state *state, void *ret_bytes);
 
 int ps_state_read(const struct ps_state_print *print, const void *bytes, size_t nbytes,
-        struct ps_state *ret_state, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_state *ret_state, struct ps_error *err) PS_MUST_USE;
 void ps_state_fini(struct ps_state *state);
 
 #endif

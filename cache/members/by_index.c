@@ -135,17 +135,17 @@ static char *index_name(struct ps_members *m, const struct ps_node_row *shard)
 
 /* Reads the whole file. */
 static int read_all(struct ps_scan *scan, struct ps_handle *handle, uint8_t **ret_bytes, size_t *ret_n,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	uint64_t size = ps_handle_size(handle);
 	uint8_t *bytes;
 	int rc = 0;
 
 	if (size > INDEX_NBYTES_MAX)
-		return ps_load_error_set(err, EFBIG, "it has more than 256 MiB");
+		return ps_error_set(err, EFBIG, "it has more than 256 MiB");
 	bytes = malloc((size_t)size + 1);
 	if (!bytes)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	for (uint64_t at = 0; rc == 0 && at < size;) {
 		size_t n = 0;
 
@@ -157,7 +157,7 @@ static int read_all(struct ps_scan *scan, struct ps_handle *handle, uint8_t **re
 	}
 	if (rc < 0) {
 		free(bytes);
-		return ps_load_error_set(err, -rc, "it cannot be read: %s", strerror(-rc));
+		return ps_error_set(err, -rc, "it cannot be read: %s", strerror(-rc));
 	}
 	*ret_bytes = bytes;
 	*ret_n = (size_t)size;
@@ -165,7 +165,7 @@ static int read_all(struct ps_scan *scan, struct ps_handle *handle, uint8_t **re
 }
 
 static int index_read(struct ps_members *m, struct ps_scan *scan, uint64_t folder, const char *name,
-        uint8_t **ret_bytes, size_t *ret_n, struct ps_load_error *err)
+        uint8_t **ret_bytes, size_t *ret_n, struct ps_error *err)
 {
 	struct ps_handle *handle = NULL;
 	uint64_t node;
@@ -174,7 +174,7 @@ static int index_read(struct ps_members *m, struct ps_scan *scan, uint64_t folde
 	if (rc == 0)
 		rc = open_node(m, node, &handle);
 	if (rc < 0)
-		return ps_load_error_set(err, -rc, "it cannot be opened: %s", strerror(-rc));
+		return ps_error_set(err, -rc, "it cannot be opened: %s", strerror(-rc));
 	rc = read_all(scan, handle, ret_bytes, ret_n, err);
 	ps_handle_close(handle);
 	return rc;
@@ -191,7 +191,7 @@ static int add(void *arg, const struct ps_tar_member *member)
  * must follow. The end of a compressed shard is not compared, because all bytes before it may have to be
  * decoded. */
 static int ends_compare(struct ps_scan *scan, struct ps_handle *handle, bool coded,
-        const struct ps_psx_end *end, struct ps_load_error *err)
+        const struct ps_psx_end *end, struct ps_error *err)
 {
 	const struct ps_tar_member last = {.name = end->name,
 	        .name_len = strlen(end->name),
@@ -204,18 +204,18 @@ static int ends_compare(struct ps_scan *scan, struct ps_handle *handle, bool cod
 	int rc = ps_scan_read(scan, handle, 0, sizeof(first), true, first, &n);
 
 	if (rc < 0)
-		return ps_load_error_set(err, -rc, "the shard cannot be read: %s", strerror(-rc));
+		return ps_error_set(err, -rc, "the shard cannot be read: %s", strerror(-rc));
 	if (ps_psx_sum(0, first, n) != end->first_sum)
-		return ps_load_error_set(err, ESTALE, "the shard begins with another header");
+		return ps_error_set(err, ESTALE, "the shard begins with another header");
 	if (!coded)
 		rc = ps_scan_ends(scan, handle, end->header, end->any ? &last : NULL, &ends, err);
 	if (rc == 0 && !ends)
-		rc = ps_load_error_set(err, ESTALE, "the shard ends with another member");
+		rc = ps_error_set(err, ESTALE, "the shard ends with another member");
 	return rc;
 }
 
 int ps_by_index(struct ps_members *m, struct ps_scan *scan, const struct ps_node_row *row,
-        struct ps_member_tree *tree, uint64_t *ret_size, struct ps_load_error *err)
+        struct ps_member_tree *tree, uint64_t *ret_size, struct ps_error *err)
 {
 	ps_autofree char *name = index_name(m, row);
 	ps_autofree uint8_t *bytes = NULL;
@@ -227,7 +227,7 @@ int ps_by_index(struct ps_members *m, struct ps_scan *scan, const struct ps_node
 		return -ENOENT;
 	int rc = open_node(m, row->node, &handle);
 	if (rc < 0)
-		return ps_load_error_set(err, -rc, "the shard cannot be opened: %s", strerror(-rc));
+		return ps_error_set(err, -rc, "the shard cannot be opened: %s", strerror(-rc));
 	/* If the shard is complete in the cache, the index is not needed: a scan reads only the shard's
 	 * headers. */
 	rc = ps_object_complete(ps_handle_object(handle))

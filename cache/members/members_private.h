@@ -104,13 +104,13 @@ int ps_scan_prove(struct ps_scan *scan, struct ps_handle *handle) PS_MUST_USE;
  * there is none; the caller frees it). -EBADMSG: not a tar, with a text. -ECANCELED. Blocks on the
  * network. */
 int ps_scan_shard(struct ps_scan *scan, struct ps_handle *handle, bool complete, struct ps_member_tree *tree,
-        char **ret_damage, struct ps_load_error *err) PS_MUST_USE;
+        char **ret_damage, struct ps_error *err) PS_MUST_USE;
 
 /* *ret_ends becomes true if a walk that begins with the header at `from` finds the member `last` and then
  * the end mark; last NULL: if it finds the end mark at once. Reads a few blocks, without read-ahead. Blocks
  * on the network. */
 int ps_scan_ends(struct ps_scan *scan, struct ps_handle *handle, uint64_t from,
-        const struct ps_tar_member *last, bool *ret_ends, struct ps_load_error *err) PS_MUST_USE;
+        const struct ps_tar_member *last, bool *ret_ends, struct ps_error *err) PS_MUST_USE;
 /* Reads n bytes at `offset`, fewer at the end of the file; -errno without a text. alone: the bytes around
  * them are not expected to be read. Blocks on the network. */
 int ps_scan_read(struct ps_scan *scan, struct ps_handle *handle, uint64_t offset, size_t n, bool alone,
@@ -147,7 +147,7 @@ struct ps_psx_end {
 /* Called for each member, in the order of the tar; a negative result ends the walk. */
 typedef int (*ps_psx_member_fn)(void *arg, const struct ps_tar_member *member);
 int ps_psx_members(const void *bytes, size_t n, const struct ps_psx_shard *shard, ps_psx_member_fn fn,
-        void *arg, struct ps_psx_end *ret, struct ps_load_error *err) PS_MUST_USE;
+        void *arg, struct ps_psx_end *ret, struct ps_error *err) PS_MUST_USE;
 
 /* Tables ------------------------------------------------------------------------------------------------- */
 
@@ -201,7 +201,7 @@ int ps_members_each_shard(
  * the index cannot be used; "it" in the text is the index. After an error the tree cannot be used. Blocks on
  * the network; ps_members_stop() and ps_scan_cancel() end it. */
 int ps_by_index(struct ps_members *members, struct ps_scan *scan, const struct ps_node_row *shard,
-        struct ps_member_tree *tree, uint64_t *ret_size, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_member_tree *tree, uint64_t *ret_size, struct ps_error *err) PS_MUST_USE;
 
 /* Reads -------------------------------------------------------------------------------------------------- */
 

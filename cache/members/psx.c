@@ -29,14 +29,14 @@ struct psx {
 	struct shape_member *members;
 };
 
-static int damaged(struct ps_load_error *err)
+static int damaged(struct ps_error *err)
 {
-	return ps_load_error_set(err, EBADMSG, "it is damaged, or not an index");
+	return ps_error_set(err, EBADMSG, "it is damaged, or not an index");
 }
 
-static int not_all(struct ps_load_error *err, const char *why)
+static int not_all(struct ps_error *err, const char *why)
 {
-	return ps_load_error_set(err, ENODATA, "%s", why);
+	return ps_error_set(err, ENODATA, "%s", why);
 }
 
 /* The head and the table --------------------------------------------------------------------------------- */
@@ -80,7 +80,7 @@ static bool sections_take(struct psx *x, const uint8_t *bytes, size_t n, size_t 
 }
 
 /* Compares the head with the shard. */
-static int head_check(const uint8_t *h, const struct ps_psx_shard *shard, struct ps_load_error *err)
+static int head_check(const uint8_t *h, const struct ps_psx_shard *shard, struct ps_error *err)
 {
 	uint32_t flags = ps_get_u32(h + PS_PSX_AT_FLAGS);
 	uint64_t stored = ps_get_u64(h + PS_PSX_AT_SIZE), plain = ps_get_u64(h + PS_PSX_AT_PLAIN);
@@ -88,11 +88,11 @@ static int head_check(const uint8_t *h, const struct ps_psx_shard *shard, struct
 	if (flags & ~(uint32_t)PS_PSX_FLAGS)
 		return damaged(err);
 	if (shard->stored_nbytes != PS_SIZE_UNKNOWN && stored != shard->stored_nbytes)
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "it belongs to a shard of %" PRIu64 " bytes, but this one has %" PRIu64, stored,
 		        shard->stored_nbytes);
 	if (plain != shard->nbytes || !(flags & PS_PSX_FLAG_COMPRESSED) != !shard->coded)
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "it belongs to a shard of %" PRIu64 " bytes%s, but this one shows %" PRIu64, plain,
 		        flags & PS_PSX_FLAG_COMPRESSED ? ", compressed" : "", shard->nbytes);
 	if (flags & PS_PSX_FLAG_LINES)
@@ -108,13 +108,13 @@ static int head_check(const uint8_t *h, const struct ps_psx_shard *shard, struct
 	return 0;
 }
 
-static int parse(struct psx *x, const uint8_t *bytes, size_t n, const struct ps_psx_shard *shard,
-        struct ps_load_error *err)
+static int parse(
+        struct psx *x, const uint8_t *bytes, size_t n, const struct ps_psx_shard *shard, struct ps_error *err)
 {
 	size_t nsections;
 
 	if (n >= 8 && memcmp(bytes, PS_PSX_MAGIC, 7) == 0 && bytes[7] != PS_PSX_MAGIC[7])
-		return ps_load_error_set(err, ESTALE, "it belongs to another version of penstock");
+		return ps_error_set(err, ESTALE, "it belongs to another version of penstock");
 	if (n < PS_PSX_HEAD || memcmp(bytes, PS_PSX_MAGIC, 8) != 0)
 		return damaged(err);
 	nsections = ps_get_u16(bytes + PS_PSX_AT_NSECTIONS);
@@ -152,7 +152,7 @@ static bool shape_parse(struct psx *x, struct ps_psx_bytes *b, struct shape *sha
 	return true;
 }
 
-static int shapes_parse(struct psx *x, struct ps_load_error *err)
+static int shapes_parse(struct psx *x, struct ps_error *err)
 {
 	struct ps_psx_bytes b = x->shapes_bytes;
 	/* a member takes at least three bytes */
@@ -165,7 +165,7 @@ static int shapes_parse(struct psx *x, struct ps_load_error *err)
 	x->shapes = calloc((size_t)n + 1, sizeof(*x->shapes));
 	x->members = calloc(room, sizeof(*x->members));
 	if (!x->shapes || !x->members)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	for (uint64_t i = 0; i < n; i++)
 		if (!shape_parse(x, &b, &x->shapes[i], &nmembers))
 			return damaged(err);
@@ -197,7 +197,7 @@ static bool name_make(struct walk *w, const uint8_t *key, size_t key_len, const 
 }
 
 static int member_show(struct walk *w, const uint8_t *key, size_t key_len, const struct shape_member *m,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	uint64_t size, left = w->limit - w->end, lead = m->lead * PS_TAR_BLOCK;
 
@@ -210,10 +210,10 @@ static int member_show(struct walk *w, const uint8_t *key, size_t key_len, const
 	/* The limit is a multiple of a block: the padding ends before it, too. */
 	w->end = w->member.offset + (size + PS_TAR_BLOCK - 1) / PS_TAR_BLOCK * PS_TAR_BLOCK;
 	int rc = w->fn(w->arg, &w->member);
-	return rc < 0 ? ps_load_error_set(err, -rc, "%s", strerror(-rc)) : 0;
+	return rc < 0 ? ps_error_set(err, -rc, "%s", strerror(-rc)) : 0;
 }
 
-static int sample_show(struct walk *w, struct ps_load_error *err)
+static int sample_show(struct walk *w, struct ps_error *err)
 {
 	uint64_t what, len;
 	const uint8_t *key;
@@ -237,11 +237,11 @@ static int sample_show(struct walk *w, struct ps_load_error *err)
 }
 
 int ps_psx_members(const void *bytes, size_t n, const struct ps_psx_shard *shard, ps_psx_member_fn fn,
-        void *arg, struct ps_psx_end *ret, struct ps_load_error *err)
+        void *arg, struct ps_psx_end *ret, struct ps_error *err)
 {
 	struct psx x = {0};
 	struct walk *w = calloc(1, sizeof(*w));
-	int rc = w ? parse(&x, bytes, n, shard, err) : ps_load_error_set(err, ENOMEM, "out of memory");
+	int rc = w ? parse(&x, bytes, n, shard, err) : ps_no_memory(err);
 
 	if (rc == 0)
 		rc = shapes_parse(&x, err);
@@ -262,7 +262,7 @@ int ps_psx_members(const void *bytes, size_t n, const struct ps_psx_shard *shard
 		rc = damaged(err);
 	char *name = rc == 0 ? strdup(w->name) : NULL;
 	if (rc == 0 && !name)
-		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	if (rc == 0)
 		*ret = (struct ps_psx_end){.first_sum = ps_get_u64((const uint8_t *)bytes + PS_PSX_AT_FIRST),
 		        .header = w->member.header_offset,

@@ -260,7 +260,7 @@ static void put_text(struct ps_strbuf *b, const char *text)
 
 static char *get_text(struct reader *r)
 {
-	uint64_t n = get_at_most(r, PS_LOAD_ERROR_TEXT_LEN);
+	uint64_t n = get_at_most(r, PS_ERROR_TEXT_LEN);
 	const char *at = get_bytes(r, n);
 
 	return r->bad || memchr(at, 0, n) ? NULL : strndup(at, n);

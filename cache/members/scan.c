@@ -150,7 +150,7 @@ static uint64_t end_of(const struct source *s)
 
 /* Reads the bytes that follow the buffer, and keeps those of the buffer from pos on. If pos is outside of the
  * buffer, reads the bytes at pos, and keeps none. */
-static int fill(struct source *s, struct ps_load_error *err)
+static int fill(struct source *s, struct ps_error *err)
 {
 	size_t keep = 0, n = 0;
 
@@ -169,12 +169,12 @@ static int fill(struct source *s, struct ps_load_error *err)
 	int rc = want ? ps_scan_read(s->scan, s->handle, at, want, s->alone, s->buf + keep, &n) : 0;
 	s->n += n;
 	if (rc < 0)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, -rc, "reading at offset %llu: %s", (unsigned long long)at, strerror(-rc));
 	return 0;
 }
 
-static int peek(void *arg, size_t n, const uint8_t **ret_p, size_t *ret_n, struct ps_load_error *err)
+static int peek(void *arg, size_t n, const uint8_t **ret_p, size_t *ret_n, struct ps_error *err)
 {
 	struct source *s = arg;
 	uint64_t end = PS_MIN(s->pos + n, s->size);
@@ -197,7 +197,7 @@ static void take(void *arg, size_t n)
 	s->pos += n;
 }
 
-static int skip(void *arg, uint64_t n, struct ps_load_error *err)
+static int skip(void *arg, uint64_t n, struct ps_error *err)
 {
 	struct source *s = arg;
 	uint64_t to = s->pos + n;
@@ -213,7 +213,7 @@ static int skip(void *arg, uint64_t n, struct ps_load_error *err)
 	return rc;
 }
 
-static int read_bytes(void *arg, void *dst, size_t n, struct ps_load_error *err)
+static int read_bytes(void *arg, void *dst, size_t n, struct ps_error *err)
 {
 	uint8_t *to = dst;
 
@@ -245,7 +245,7 @@ static const struct ps_tar_source ops = {
 /* The walk ----------------------------------------------------------------------------------------------- */
 
 int ps_scan_shard(struct ps_scan *scan, struct ps_handle *handle, bool complete, struct ps_member_tree *tree,
-        char **ret_damage, struct ps_load_error *err)
+        char **ret_damage, struct ps_error *err)
 {
 	struct source s = {
 	        .scan = scan, .handle = handle, .size = ps_handle_size(handle), .complete = complete};
@@ -256,21 +256,21 @@ int ps_scan_shard(struct ps_scan *scan, struct ps_handle *handle, bool complete,
 	*ret_damage = NULL;
 	s.buf = malloc(PS_TAR_PEEK_MAX + STREAM_NBYTES);
 	if (!tar || !s.buf) {
-		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	} else {
 		bool any = false;
 
 		while ((rc = ps_tar_next(tar, &member, err)) == 1) {
 			/* The last member's data may be cut off. */
 			if (member.size > s.size || member.offset > s.size - member.size) {
-				rc = ps_load_error_set(err, EBADMSG,
+				rc = ps_error_set(err, EBADMSG,
 				        "truncated: the shard ends within a member at offset %llu",
 				        (unsigned long long)member.offset);
 				break;
 			}
 			rc = ps_member_tree_add(tree, &member);
 			if (rc < 0) {
-				ps_load_error_set(err, -rc,
+				ps_error_set(err, -rc,
 				        rc == -E2BIG ? "more than 4,194,304 members, or 256 MiB of names"
 				                     : "out of memory");
 				break;
@@ -279,7 +279,7 @@ int ps_scan_shard(struct ps_scan *scan, struct ps_handle *handle, bool complete,
 		}
 		if (rc == -EBADMSG && any) {
 			*ret_damage = strdup(err->text);
-			rc = *ret_damage ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
+			rc = *ret_damage ? 0 : ps_no_memory(err);
 		}
 	}
 	ps_tar_free(tar);
@@ -288,7 +288,7 @@ int ps_scan_shard(struct ps_scan *scan, struct ps_handle *handle, bool complete,
 }
 
 int ps_scan_ends(struct ps_scan *scan, struct ps_handle *handle, uint64_t from,
-        const struct ps_tar_member *last, bool *ret_ends, struct ps_load_error *err)
+        const struct ps_tar_member *last, bool *ret_ends, struct ps_error *err)
 {
 	struct source s = {.scan = scan,
 	        .handle = handle,
@@ -302,7 +302,7 @@ int ps_scan_ends(struct ps_scan *scan, struct ps_handle *handle, uint64_t from,
 
 	s.buf = malloc(PS_TAR_PEEK_MAX + STREAM_NBYTES);
 	if (!tar || !s.buf)
-		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	if (rc == 1 && last) {
 		rc = ps_tar_next(tar, &member, err);
 		if (rc == 1 && (member.kind != last->kind || member.offset != last->offset ||

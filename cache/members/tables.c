@@ -131,7 +131,7 @@ static int finish(struct ps_members *m, struct ps_member_tree *tree, struct ps_m
 
 /* Scans an open shard and stores its table. */
 static int make(struct ps_members *m, struct ps_scan *scan, struct ps_member_shard *shard,
-        struct ps_member_table *t, struct ps_load_error *err)
+        struct ps_member_table *t, struct ps_error *err)
 {
 	struct ps_handle *handle = ps_member_handle(shard);
 	bool complete = ps_object_complete(ps_handle_object(handle));
@@ -230,10 +230,10 @@ static bool make_by_index(struct ps_members *m, unsigned number, struct table *t
 	struct ps_member_table t = {.shard = table->t.shard};
 	struct ps_member_tree *tree = ps_member_tree_new();
 	struct ps_node_row row = {0};
-	struct ps_load_error err;
+	struct ps_error err;
 	struct ps_scan scan;
 
-	ps_load_error_clear(&err);
+	ps_error_clear(&err);
 	scan_begin(m, number, &scan);
 	int rc = tree ? ps_index_get_node(m->index, t.shard, &row) : -ENOMEM;
 	if (rc == 0 && is_distrusted(m, t.shard))
@@ -263,11 +263,11 @@ static bool make_by_index(struct ps_members *m, unsigned number, struct table *t
 static void scan_table(struct ps_members *m, unsigned number, struct table *table)
 {
 	struct ps_member_table t = {.shard = table->t.shard};
-	struct ps_load_error err;
+	struct ps_error err;
 	struct ps_node_row row = {0};
 	struct ps_scan scan;
 
-	ps_load_error_clear(&err);
+	ps_error_clear(&err);
 	scan_begin(m, number, &scan);
 	int rc = ps_index_get_node(m->index, t.shard, &row);
 	if (rc == 0) {
@@ -275,7 +275,7 @@ static void scan_table(struct ps_members *m, unsigned number, struct table *tabl
 		rc = make(m, &scan, table->shard, &t, &err);
 		rc = rc == -EBADMSG ? -EIO : rc; /* not a tar */
 		if (rc < 0 && !err.text[0])
-			ps_load_error_set(&err, -rc, "its table cannot be made: %s", strerror(-rc));
+			ps_error_set(&err, -rc, "its table cannot be made: %s", strerror(-rc));
 	}
 	scan_end(m, number, &scan);
 	ps_member_close(ps_steal_ptr(&table->shard), rc < 0);

@@ -18,18 +18,18 @@ static bool outputs_nbytes(const struct ps_layout_field *f, uint32_t rows, size_
 	               ps_size_mul(*ret_nbytes, rows, ret_nbytes));
 }
 
-static int too_large(uint32_t rows, struct ps_load_error *err)
+static int too_large(uint32_t rows, struct ps_error *err)
 {
-	return ps_load_error_set(err, E2BIG, "a batch of %u rows is larger than the address space", rows);
+	return ps_error_set(err, E2BIG, "a batch of %u rows is larger than the address space", rows);
 }
 
-static int no_memory(uint32_t rows, struct ps_load_error *err)
+static int no_memory(uint32_t rows, struct ps_error *err)
 {
-	return ps_load_error_set(err, ENOMEM, "no memory for a batch of %u rows", rows);
+	return ps_error_set(err, ENOMEM, "no memory for a batch of %u rows", rows);
 }
 
 int ps_batch_nbytes(
-        const struct ps_batch_layout *layout, uint32_t rows, size_t *ret_nbytes, struct ps_load_error *err)
+        const struct ps_batch_layout *layout, uint32_t rows, size_t *ret_nbytes, struct ps_error *err)
 {
 	struct ps_slot_layout l;
 	bool ok = ps_slot_layout_make(layout, rows, &l);
@@ -78,7 +78,7 @@ static bool late_init(struct penstock_batch *b)
 }
 
 int ps_batch_init(struct penstock_batch *b, const struct ps_batch_layout *layout, struct ps_device *device,
-        uint32_t rows, struct ps_load_error *err)
+        uint32_t rows, struct ps_error *err)
 {
 	size_t nbytes;
 	int rc = 0;
@@ -114,7 +114,7 @@ int ps_batch_init(struct penstock_batch *b, const struct ps_batch_layout *layout
 	return rc;
 }
 
-int ps_batch_leave(struct penstock_batch *b, bool *ret_arrived, struct ps_load_error *err)
+int ps_batch_leave(struct penstock_batch *b, bool *ret_arrived, struct ps_error *err)
 {
 	int rc;
 
@@ -129,7 +129,7 @@ int ps_batch_leave(struct penstock_batch *b, bool *ret_arrived, struct ps_load_e
 	return PS_MIN(rc, 0);
 }
 
-int ps_batch_wait(struct penstock_batch *b, struct ps_load_error *err)
+int ps_batch_wait(struct penstock_batch *b, struct ps_error *err)
 {
 	return b->mirror ? b->device->ops->wait(b->mirror, err) : 0;
 }

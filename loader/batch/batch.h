@@ -131,7 +131,7 @@ struct ps_batch_layout {
 
 /* The fields of the options must be structs of this library's full size. */
 int ps_batch_layout_new(const struct penstock_options *options, struct ps_batch_layout **ret_layout,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 void ps_batch_layout_free(struct ps_batch_layout *layout); /* NULL is allowed */
 
 /* The name of a kind, "image" for example; "?": unknown. */
@@ -140,7 +140,7 @@ const char *ps_layout_kind_name(uint32_t kind);
 /* The windows that token streams are cut into, for the first field of tokens with a fixed length; nbytes is
  * 0 if there is none. `stride` in tokens; 0: the field's length. The suffix is borrowed from the layout. */
 int ps_layout_windows(const struct ps_batch_layout *layout, uint64_t stride, struct ps_windows *ret_windows,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* True if a field is read from members with that suffix. `layout` is a struct ps_batch_layout. */
 bool ps_layout_wants(void *layout, const char *suffix, size_t len);
@@ -375,7 +375,7 @@ struct penstock_batch {
 	size_t used;          /* bytes of the slot */
 	struct ps_mix mix;    /* the mix drawn for the batch, for fields that the device makes */
 	int failed;
-	struct ps_load_error why; /* text for `failed` */
+	struct ps_error why; /* text for `failed` */
 
 	/* Bytes of decoded rows that late fields will copy. Once they exceed max_ragged_nbytes, late fields
 	 * are no longer decoded, and the batch fails. Relaxed atomic: a counter that guards nothing else. */
@@ -403,16 +403,16 @@ struct ps_batch_worker {
 /* Bytes of one batch: its slot without late fields, and the memory that late outputs are first written to.
  * -E2BIG: larger than the address space; -ENOMEM. */
 int ps_batch_nbytes(const struct ps_batch_layout *layout, uint32_t rows, size_t *ret_nbytes,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 int ps_batch_init(struct penstock_batch *batch, const struct ps_batch_layout *layout,
-        struct ps_device *device, uint32_t rows, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_device *device, uint32_t rows, struct ps_error *err) PS_MUST_USE;
 /* Blocks until copies are over, and until the consumer's streams have finished the work queued so far. */
 void ps_batch_fini(struct penstock_batch *batch);
 
 /* gate: limits the memory of all images being decoded; NULL: no limit. The worker must not move in memory. */
 int ps_batch_worker_init(struct ps_batch_worker *worker, const struct ps_batch_layout *layout, uint64_t seed,
-        struct ps_image_gate *gate, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_image_gate *gate, struct ps_error *err) PS_MUST_USE;
 void ps_batch_worker_fini(struct ps_batch_worker *worker);
 
 /* Writes row `row` from rows[row].sample, or marks it bad. */
@@ -428,14 +428,14 @@ void ps_batch_transform(
 void ps_batch_finish(struct penstock_batch *batch);
 
 /* Begins the copy of a finished batch to its device. Does nothing if the device is the host. */
-int ps_batch_send(struct penstock_batch *batch, struct ps_load_error *err) PS_MUST_USE;
+int ps_batch_send(struct penstock_batch *batch, struct ps_error *err) PS_MUST_USE;
 
 /* Releases the batch: only work already queued on the consumer's streams may still use it. *ret_arrived:
  * true if the slot may be written again. */
-int ps_batch_leave(struct penstock_batch *batch, bool *ret_arrived, struct ps_load_error *err) PS_MUST_USE;
+int ps_batch_leave(struct penstock_batch *batch, bool *ret_arrived, struct ps_error *err) PS_MUST_USE;
 
 /* Waits until the slot may be written again. */
-int ps_batch_wait(struct penstock_batch *batch, struct ps_load_error *err) PS_MUST_USE;
+int ps_batch_wait(struct penstock_batch *batch, struct ps_error *err) PS_MUST_USE;
 
 /* Drops the rows; the memory is kept. */
 void ps_batch_clear(struct penstock_batch *batch);
@@ -470,11 +470,10 @@ static inline uint8_t *ps_batch_row(
 
 bool ps_decode_offloads(const struct ps_batch_layout *layout, uint32_t field);
 
-int ps_decode_init(
-        struct penstock_batch *batch, struct ps_nvjpeg *nvjpeg, struct ps_load_error *err) PS_MUST_USE;
+int ps_decode_init(struct penstock_batch *batch, struct ps_nvjpeg *nvjpeg, struct ps_error *err) PS_MUST_USE;
 /* Called when all rows were offered. Rows that are refused now are decoded on this thread, or become bad. */
 int ps_decode_submit(
-        struct penstock_batch *batch, struct ps_batch_worker *worker, struct ps_load_error *err) PS_MUST_USE;
+        struct penstock_batch *batch, struct ps_batch_worker *worker, struct ps_error *err) PS_MUST_USE;
 
 /* Profiles ----------------------------------------------------------------------------------------------- */
 
@@ -493,8 +492,8 @@ void ps_profile_free(struct ps_profile *profile);                        /* NULL
 void ps_profile_batch(struct ps_profile *profile, const struct penstock_batch *batch);
 
 /* The profile as JSON, in a text that the caller frees; -ENOMEM. */
-int ps_profile_json(struct ps_profile *profile, char **ret_text, size_t *ret_nbytes,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_profile_json(
+        struct ps_profile *profile, char **ret_text, size_t *ret_nbytes, struct ps_error *err) PS_MUST_USE;
 
 /* NumPy files -------------------------------------------------------------------------------------------- */
 
@@ -517,7 +516,6 @@ struct ps_npy {
 	const uint8_t *data;
 };
 
-int ps_npy_parse(
-        const void *file, size_t nbytes, struct ps_npy *ret_npy, struct ps_load_error *err) PS_MUST_USE;
+int ps_npy_parse(const void *file, size_t nbytes, struct ps_npy *ret_npy, struct ps_error *err) PS_MUST_USE;
 
 #endif

@@ -129,14 +129,14 @@ size_t ps_make_scratch(const struct ps_batch_layout *layout, uint32_t rows)
 
 /* Copied stretches --------------------------------------------------------------------------------------- */
 
-int ps_send_init(struct penstock_batch *b, struct ps_load_error *err)
+int ps_send_init(struct penstock_batch *b, struct ps_error *err)
 {
 	size_t most = 1; /* each hole is at least one row, and adds at most one stretch */
 
 	for (uint32_t i = 0; i < b->layout->nfields; i++)
 		most += b->decoded[i] ? b->cap : 0;
 	b->stretches = calloc(most, sizeof(*b->stretches));
-	return b->stretches ? 0 : ps_load_error_set(err, ENOMEM, "no memory for a batch of %u rows", b->cap);
+	return b->stretches ? 0 : ps_error_set(err, ENOMEM, "no memory for a batch of %u rows", b->cap);
 }
 
 /* True if the device has the image of row `row` already, or does not need it. */
@@ -183,7 +183,7 @@ static uint32_t stretches_find(const struct penstock_batch *b)
 	return n;
 }
 
-int ps_batch_send(struct penstock_batch *b, struct ps_load_error *err)
+int ps_batch_send(struct penstock_batch *b, struct ps_error *err)
 {
 	const struct ps_stretch all = {.at = 0, .nbytes = b->used};
 	struct ps_sending sending = {.slot = b->mem, .nbytes = b->used, .stretches = &all, .nstretches = 1};
@@ -193,7 +193,7 @@ int ps_batch_send(struct penstock_batch *b, struct ps_load_error *err)
 		return 0;
 	makes = calloc(b->layout->nfields, sizeof(*makes));
 	if (!makes)
-		return ps_load_error_set(err, ENOMEM, "no memory to send a batch");
+		return ps_error_set(err, ENOMEM, "no memory to send a batch");
 	sending.makes = makes;
 	if (b->stretches) {
 		sending.stretches = b->stretches;

@@ -27,7 +27,7 @@ static const char *shape_text(const uint64_t *shape, uint32_t ndim, bool any, ch
 	return text;
 }
 
-static int shape_check(const struct ps_layout_field *f, struct ps_npy *npy, struct ps_load_error *err)
+static int shape_check(const struct ps_layout_field *f, struct ps_npy *npy, struct ps_error *err)
 {
 	char have[128], want[128];
 	bool same;
@@ -41,7 +41,7 @@ static int shape_check(const struct ps_layout_field *f, struct ps_npy *npy, stru
 		same = npy->shape[i] == f->shape[i];
 	if (same && (npy->shape[0] == f->shape[0] || f->shape[0] == 0))
 		return 0;
-	return ps_load_error_set(err, EBADMSG, "the array has shape %s, but the field has %s%s",
+	return ps_error_set(err, EBADMSG, "the array has shape %s, but the field has %s%s",
 	        shape_text(npy->shape, npy->ndim, false, have), shape_text(f->shape, f->ndim, true, want),
 	        same ? "; a first dimension of 0 takes any length" : "");
 }
@@ -55,7 +55,7 @@ static size_t convert(const struct ps_layout_field *f, const struct ps_piece *pi
 
 /* Checks that the elements can be converted exactly, or (if rounded) are within the type's range. */
 static int elements_check(
-        const struct ps_layout_field *f, const struct ps_piece *piece, uint64_t n, struct ps_load_error *err)
+        const struct ps_layout_field *f, const struct ps_piece *piece, uint64_t n, struct ps_error *err)
 {
 	enum { CHUNK = 256 };
 	uint64_t out[CHUNK];
@@ -68,7 +68,7 @@ static int elements_check(
 		size_t done = convert(f, piece, piece->data + i * size, out, k);
 
 		if (done < k)
-			return ps_load_error_set(err, EBADMSG,
+			return ps_error_set(err, EBADMSG,
 			        "its element %ju, a %s, %s in %s; ask for another dtype%s",
 			        (uintmax_t)(i + done), ps_dtype_name(piece->dtype),
 			        f->rounds ? "has no finite value" : "has no exact value",
@@ -81,7 +81,7 @@ static int elements_check(
 }
 
 static int npy_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
-        struct ps_piece *ret_piece, struct ps_load_error *err)
+        struct ps_piece *ret_piece, struct ps_error *err)
 {
 	struct ps_piece piece;
 	struct ps_npy npy;
@@ -142,7 +142,7 @@ static void array_write(
 const struct ps_field_ops ps_field_npy = {.measure = npy_measure, .write = array_write};
 
 static int tokens_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
-        struct ps_piece *ret_piece, struct ps_load_error *err)
+        struct ps_piece *ret_piece, struct ps_error *err)
 {
 	struct ps_piece piece = {.data = data,
 	        .nbytes = n,
@@ -159,19 +159,19 @@ static int tokens_measure(const struct ps_layout_field *f, const uint8_t *data, 
 		if (rc < 0)
 			return rc;
 		if (npy.ndim != 1)
-			return ps_load_error_set(
+			return ps_error_set(
 			        err, EBADMSG, "the array has %u dimensions, but tokens have one", npy.ndim);
 		piece.data = npy.data;
 		piece.dtype = npy.dtype;
 		piece.swapped = npy.swapped;
 		tokens = npy.count;
 	} else if (n % size != 0) {
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, EBADMSG, "%zu bytes are not a whole number of %zu-byte tokens", n, size);
 	}
 	if (tokens == 0 || (f->shape[0] > 0 && tokens != f->shape[0] + 1))
-		return ps_load_error_set(err, EBADMSG, "%ju tokens, but the field needs %s%ju",
-		        (uintmax_t)tokens, f->shape[0] ? "" : "at least ", (uintmax_t)f->shape[0] + 1);
+		return ps_error_set(err, EBADMSG, "%ju tokens, but the field needs %s%ju", (uintmax_t)tokens,
+		        f->shape[0] ? "" : "at least ", (uintmax_t)f->shape[0] + 1);
 	piece.items = tokens - 1;
 	rc = elements_check(f, &piece, tokens, err);
 	if (rc == 0)
@@ -207,7 +207,7 @@ static size_t word_next(const uint8_t **p, const uint8_t *end)
 }
 
 static int boxes_text_measure(
-        const uint8_t *data, size_t nbytes, struct ps_piece *ret_piece, struct ps_load_error *err)
+        const uint8_t *data, size_t nbytes, struct ps_piece *ret_piece, struct ps_error *err)
 {
 	const uint8_t *p = data, *end = data + nbytes;
 	uint64_t n = 0;
@@ -218,13 +218,12 @@ static int boxes_text_measure(
 		const char *wrong = ps_number_float(p, len, &number);
 
 		if (wrong)
-			return ps_load_error_set(
-			        err, EBADMSG, "boxes: number %ju: %s", (uintmax_t)n + 1, wrong);
+			return ps_error_set(err, EBADMSG, "boxes: number %ju: %s", (uintmax_t)n + 1, wrong);
 		n++;
 		p += len;
 	}
 	if (n % COORDINATES != 0)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, EBADMSG, "boxes: %ju numbers, which is not a multiple of four", (uintmax_t)n);
 	*ret_piece =
 	        (struct ps_piece){.data = data, .nbytes = nbytes, .items = n / COORDINATES, .dtype = TEXT};
@@ -232,7 +231,7 @@ static int boxes_text_measure(
 }
 
 static int boxes_measure(const struct ps_layout_field *f, const uint8_t *data, size_t nbytes,
-        struct ps_piece *ret_piece, struct ps_load_error *err)
+        struct ps_piece *ret_piece, struct ps_error *err)
 {
 	struct ps_npy npy;
 	int rc;
@@ -244,7 +243,7 @@ static int boxes_measure(const struct ps_layout_field *f, const uint8_t *data, s
 	if (rc < 0)
 		return rc;
 	if (npy.ndim != 2 || npy.shape[1] != COORDINATES)
-		return ps_load_error_set(err, EBADMSG, "boxes: the array is not n x 4");
+		return ps_error_set(err, EBADMSG, "boxes: the array is not n x 4");
 	*ret_piece = (struct ps_piece){.data = npy.data,
 	        .nbytes = (size_t)npy.count * ps_dtype_nbytes(npy.dtype),
 	        .items = npy.shape[0],
@@ -297,7 +296,7 @@ const struct ps_field_ops ps_field_boxes = {.measure = boxes_measure, .write = b
 
 /* Finds the field's value; -ENOENT: none, or null. */
 static int value_find(const struct ps_layout_field *f, const uint8_t *data, size_t n,
-        struct ps_json *ret_value, struct ps_load_error *err)
+        struct ps_json *ret_value, struct ps_error *err)
 {
 	int rc = ps_json_find(data, n, f->path, ret_value, err);
 
@@ -324,7 +323,7 @@ static struct ps_piece piece_of(const struct ps_json *v, uint64_t items)
 }
 
 static int json_text_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
-        struct ps_piece *ret_piece, struct ps_load_error *err)
+        struct ps_piece *ret_piece, struct ps_error *err)
 {
 	struct ps_json v;
 	int rc = value_find(f, data, n, &v, err);
@@ -332,7 +331,7 @@ static int json_text_measure(const struct ps_layout_field *f, const uint8_t *dat
 	if (rc < 0)
 		return rc;
 	if (f->kind == PENSTOCK_TEXT && v.type != PS_JSON_STRING)
-		return ps_load_error_set(err, EBADMSG, "the value at %.200s is not a string", f->path);
+		return ps_error_set(err, EBADMSG, "the value at %.200s is not a string", f->path);
 	*ret_piece = piece_of(
 	        &v, v.type == PS_JSON_STRING ? ps_json_string(&v, NULL, SIZE_MAX) : (uint64_t)(v.end - v.p));
 	return 0;
@@ -369,7 +368,7 @@ struct walk {
 	const struct ps_layout_field *field;
 	uint64_t items; /* most items of the first dimension */
 	uint8_t *dst;   /* NULL: check only */
-	struct ps_load_error *err;
+	struct ps_error *err;
 };
 
 /* Walks over a value, which holds dimension `dim` and the following ones. ret_n: its number of items. */
@@ -385,9 +384,9 @@ static int walk(struct walk *w, const struct ps_json *v, uint32_t dim, uint64_t 
 		const char *wrong = ps_json_number(v, &number);
 
 		if (wrong)
-			return ps_load_error_set(w->err, EBADMSG, "at %.200s: %s", f->path, wrong);
+			return ps_error_set(w->err, EBADMSG, "at %.200s: %s", f->path, wrong);
 		if (!ps_field_store(f, &number, w->dst ? w->dst : element))
-			return ps_load_error_set(w->err, EBADMSG, "at %.200s: a number that %s cannot hold",
+			return ps_error_set(w->err, EBADMSG, "at %.200s: a number that %s cannot hold",
 			        f->path, ps_dtype_name(f->dtype));
 		if (w->dst)
 			w->dst += ps_dtype_nbytes(f->dtype);
@@ -395,7 +394,7 @@ static int walk(struct walk *w, const struct ps_json *v, uint32_t dim, uint64_t 
 		return 0;
 	}
 	if (v->type != PS_JSON_ARRAY)
-		return ps_load_error_set(
+		return ps_error_set(
 		        w->err, EBADMSG, "at %.200s: not an array of %u dimensions", f->path, f->ndim);
 	while (n < most && ps_json_next(v, &item)) {
 		int rc = walk(w, &item, dim + 1, &inner);
@@ -405,14 +404,14 @@ static int walk(struct walk *w, const struct ps_json *v, uint32_t dim, uint64_t 
 		n++;
 	}
 	if (f->shape[dim] > 0 && n != f->shape[dim])
-		return ps_load_error_set(w->err, EBADMSG, "at %.200s: %ju items, but the field has %ju",
-		        f->path, (uintmax_t)n, (uintmax_t)f->shape[dim]);
+		return ps_error_set(w->err, EBADMSG, "at %.200s: %ju items, but the field has %ju", f->path,
+		        (uintmax_t)n, (uintmax_t)f->shape[dim]);
 	*ret_n = n;
 	return 0;
 }
 
 static int numbers_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
-        struct ps_piece *ret_piece, struct ps_load_error *err)
+        struct ps_piece *ret_piece, struct ps_error *err)
 {
 	struct walk w = {.field = f, .items = UINT64_MAX, .err = err};
 	struct ps_json v;
@@ -444,7 +443,7 @@ const struct ps_field_ops ps_field_json_numbers = {.measure = numbers_measure, .
 /* Fields of bytes and texts, and numbers as text. */
 
 static int bytes_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
-        struct ps_piece *ret_piece, struct ps_load_error *err)
+        struct ps_piece *ret_piece, struct ps_error *err)
 {
 	(void)f;
 	(void)err;
@@ -464,12 +463,12 @@ static void bytes_write(
 const struct ps_field_ops ps_field_bytes = {.measure = bytes_measure, .write = bytes_write};
 
 static int text_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
-        struct ps_piece *ret_piece, struct ps_load_error *err)
+        struct ps_piece *ret_piece, struct ps_error *err)
 {
 	size_t sound = ps_utf8_check(data, n);
 
 	if (sound < n)
-		return ps_load_error_set(err, EBADMSG, "not UTF-8: byte %zu is 0x%02x", sound, data[sound]);
+		return ps_error_set(err, EBADMSG, "not UTF-8: byte %zu is 0x%02x", sound, data[sound]);
 	return bytes_measure(f, data, n, ret_piece, err);
 }
 
@@ -481,7 +480,7 @@ static uint64_t text_cut(const struct ps_piece *piece, uint64_t items)
 const struct ps_field_ops ps_field_text = {.measure = text_measure, .write = bytes_write, .cut = text_cut};
 
 static int json_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
-        struct ps_piece *ret_piece, struct ps_load_error *err)
+        struct ps_piece *ret_piece, struct ps_error *err)
 {
 	struct ps_json all;
 	int rc = ps_json_find(data, n, NULL, &all, err);
@@ -521,7 +520,7 @@ static const char *number_parse(
 }
 
 static int number_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
-        struct ps_piece *ret_piece, struct ps_load_error *err)
+        struct ps_piece *ret_piece, struct ps_error *err)
 {
 	struct ps_number v;
 	const char *wrong = number_parse(f, data, n, &v);
@@ -529,12 +528,11 @@ static int number_measure(const struct ps_layout_field *f, const uint8_t *data, 
 
 	if (wrong) {
 		ps_number_trim(&data, &n);
-		return ps_load_error_set(err, EBADMSG, "%s: \"%.*s%s\"", wrong, (int)PS_MIN(n, TEXT_SHOWN),
+		return ps_error_set(err, EBADMSG, "%s: \"%.*s%s\"", wrong, (int)PS_MIN(n, TEXT_SHOWN),
 		        (const char *)data, n > TEXT_SHOWN ? "..." : "");
 	}
 	if (!ps_field_store(f, &v, element))
-		return ps_load_error_set(
-		        err, EBADMSG, "%s cannot hold this integer", ps_dtype_name(f->dtype));
+		return ps_error_set(err, EBADMSG, "%s cannot hold this integer", ps_dtype_name(f->dtype));
 	*ret_piece = (struct ps_piece){.data = data, .nbytes = n, .items = 1};
 	return 0;
 }

@@ -37,7 +37,7 @@ struct ps_piece {
 
 struct ps_field_ops {
 	int (*measure)(const struct ps_layout_field *field, const uint8_t *data, size_t nbytes,
-	        struct ps_piece *ret_piece, struct ps_load_error *err);
+	        struct ps_piece *ret_piece, struct ps_error *err);
 	/* Writes piece->items items to dst, for plane 0 or 1. */
 	void (*write)(
 	        const struct ps_layout_field *field, const struct ps_piece *piece, uint32_t plane, void *dst);
@@ -89,7 +89,7 @@ struct ps_json {
  * a dot in a name is "\."); NULL: the whole text. -EBADMSG: damaged, with a text that says where; -ENOENT:
  * valid, but there is no value at the path (no text). */
 int ps_json_find(const void *text, size_t nbytes, const char *path, struct ps_json *ret_value,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* False if the path is empty, too long or has an empty part. */
 bool ps_json_path_ok(const char *path);

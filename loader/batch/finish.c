@@ -17,7 +17,7 @@ static void fail(struct penstock_batch *b, int errnum, const char *text)
 	b->failed = -errnum;
 	b->out_rows = 0;
 	if (text)
-		ps_load_error_set(&b->why, errnum, "%s", text);
+		ps_error_set(&b->why, errnum, "%s", text);
 }
 
 /* The good row that is delivered as row i: row i itself, or the next good one, cyclic over the rows that have
@@ -114,7 +114,7 @@ static int late_size(struct penstock_batch *b, uint32_t i, size_t *used)
 }
 
 /* Makes room for `used` bytes. A slot that has grown is not shrunk. */
-static int slot_grow(struct penstock_batch *b, size_t used, struct ps_load_error *err)
+static int slot_grow(struct penstock_batch *b, size_t used, struct ps_error *err)
 {
 	size_t nbytes;
 	void *mem;
@@ -301,7 +301,7 @@ static void rows_judge(struct penstock_batch *b)
 		if (b->rows[i].bad == ENOMEM)
 			fail(b, ENOMEM, "no memory to decode a sample");
 		if (b->rows[i].bad == PS_ROW_CANCELS && !b->failed) {
-			ps_load_error_set(&b->why, ECANCELED, "%s", ps_batch_reason(b, i));
+			ps_error_set(&b->why, ECANCELED, "%s", ps_batch_reason(b, i));
 			fail(b, ECANCELED, NULL);
 		}
 		if (b->rows[i].bad == PS_ROW_OVERFLOWS && !b->failed) {

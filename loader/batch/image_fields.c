@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 
-int ps_picture_worker_init(struct ps_batch_worker *w, const struct ps_batch_layout *layout, uint32_t i,
-        struct ps_load_error *err)
+int ps_picture_worker_init(
+        struct ps_batch_worker *w, const struct ps_batch_layout *layout, uint32_t i, struct ps_error *err)
 {
 	const struct ps_layout_field *f = &layout->fields[i];
 
@@ -34,7 +34,7 @@ int ps_picture_worker_init(struct ps_batch_worker *w, const struct ps_batch_layo
 		spec.ticket = &w->ticket;
 		w->masks[i] = ps_mask_decoder_new(&spec);
 		if (!w->masks[i])
-			return ps_load_error_set(err, ENOMEM, "mask: out of memory for a decoder");
+			return ps_error_set(err, ENOMEM, "mask: out of memory for a decoder");
 	}
 	return 0;
 }
@@ -58,7 +58,7 @@ struct ps_rng_key ps_picture_key(
 
 /* Decodes an image, also for later fields of the same member. */
 static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
-        struct ps_batch_worker *w, struct ps_load_error *err)
+        struct ps_batch_worker *w, struct ps_error *err)
 {
 	const struct ps_rng_key key = ps_picture_key(b, row, w);
 	struct ps_image_decoder *decoders[PS_LAYOUT_MAX_FIELDS];
@@ -81,7 +81,7 @@ static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, cons
 }
 
 int ps_picture_decode_here(struct penstock_batch *b, uint32_t row, uint32_t i,
-        const struct ps_sample_field *in, struct ps_batch_worker *w, struct ps_load_error *err)
+        const struct ps_sample_field *in, struct ps_batch_worker *w, struct ps_error *err)
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];
 	int rc;
@@ -99,7 +99,7 @@ int ps_picture_decode_here(struct penstock_batch *b, uint32_t row, uint32_t i,
 }
 
 int ps_picture_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
-        struct ps_batch_worker *w, struct ps_load_error *err)
+        struct ps_batch_worker *w, struct ps_error *err)
 {
 	uint64_t begin;
 	bool taken;
@@ -140,7 +140,7 @@ bool ps_decode_offloads(const struct ps_batch_layout *layout, uint32_t i)
 	return true;
 }
 
-int ps_decode_init(struct penstock_batch *b, struct ps_nvjpeg *nvjpeg, struct ps_load_error *err)
+int ps_decode_init(struct penstock_batch *b, struct ps_nvjpeg *nvjpeg, struct ps_error *err)
 {
 	int rc = 0;
 
@@ -165,7 +165,7 @@ void ps_decode_fini(struct penstock_batch *b)
 }
 
 int ps_decode_offer(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
-        struct ps_batch_worker *w, struct ps_load_error *err)
+        struct ps_batch_worker *w, struct ps_error *err)
 {
 	const struct ps_sample *s = b->rows[row].sample;
 	const struct ps_rng_key key = ps_picture_key(b, row, w);
@@ -189,7 +189,7 @@ static void row_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const
 {
 	struct ps_row *r = &b->rows[row];
 	struct ps_sample_field in = *ps_layout_find(&b->layout->fields[i], r->sample);
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	uint64_t begin = ps_clock_mono_ns();
 	int rc;
 
@@ -200,13 +200,13 @@ static void row_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const
 		ps_offload_count(w->times, false, ps_clock_mono_ns() - begin);
 	if (rc == 0)
 		return;
-	ps_load_error_prefix(&err, rc, "field .%.100s", in.suffix);
+	ps_error_prefix(&err, rc, "field .%.100s", in.suffix);
 	r->bad = -rc;
 	free(r->reason);
 	r->reason = strdup(err.text);
 }
 
-int ps_decode_submit(struct penstock_batch *b, struct ps_batch_worker *w, struct ps_load_error *err)
+int ps_decode_submit(struct penstock_batch *b, struct ps_batch_worker *w, struct ps_error *err)
 {
 	int rc = 0;
 

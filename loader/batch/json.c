@@ -374,7 +374,7 @@ static bool value_scan(struct scan *s, const char *path)
 }
 
 int ps_json_find(
-        const void *text, size_t n, const char *path, struct ps_json *ret_value, struct ps_load_error *err)
+        const void *text, size_t n, const char *path, struct ps_json *ret_value, struct ps_error *err)
 {
 	struct scan s = {.begin = text, .p = text, .end = (const uint8_t *)text + n};
 
@@ -382,7 +382,7 @@ int ps_json_find(
 	if (value_scan(&s, path ? path : "") && s.p < s.end)
 		(void)wrong(&s, "there is more text after the value");
 	if (s.wrong)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, EBADMSG, "not JSON: at byte %zu: %s", (size_t)(s.p - s.begin), s.wrong);
 	if (!s.have)
 		return -ENOENT;

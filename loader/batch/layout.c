@@ -28,7 +28,7 @@ static char *source_names(const char *rename, const char *name)
 }
 
 /* Checks `rename`: each word must be NAME=SUFFIXES, and each NAME a field. */
-static int rename_check(const struct penstock_options *o, struct ps_load_error *err)
+static int rename_check(const struct penstock_options *o, struct ps_error *err)
 {
 	for (const char *p = o->rename; p && *p; p += strcspn(p, SPACES)) {
 		size_t len = strcspn(p += strspn(p, SPACES), SPACES "="), used = 0;
@@ -39,7 +39,7 @@ static int rename_check(const struct penstock_options *o, struct ps_load_error *
 			used += o->fields[i].name && strlen(o->fields[i].name) == len &&
 			        memcmp(o->fields[i].name, p, len) == 0;
 		if (p[len] != '=' || len == 0 || used == 0)
-			return ps_load_error_set(err, EINVAL,
+			return ps_error_set(err, EINVAL,
 			        "rename \"%.*s\": must be NAME=SUFFIXES, where NAME is a field, as "
 			        "image=jpg;png",
 			        (int)PS_MIN(strcspn(p, SPACES), (size_t)100), p);
@@ -48,20 +48,20 @@ static int rename_check(const struct penstock_options *o, struct ps_load_error *
 }
 
 /* Parses "jpg;JPEG" to "jpg\0jpeg\0", and "json:a.b" to "json\0" and the path "a.b". */
-static int names_parse(struct ps_layout_field *f, const char *rename, struct ps_load_error *err)
+static int names_parse(struct ps_layout_field *f, const char *rename, struct ps_error *err)
 {
 	char *p, *colon;
 
 	f->names = source_names(rename, f->member ? f->member : f->name);
 	if (!f->names)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	p = f->names;
 	colon = strchr(p, ':');
 	if (colon) {
 		f->path = colon + 1;
 		*colon = 0;
 		if (!ps_json_path_ok(f->path))
-			return ps_load_error_set(err, EINVAL,
+			return ps_error_set(err, EINVAL,
 			        "field \"%.100s\": the path after ':' must be names and array indexes, "
 			        "separated by dots, as json:meta.size.0, shorter than %d bytes",
 			        f->name, PS_JSON_MAX_PATH);
@@ -71,11 +71,11 @@ static int names_parse(struct ps_layout_field *f, const char *rename, struct ps_
 		bool more = p[len] == ';';
 
 		if (len == 0 || f->n_names == PS_LAYOUT_MAX_ALTERNATIVES)
-			return ps_load_error_set(err, EINVAL,
+			return ps_error_set(err, EINVAL,
 			        "field \"%.100s\": must be 1 to %d suffixes, separated by ';', as jpg;jpeg",
 			        f->name, PS_LAYOUT_MAX_ALTERNATIVES);
 		if (len > 2 && memcmp(p, "__", 2) == 0)
-			return ps_load_error_set(err, EINVAL,
+			return ps_error_set(err, EINVAL,
 			        "field \"%.100s\": suffixes that begin with __ are reserved for the loader",
 			        f->name);
 		for (size_t i = 0; i < len; i++)
@@ -89,17 +89,17 @@ static int names_parse(struct ps_layout_field *f, const char *rename, struct ps_
 	}
 }
 
-static int companion_add(struct ps_layout_field *f, const char *what, struct ps_load_error *err)
+static int companion_add(struct ps_layout_field *f, const char *what, struct ps_error *err)
 {
 	if (asprintf(&f->companions[f->n_tensors - 1], "%s:%s", f->name, what) < 0) {
 		f->companions[f->n_tensors - 1] = NULL;
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
 	f->n_tensors++;
 	return 0;
 }
 
-static int companions_make(struct ps_layout_field *f, struct ps_load_error *err)
+static int companions_make(struct ps_layout_field *f, struct ps_error *err)
 {
 	int rc = 0;
 
@@ -113,45 +113,43 @@ static int companions_make(struct ps_layout_field *f, struct ps_load_error *err)
 	return rc;
 }
 
-static int field_make(struct ps_layout_field *f, const struct penstock_field *in, const char *rename,
-        struct ps_load_error *err)
+static int field_make(
+        struct ps_layout_field *f, const struct penstock_field *in, const char *rename, struct ps_error *err)
 {
 	int rc;
 
 	if (!in->name)
-		return ps_load_error_set(err, EINVAL, "a field has no name");
+		return ps_error_set(err, EINVAL, "a field has no name");
 	*f = (struct ps_layout_field){.name = strdup(in->name),
 	        .kind = (enum penstock_kind)in->kind,
 	        .optional = in->optional != 0,
 	        .hidden = in->hidden != 0};
 	f->member = in->member ? strdup(in->member) : NULL;
-	rc = f->name && (f->member || !in->member) ? names_parse(f, rename, err)
-	                                           : ps_load_error_set(err, ENOMEM, "out of memory");
+	rc = f->name && (f->member || !in->member) ? names_parse(f, rename, err) : ps_no_memory(err);
 	if (rc == 0)
 		rc = ps_layout_field_make(f, in, err);
 	return rc;
 }
 
 /* Sets up mixing, if batches are mixed: labels get a second plane. */
-static int mix_plan(
-        struct ps_batch_layout *layout, const struct penstock_options *o, struct ps_load_error *err)
+static int mix_plan(struct ps_batch_layout *layout, const struct penstock_options *o, struct ps_error *err)
 {
 	const double alphas[] = {o->mixup_alpha, o->cutmix_alpha};
 
 	for (int i = 0; i < 2; i++)
 		if (!(alphas[i] == 0 || (alphas[i] >= 0.01 && alphas[i] <= 100)))
-			return ps_load_error_set(err, EINVAL, "%s_alpha %g: must be 0 (off), or 0.01 to 100",
+			return ps_error_set(err, EINVAL, "%s_alpha %g: must be 0 (off), or 0.01 to 100",
 			        i ? "cutmix" : "mixup", alphas[i]);
 	if (!(o->mix_probability >= 0 && o->mix_probability <= 1 && o->cutmix_share >= 0 &&
 	            o->cutmix_share <= 1))
-		return ps_load_error_set(err, EINVAL, "mix_probability %g, cutmix_share %g: must be 0 to 1",
+		return ps_error_set(err, EINVAL, "mix_probability %g, cutmix_share %g: must be 0 to 1",
 		        o->mix_probability, o->cutmix_share);
 	if (o->mix_probability != 1 && !(o->mixup_alpha > 0) && !(o->cutmix_alpha > 0))
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "mix_probability %g has no effect: add mixup_alpha or cutmix_alpha",
 		        o->mix_probability);
 	if (o->cutmix_share != 0.5 && !(o->mixup_alpha > 0 && o->cutmix_alpha > 0))
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "cutmix_share %g has no effect: add mixup_alpha and cutmix_alpha", o->cutmix_share);
 	layout->mixes = o->mixup_alpha > 0 || o->cutmix_alpha > 0;
 	layout->seed = o->seed;
@@ -170,7 +168,7 @@ static int mix_plan(
 }
 
 /* Finds the field that add_offset_of names. */
-static int offset_plan(struct ps_batch_layout *layout, struct ps_layout_field *f, struct ps_load_error *err)
+static int offset_plan(struct ps_batch_layout *layout, struct ps_layout_field *f, struct ps_error *err)
 {
 	const struct ps_layout_field *of;
 
@@ -179,12 +177,12 @@ static int offset_plan(struct ps_batch_layout *layout, struct ps_layout_field *f
 	f->offset_of = ps_layout_lookup(layout, f->offset_name, strlen(f->offset_name));
 	of = f->offset_of < 0 ? NULL : &layout->fields[f->offset_of];
 	if (!of || of->form != PS_FORM_RAGGED || of->hidden)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "field %.100s: add_offset_of %.100s: must name a ragged field that is not hidden",
 		        f->name, f->offset_name);
 	if (f->form != PS_FORM_RAGGED || ps_dtype_is_float(f->dtype) || f->dtype == PS_BOOL ||
 	        ps_dtype_nbytes(f->dtype) < 4 || f->planes > 1)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "field %.100s: add_offset_of needs this field to be ragged, with integers of 4 or 8 "
 		        "bytes",
 		        f->name);
@@ -193,24 +191,24 @@ static int offset_plan(struct ps_batch_layout *layout, struct ps_layout_field *f
 }
 
 int ps_batch_layout_new(
-        const struct penstock_options *o, struct ps_batch_layout **ret_layout, struct ps_load_error *err)
+        const struct penstock_options *o, struct ps_batch_layout **ret_layout, struct ps_error *err)
 {
 	struct ps_batch_layout *layout;
 	int rc;
 
 	if (o->nfields == 0 || o->nfields > PS_LAYOUT_MAX_FIELDS || !o->fields)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, EINVAL, "%u fields: must be 1 to %d", o->nfields, PS_LAYOUT_MAX_FIELDS);
 	layout = calloc(1, sizeof(*layout));
 	if (!layout)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	layout->transform = o->transform;
 	layout->transform_ctx = o->transform_ctx;
 	layout->transform_unit = o->transform_unit;
 	layout->transform_leave = o->transform_leave;
 	rc = rename_check(o, err);
 	if (rc == 0 && o->transform && o->transform_unit)
-		rc = ps_load_error_set(err, EINVAL, "transform and transform_unit exclude each other");
+		rc = ps_error_set(err, EINVAL, "transform and transform_unit exclude each other");
 	if (rc < 0) {
 		ps_batch_layout_free(layout);
 		return rc;
@@ -219,13 +217,13 @@ int ps_batch_layout_new(
 		rc = field_make(&layout->fields[i], &o->fields[i], o->rename, err);
 		layout->nfields++;
 		if (rc == 0 && o->fields[i].kind == PENSTOCK_OUTPUT && !o->transform && !o->transform_unit)
-			rc = ps_load_error_set(err, EINVAL,
+			rc = ps_error_set(err, EINVAL,
 			        "field %.100s: an output needs options.transform or transform_unit, which "
 			        "writes it",
 			        layout->fields[i].name);
 		for (uint32_t j = 0; j < i && rc == 0; j++)
 			if (strcmp(layout->fields[i].name, layout->fields[j].name) == 0)
-				rc = ps_load_error_set(
+				rc = ps_error_set(
 				        err, EINVAL, "field %.100s is given twice", layout->fields[i].name);
 		if (rc < 0) {
 			ps_batch_layout_free(layout);
@@ -264,7 +262,7 @@ void ps_batch_layout_free(struct ps_batch_layout *layout)
 }
 
 int ps_layout_windows(const struct ps_batch_layout *layout, uint64_t stride, struct ps_windows *ret_windows,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	*ret_windows = (struct ps_windows){0};
 	for (uint32_t i = 0; i < layout->nfields; i++) {
@@ -275,7 +273,7 @@ int ps_layout_windows(const struct ps_batch_layout *layout, uint64_t stride, str
 			continue;
 		stride = stride ? stride : f->shape[0];
 		if (f->shape[0] > PS_WINDOWS_MAX_NBYTES / item || stride > PS_WINDOWS_MAX_STRIDE)
-			return ps_load_error_set(err, EINVAL,
+			return ps_error_set(err, EINVAL,
 			        "field %.100s: windows of %ju tokens, %ju apart: must be at most %ju tokens "
 			        "(256 MiB), at most 2^40 apart",
 			        f->name, (uintmax_t)f->shape[0], (uintmax_t)stride,
@@ -393,26 +391,26 @@ static bool is_same(
 	return memcmp((const char *)a + option->at, (const char *)b + option->at, option->nbytes) == 0;
 }
 
-static int option_check(const struct ps_option *option, const struct given *g, struct ps_load_error *err)
+static int option_check(const struct ps_option *option, const struct given *g, struct ps_error *err)
 {
 	if (!(option->kinds & 1u << g->in->kind))
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "field %.100s: %s has no effect: %s fields have no such option", g->f->name,
 		        option->name, ps_layout_kind_name(g->in->kind));
 	if (g->placed != g->in && option->placing)
 		return is_same(option, g->in, g->placed) ? 0
-		                                         : ps_load_error_set(err, EINVAL,
+		                                         : ps_error_set(err, EINVAL,
 		                                                   "field %.100s: %s has no effect: this "
 		                                                   "field follows field %.100s; set it there",
 		                                                   g->f->name, option->name, g->placed->name);
 	if (option->need && !needs[option->need].acts(g))
-		return ps_load_error_set(err, EINVAL, "field %.100s: %s has no effect: %s", g->f->name,
+		return ps_error_set(err, EINVAL, "field %.100s: %s has no effect: %s", g->f->name,
 		        option->name, needs[option->need].add);
 	return 0;
 }
 
 int ps_layout_effects_check(
-        const struct ps_batch_layout *layout, const struct penstock_field *in, struct ps_load_error *err)
+        const struct ps_batch_layout *layout, const struct penstock_field *in, struct ps_error *err)
 {
 	for (uint32_t i = 0; i < layout->nfields; i++) {
 		const struct ps_layout_field *f = &layout->fields[i];

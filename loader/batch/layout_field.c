@@ -91,7 +91,7 @@ const char *ps_layout_kind_name(uint32_t kind)
 	return kind <= PENSTOCK_OUTPUT ? ps_kind_words[kind] : "?";
 }
 
-static int dtype_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int dtype_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
 {
 	bool ok = in->dtype < PS_NDTYPES;
 
@@ -101,7 +101,7 @@ static int dtype_plan(struct ps_layout_field *f, const struct penstock_field *in
 	if (f->kind == PENSTOCK_TOKENS)
 		ok = ok && !ps_dtype_is_float(f->dtype) && f->dtype != PS_BOOL;
 	if (!ok)
-		return ps_load_error_set(err, EINVAL, "field %.100s: dtype %s (%u): must be %s for %s fields",
+		return ps_error_set(err, EINVAL, "field %.100s: dtype %s (%u): must be %s for %s fields",
 		        f->name, ps_dtype_name((enum ps_dtype)in->dtype), in->dtype,
 		        f->kind == PENSTOCK_FLOAT    ? "a float"
 		        : f->kind == PENSTOCK_TOKENS ? "an integer"
@@ -113,16 +113,16 @@ static int dtype_plan(struct ps_layout_field *f, const struct penstock_field *in
 /* Sets the dimensions of a row. If none are given and the kind is `open`, a row has one dimension of any
  * size. */
 static int shape_plan(
-        struct ps_layout_field *f, const struct penstock_field *in, bool open, struct ps_load_error *err)
+        struct ps_layout_field *f, const struct penstock_field *in, bool open, struct ps_error *err)
 {
 	if (in->ndim > PS_ARRAY_LEN(f->shape))
-		return ps_load_error_set(err, EINVAL, "field %.100s: ndim %u: must be 0 to %zu", f->name,
-		        in->ndim, PS_ARRAY_LEN(f->shape));
+		return ps_error_set(err, EINVAL, "field %.100s: ndim %u: must be 0 to %zu", f->name, in->ndim,
+		        PS_ARRAY_LEN(f->shape));
 	f->ndim = in->ndim == 0 && open ? 1 : in->ndim;
 	for (uint32_t i = 0; i < in->ndim; i++) {
 		f->shape[i] = in->shape[i];
 		if (i > 0 && f->shape[i] == 0)
-			return ps_load_error_set(err, EINVAL,
+			return ps_error_set(err, EINVAL,
 			        "field %.100s: shape[%u] 0: must be at least 1; only the first dimension may "
 			        "be open",
 			        f->name, i);
@@ -132,7 +132,7 @@ static int shape_plan(
 
 /* Fields of numbers with a shape. */
 static int array_plan(struct ps_layout_field *f, const struct penstock_field *in,
-        const struct ps_field_ops *ops, bool open, struct ps_load_error *err)
+        const struct ps_field_ops *ops, bool open, struct ps_error *err)
 {
 	int rc = dtype_plan(f, in, err);
 
@@ -140,18 +140,17 @@ static int array_plan(struct ps_layout_field *f, const struct penstock_field *in
 	return rc == 0 ? shape_plan(f, in, open, err) : rc;
 }
 
-static int tokens_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int tokens_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
 {
 	f->planes = 2;
 	f->source_dtype = (enum ps_dtype)in->source_dtype;
 	if (in->source_dtype != PENSTOCK_U16 && in->source_dtype != PENSTOCK_U32 &&
 	        in->source_dtype != PENSTOCK_I32 && in->source_dtype != PENSTOCK_I64)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "field %.100s: source_dtype %u: must be u16, u32, i32 or i64", f->name,
 		        in->source_dtype);
 	if (in->ndim > 1)
-		return ps_load_error_set(
-		        err, EINVAL, "field %.100s: ndim %u: tokens have 1", f->name, in->ndim);
+		return ps_error_set(err, EINVAL, "field %.100s: ndim %u: tokens have 1", f->name, in->ndim);
 	return array_plan(f, in, &ps_field_tokens, true, err);
 }
 
@@ -165,7 +164,7 @@ static int bytes_plan(struct ps_layout_field *f, const struct ps_field_ops *ops)
 }
 
 /* n x 4 floats. */
-static int boxes_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int boxes_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
 {
 	f->ops = f->path ? &ps_field_json_numbers : &ps_field_boxes;
 	f->rounds = true;
@@ -176,18 +175,18 @@ static int boxes_plan(struct ps_layout_field *f, const struct penstock_field *in
 	f->box_shares = in->box_shares != 0;
 	if (in->box_format <= PENSTOCK_BOX_CXCYWH && in->dtype == PENSTOCK_F32 && in->ndim == 0)
 		return 0;
-	return ps_load_error_set(err, EINVAL,
+	return ps_error_set(err, EINVAL,
 	        "field %.100s: box_format %u, dtype %u, ndim %u: box_format must be 0 (xyxy), 1 (xywh) or 2 "
 	        "(cxcywh), dtype f32, and ndim 0",
 	        f->name, in->box_format, in->dtype, in->ndim);
 }
 
 /* Chooses the field's functions by its kind, and sets element type and shape. */
-static int kind_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int kind_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
 {
 	if (f->path &&
 	        (in->kind == PENSTOCK_BYTES || in->kind == PENSTOCK_NPY || in->kind == PENSTOCK_TOKENS))
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "field %.100s: a path in JSON is for kinds int64, float, text and json (arrays: json "
 		        "with a "
 		        "dtype and a shape), not for %s",
@@ -210,7 +209,7 @@ static int kind_plan(struct ps_layout_field *f, const struct penstock_field *in,
 		return dtype_plan(f, in, err);
 	case PENSTOCK_NPY:
 		if (in->rounding > PENSTOCK_ROUNDING_NEAREST)
-			return ps_load_error_set(
+			return ps_error_set(
 			        err, EINVAL, "field %.100s: unknown rounding %u", f->name, in->rounding);
 		f->rounds = in->rounding == PENSTOCK_ROUNDING_NEAREST;
 		return array_plan(f, in, &ps_field_npy, true, err);
@@ -221,12 +220,12 @@ static int kind_plan(struct ps_layout_field *f, const struct penstock_field *in,
 	case PENSTOCK_OUTPUT:
 		return array_plan(f, in, &ps_field_memory, in->pad_to > 0 || in->max_bytes > 0, err);
 	}
-	return ps_load_error_set(err, EINVAL, "field %.100s: unknown kind %u", f->name, in->kind);
+	return ps_error_set(err, EINVAL, "field %.100s: unknown kind %u", f->name, in->kind);
 }
 
 /* Rows in a batch ---------------------------------------------------------------------------------------- */
 
-static int items_plan(struct ps_layout_field *f, struct ps_load_error *err)
+static int items_plan(struct ps_layout_field *f, struct ps_error *err)
 {
 	size_t n = 1;
 
@@ -236,11 +235,11 @@ static int items_plan(struct ps_layout_field *f, struct ps_load_error *err)
 	f->item_elements = n;
 	if (ps_size_mul(n, ps_dtype_nbytes(f->dtype), &f->item_nbytes) && f->item_nbytes <= PTRDIFF_MAX)
 		return 0;
-	return ps_load_error_set(
+	return ps_error_set(
 	        err, EINVAL, "field %.100s: shape: an item is larger than the address space", f->name);
 }
 
-static int form_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int form_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
 {
 	bool ragged = f->ndim > 0 && f->shape[0] == 0;
 
@@ -248,24 +247,24 @@ static int form_plan(struct ps_layout_field *f, const struct penstock_field *in,
 	f->pad_multiple = PS_MAX(in->pad_multiple, 1u);
 	f->overflow = (enum penstock_overflow)in->overflow;
 	if (in->overflow > PENSTOCK_OVERFLOW_TRUNCATE)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "field %.100s: overflow %u: must be 0 (error), 1 (bad) or 2 (truncate)", f->name,
 		        in->overflow);
 	if (!ragged && (in->pad_to || in->max_bytes || in->add_offset_of))
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "field %.100s: pad_to, max_bytes and add_offset_of are for ragged fields; the rows "
 		        "of this field have one size",
 		        f->name);
 	if (in->pad_multiple > 1 && in->pad_to != PENSTOCK_PAD_LONGEST)
-		return ps_load_error_set(err, EINVAL, "field %.100s: pad_multiple %u: needs pad_to longest",
+		return ps_error_set(err, EINVAL, "field %.100s: pad_multiple %u: needs pad_to longest",
 		        f->name, in->pad_multiple);
 	if (ragged && f->ops == &ps_field_json && in->overflow == PENSTOCK_OVERFLOW_TRUNCATE)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, EINVAL, "field %.100s: overflow truncate: JSON cannot be cut", f->name);
 	if (in->max_bytes > 0)
 		f->max_items = in->max_bytes / f->item_nbytes;
 	if (f->max_items == 0)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "field %.100s: max_bytes %ju: must be at least %zu, the size of an item", f->name,
 		        (uintmax_t)in->max_bytes, f->item_nbytes);
 	f->form = !ragged                              ? PS_FORM_FIXED
@@ -276,31 +275,30 @@ static int form_plan(struct ps_layout_field *f, const struct penstock_field *in,
 		f->max_items = PS_MIN(f->max_items, in->pad_to);
 	if (ps_field_is_late(f)) {
 		if (f->kind == PENSTOCK_OUTPUT && f->max_items == UINT64_MAX)
-			return ps_load_error_set(
+			return ps_error_set(
 			        err, EINVAL, "field %.100s: a ragged output needs max_bytes", f->name);
 		return 0;
 	}
 	f->row_items = !ragged ? f->ndim ? f->shape[0] : 1 : in->pad_to;
 	if (!ps_size_mul((size_t)f->row_items, f->item_nbytes, &f->row_nbytes) || f->row_nbytes > PTRDIFF_MAX)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, EINVAL, "field %.100s: a row is larger than the address space", f->name);
 	return 0;
 }
 
 static int element_plan(const struct ps_layout_field *f, const char *option, int64_t value,
-        uint8_t *ret_element, struct ps_load_error *err)
+        uint8_t *ret_element, struct ps_error *err)
 {
 	const struct ps_number v = {
 	        .negative = value < 0, .magnitude = value < 0 ? -(uint64_t)value : (uint64_t)value};
 
 	if (ps_number_store(&v, f->dtype, ret_element))
 		return 0;
-	return ps_load_error_set(err, EINVAL, "field %.100s: %s %jd: %s cannot hold it", f->name, option,
+	return ps_error_set(err, EINVAL, "field %.100s: %s %jd: %s cannot hold it", f->name, option,
 	        (intmax_t)value, ps_dtype_name(f->dtype));
 }
 
-static int elements_plan(
-        struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int elements_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
 {
 	const struct ps_number nan = {.is_float = true, .value = (double)NAN};
 	bool given = f->form == PS_FORM_FIXED && f->kind != PENSTOCK_IMAGE &&
@@ -317,8 +315,7 @@ static int elements_plan(
 	return rc;
 }
 
-int ps_layout_field_make(
-        struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
+int ps_layout_field_make(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
 {
 	int rc;
 
@@ -412,20 +409,20 @@ static void image_form(struct ps_layout_field *f)
 	f->ndim = d;
 }
 
-static int image_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int image_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
 {
 	struct ps_image_spec *spec = &f->image;
 	uint32_t longer = PS_MAX(in->image_width, in->image_height);
 
 	if (in->padding_mode > PENSTOCK_PADDING_SYMMETRIC || in->erase_fill > PENSTOCK_ERASE_LEVELS ||
 	        in->erase_levels > 0xffffff || in->jitter_order > PENSTOCK_JITTER_RANDOM)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "field %.100s: unknown padding_mode, erase_fill, erase_levels or jitter_order",
 		        f->name);
 	if (in->crop > PENSTOCK_CROP_LETTERBOX || in->interpolation > PENSTOCK_BICUBIC ||
 	        in->layout > PENSTOCK_NHWC || in->channels > PENSTOCK_CHANNELS_GRAY ||
 	        (in->dtype > PENSTOCK_BF16 && in->dtype != PENSTOCK_U16))
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "field %.100s: unknown crop, interpolation, layout, channels or dtype (images are "
 		        "u8, u16, f32, f16 "
 		        "or bf16)",
@@ -466,16 +463,16 @@ static int image_plan(struct ps_layout_field *f, const struct penstock_field *in
 	if (rc == 0)
 		rc = ps_image_spec_check(spec, err);
 	if (rc < 0)
-		return ps_load_error_prefix(err, rc, "field %.100s", f->name);
+		return ps_error_prefix(err, rc, "field %.100s", f->name);
 	image_form(f);
 	return 0;
 }
 
 /* Sets up a mask; its size is set when its image is known. */
-static int mask_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
+static int mask_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
 {
 	if (in->dtype >= PS_NDTYPES)
-		return ps_load_error_set(err, EINVAL, "field %.100s: unknown dtype %u", f->name, in->dtype);
+		return ps_error_set(err, EINVAL, "field %.100s: unknown dtype %u", f->name, in->dtype);
 	f->form = PS_FORM_FIXED;
 	f->dtype = (enum ps_dtype)in->dtype;
 	f->mask = (struct ps_mask_spec){.dtype = f->dtype,
@@ -484,17 +481,16 @@ static int mask_plan(struct ps_layout_field *f, const struct penstock_field *in,
 	        .max_pixels = in->max_pixels,
 	        .max_memory = in->max_memory};
 	int rc = ps_mask_spec_check(&f->mask, err);
-	return rc < 0 ? ps_load_error_prefix(err, rc, "field %.100s", f->name) : 0;
+	return rc < 0 ? ps_error_prefix(err, rc, "field %.100s", f->name) : 0;
 }
 
-int ps_layout_image_make(
-        struct ps_layout_field *f, const struct penstock_field *in, struct ps_load_error *err)
+int ps_layout_image_make(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
 {
 	if (f->path)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "field %.100s: images and masks cannot come from a path in JSON", f->name);
 	if (in->optional)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, EINVAL, "field %.100s: images and masks cannot be optional", f->name);
 	return in->kind == PENSTOCK_IMAGE ? image_plan(f, in, err) : mask_plan(f, in, err);
 }
@@ -521,21 +517,21 @@ static int leader_find(const struct ps_batch_layout *layout, const struct pensto
 	return leader;
 }
 
-static int follow_plan(struct ps_batch_layout *layout, const struct penstock_field *in, uint32_t i,
-        struct ps_load_error *err)
+static int follow_plan(
+        struct ps_batch_layout *layout, const struct penstock_field *in, uint32_t i, struct ps_error *err)
 {
 	struct ps_layout_field *f = &layout->fields[i];
 	const struct ps_image_spec *image;
 
 	f->leader = leader_find(layout, in, i);
 	if (f->leader < 0)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "field %.100s: %s%.100s: must follow an image field that is listed before it and "
 		        "follows no field",
 		        f->name, in->follow ? "follow " : "there is no image", in->follow ? in->follow : "");
 	image = &layout->fields[f->leader].image;
 	if (f->kind == PENSTOCK_BOXES && image->views > 0)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "field %.100s: boxes can follow an image of one view only, not of %u", f->name,
 		        image->views);
 	if (f->kind == PENSTOCK_IMAGE) {
@@ -545,7 +541,7 @@ static int follow_plan(struct ps_batch_layout *layout, const struct penstock_fie
 		f->image.first_view = image->first_view;
 		f->image.dct_scale = false;
 		if (image->transforms.affine > 0 && ps_image_is_wide(&f->image))
-			return ps_load_error_set(err, EINVAL,
+			return ps_error_set(err, EINVAL,
 			        "field %.100s: follows field %.100s, whose affine needs channels rgb and a "
 			        "dtype other than u16",
 			        f->name, layout->fields[f->leader].name);
@@ -597,7 +593,7 @@ static void sharing_plan(struct ps_batch_layout *layout, uint32_t i)
 }
 
 int ps_layout_images_join(
-        struct ps_batch_layout *layout, const struct penstock_field *in, struct ps_load_error *err)
+        struct ps_batch_layout *layout, const struct penstock_field *in, struct ps_error *err)
 {
 	for (uint32_t i = 0; i < layout->nfields; i++) {
 		layout->fields[i].leader = -1;

@@ -87,7 +87,7 @@ static bool shape_parse(struct head *h, struct ps_npy *npy)
 	return true;
 }
 
-static bool descr_parse(struct head *h, struct ps_npy *npy, struct ps_load_error *err)
+static bool descr_parse(struct head *h, struct ps_npy *npy, struct ps_error *err)
 {
 	static const struct {
 		char name[3];
@@ -100,7 +100,7 @@ static bool descr_parse(struct head *h, struct ps_npy *npy, struct ps_load_error
 	size_t n;
 
 	if (!quoted(h, &text, &n)) {
-		ps_load_error_set(
+		ps_error_set(
 		        err, EBADMSG, "the npy file holds structures; only arrays of numbers are supported");
 		return false;
 	}
@@ -117,14 +117,14 @@ static bool descr_parse(struct head *h, struct ps_npy *npy, struct ps_load_error
 		        big == (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__) && ps_dtype_nbytes(npy->dtype) > 1;
 		return true;
 	}
-	ps_load_error_set(err, EBADMSG,
+	ps_error_set(err, EBADMSG,
 	        "the npy file has elements \"%.*s\"; only integers, floats and bools are supported",
 	        (int)PS_MIN(n, 40u), text);
 	return false;
 }
 
 /* Takes an item of the dictionary. False: invalid; err may have a text. */
-static bool item_parse(struct head *h, struct ps_npy *npy, unsigned *seen, struct ps_load_error *err)
+static bool item_parse(struct head *h, struct ps_npy *npy, unsigned *seen, struct ps_error *err)
 {
 	const char *key;
 	size_t n;
@@ -151,9 +151,9 @@ static bool item_parse(struct head *h, struct ps_npy *npy, unsigned *seen, struc
 	return ok;
 }
 
-static int head_parse(struct head *h, struct ps_npy *npy, struct ps_load_error *err)
+static int head_parse(struct head *h, struct ps_npy *npy, struct ps_error *err)
 {
-	struct ps_load_error why = {0};
+	struct ps_error why = {0};
 	unsigned seen = 0;
 	bool ok = mark(h, '{');
 
@@ -167,10 +167,10 @@ static int head_parse(struct head *h, struct ps_npy *npy, struct ps_load_error *
 	spaces(h);
 	if (ok && seen == 7 && h->p == h->end)
 		return 0;
-	return ps_load_error_set(err, EBADMSG, "%s", why.err ? why.text : "the npy file's header is damaged");
+	return ps_error_set(err, EBADMSG, "%s", why.err ? why.text : "the npy file's header is damaged");
 }
 
-int ps_npy_parse(const void *file, size_t nbytes, struct ps_npy *ret_npy, struct ps_load_error *err)
+int ps_npy_parse(const void *file, size_t nbytes, struct ps_npy *ret_npy, struct ps_error *err)
 {
 	const uint8_t *p = file;
 	struct ps_npy npy = {0};
@@ -179,16 +179,16 @@ int ps_npy_parse(const void *file, size_t nbytes, struct ps_npy *ret_npy, struct
 	uint32_t large = 0;
 
 	if (nbytes < 12 || memcmp(p, "\x93NUMPY", 6) != 0)
-		return ps_load_error_set(err, EBADMSG, "not an npy file");
+		return ps_error_set(err, EBADMSG, "not an npy file");
 	if (p[6] < 1 || p[6] > 3)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, EBADMSG, "the npy file has format version %u; 1 to 3 are supported", p[6]);
 	at = p[6] == 1 ? 10 : 12;
 	len = p[8] | (size_t)p[9] << 8;
 	if (p[6] > 1)
 		len |= (size_t)p[10] << 16 | (size_t)p[11] << 24;
 	if (len > nbytes - at)
-		return ps_load_error_set(err, EBADMSG, "the npy file is truncated in its header");
+		return ps_error_set(err, EBADMSG, "the npy file is truncated in its header");
 	h = (struct head){(const char *)p + at, (const char *)p + at + len};
 	if (head_parse(&h, &npy, err) < 0)
 		return -EBADMSG;
@@ -196,20 +196,18 @@ int ps_npy_parse(const void *file, size_t nbytes, struct ps_npy *ret_npy, struct
 	for (uint32_t i = 0; i < npy.ndim; i++) {
 		large += npy.shape[i] > 1;
 		if (!ps_u64_mul(npy.count, npy.shape[i], &npy.count))
-			return ps_load_error_set(
-			        err, EBADMSG, "the npy file's array has 2^64 elements or more");
+			return ps_error_set(err, EBADMSG, "the npy file's array has 2^64 elements or more");
 	}
 	npy.fortran = npy.fortran && large > 1;
 	npy.data = p + at + len;
 	nbytes -= at + len;
 	if (!ps_size_mul(npy.count, ps_dtype_nbytes(npy.dtype), &all) || all > nbytes)
-		return ps_load_error_set(err, EBADMSG,
+		return ps_error_set(err, EBADMSG,
 		        "the npy file is truncated: its array has %ju elements of %zu bytes, "
 		        "but %zu bytes are there",
 		        (uintmax_t)npy.count, ps_dtype_nbytes(npy.dtype), nbytes);
 	if (all < nbytes)
-		return ps_load_error_set(
-		        err, EBADMSG, "the npy file has %zu bytes after its array", nbytes - all);
+		return ps_error_set(err, EBADMSG, "the npy file has %zu bytes after its array", nbytes - all);
 	*ret_npy = npy;
 	return 0;
 }

@@ -50,7 +50,7 @@ size_t ps_make_scratch(const struct ps_batch_layout *layout, uint32_t rows);
 #define PS_SEND_GAP (32UL << 10)
 
 /* Allocates the stretches of a batch with fields whose images the GPU decodes. -ENOMEM. */
-int ps_send_init(struct penstock_batch *batch, struct ps_load_error *err) PS_MUST_USE;
+int ps_send_init(struct penstock_batch *batch, struct ps_error *err) PS_MUST_USE;
 
 /* Images of a row ---------------------------------------------------------------------------------------- */
 
@@ -68,12 +68,12 @@ struct ps_rng_key ps_picture_key(
  * in their order. */
 int ps_picture_decode(struct penstock_batch *batch, uint32_t row, uint32_t i,
         const struct ps_sample_field *member, struct ps_batch_worker *worker,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* As ps_picture_decode(), but on this thread, never on the GPU. */
 int ps_picture_decode_here(struct penstock_batch *batch, uint32_t row, uint32_t i,
         const struct ps_sample_field *member, struct ps_batch_worker *worker,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* Stores how the boxes of a row are placed. The row's image must have been decoded. */
 void ps_picture_boxes(
@@ -81,7 +81,7 @@ void ps_picture_boxes(
 
 /* Makes the decoders of field i, if it is an image or a mask. */
 int ps_picture_worker_init(struct ps_batch_worker *worker, const struct ps_batch_layout *layout, uint32_t i,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* CutMix and MixUp --------------------------------------------------------------------------------------- */
 
@@ -112,26 +112,26 @@ int ps_batch_mix(struct penstock_batch *batch) PS_MUST_USE;
 #define PS_CALL_ROWS 256 /* at most this many rows in one call of options.transform_unit */
 
 int ps_transform_run(struct penstock_batch *batch, uint32_t row, struct ps_batch_worker *worker,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* Parts of layouts and rows ------------------------------------------------------------------------------ */
 
 /* The part of ps_batch_layout_new() that makes one field, whose names and kind are set. */
-int ps_layout_field_make(struct ps_layout_field *field, const struct penstock_field *in,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_layout_field_make(
+        struct ps_layout_field *field, const struct penstock_field *in, struct ps_error *err) PS_MUST_USE;
 
 /* The same for an image or a mask. */
-int ps_layout_image_make(struct ps_layout_field *field, const struct penstock_field *in,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_layout_image_make(
+        struct ps_layout_field *field, const struct penstock_field *in, struct ps_error *err) PS_MUST_USE;
 
 /* After all fields are made from `in`: finds which fields follow which, and which share a decode. */
-int ps_layout_images_join(struct ps_batch_layout *layout, const struct penstock_field *in,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_layout_images_join(
+        struct ps_batch_layout *layout, const struct penstock_field *in, struct ps_error *err) PS_MUST_USE;
 
 /* After ps_layout_images_join(): refuses options that would have no effect; the text names what they
  * need. */
 int ps_layout_effects_check(const struct ps_batch_layout *layout, const struct penstock_field *in,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* Frees a sample's bytes except those of the members in `keep`, which has an entry for each field of the
  * layout; `keep` NULL: frees all. */
@@ -154,6 +154,6 @@ void ps_decode_fini(struct penstock_batch *batch);
  * memory is short. */
 int ps_decode_offer(struct penstock_batch *batch, uint32_t row, uint32_t i,
         const struct ps_sample_field *member, struct ps_batch_worker *worker,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 #endif

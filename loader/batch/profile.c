@@ -308,7 +308,7 @@ static void column_print(FILE *out, const struct ps_layout_field *f, const struc
 	putc('}', out);
 }
 
-int ps_profile_json(struct ps_profile *p, char **ret_text, size_t *ret_nbytes, struct ps_load_error *err)
+int ps_profile_json(struct ps_profile *p, char **ret_text, size_t *ret_nbytes, struct ps_error *err)
 {
 	char *text = NULL;
 	size_t n = 0;
@@ -326,7 +326,7 @@ int ps_profile_json(struct ps_profile *p, char **ret_text, size_t *ret_nbytes, s
 	}
 	if (!out || fclose(out) != 0) {
 		free(text);
-		return ps_load_error_set(err, ENOMEM, "no memory for the profile");
+		return ps_error_set(err, ENOMEM, "no memory for the profile");
 	}
 	*ret_text = text;
 	*ret_nbytes = n;

@@ -15,7 +15,7 @@
 #include "random/random.h"
 
 int ps_batch_worker_init(struct ps_batch_worker *w, const struct ps_batch_layout *layout, uint64_t seed,
-        struct ps_image_gate *gate, struct ps_load_error *err)
+        struct ps_image_gate *gate, struct ps_error *err)
 {
 	*w = (struct ps_batch_worker){.seed = seed, .ticket = {.gate = gate}, .layout = layout};
 	for (uint32_t i = 0; i < layout->nfields; i++) {
@@ -101,7 +101,7 @@ static bool ragged_count(struct penstock_batch *b, uint64_t nbytes)
 }
 
 /* Limits the piece to the field's max_items: cuts it, or fails. */
-static int overflow_apply(const struct ps_layout_field *f, struct ps_piece *piece, struct ps_load_error *err)
+static int overflow_apply(const struct ps_layout_field *f, struct ps_piece *piece, struct ps_error *err)
 {
 	if (piece->items <= f->max_items)
 		return 0;
@@ -109,7 +109,7 @@ static int overflow_apply(const struct ps_layout_field *f, struct ps_piece *piec
 		piece->items = f->ops->cut ? f->ops->cut(piece, f->max_items) : f->max_items;
 		return 0;
 	}
-	ps_load_error_set(err, f->overflow == PENSTOCK_OVERFLOW_BAD ? EBADMSG : PS_ROW_OVERFLOWS,
+	ps_error_set(err, f->overflow == PENSTOCK_OVERFLOW_BAD ? EBADMSG : PS_ROW_OVERFLOWS,
 	        "%ju items, but at most %ju are allowed (pad_to or max_bytes)%s", (uintmax_t)piece->items,
 	        (uintmax_t)f->max_items,
 	        f->overflow == PENSTOCK_OVERFLOW_BAD
@@ -179,7 +179,7 @@ static const char *defaults_tell(const struct ps_batch_layout *layout)
 }
 
 /* Handles a field that the sample does not have. */
-static int missing_put(struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_load_error *err)
+static int missing_put(struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_error *err)
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];
 	const struct ps_piece none = {0};
@@ -187,7 +187,7 @@ static int missing_put(struct penstock_batch *b, uint32_t row, uint32_t i, struc
 
 	if (!f->optional) {
 		fields_list(b->rows[row].sample, listed);
-		return ps_load_error_set(err, EBADMSG, "has no %s .%.100s; it has %s%s",
+		return ps_error_set(err, EBADMSG, "has no %s .%.100s; it has %s%s",
 		        f->path ? "value" : "field", f->member ? f->member : f->name, listed,
 		        defaults_tell(b->layout));
 	}
@@ -197,7 +197,7 @@ static int missing_put(struct penstock_batch *b, uint32_t row, uint32_t i, struc
 
 /* Decodes one field of one row from an existing member. */
 static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_sample_field *in,
-        struct ps_batch_worker *w, struct ps_load_error *err)
+        struct ps_batch_worker *w, struct ps_error *err)
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];
 	struct ps_sample *s = b->rows[row].sample;
@@ -232,8 +232,8 @@ static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, stru
 
 /* Checks add_offset_of: each number of the row must be the index of one of the row's items in the field that
  * add_offset_of names. */
-static int indexes_check(struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_batch_worker *w,
-        struct ps_load_error *err)
+static int indexes_check(
+        struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_batch_worker *w, struct ps_error *err)
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];
 	uint64_t items = ps_batch_items(b, (uint32_t)f->offset_of, row);
@@ -241,12 +241,12 @@ static int indexes_check(struct penstock_batch *b, uint32_t row, uint32_t i, str
 	const uint8_t *p = ps_batch_late_peek(b, i, row, w);
 
 	if (!p)
-		return ps_load_error_set(err, ENOMEM, "no memory for %zu numbers", n);
+		return ps_error_set(err, ENOMEM, "no memory for %zu numbers", n);
 	for (size_t k = 0; k < n; k++) {
 		struct ps_number v = ps_number_load(f->dtype, false, p + k * size);
 
 		if (v.negative || v.magnitude >= items)
-			return ps_load_error_set(err, EBADMSG, "%s%ju names none of the %ju items of %.100s",
+			return ps_error_set(err, EBADMSG, "%s%ju names none of the %ju items of %.100s",
 			        v.negative ? "-" : "", (uintmax_t)v.magnitude, (uintmax_t)items,
 			        b->layout->fields[f->offset_of].name);
 	}
@@ -255,7 +255,7 @@ static int indexes_check(struct penstock_batch *b, uint32_t row, uint32_t i, str
 
 /* Decodes all fields of a row; `used` gets each field's member. */
 static int row_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_worker *w,
-        struct ps_sample_field **used, struct ps_load_error *err)
+        struct ps_sample_field **used, struct ps_error *err)
 {
 	struct ps_sample *s = b->rows[row].sample;
 	int rc = 0;
@@ -269,14 +269,14 @@ static int row_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_wo
 		used[i] = ps_layout_find(f, s);
 		rc = used[i] ? field_decode(b, row, i, used[i], w, err) : missing_put(b, row, i, err);
 		if (rc < 0 && used[i])
-			ps_load_error_prefix(err, rc, "field .%.100s", used[i]->suffix);
+			ps_error_prefix(err, rc, "field .%.100s", used[i]->suffix);
 	}
 	for (uint32_t i = 0; i < b->layout->nfields && rc == 0; i++) {
 		if (b->layout->fields[i].offset_of < 0)
 			continue;
 		rc = indexes_check(b, row, i, w, err);
 		if (rc < 0)
-			ps_load_error_prefix(err, rc, "field .%.100s", b->layout->fields[i].name);
+			ps_error_prefix(err, rc, "field .%.100s", b->layout->fields[i].name);
 	}
 	if (rc == 0 && b->layout->transform)
 		rc = ps_transform_run(b, row, w, err);
@@ -287,7 +287,7 @@ void ps_batch_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_wor
 {
 	struct ps_sample_field *used[PS_LAYOUT_MAX_FIELDS];
 	struct ps_row *r = &b->rows[row];
-	struct ps_load_error err;
+	struct ps_error err;
 
 	err.err = 0;
 	err.text[0] = 0;
@@ -394,21 +394,20 @@ static struct penstock_sample *sample_begin(
 	return s;
 }
 
-int ps_transform_run(
-        struct penstock_batch *b, uint32_t row, struct ps_batch_worker *w, struct ps_load_error *err)
+int ps_transform_run(struct penstock_batch *b, uint32_t row, struct ps_batch_worker *w, struct ps_error *err)
 {
 	struct penstock_sample *s;
 	int rc;
 
 	if (!call_get(w))
-		return ps_load_error_set(err, ENOMEM, "no memory for a transform");
+		return ps_error_set(err, ENOMEM, "no memory for a transform");
 	s = sample_begin(w, 0, b, row);
 	rc = b->layout->transform(b->layout->transform_ctx, s);
 	if (rc >= 0) {
 		outputs_end(s);
 		return 0;
 	}
-	ps_load_error_set(
+	ps_error_set(
 	        err, rc == -ENOMEM ? ENOMEM : EBADMSG, "transform: %s", s->text[0] ? s->text : strerror(-rc));
 	return -err->err;
 }

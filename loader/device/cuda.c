@@ -54,14 +54,14 @@ static void cuda_close(struct ps_device *device)
 	free(d);
 }
 
-static int device_start(struct ps_cuda_device *d, struct ps_load_error *err)
+static int device_start(struct ps_cuda_device *d, struct ps_error *err)
 {
 	ps_cu_result r;
 	int count = 0, e;
 
 	r = d->cu->device_count(&count);
 	if (r == 0 && d->base.ordinal >= (uint32_t)count)
-		return ps_load_error_set(err, ENODEV,
+		return ps_error_set(err, ENODEV,
 		        "device cuda:%u: there are %d devices (see CUDA_VISIBLE_DEVICES)", d->base.ordinal,
 		        count);
 	if (r == 0)
@@ -83,13 +83,13 @@ static int device_start(struct ps_cuda_device *d, struct ps_load_error *err)
 	return r == 0 ? 0 : ps_cuda_error(d->cu, r, err, "device cuda: cannot create a stream");
 }
 
-static int cuda_open(uint32_t ordinal, struct ps_device **ret_device, struct ps_load_error *err)
+static int cuda_open(uint32_t ordinal, struct ps_device **ret_device, struct ps_error *err)
 {
 	struct ps_cuda_device *d = calloc(1, sizeof(*d));
 	int rc;
 
 	if (!d)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	d->base = (struct ps_device){.ops = &ps_device_cuda, .ordinal = ordinal};
 	d->node = -1;
 	pthread_mutex_init(&d->lock, NULL);
@@ -105,7 +105,7 @@ static int cuda_open(uint32_t ordinal, struct ps_device **ret_device, struct ps_
 	return 0;
 }
 
-static int memory_lock(struct ps_cuda_device *d, void *p, size_t nbytes, struct ps_load_error *err)
+static int memory_lock(struct ps_cuda_device *d, void *p, size_t nbytes, struct ps_error *err)
 {
 	ps_cu_result r;
 	int rc = ps_cuda_enter(d, err);
@@ -117,7 +117,7 @@ static int memory_lock(struct ps_cuda_device *d, void *p, size_t nbytes, struct 
 	if (r == 0)
 		return 0;
 	(void)ps_cuda_error(d->cu, r, err, "the driver refuses");
-	ps_load_error_set(err, ENOMEM,
+	ps_error_set(err, ENOMEM,
 	        "cannot lock %zu MiB of memory for copies to the GPU (%s): raise the memory limit of the "
 	        "container (or `ulimit -l`), or lower batch or depth",
 	        nbytes >> 20, err ? err->text : "");
@@ -132,7 +132,7 @@ static void memory_unlock(struct ps_cuda_device *d, void *p)
 	ps_cuda_leave(d);
 }
 
-static void *cuda_alloc(struct ps_device *device, size_t nbytes, struct ps_load_error *err)
+static void *cuda_alloc(struct ps_device *device, size_t nbytes, struct ps_error *err)
 {
 	struct ps_cuda_device *d = ps_cuda_of(device);
 	void *p = ps_host_slot_alloc(device, nbytes, err);
@@ -308,7 +308,7 @@ static ps_cu_result mirror_make(
 }
 
 int ps_cuda_mirror_new(struct ps_device *device, const struct ps_mirror_size *size,
-        struct ps_mirror **ret_mirror, struct ps_load_error *err)
+        struct ps_mirror **ret_mirror, struct ps_error *err)
 {
 	struct ps_cuda_device *d = ps_cuda_of(device);
 	struct cuda_mirror *m = calloc(1, sizeof(*m));
@@ -316,7 +316,7 @@ int ps_cuda_mirror_new(struct ps_device *device, const struct ps_mirror_size *si
 	int rc;
 
 	if (!m)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	m->base.device = device;
 	pthread_mutex_init(&m->lock, NULL);
 	rc = ps_cuda_enter(d, err);
@@ -386,7 +386,7 @@ static size_t nbytes_of(const struct ps_sending *s)
 	return sum;
 }
 
-int ps_cuda_send(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_load_error *err)
+int ps_cuda_send(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_error *err)
 {
 	struct cuda_mirror *m = mirror_of(mirror);
 	struct ps_cuda_device *d = ps_cuda_of(mirror->device);
@@ -428,7 +428,7 @@ static void sent_count(struct ps_cuda_device *d, struct cuda_mirror *m)
 	m->under_way = 0;
 }
 
-int ps_cuda_arrived(struct ps_mirror *mirror, struct ps_load_error *err)
+int ps_cuda_arrived(struct ps_mirror *mirror, struct ps_error *err)
 {
 	struct cuda_mirror *m = mirror_of(mirror);
 	struct ps_cuda_device *d = ps_cuda_of(mirror->device);
@@ -448,7 +448,7 @@ int ps_cuda_arrived(struct ps_mirror *mirror, struct ps_load_error *err)
 	return r == 0 ? 1 : ps_cuda_error(d->cu, r, err, "a copy to the GPU failed");
 }
 
-int ps_cuda_wait(struct ps_mirror *mirror, struct ps_load_error *err)
+int ps_cuda_wait(struct ps_mirror *mirror, struct ps_error *err)
 {
 	struct cuda_mirror *m = mirror_of(mirror);
 	struct ps_cuda_device *d = ps_cuda_of(mirror->device);
@@ -489,7 +489,7 @@ static struct user *user_add(
 	return &m->users[m->nusers++];
 }
 
-int ps_cuda_use(struct ps_mirror *mirror, void *stream, struct ps_load_error *err)
+int ps_cuda_use(struct ps_mirror *mirror, void *stream, struct ps_error *err)
 {
 	struct cuda_mirror *m = mirror_of(mirror);
 	struct ps_cuda_device *d = ps_cuda_of(mirror->device);
@@ -506,10 +506,10 @@ int ps_cuda_use(struct ps_mirror *mirror, void *stream, struct ps_load_error *er
 	ps_cuda_leave(d);
 	if (r != 0)
 		return ps_cuda_error(d->cu, r, err, "the stream cannot wait for the batch");
-	return user ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
+	return user ? 0 : ps_no_memory(err);
 }
 
-int ps_cuda_unuse(struct ps_mirror *mirror, struct ps_load_error *err)
+int ps_cuda_unuse(struct ps_mirror *mirror, struct ps_error *err)
 {
 	struct cuda_mirror *m = mirror_of(mirror);
 	struct ps_cuda_device *d = ps_cuda_of(mirror->device);

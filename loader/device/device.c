@@ -8,12 +8,12 @@
 #include "image/pixel/pixel.h"
 
 static void *cpu_resize(
-        struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_load_error *err)
+        struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_error *err)
 {
 	(void)device;
 	p = ps_host_resize(p, old_nbytes, new_nbytes);
 	if (!p)
-		ps_load_error_set(err, ENOMEM, "no memory for a batch of %zu bytes", new_nbytes);
+		ps_error_set(err, ENOMEM, "no memory for a batch of %zu bytes", new_nbytes);
 	return p;
 }
 
@@ -67,7 +67,7 @@ bool ps_device_is_named(const char *name)
 	return strcmp(name, "cpu") == 0;
 }
 
-int ps_device_open(const char *name, struct ps_device **ret_device, struct ps_load_error *err)
+int ps_device_open(const char *name, struct ps_device **ret_device, struct ps_error *err)
 {
 	if (!name || strcmp(name, "cpu") == 0) {
 		*ret_device = cpu();
@@ -79,7 +79,7 @@ int ps_device_open(const char *name, struct ps_device **ret_device, struct ps_lo
 		if (ordinal >= 0)
 			return numbered[i]->open((uint32_t)ordinal, ret_device, err);
 	}
-	return ps_load_error_set(err, ENODEV, "device %.40s: no such device; use cpu, cuda or cuda:N", name);
+	return ps_error_set(err, ENODEV, "device %.40s: no such device; use cpu, cuda or cuda:N", name);
 }
 
 void ps_device_close(struct ps_device *device)

@@ -141,30 +141,30 @@ struct ps_device_copies {
 struct ps_device_ops {
 	const char *name;
 	uint32_t type; /* DLPack's number of the device type */
-	int (*open)(uint32_t ordinal, struct ps_device **ret_device, struct ps_load_error *err);
+	int (*open)(uint32_t ordinal, struct ps_device **ret_device, struct ps_error *err);
 	void (*close)(struct ps_device *device);
 
 	/* Host memory that copies may read from, zeroed, aligned to PS_DEVICE_PAGE. NULL on error, with err
 	 * filled. */
-	void *(*alloc)(struct ps_device *device, size_t nbytes, struct ps_load_error *err);
+	void *(*alloc)(struct ps_device *device, size_t nbytes, struct ps_error *err);
 	/* Enlarges the memory and keeps its contents; it may move. NULL: error; the memory is unchanged. */
 	void *(*resize)(struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes,
-	        struct ps_load_error *err);
+	        struct ps_error *err);
 	void (*free)(struct ps_device *device, void *p, size_t nbytes);
 
 	/* The functions below are NULL where batches stay in host memory. */
 
 	int (*mirror_new)(struct ps_device *device, const struct ps_mirror_size *size,
-	        struct ps_mirror **ret_mirror, struct ps_load_error *err);
+	        struct ps_mirror **ret_mirror, struct ps_error *err);
 	void (*mirror_free)(struct ps_mirror *mirror); /* NULL is allowed */
 	/* Copies the stretches of the slot, then makes the fields; after that the batch has arrived. The
 	 * slot must not change until then. Bytes between stretches are undefined in the mirror. */
-	int (*send)(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_load_error *err);
+	int (*send)(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_error *err);
 	/* 1: the last send has ended, or there was none; 0: not yet; -EIO. */
-	int (*arrived)(struct ps_mirror *mirror, struct ps_load_error *err);
-	int (*wait)(struct ps_mirror *mirror, struct ps_load_error *err); /* waits until it has arrived */
-	int (*use)(struct ps_mirror *mirror, void *stream, struct ps_load_error *err);
-	int (*leave)(struct ps_mirror *mirror, struct ps_load_error *err);
+	int (*arrived)(struct ps_mirror *mirror, struct ps_error *err);
+	int (*wait)(struct ps_mirror *mirror, struct ps_error *err); /* waits until it has arrived */
+	int (*use)(struct ps_mirror *mirror, void *stream, struct ps_error *err);
+	int (*leave)(struct ps_mirror *mirror, struct ps_error *err);
 	/* The event that the last send records, of the device interface's own type; NULL: none. */
 	void *(*event)(struct ps_mirror *mirror);
 	void (*copies)(struct ps_device *device, struct ps_device_copies *ret_copies);
@@ -177,7 +177,7 @@ struct ps_device_ops {
 bool ps_device_is_named(const char *name);
 
 /* Opens a device by its name: "cpu" (also NULL), "cuda", "cuda:N". */
-int ps_device_open(const char *name, struct ps_device **ret_device, struct ps_load_error *err) PS_MUST_USE;
+int ps_device_open(const char *name, struct ps_device **ret_device, struct ps_error *err) PS_MUST_USE;
 void ps_device_close(struct ps_device *device); /* NULL is allowed */
 
 /* The device for host memory; it need not be closed. */
@@ -198,10 +198,10 @@ void ps_host_free(void *p, size_t nbytes);
 
 /* alloc and free of devices whose slots are not page-locked. ps_host_slot_copy() is the resize of devices
  * whose memory cannot be resized in place: it copies to new memory of the device's alloc. */
-void *ps_host_slot_alloc(struct ps_device *device, size_t nbytes, struct ps_load_error *err);
+void *ps_host_slot_alloc(struct ps_device *device, size_t nbytes, struct ps_error *err);
 void ps_host_slot_free(struct ps_device *device, void *p, size_t nbytes);
 void *ps_host_slot_copy(
-        struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_load_error *err);
+        struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_error *err);
 
 /* Asks that untouched pages are allocated on a NUMA node. Best effort: no error is reported. */
 void ps_host_prefer_node(void *p, size_t nbytes, int node);
@@ -242,8 +242,7 @@ struct ps_nvjpeg_rows;
  * set on failure, lists the libraries that were not used, with reasons (nvjpeg_library.h), and reports an
  * engine that does not decode. */
 int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_workers,
-        struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *ret_refused,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_nvjpeg **ret_nvjpeg, struct ps_error *ret_refused, struct ps_error *err) PS_MUST_USE;
 void ps_nvjpeg_free(struct ps_nvjpeg *nvjpeg); /* NULL is allowed */
 
 /* A fingerprint of library and engines: if it differs, pixels may differ. */
@@ -260,23 +259,23 @@ struct ps_nvjpeg_stats {
 };
 void ps_nvjpeg_stats(struct ps_nvjpeg *nvjpeg, struct ps_nvjpeg_stats *ret_stats);
 
-int ps_nvjpeg_worker_new(struct ps_nvjpeg *nvjpeg, struct ps_nvjpeg_worker **ret_worker,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_nvjpeg_worker_new(
+        struct ps_nvjpeg *nvjpeg, struct ps_nvjpeg_worker **ret_worker, struct ps_error *err) PS_MUST_USE;
 void ps_nvjpeg_worker_free(struct ps_nvjpeg_worker *worker); /* NULL is allowed */
 
 /* Memory for n rows, each with one image of width x height. */
 int ps_nvjpeg_rows_new(struct ps_nvjpeg *nvjpeg, uint32_t n, uint32_t width, uint32_t height,
-        struct ps_nvjpeg_rows **ret_rows, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_nvjpeg_rows **ret_rows, struct ps_error *err) PS_MUST_USE;
 void ps_nvjpeg_rows_free(struct ps_nvjpeg_rows *rows); /* NULL is allowed */
 
 /* 1: the GPU decodes the row's image, and `data` is no longer needed; 0: the caller must decode it. */
 int ps_nvjpeg_take(struct ps_nvjpeg_worker *worker, struct ps_nvjpeg_rows *rows, uint32_t row,
         const void *data, size_t nbytes, const struct ps_image_outline *outline,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* After all rows were offered: gives the kept files to the engine. Images that it refuses now must be
  * decoded by the caller; ps_nvjpeg_refused() lists them. */
-int ps_nvjpeg_submit(struct ps_nvjpeg_rows *rows, struct ps_load_error *err) PS_MUST_USE;
+int ps_nvjpeg_submit(struct ps_nvjpeg_rows *rows, struct ps_error *err) PS_MUST_USE;
 bool ps_nvjpeg_refused(
         const struct ps_nvjpeg_rows *rows, uint32_t row, const uint8_t **ret_data, size_t *ret_nbytes);
 

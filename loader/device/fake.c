@@ -60,9 +60,9 @@ static struct {
 	struct ps_device_copies copies;
 } the = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-static int lost(struct ps_load_error *err)
+static int lost(struct ps_error *err)
 {
-	return ps_load_error_set(err, EIO, "device fake: the device is lost");
+	return ps_error_set(err, EIO, "device fake: the device is lost");
 }
 
 /* The engine; the lock is held --------------------------------------------------------------------------- */
@@ -281,12 +281,12 @@ void ps_fake_lose(void)
 
 /* The device --------------------------------------------------------------------------------------------- */
 
-static int fake_open(uint32_t ordinal, struct ps_device **ret_device, struct ps_load_error *err)
+static int fake_open(uint32_t ordinal, struct ps_device **ret_device, struct ps_error *err)
 {
 	struct ps_device *d = calloc(1, sizeof(*d));
 
 	if (!d)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	*d = (struct ps_device){.ops = &ps_device_fake, .ordinal = ordinal};
 	PS_LOCK_SCOPE(&the.lock);
 	if (the.ndevices == 0) {
@@ -297,7 +297,7 @@ static int fake_open(uint32_t ordinal, struct ps_device **ret_device, struct ps_
 		rc = pthread_create(&the.thread, NULL, engine_main, NULL);
 		if (rc != 0) {
 			free(d);
-			return ps_load_error_set(err, rc, "device fake: %s", strerror(rc));
+			return ps_error_set(err, rc, "device fake: %s", strerror(rc));
 		}
 	}
 	the.ndevices++;
@@ -356,7 +356,7 @@ static void fake_mirror_free(struct ps_mirror *mirror)
 }
 
 static int fake_mirror_new(struct ps_device *device, const struct ps_mirror_size *size,
-        struct ps_mirror **ret_mirror, struct ps_load_error *err)
+        struct ps_mirror **ret_mirror, struct ps_error *err)
 {
 	struct fake_mirror *m = calloc(1, sizeof(*m));
 
@@ -367,14 +367,14 @@ static int fake_mirror_new(struct ps_device *device, const struct ps_mirror_size
 	}
 	if (!m || !m->base.data || !m->stream) {
 		fake_mirror_free(m ? &m->base : NULL);
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
 	*ret_mirror = &m->base;
 	return 0;
 }
 
 /* This device finishes no fields: its cannot_make is NULL. */
-static int fake_send(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_load_error *err)
+static int fake_send(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_error *err)
 {
 	struct fake_mirror *m = mirror_of(mirror);
 	size_t nbytes = sending->nbytes;
@@ -387,7 +387,7 @@ static int fake_send(struct ps_mirror *mirror, const struct ps_sending *sending,
 		uint8_t *data = malloc(nbytes);
 
 		if (!data)
-			return ps_load_error_set(err, ENOMEM, "out of memory");
+			return ps_no_memory(err);
 		users_sync(m);
 		free(mirror->data);
 		mirror->data = data;
@@ -407,10 +407,10 @@ static int fake_send(struct ps_mirror *mirror, const struct ps_sending *sending,
 	}
 	if (rc == 0)
 		rc = record(m->stream, &m->sent);
-	return rc == 0 ? 0 : ps_load_error_set(err, -rc, "out of memory");
+	return rc == 0 ? 0 : ps_error_set(err, -rc, "out of memory");
 }
 
-static int fake_arrived(struct ps_mirror *mirror, struct ps_load_error *err)
+static int fake_arrived(struct ps_mirror *mirror, struct ps_error *err)
 {
 	const struct fake_mirror *m = mirror_of(mirror);
 
@@ -418,7 +418,7 @@ static int fake_arrived(struct ps_mirror *mirror, struct ps_load_error *err)
 	return the.lost ? lost(err) : m->sent.done == m->sent.asked;
 }
 
-static int fake_wait(struct ps_mirror *mirror, struct ps_load_error *err)
+static int fake_wait(struct ps_mirror *mirror, struct ps_error *err)
 {
 	const struct fake_mirror *m = mirror_of(mirror);
 
@@ -447,7 +447,7 @@ static struct user *user_add(struct fake_mirror *m, struct ps_fake_stream *strea
 	return &m->users[m->nusers++];
 }
 
-static int fake_use(struct ps_mirror *mirror, void *stream, struct ps_load_error *err)
+static int fake_use(struct ps_mirror *mirror, void *stream, struct ps_error *err)
 {
 	struct fake_mirror *m = mirror_of(mirror);
 
@@ -455,11 +455,11 @@ static int fake_use(struct ps_mirror *mirror, void *stream, struct ps_load_error
 	if (the.lost)
 		return lost(err);
 	if (!user_add(m, stream) || wait_for(stream, &m->sent) < 0)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	return 0;
 }
 
-static int fake_leave(struct ps_mirror *mirror, struct ps_load_error *err)
+static int fake_leave(struct ps_mirror *mirror, struct ps_error *err)
 {
 	struct fake_mirror *m = mirror_of(mirror);
 
@@ -468,7 +468,7 @@ static int fake_leave(struct ps_mirror *mirror, struct ps_load_error *err)
 		return lost(err);
 	for (uint32_t i = 0; i < m->nusers; i++)
 		if (record(m->users[i].stream, m->users[i].left) < 0)
-			return ps_load_error_set(err, ENOMEM, "out of memory");
+			return ps_no_memory(err);
 	return 0;
 }
 

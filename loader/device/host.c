@@ -63,13 +63,13 @@ void ps_host_prefer_node(void *p, size_t nbytes, int node)
 #endif
 }
 
-void *ps_host_slot_alloc(struct ps_device *device, size_t nbytes, struct ps_load_error *err)
+void *ps_host_slot_alloc(struct ps_device *device, size_t nbytes, struct ps_error *err)
 {
 	void *p = ps_host_alloc(nbytes);
 
 	(void)device;
 	if (!p)
-		ps_load_error_set(err, ENOMEM, "no memory for a batch of %zu bytes", nbytes);
+		ps_error_set(err, ENOMEM, "no memory for a batch of %zu bytes", nbytes);
 	return p;
 }
 
@@ -80,7 +80,7 @@ void ps_host_slot_free(struct ps_device *device, void *p, size_t nbytes)
 }
 
 void *ps_host_slot_copy(
-        struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_load_error *err)
+        struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_error *err)
 {
 	void *larger = device->ops->alloc(device, new_nbytes, err);
 

@@ -7,9 +7,9 @@
 #include "device/private.h"
 #include "image/image.h"
 
-int ps_nvj_error(ps_nvj_status status, struct ps_load_error *err, const char *what)
+int ps_nvj_error(ps_nvj_status status, struct ps_error *err, const char *what)
 {
-	return ps_load_error_set(err, status == PS_NVJ_ALLOCATOR_FAILURE ? ENOMEM : EIO,
+	return ps_error_set(err, status == PS_NVJ_ALLOCATOR_FAILURE ? ENOMEM : EIO,
 	        "nvJPEG: %s: %s (status %d)", what, ps_nvjpeg_status(status), status);
 }
 
@@ -90,7 +90,7 @@ static ps_nvj_status states_make(struct ps_nvjpeg *n)
 
 /* Implements ps_nvjpeg_starts. Lack of memory is an error, and ends the search: it is not the library's
  * fault, and another library would give other pixels. */
-static int decoders_make(void *arg, const struct ps_nvjpeg_library *lib, struct ps_load_error *err)
+static int decoders_make(void *arg, const struct ps_nvjpeg_library *lib, struct ps_error *err)
 {
 	struct ps_nvjpeg *n = arg;
 	ps_nvj_status s;
@@ -104,11 +104,11 @@ static int decoders_make(void *arg, const struct ps_nvjpeg_library *lib, struct 
 	if (s == 0)
 		return 0;
 	decoders_free(n);
-	return ps_load_error_set(err, s == PS_NVJ_ALLOCATOR_FAILURE ? ENOMEM : ENODEV,
+	return ps_error_set(err, s == PS_NVJ_ALLOCATOR_FAILURE ? ENOMEM : ENODEV,
 	        "it does not start on this GPU and driver: %s (status %d)", ps_nvjpeg_status(s), s);
 }
 
-static int streams_make(struct ps_nvjpeg *n, struct ps_load_error *err)
+static int streams_make(struct ps_nvjpeg *n, struct ps_error *err)
 {
 	const struct ps_cuda_driver *cu = n->cuda->cu;
 	ps_cu_result r = ps_cuda_urgent_stream_new(n->cuda->cu, &n->stream);
@@ -128,9 +128,9 @@ static int streams_make(struct ps_nvjpeg *n, struct ps_load_error *err)
 
 /* Checks the engine. A broken one is not used: threads and GPU decode together then, and *refused has the
  * reason. */
-static int engine_check(struct ps_nvjpeg *n, struct ps_load_error *refused, struct ps_load_error *err)
+static int engine_check(struct ps_nvjpeg *n, struct ps_error *refused, struct ps_error *err)
 {
-	struct ps_load_error broken;
+	struct ps_error broken;
 	int rc;
 
 	if (!n->hardware)
@@ -139,20 +139,20 @@ static int engine_check(struct ps_nvjpeg *n, struct ps_load_error *refused, stru
 	if (rc < 0 || !broken.text[0])
 		return rc;
 	n->hardware = false;
-	ps_load_error_set(refused, ENODEV, "%s%s%s: %s", refused->text, refused->text[0] ? "; " : "",
-	        n->lib->path, broken.text);
+	ps_error_set(refused, ENODEV, "%s%s%s: %s", refused->text, refused->text[0] ? "; " : "", n->lib->path,
+	        broken.text);
 	return 0;
 }
 
 int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_workers,
-        struct ps_nvjpeg **ret_nvjpeg, struct ps_load_error *ret_refused, struct ps_load_error *err)
+        struct ps_nvjpeg **ret_nvjpeg, struct ps_error *ret_refused, struct ps_error *err)
 {
 	struct ps_nvjpeg *n = calloc(1, sizeof(*n));
 	int rc;
 
-	*ret_refused = (struct ps_load_error){0};
+	*ret_refused = (struct ps_error){0};
 	if (!n)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	n->device = device;
 	n->cuda = ps_cuda_of(device);
 	n->most_rows = most_rows;
@@ -164,7 +164,7 @@ int ps_nvjpeg_new(struct ps_device *device, uint32_t most_rows, uint32_t most_wo
 	n->images = calloc(most_rows, sizeof(*n->images));
 	n->workers = calloc(most_workers, sizeof(struct ps_nvjpeg_worker *));
 	if (!n->files || !n->lengths || !n->images || !n->workers)
-		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	else
 		rc = ps_cuda_enter(n->cuda, err);
 	if (rc == 0) {
@@ -262,7 +262,7 @@ static ps_nvj_status worker_decoder_make(struct ps_nvjpeg_worker *w)
 	return s;
 }
 
-static int worker_make(struct ps_nvjpeg_worker *w, struct ps_load_error *err)
+static int worker_make(struct ps_nvjpeg_worker *w, struct ps_error *err)
 {
 	const struct ps_cuda_driver *cu = w->n->cuda->cu;
 	ps_nvj_status s = worker_decoder_make(w);
@@ -276,13 +276,13 @@ static int worker_make(struct ps_nvjpeg_worker *w, struct ps_load_error *err)
 	return r == 0 ? 0 : ps_cuda_error(cu, r, err, "nvJPEG: cannot make a stream for a thread");
 }
 
-int ps_nvjpeg_worker_new(struct ps_nvjpeg *n, struct ps_nvjpeg_worker **ret_worker, struct ps_load_error *err)
+int ps_nvjpeg_worker_new(struct ps_nvjpeg *n, struct ps_nvjpeg_worker **ret_worker, struct ps_error *err)
 {
 	struct ps_nvjpeg_worker *w = calloc(1, sizeof(*w));
 	int rc;
 
 	if (!w)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	w->n = n;
 	rc = ps_cuda_enter(n->cuda, err);
 	if (rc == 0) {
@@ -377,7 +377,7 @@ static size_t piece_most(uint32_t width, uint32_t height)
 	               ALIGN);
 }
 
-static int gpu_make(struct ps_nvjpeg_rows *rows, struct ps_load_error *err)
+static int gpu_make(struct ps_nvjpeg_rows *rows, struct ps_error *err)
 {
 	const struct ps_cuda_driver *cu = rows->n->cuda->cu;
 	ps_cu_result r = cu->memory_alloc(&rows->planes, rows->nrows * rows->image_nbytes);
@@ -390,13 +390,13 @@ static int gpu_make(struct ps_nvjpeg_rows *rows, struct ps_load_error *err)
 }
 
 int ps_nvjpeg_rows_new(struct ps_nvjpeg *n, uint32_t nrows, uint32_t width, uint32_t height,
-        struct ps_nvjpeg_rows **ret_rows, struct ps_load_error *err)
+        struct ps_nvjpeg_rows **ret_rows, struct ps_error *err)
 {
 	struct ps_nvjpeg_rows *rows = calloc(1, sizeof(*rows));
 	int rc;
 
 	if (!rows)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	*rows = (struct ps_nvjpeg_rows){.n = n, .nrows = nrows, .width = width, .height = height};
 	rows->image_nbytes = (size_t)width * height * 3;
 	rows->moves = aligned(nrows * sizeof(struct ps_tile_image));
@@ -407,7 +407,7 @@ int ps_nvjpeg_rows_new(struct ps_nvjpeg *n, uint32_t nrows, uint32_t width, uint
 	rows->entries = calloc(nrows, sizeof(*rows->entries));
 	rows->sheet = n->device->ops->alloc(n->device, rows->sheet_nbytes, err);
 	if (!rows->entries || !rows->sheet)
-		rc = ps_load_error_set(err, ENOMEM, "no memory for a batch's parameters");
+		rc = ps_error_set(err, ENOMEM, "no memory for a batch's parameters");
 	else
 		rc = ps_cuda_enter(n->cuda, err);
 	if (rc == 0) {
@@ -700,7 +700,7 @@ static bool is_supported(struct ps_nvjpeg *n)
 	return !is_not;
 }
 
-int ps_nvj_engine_try(struct ps_nvjpeg *n, struct ps_load_error *ret_broken, struct ps_load_error *err)
+int ps_nvj_engine_try(struct ps_nvjpeg *n, struct ps_error *ret_broken, struct ps_error *err)
 {
 	const struct ps_nvj_turn *t = &n->turns[0];
 	const unsigned char *file = picture;
@@ -709,7 +709,7 @@ int ps_nvj_engine_try(struct ps_nvjpeg *n, struct ps_load_error *ret_broken, str
 	ps_nvj_status s;
 	ps_cu_result r;
 
-	ps_load_error_clear(ret_broken);
+	ps_error_clear(ret_broken);
 	if (!is_supported(n)) /* the engine cannot be tested then */
 		return 0;
 	s = n->lib->batched_init(n->handle, t->state, 1, 1, PS_NVJ_OUTPUT_RGBI);
@@ -719,7 +719,7 @@ int ps_nvj_engine_try(struct ps_nvjpeg *n, struct ps_load_error *ret_broken, str
 	if (r != 0)
 		return ps_cuda_error(n->cuda->cu, r, err, "nvJPEG: the GPU failed to decode a test image");
 	if (says_broken(s))
-		ps_load_error_set(ret_broken, ENODEV, "its engine for JPEG does not decode: %s (status %d)",
+		ps_error_set(ret_broken, ENODEV, "its engine for JPEG does not decode: %s (status %d)",
 		        ps_nvjpeg_status(s), s);
 	return 0;
 }

@@ -36,7 +36,7 @@ static struct ps_tile_image *piece_of(struct ps_nvjpeg_rows *rows, const struct 
 /* Maps a status to a row's result: 1, 0 (the CPU decodes it), or -ENOMEM. Without memory the batch fails,
  * since another decoder would give other pixels. Other errors are about the file, or the device is lost,
  * which the batch's copy will report. */
-static int taken(ps_nvj_status status, struct ps_load_error *err)
+static int taken(ps_nvj_status status, struct ps_error *err)
 {
 	if (status == PS_NVJ_ALLOCATOR_FAILURE)
 		return ps_nvj_error(status, err, "cannot decode an image");
@@ -129,7 +129,7 @@ static bool engine_can(struct ps_nvjpeg_worker *w)
 
 /* Takes a row: 1, 0 (the CPU decodes it), or -ENOMEM. The context must be entered. */
 static int row_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uint32_t row, const void *data,
-        size_t nbytes, const struct ps_image_outline *o, struct ps_load_error *err)
+        size_t nbytes, const struct ps_image_outline *o, struct ps_error *err)
 {
 	struct ps_nvj_entry *e = &rows->entries[row];
 	size_t piece_nbytes;
@@ -145,7 +145,7 @@ static int row_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uin
 		e->data = ps_nvj_file_keep(rows, data, nbytes);
 		e->nbytes = nbytes;
 		if (!e->data)
-			return ps_load_error_set(err, ENOMEM, "no memory for %zu bytes of a file", nbytes);
+			return ps_error_set(err, ENOMEM, "no memory for %zu bytes of a file", nbytes);
 		e->who = PS_NVJ_ENGINE;
 		return 1;
 	}
@@ -158,7 +158,7 @@ static int row_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uin
 }
 
 int ps_nvjpeg_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uint32_t row, const void *data,
-        size_t nbytes, const struct ps_image_outline *outline, struct ps_load_error *err)
+        size_t nbytes, const struct ps_image_outline *outline, struct ps_error *err)
 {
 	int rc;
 
@@ -357,7 +357,7 @@ static bool has_engine_rows(const struct ps_nvjpeg_rows *rows)
 	return false;
 }
 
-int ps_nvjpeg_submit(struct ps_nvjpeg_rows *rows, struct ps_load_error *err)
+int ps_nvjpeg_submit(struct ps_nvjpeg_rows *rows, struct ps_error *err)
 {
 	struct ps_nvjpeg *n = rows->n;
 	ps_cu_result result;

@@ -60,10 +60,10 @@ struct search {
 	ps_nvjpeg_starts starts;
 	void *arg;
 	const struct ps_nvjpeg_library *found;
-	int failed;                    /* -errno that ended the search; -ENODEV does not end it */
-	struct ps_load_error why;      /* text of `failed` */
-	struct ps_load_error *refused; /* the text: each candidate and why */
-	void *tried[PS_NVJPEG_TRIED];  /* handles: one library may be found in several places */
+	int failed;                   /* -errno that ended the search; -ENODEV does not end it */
+	struct ps_error why;          /* text of `failed` */
+	struct ps_error *refused;     /* the text: each candidate and why */
+	void *tried[PS_NVJPEG_TRIED]; /* handles: one library may be found in several places */
 	uint32_t ntried;
 };
 
@@ -79,7 +79,7 @@ const char *ps_nvjpeg_status(ps_nvj_status status)
 
 /* A library ---------------------------------------------------------------------------------------------- */
 
-static int symbols_find(void *handle, struct ps_nvjpeg_library *l, struct ps_load_error *err)
+static int symbols_find(void *handle, struct ps_nvjpeg_library *l, struct ps_error *err)
 {
 	struct {
 		const char *symbol;
@@ -93,7 +93,7 @@ static int symbols_find(void *handle, struct ps_nvjpeg_library *l, struct ps_loa
 	for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) {
 		*all[i].place = dlsym(handle, all[i].symbol);
 		if (!*all[i].place)
-			return ps_load_error_set(err, ENODEV,
+			return ps_error_set(err, ENODEV,
 			        "it has no %s: it is not nvJPEG, or older than that of CUDA 11.2",
 			        all[i].symbol);
 	}
@@ -120,7 +120,7 @@ static void path_ask(void *handle, const char *name, char path[static 256])
 
 /* The entry of an open library; NULL: the library lacks functions (named in the text), or memory has run
  * out. */
-static const struct ps_nvjpeg_library *library_of(void *handle, const char *name, struct ps_load_error *err)
+static const struct ps_nvjpeg_library *library_of(void *handle, const char *name, struct ps_error *err)
 {
 	struct opened *o;
 
@@ -130,7 +130,7 @@ static const struct ps_nvjpeg_library *library_of(void *handle, const char *name
 			return &o->library;
 	o = calloc(1, sizeof(*o));
 	if (!o) {
-		ps_load_error_set(err, ENOMEM, "out of memory");
+		ps_no_memory(err);
 		return NULL;
 	}
 	if (symbols_find(handle, &o->library, err) < 0) {
@@ -151,7 +151,7 @@ static void refuse(struct search *s, const char *path, const char *why)
 {
 	bool first = !s->refused->text[0];
 
-	ps_load_error_set(s->refused, ENODEV, "%s%s%s: %s", s->refused->text, first ? "" : "; ", path, why);
+	ps_error_set(s->refused, ENODEV, "%s%s%s: %s", s->refused->text, first ? "" : "; ", path, why);
 }
 
 /* Refuses a file that exists and cannot be opened. A missing file is not a candidate. */
@@ -164,8 +164,8 @@ static void refuse_unopened(struct search *s, const char *name)
 	if (!strstr(why, name))
 		refuse(s, name, why);
 	else if (!strstr(why, "No such file or directory"))
-		ps_load_error_set(s->refused, ENODEV, "%s%s%s", s->refused->text,
-		        s->refused->text[0] ? "; " : "", why); /* the text names the file itself */
+		ps_error_set(s->refused, ENODEV, "%s%s%s", s->refused->text, s->refused->text[0] ? "; " : "",
+		        why); /* the text names the file itself */
 }
 
 static bool was_tried(struct search *s, void *handle)
@@ -184,7 +184,7 @@ static bool candidate_try(struct search *s, const char *name, int flags)
 {
 	void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | flags);
 	const struct ps_nvjpeg_library *l;
-	struct ps_load_error why = {0};
+	struct ps_error why = {0};
 	char path[256];
 	int rc;
 
@@ -205,7 +205,7 @@ static bool candidate_try(struct search *s, const char *name, int flags)
 	s->found = rc == 0 ? l : NULL;
 	s->failed = rc;
 	s->why = why;
-	ps_load_error_prefix(&s->why, rc, "%s", path);
+	ps_error_prefix(&s->why, rc, "%s", path);
 	return true;
 }
 
@@ -271,33 +271,33 @@ static bool try_all(struct search *s)
 }
 
 /* Reports that no library was found, and the remedy. */
-static int none(const struct search *s, const char *named, struct ps_load_error *err)
+static int none(const struct search *s, const char *named, struct ps_error *err)
 {
 	if (s->failed < 0)
-		return ps_load_error_set(err, -s->failed, "nvJPEG: %s", s->why.text);
+		return ps_error_set(err, -s->failed, "nvJPEG: %s", s->why.text);
 	if (named)
-		return ps_load_error_set(err, ENODEV, "nvJPEG: PENSTOCK_NVJPEG: %s",
+		return ps_error_set(err, ENODEV, "nvJPEG: PENSTOCK_NVJPEG: %s",
 		        s->refused->text[0] ? s->refused->text : named);
 	if (s->refused->text[0])
-		return ps_load_error_set(err, ENODEV,
+		return ps_error_set(err, ENODEV,
 		        "nvJPEG: no library on this machine can be used: %s. Install one that is made for "
 		        "this driver "
 		        "(pip install nvidia-nvjpeg-cu12, say), name it in PENSTOCK_NVJPEG, or decode on the "
 		        "processor (gpu_decode 0)",
 		        s->refused->text);
-	return ps_load_error_set(err, ENODEV,
+	return ps_error_set(err, ENODEV,
 	        "nvJPEG: no libnvjpeg.so.13, .12 or .11 here: install it (pip install nvidia-nvjpeg-cu12, or "
 	        "the CUDA Toolkit's), name it in PENSTOCK_NVJPEG, or decode on the processor (gpu_decode 0)");
 }
 
 int ps_nvjpeg_library_find(ps_nvjpeg_starts starts, void *arg, const struct ps_nvjpeg_library **ret_library,
-        struct ps_load_error *ret_refused, struct ps_load_error *err)
+        struct ps_error *ret_refused, struct ps_error *err)
 {
 	const char *named = getenv("PENSTOCK_NVJPEG");
-	struct ps_load_error refused;
+	struct ps_error refused;
 	struct search s = {.starts = starts, .arg = arg, .refused = ret_refused ? ret_refused : &refused};
 
-	*s.refused = (struct ps_load_error){0};
+	*s.refused = (struct ps_error){0};
 	if (named && named[0]) {
 		(void)candidate_try(&s, named, 0);
 		if (!s.found && s.failed == 0 && !s.refused->text[0])

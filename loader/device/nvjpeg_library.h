@@ -123,13 +123,12 @@ struct ps_nvjpeg_library {
 
 /* Starts a library. 0: the library is used. -ENODEV, with a text: it cannot be used; the callback has freed
  * what it made, and the next library is tried. Any other error ends the search. */
-typedef int (*ps_nvjpeg_starts)(
-        void *arg, const struct ps_nvjpeg_library *library, struct ps_load_error *err);
+typedef int (*ps_nvjpeg_starts)(void *arg, const struct ps_nvjpeg_library *library, struct ps_error *err);
 
 /* Finds the library. `starts` NULL: the first one that has all functions. *ret_refused (may be NULL): its
  * text lists the libraries that were found but not used, each with the reason; "": none. */
 int ps_nvjpeg_library_find(ps_nvjpeg_starts starts, void *arg, const struct ps_nvjpeg_library **ret_library,
-        struct ps_load_error *ret_refused, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *ret_refused, struct ps_error *err) PS_MUST_USE;
 
 /* The meaning of a status, for error texts. */
 const char *ps_nvjpeg_status(ps_nvj_status status);

@@ -22,7 +22,7 @@ struct ps_cuda_device {
 	int node;            /* -1: not known */
 	struct ps_kernels kernels;
 	bool has_kernels;
-	struct ps_load_error no_kernels; /* reason if has_kernels is false */
+	struct ps_error no_kernels; /* reason if has_kernels is false */
 	/* for kernels: used by one batch at a time, in the stream's order; ... */
 	ps_cu_pointer scratch;
 	size_t scratch_nbytes; /* ... as large as the largest need of any mirror */
@@ -37,7 +37,7 @@ static inline struct ps_cuda_device *ps_cuda_of(struct ps_device *d)
 	return PS_CONTAINER_OF(d, struct ps_cuda_device, base);
 }
 
-static inline int PS_MUST_USE ps_cuda_enter(struct ps_cuda_device *d, struct ps_load_error *err)
+static inline int PS_MUST_USE ps_cuda_enter(struct ps_cuda_device *d, struct ps_error *err)
 {
 	return ps_cuda_context_enter(d->cu, d->context, err);
 }
@@ -49,13 +49,13 @@ static inline void ps_cuda_leave(struct ps_cuda_device *d)
 
 /* The device's functions for mirrors, as in device.h. */
 int ps_cuda_mirror_new(struct ps_device *device, const struct ps_mirror_size *size,
-        struct ps_mirror **ret_mirror, struct ps_load_error *err);
+        struct ps_mirror **ret_mirror, struct ps_error *err);
 void ps_cuda_mirror_free(struct ps_mirror *mirror);
-int ps_cuda_send(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_load_error *err);
-int ps_cuda_arrived(struct ps_mirror *mirror, struct ps_load_error *err);
-int ps_cuda_wait(struct ps_mirror *mirror, struct ps_load_error *err);
-int ps_cuda_use(struct ps_mirror *mirror, void *stream, struct ps_load_error *err);
-int ps_cuda_unuse(struct ps_mirror *mirror, struct ps_load_error *err); /* leave() */
+int ps_cuda_send(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_error *err);
+int ps_cuda_arrived(struct ps_mirror *mirror, struct ps_error *err);
+int ps_cuda_wait(struct ps_mirror *mirror, struct ps_error *err);
+int ps_cuda_use(struct ps_mirror *mirror, void *stream, struct ps_error *err);
+int ps_cuda_unuse(struct ps_mirror *mirror, struct ps_error *err); /* leave() */
 void *ps_cuda_event(struct ps_mirror *mirror);
 
 struct ps_nvjpeg_rows;
@@ -201,7 +201,7 @@ struct ps_nvjpeg_rows {
 };
 
 /* Converts a status to -ENOMEM or -EIO, with the status's meaning and number in the text. */
-int ps_nvj_error(ps_nvj_status status, struct ps_load_error *err, const char *what);
+int ps_nvj_error(ps_nvj_status status, struct ps_error *err, const char *what);
 
 /* Makes the scratch at least nbytes long. If it must grow, waits for the stream's work first, and drops the
  * contents. The context must be entered. */
@@ -210,7 +210,7 @@ ps_cu_result ps_nvj_scratch_reserve(
 
 /* Decodes a small picture with the engine and waits for it. *ret_broken: the reason why the engine cannot
  * be used; "" if it can. -EIO: the device is lost. The context must be entered, and the turns must exist. */
-int ps_nvj_engine_try(struct ps_nvjpeg *n, struct ps_load_error *ret_broken, struct ps_load_error *err);
+int ps_nvj_engine_try(struct ps_nvjpeg *n, struct ps_error *ret_broken, struct ps_error *err);
 
 /* Copies a file to memory that is kept until the rows are cleared; NULL: out of memory. */
 const uint8_t *ps_nvj_file_keep(struct ps_nvjpeg_rows *rows, const void *data, size_t nbytes);

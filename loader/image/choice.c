@@ -36,9 +36,9 @@ static double probability_of(const struct ps_image_spec *spec, uint32_t op)
 
 /* The text ----------------------------------------------------------------------------------------------- */
 
-static int unsound(const char *text, struct ps_load_error *err)
+static int unsound(const char *text, struct ps_error *err)
 {
-	return ps_load_error_set(err, EINVAL,
+	return ps_error_set(err, EINVAL,
 	        "image: groups \"%.100s\": must be apply:PROBABILITY=NAME,NAME... or "
 	        "one:PROBABILITY=NAME,..., with "
 	        "';' between groups; each NAME is hflip, vflip, affine, jitter, gray, blur, noise or erase, "
@@ -99,7 +99,7 @@ static bool group_parse(const char **p, uint32_t *taken, struct ps_choice_group 
 	return true;
 }
 
-int ps_choice_parse(const char *text, struct ps_choice_groups *ret_groups, struct ps_load_error *err)
+int ps_choice_parse(const char *text, struct ps_choice_groups *ret_groups, struct ps_error *err)
 {
 	struct ps_choice_groups all = {0};
 	uint32_t taken = 0;
@@ -112,13 +112,13 @@ int ps_choice_parse(const char *text, struct ps_choice_groups *ret_groups, struc
 	return 0;
 }
 
-int ps_choice_check(const struct ps_image_spec *spec, struct ps_load_error *err)
+int ps_choice_check(const struct ps_image_spec *spec, struct ps_error *err)
 {
 	const struct ps_choice_groups *all = &spec->transforms.groups;
 	for (uint32_t g = 0; g < all->n; g++)
 		for (uint32_t op = 0; op < PS_CHOICE_NOPS; op++)
 			if (all->groups[g].ops & 1u << op && !(probability_of(spec, op) > 0))
-				return ps_load_error_set(err, EINVAL,
+				return ps_error_set(err, EINVAL,
 				        "image: groups: %s is in a group, but its own probability is 0: set "
 				        "it (apply: its probability in the group; one: its share)",
 				        ops[op].name);

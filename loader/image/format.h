@@ -29,18 +29,17 @@ struct ps_format {
 	void (*free)(void *f); /* NULL is allowed */
 
 	int (*open)(void *f, const uint8_t *data, size_t nbytes, enum ps_pixels pixels,
-	        const struct ps_image_limits *limits, struct ps_image_size *ret_size,
-	        struct ps_load_error *err);
+	        const struct ps_image_limits *limits, struct ps_image_size *ret_size, struct ps_error *err);
 
 	/* See ps_image_reader_shrink(). NULL: the format cannot shrink. */
 	void (*shrink)(void *f, uint32_t by);
 
 	/* The caller reads slack_nbytes beyond the end of each row (and ignores the values), so the
 	 * format's buffers must have room for them. */
-	int (*start)(void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_load_error *err);
+	int (*start)(void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_error *err);
 
 	/* The next rows, valid until the next call. Not to be called when all have been taken. */
-	int (*rows)(void *f, struct ps_image_rows *ret_rows, struct ps_load_error *err);
+	int (*rows)(void *f, struct ps_image_rows *ret_rows, struct ps_error *err);
 
 	void (*close)(void *f);
 
@@ -64,13 +63,13 @@ extern const struct ps_format ps_format_pnm;
 
 /* -EBADMSG with a text if width x height is over the limits, or empty. */
 int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
-        const struct ps_image_limits *limits, struct ps_load_error *err) PS_MUST_USE;
+        const struct ps_image_limits *limits, struct ps_error *err) PS_MUST_USE;
 
 /* Takes nbytes of the memory that all decoders share, with limits->ticket; blocks as ps_image_ticket_take()
  * does. `what` is the purpose of the memory, for the error text. -EBADMSG with a text: more than
  * limits->max_memory. */
 int ps_format_take_memory(const char *name, const char *what, uint64_t nbytes,
-        const struct ps_image_limits *limits, struct ps_load_error *err) PS_MUST_USE;
+        const struct ps_image_limits *limits, struct ps_error *err) PS_MUST_USE;
 
 /* EXIF and orientation ----------------------------------------------------------------------------------- */
 

@@ -102,7 +102,7 @@ static struct tools *tools_new(const struct ps_image_spec *spec)
 	return NULL;
 }
 
-struct ps_image_decoder *ps_image_decoder_new(const struct ps_image_spec *spec, struct ps_load_error *err)
+struct ps_image_decoder *ps_image_decoder_new(const struct ps_image_spec *spec, struct ps_error *err)
 {
 	if (ps_image_spec_check(spec, err) < 0)
 		return NULL;
@@ -118,7 +118,7 @@ struct ps_image_decoder *ps_image_decoder_new(const struct ps_image_spec *spec, 
 	if (d && d->views && d->tools)
 		return d;
 	ps_image_decoder_free(d);
-	ps_load_error_set(err, ENOMEM, "image: out of memory for a decoder");
+	ps_error_set(err, ENOMEM, "image: out of memory for a decoder");
 	return NULL;
 }
 
@@ -148,11 +148,11 @@ void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_i
 
 /* Before decoding: the region of each view -------------------------------------------------------------- */
 
-static int follow(struct ps_image_decoder *d, struct ps_load_error *err)
+static int follow(struct ps_image_decoder *d, struct ps_error *err)
 {
 	const struct ps_image_decoder *leader = d->leader;
 	if (d->size.width != leader->size.width || d->size.height != leader->size.height)
-		return ps_load_error_set(err, EBADMSG,
+		return ps_error_set(err, EBADMSG,
 		        "image: is %u x %u, but the image that it follows is %u x %u", d->size.width,
 		        d->size.height, leader->size.width, leader->size.height);
 	for (uint32_t v = 0; v < d->nviews && v < leader->nviews; v++) {
@@ -165,7 +165,7 @@ static int follow(struct ps_image_decoder *d, struct ps_load_error *err)
 }
 
 static int views_draw(struct ps_image_decoder *d, struct ps_image_size size, const struct ps_rng_key *key,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	const struct ps_image_spec *s = &d->spec;
 	d->size = size;
@@ -293,7 +293,7 @@ static void pad(const struct ps_image_decoder *d, const struct ps_resize_geometr
 	planes->p = to;
 }
 
-static int views_finish(struct ps_image_decoder *d, void *dst, struct ps_load_error *err)
+static int views_finish(struct ps_image_decoder *d, void *dst, struct ps_error *err)
 {
 	size_t n = (size_t)d->spec.out_width * d->spec.out_height;
 	size_t view_nbytes = ps_image_nbytes(&d->spec) / d->nviews;
@@ -302,7 +302,7 @@ static int views_finish(struct ps_image_decoder *d, void *dst, struct ps_load_er
 		struct ps_planes planes = {d->tools->works[v].planes, d->spec.out_width, d->spec.out_height};
 		if (d->tools->works[v].wide) {
 			if (ps_wide_finish(d->tools->works[v].wide, (uint8_t *)dst + v * view_nbytes) < 0)
-				return ps_load_error_set(err, ENOMEM,
+				return ps_error_set(err, ENOMEM,
 				        "image: out of memory for a picture of %u x %u", d->spec.out_width,
 				        d->spec.out_height);
 			continue;
@@ -341,7 +341,7 @@ static void feed(struct ps_image_decoder *const *decoders, uint32_t n, const str
 
 /* Passes the region's rows through the resizes as they are decoded, while they are in the CPU's cache. */
 static int stream_rows(struct ps_image_decoder *const *decoders, uint32_t n, const struct ps_region *all,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	struct ps_image_rows rows = {0};
 	for (uint32_t y = 0; y < all->height; y += rows.n) {
@@ -355,7 +355,7 @@ static int stream_rows(struct ps_image_decoder *const *decoders, uint32_t n, con
 }
 
 static int decode_open(struct ps_image_decoder *const *decoders, void *const *dsts, uint32_t n,
-        struct ps_image_size size, const struct ps_rng_key *key, struct ps_load_error *err)
+        struct ps_image_size size, const struct ps_rng_key *key, struct ps_error *err)
 {
 	struct ps_image_reader *source = decoders[0]->tools->source;
 	struct ps_region all = {0};
@@ -370,8 +370,8 @@ static int decode_open(struct ps_image_decoder *const *decoders, void *const *ds
 		shrunk = ps_image_reader_shrink(source, shrinkable(decoders, n));
 	for (uint32_t i = 0; i < n; i++) {
 		if (views_begin(decoders[i], shrunk, dsts[i], &all, &slack) < 0)
-			return ps_load_error_set(err, ENOMEM, "image: out of memory resizing %u x %u",
-			        size.width, size.height);
+			return ps_error_set(err, ENOMEM, "image: out of memory resizing %u x %u", size.width,
+			        size.height);
 	}
 	rc = ps_image_reader_start(source, &all, slack, err);
 	if (rc == 0)
@@ -382,7 +382,7 @@ static int decode_open(struct ps_image_decoder *const *decoders, void *const *ds
 }
 
 int ps_image_decode_shared(struct ps_image_decoder *const *decoders, void *const *dsts, uint32_t n,
-        const void *data, size_t nbytes, const struct ps_rng_key *key, struct ps_load_error *err)
+        const void *data, size_t nbytes, const struct ps_rng_key *key, struct ps_error *err)
 {
 	struct ps_image_size size;
 	int rc = ps_image_reader_open(decoders[0]->tools->source, data, nbytes, &size, err);
@@ -395,13 +395,13 @@ int ps_image_decode_shared(struct ps_image_decoder *const *decoders, void *const
 }
 
 int ps_image_decode(struct ps_image_decoder *decoder, const void *data, size_t nbytes,
-        const struct ps_rng_key *key, void *dst, struct ps_load_error *err)
+        const struct ps_rng_key *key, void *dst, struct ps_error *err)
 {
 	return ps_image_decode_shared(&decoder, &dst, 1, data, nbytes, key, err);
 }
 
 static int sketch(struct ps_image_decoder *d, struct ps_image_size size, const struct ps_rng_key *key,
-        struct ps_image_outline *ret_outline, struct ps_load_error *err)
+        struct ps_image_outline *ret_outline, struct ps_error *err)
 {
 	struct ps_image_outline o = {
 	        .plain_jpeg = ps_image_reader_is_plain_jpeg(d->tools->source), .stored = size};
@@ -412,8 +412,8 @@ static int sketch(struct ps_image_decoder *d, struct ps_image_size size, const s
 		d->views[0].geometry.shrunk = 1;
 		if (ps_resize_plan(d->tools->works[0].resize, &d->views[0].geometry, d->spec.interpolation) <
 		        0)
-			return ps_load_error_set(err, ENOMEM, "image: out of memory resizing %u x %u",
-			        size.width, size.height);
+			return ps_error_set(err, ENOMEM, "image: out of memory resizing %u x %u", size.width,
+			        size.height);
 		ps_resize_source(d->tools->works[0].resize, &o.region);
 		ps_resize_tables(d->tools->works[0].resize, &o.resize);
 	}
@@ -422,7 +422,7 @@ static int sketch(struct ps_image_decoder *d, struct ps_image_size size, const s
 }
 
 int ps_image_sketch(struct ps_image_decoder *d, const void *data, size_t nbytes, const struct ps_rng_key *key,
-        struct ps_image_outline *ret_outline, struct ps_load_error *err)
+        struct ps_image_outline *ret_outline, struct ps_error *err)
 {
 	struct ps_image_size size;
 	int rc = ps_image_reader_open(d->tools->source, data, nbytes, &size, err);

@@ -123,7 +123,7 @@ void ps_image_reader_free(struct ps_image_reader *s);
 
 /* *ret_size: the size of the upright image. */
 int ps_image_reader_open(struct ps_image_reader *s, const void *data, size_t nbytes,
-        struct ps_image_size *ret_size, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_image_size *ret_size, struct ps_error *err) PS_MUST_USE;
 
 /* Writes the formats' libraries with their versions, separated by commas. */
 void ps_image_libraries(char *buf, size_t n);
@@ -137,9 +137,9 @@ uint32_t ps_image_reader_shrink(struct ps_image_reader *s, uint32_t by);
 bool ps_image_reader_is_plain_jpeg(const struct ps_image_reader *s);
 
 int ps_image_reader_start(struct ps_image_reader *s, const struct ps_region *region, size_t slack_nbytes,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 int ps_image_reader_rows(
-        struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_error *err) PS_MUST_USE;
 void ps_image_reader_close(struct ps_image_reader *s);
 
 /* Padding ------------------------------------------------------------------------------------------------ */
@@ -197,13 +197,12 @@ struct ps_choice_groups {
 };
 
 /* NULL: none. */
-int ps_choice_parse(
-        const char *text, struct ps_choice_groups *ret_groups, struct ps_load_error *err) PS_MUST_USE;
+int ps_choice_parse(const char *text, struct ps_choice_groups *ret_groups, struct ps_error *err) PS_MUST_USE;
 
 struct ps_image_spec;
 
 /* Each operation of a group must have a probability. */
-int ps_choice_check(const struct ps_image_spec *spec, struct ps_load_error *err) PS_MUST_USE;
+int ps_choice_check(const struct ps_image_spec *spec, struct ps_error *err) PS_MUST_USE;
 
 bool ps_choice_happens(const struct ps_image_spec *spec, enum ps_choice_op op, const struct ps_rng_key *key);
 
@@ -308,7 +307,7 @@ struct ps_transform_spec {
 };
 
 int ps_transform_check(const struct ps_transform_spec *spec, uint32_t width, uint32_t height,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* The point of the input that each output pixel shows. */
 struct ps_affine {
@@ -430,7 +429,7 @@ struct ps_image_spec {
  * bilinear, f32 NCHW, ImageNet's mean and standard deviation, default limits. */
 struct ps_image_spec ps_image_spec_imagenet(uint32_t size);
 
-int ps_image_spec_check(const struct ps_image_spec *spec, struct ps_load_error *err) PS_MUST_USE;
+int ps_image_spec_check(const struct ps_image_spec *spec, struct ps_error *err) PS_MUST_USE;
 
 /* Bytes of one decoded image with all its views: channels * out_width * out_height elements each. 0 if the
  * spec is not valid. */
@@ -521,7 +520,7 @@ struct ps_image_placement {
 struct ps_image_decoder;
 
 /* NULL with err filled: -EINVAL (the spec) or -ENOMEM. */
-struct ps_image_decoder *ps_image_decoder_new(const struct ps_image_spec *spec, struct ps_load_error *err);
+struct ps_image_decoder *ps_image_decoder_new(const struct ps_image_spec *spec, struct ps_error *err);
 
 /* NULL is allowed. */
 void ps_image_decoder_free(struct ps_image_decoder *decoder);
@@ -541,12 +540,12 @@ void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_i
  * Truncation is always an error. Damage inside the compressed pixels is an error if it is in or above the
  * crop (rows below the crop are not decoded). */
 int ps_image_decode(struct ps_image_decoder *decoder, const void *data, size_t nbytes,
-        const struct ps_rng_key *key, void *dst, struct ps_load_error *err) PS_MUST_USE;
+        const struct ps_rng_key *key, void *dst, struct ps_error *err) PS_MUST_USE;
 
 /* Decodes one file once, for several decoders with a dst each, with the limits, orientation and dct_scale of
  * the first. The decoders must be all wide or all not wide, and none may follow another one of them. */
 int ps_image_decode_shared(struct ps_image_decoder *const *decoders, void *const *dsts, uint32_t n,
-        const void *data, size_t nbytes, const struct ps_rng_key *key, struct ps_load_error *err) PS_MUST_USE;
+        const void *data, size_t nbytes, const struct ps_rng_key *key, struct ps_error *err) PS_MUST_USE;
 
 /* For each channel the scale and bias that normalise u8 values. The spec's dtype must be a float. */
 void ps_image_levels(const struct ps_image_spec *spec, float ret_scale[static 3], float ret_bias[static 3]);
@@ -566,8 +565,7 @@ struct ps_image_outline {
  * view and follow no other. Afterwards the decoder's placement is that of this image, for decoders that
  * follow. Errors as in ps_image_decode(), as far as the header shows them. */
 int ps_image_sketch(struct ps_image_decoder *decoder, const void *data, size_t nbytes,
-        const struct ps_rng_key *key, struct ps_image_outline *ret_outline,
-        struct ps_load_error *err) PS_MUST_USE;
+        const struct ps_rng_key *key, struct ps_image_outline *ret_outline, struct ps_error *err) PS_MUST_USE;
 
 struct ps_image_placement ps_image_decoder_placement(const struct ps_image_decoder *decoder);
 
@@ -600,7 +598,7 @@ struct ps_mask_spec {
 struct ps_mask_decoder;
 
 /* 0, or -EINVAL with a text. */
-int ps_mask_spec_check(const struct ps_mask_spec *spec, struct ps_load_error *err) PS_MUST_USE;
+int ps_mask_spec_check(const struct ps_mask_spec *spec, struct ps_error *err) PS_MUST_USE;
 
 /* NULL: out of memory. The spec must be valid. */
 struct ps_mask_decoder *ps_mask_decoder_new(const struct ps_mask_spec *spec);
@@ -608,7 +606,7 @@ void ps_mask_decoder_free(struct ps_mask_decoder *m);
 
 /* Decodes labels into dst: for each view of the placement, one for each pixel of its picture. */
 int ps_mask_decode(struct ps_mask_decoder *m, const struct ps_image_placement *placement, const void *data,
-        size_t nbytes, void *dst, struct ps_load_error *err) PS_MUST_USE;
+        size_t nbytes, void *dst, struct ps_error *err) PS_MUST_USE;
 
 /* Boxes that follow an image ----------------------------------------------------------------------------- */
 

@@ -127,11 +127,11 @@ static void on_progress(j_common_ptr cinfo)
 static void jpeg_close(void *f);
 
 /* Runs a step that may leave by fail(). This is the only setjmp, so steps keep no locals across it. */
-static int run(struct ps_jpeg *j, void (*step)(struct ps_jpeg *), struct ps_load_error *err)
+static int run(struct ps_jpeg *j, void (*step)(struct ps_jpeg *), struct ps_error *err)
 {
 	if (setjmp(j->escape)) {
 		jpeg_close(j);
-		return ps_load_error_set(err, j->failure, "%s", j->text);
+		return ps_error_set(err, j->failure, "%s", j->text);
 	}
 	step(j);
 	return 0;
@@ -202,7 +202,7 @@ static uint64_t round_up(uint64_t n, int unit)
 static void check_size(struct ps_jpeg *j)
 {
 	const struct jpeg_decompress_struct *c = &j->cinfo;
-	struct ps_load_error why;
+	struct ps_error why;
 	uint64_t coef_nbytes = 0;
 	if (ps_format_check_size("JPEG", c->image_width, c->image_height, &j->limits, &why) < 0)
 		fail(j, EBADMSG, "%s", why.text);
@@ -269,12 +269,12 @@ static void step_open(struct ps_jpeg *j)
 }
 
 static int jpeg_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixels pixels,
-        const struct ps_image_limits *limits, struct ps_image_size *ret_size, struct ps_load_error *err)
+        const struct ps_image_limits *limits, struct ps_image_size *ret_size, struct ps_error *err)
 {
 	struct ps_jpeg *j = f;
 	jpeg_close(j);
 	if (nbytes == 0)
-		return ps_load_error_set(err, EBADMSG, "JPEG: empty file");
+		return ps_error_set(err, EBADMSG, "JPEG: empty file");
 	j->data = data;
 	j->nbytes = nbytes;
 	j->limits = *limits;
@@ -347,7 +347,7 @@ static void jpeg_shrink(void *f, uint32_t by)
 	j->cinfo.scale_denom = by;
 }
 
-static int jpeg_start(void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_load_error *err)
+static int jpeg_start(void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_error *err)
 {
 	struct ps_jpeg *j = f;
 	j->region = *region;
@@ -401,7 +401,7 @@ static void step_rows(struct ps_jpeg *j)
 	j->nrows = want;
 }
 
-static int jpeg_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_error *err)
+static int jpeg_rows(void *f, struct ps_image_rows *ret_rows, struct ps_error *err)
 {
 	struct ps_jpeg *j = f;
 	int rc = run(j, step_rows, err);

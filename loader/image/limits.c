@@ -14,27 +14,27 @@
 #define SIDE_MAX (1u << 24)
 
 int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
-        const struct ps_image_limits *limits, struct ps_load_error *err)
+        const struct ps_image_limits *limits, struct ps_error *err)
 {
 	if (width == 0 || height == 0)
-		return ps_load_error_set(err, EBADMSG, "%s: empty image: %u x %u", name, width, height);
+		return ps_error_set(err, EBADMSG, "%s: empty image: %u x %u", name, width, height);
 	if (width > SIDE_MAX || height > SIDE_MAX)
-		return ps_load_error_set(err, EBADMSG, "%s: %u x %u: a side has more than %u pixels", name,
-		        width, height, SIDE_MAX);
+		return ps_error_set(err, EBADMSG, "%s: %u x %u: a side has more than %u pixels", name, width,
+		        height, SIDE_MAX);
 	if ((uint64_t)width * height > limits->max_pixels)
-		return ps_load_error_set(err, EBADMSG, "%s: %u x %u is more than max_pixels=%llu", name,
-		        width, height, (unsigned long long)limits->max_pixels);
+		return ps_error_set(err, EBADMSG, "%s: %u x %u is more than max_pixels=%llu", name, width,
+		        height, (unsigned long long)limits->max_pixels);
 	return 0;
 }
 
 int ps_format_take_memory(const char *name, const char *what, uint64_t nbytes,
-        const struct ps_image_limits *limits, struct ps_load_error *err)
+        const struct ps_image_limits *limits, struct ps_error *err)
 {
 	if (nbytes <= limits->max_memory) {
 		ps_image_ticket_take(limits->ticket, nbytes);
 		return 0;
 	}
-	return ps_load_error_set(err, EBADMSG, "%s: needs %llu bytes %s, more than max_memory=%llu", name,
+	return ps_error_set(err, EBADMSG, "%s: needs %llu bytes %s, more than max_memory=%llu", name,
 	        (unsigned long long)nbytes, what, (unsigned long long)limits->max_memory);
 }
 

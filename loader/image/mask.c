@@ -17,7 +17,7 @@ struct ps_mask_decoder {
 	size_t cap_labels, cap_mapped, cap_columns, cap_next;
 };
 
-int ps_mask_spec_check(const struct ps_mask_spec *s, struct ps_load_error *err)
+int ps_mask_spec_check(const struct ps_mask_spec *s, struct ps_error *err)
 {
 	uint32_t most = 65535;
 	switch (s->dtype) {
@@ -32,11 +32,11 @@ int ps_mask_spec_check(const struct ps_mask_spec *s, struct ps_load_error *err)
 	case PS_I64:
 		break;
 	default:
-		return ps_load_error_set(err, EINVAL, "mask: dtype %s: must be u8, u16, i16, i32 or i64",
+		return ps_error_set(err, EINVAL, "mask: dtype %s: must be u8, u16, i16, i32 or i64",
 		        ps_dtype_name(s->dtype));
 	}
 	if (s->fill > most)
-		return ps_load_error_set(err, EINVAL, "mask: fill %u: must be at most %u", s->fill, most);
+		return ps_error_set(err, EINVAL, "mask: fill %u: must be at most %u", s->fill, most);
 	return 0;
 }
 
@@ -103,7 +103,7 @@ static struct ps_image_size picture_of(const struct ps_image_placement *p)
 }
 
 static int begin(struct ps_mask_decoder *m, const struct ps_image_placement *p, struct ps_region *all,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	const struct ps_image_size picture = picture_of(p);
 	uint32_t width = picture.width, height = picture.height, n = p->nviews;
@@ -112,7 +112,7 @@ static int begin(struct ps_mask_decoder *m, const struct ps_image_placement *p, 
 	        reserve(&m->labels, &m->cap_labels, pixels * n, sizeof(*m->labels)) < 0 ||
 	        reserve(&m->columns, &m->cap_columns, (size_t)width * n, sizeof(*m->columns)) < 0 ||
 	        reserve(&m->next, &m->cap_next, n, sizeof(*m->next)) < 0)
-		return ps_load_error_set(err, ENOMEM, "mask: out of memory");
+		return ps_error_set(err, ENOMEM, "mask: out of memory");
 	uint32_t left = UINT32_MAX, top = UINT32_MAX, right = 0, bottom = 0;
 	for (uint32_t v = 0; v < n; v++) {
 		const struct ps_resize_geometry *g = &p->views[v].geometry;
@@ -168,7 +168,7 @@ static bool store(enum ps_dtype dtype, const uint16_t *from, size_t n, void *dst
 }
 
 static int finish(
-        struct ps_mask_decoder *m, const struct ps_image_placement *p, void *dst, struct ps_load_error *err)
+        struct ps_mask_decoder *m, const struct ps_image_placement *p, void *dst, struct ps_error *err)
 {
 	const struct ps_image_size picture = picture_of(p);
 	const uint16_t fill = (uint16_t)m->spec.fill;
@@ -186,7 +186,7 @@ static int finish(
 			labels = m->mapped;
 		}
 		if (!store(m->spec.dtype, labels, n, (uint8_t *)dst + v * n * ps_dtype_nbytes(m->spec.dtype)))
-			return ps_load_error_set(err, EBADMSG,
+			return ps_error_set(err, EBADMSG,
 			        "mask: has labels that %s cannot hold; ask for another dtype",
 			        ps_dtype_name(m->spec.dtype));
 	}
@@ -194,12 +194,12 @@ static int finish(
 }
 
 static int decode_open(struct ps_mask_decoder *m, const struct ps_image_placement *p,
-        struct ps_image_size size, void *dst, struct ps_load_error *err)
+        struct ps_image_size size, void *dst, struct ps_error *err)
 {
 	struct ps_image_rows rows = {0};
 	struct ps_region all;
 	if (size.width != p->width || size.height != p->height)
-		return ps_load_error_set(err, EBADMSG,
+		return ps_error_set(err, EBADMSG,
 		        "mask: is %u x %u, but the image that it follows is %u x %u", size.width, size.height,
 		        p->width, p->height);
 	int rc = begin(m, p, &all, err);
@@ -215,11 +215,11 @@ static int decode_open(struct ps_mask_decoder *m, const struct ps_image_placemen
 }
 
 int ps_mask_decode(struct ps_mask_decoder *m, const struct ps_image_placement *placement, const void *data,
-        size_t nbytes, void *dst, struct ps_load_error *err)
+        size_t nbytes, void *dst, struct ps_error *err)
 {
 	struct ps_image_size size;
 	if (placement->width == 0)
-		return ps_load_error_set(err, EBADMSG, "mask: the image it follows was not decoded");
+		return ps_error_set(err, EBADMSG, "mask: the image it follows was not decoded");
 	int rc = ps_image_reader_open(m->source, data, nbytes, &size, err);
 	if (rc == 0)
 		rc = decode_open(m, placement, size, dst, err);

@@ -92,11 +92,11 @@ static void png_close(void *f)
 }
 
 /* Runs a step that may leave by fail(). This is the only setjmp, so steps keep no locals across it. */
-static int run(struct image *m, void (*step)(struct image *), struct ps_load_error *err)
+static int run(struct image *m, void (*step)(struct image *), struct ps_error *err)
 {
 	if (setjmp(m->escape)) {
 		png_close(m);
-		return ps_load_error_set(err, m->failure, "PNG: %s", m->text);
+		return ps_error_set(err, m->failure, "PNG: %s", m->text);
 	}
 	step(m);
 	return 0;
@@ -161,13 +161,13 @@ static void step_open(struct image *m)
 }
 
 static int image_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixels pixels,
-        const struct ps_image_limits *limits, struct ps_image_size *ret_size, struct ps_load_error *err)
+        const struct ps_image_limits *limits, struct ps_image_size *ret_size, struct ps_error *err)
 {
 	struct image *m = f;
 	size_t end_nbytes;
 	png_close(m);
 	if (!chunk_find(data, nbytes, "IEND", &end_nbytes))
-		return ps_load_error_set(err, EBADMSG, "PNG: truncated: no IEND chunk in %zu bytes", nbytes);
+		return ps_error_set(err, EBADMSG, "PNG: truncated: no IEND chunk in %zu bytes", nbytes);
 	m->data = data;
 	m->nbytes = nbytes;
 	m->at = 0;
@@ -219,7 +219,7 @@ static void set_transforms(struct image *m)
 static void reserve_rows(struct image *m)
 {
 	size_t nbytes, row = m->size.width * ps_pixels_nbytes(m->pixels);
-	struct ps_load_error why;
+	struct ps_error why;
 	m->held = m->passes > 1 ? m->size.height : ROWS;
 	m->stride = row;
 	if (!ps_size_mul(row, m->held, &nbytes) || !ps_size_add(nbytes, m->slack_nbytes, &nbytes))
@@ -260,8 +260,7 @@ static void step_start(struct image *m)
 		png_read_row(m->png, m->out, NULL);
 }
 
-static int image_start(
-        void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_load_error *err)
+static int image_start(void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_error *err)
 {
 	struct image *m = f;
 	m->region = *region;
@@ -284,7 +283,7 @@ static void step_rows(struct image *m)
 	m->next_row += m->nrows;
 }
 
-static int image_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_error *err)
+static int image_rows(void *f, struct ps_image_rows *ret_rows, struct ps_error *err)
 {
 	struct image *m = f;
 	uint32_t first = 0;

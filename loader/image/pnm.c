@@ -66,19 +66,19 @@ static bool header_number(const uint8_t *data, size_t nbytes, size_t *at, uint32
 	return i > digits;
 }
 
-static int header_read(struct pnm *p, const uint8_t *data, size_t nbytes, struct ps_load_error *err)
+static int header_read(struct pnm *p, const uint8_t *data, size_t nbytes, struct ps_error *err)
 {
 	size_t at = 2;
 	if (data[1] != '5' && data[1] != '6')
-		return ps_load_error_set(err, EBADMSG,
+		return ps_error_set(err, EBADMSG,
 		        "PNM: kind P%c is not supported: only binary PGM (P5) and PPM (P6) are", data[1]);
 	p->channels = data[1] == '5' ? 1 : 3;
 	if (!header_number(data, nbytes, &at, &p->size.width) ||
 	        !header_number(data, nbytes, &at, &p->size.height) ||
 	        !header_number(data, nbytes, &at, &p->maxval) || at >= nbytes || !is_space(data[at]))
-		return ps_load_error_set(err, EBADMSG, "PNM: the header is damaged");
+		return ps_error_set(err, EBADMSG, "PNM: the header is damaged");
 	if (p->maxval < 1 || p->maxval > 65535)
-		return ps_load_error_set(err, EBADMSG, "PNM: maxval %u: must be 1 to 65535", p->maxval);
+		return ps_error_set(err, EBADMSG, "PNM: maxval %u: must be 1 to 65535", p->maxval);
 	p->raster = at + 1;
 	return 0;
 }
@@ -89,7 +89,7 @@ static size_t stored_pixel(const struct pnm *p)
 }
 
 static int pnm_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixels pixels,
-        const struct ps_image_limits *limits, struct ps_image_size *ret_size, struct ps_load_error *err)
+        const struct ps_image_limits *limits, struct ps_image_size *ret_size, struct ps_error *err)
 {
 	struct pnm *p = f;
 	int rc = header_read(p, data, nbytes, err);
@@ -98,11 +98,11 @@ static int pnm_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixels 
 	if (rc < 0)
 		return rc;
 	if (pixels == PS_PIXELS_LABELS && p->channels != 1)
-		return ps_load_error_set(err, EBADMSG, "PNM: labels must be a PGM of one channel, not a PPM");
+		return ps_error_set(err, EBADMSG, "PNM: labels must be a PGM of one channel, not a PPM");
 	/* Cannot overflow: sides are at most 2^24. */
 	uint64_t need = (uint64_t)p->size.width * p->size.height * stored_pixel(p);
 	if (nbytes - p->raster < need)
-		return ps_load_error_set(err, EBADMSG, "PNM: truncated: has %llu bytes of pixels, not %llu",
+		return ps_error_set(err, EBADMSG, "PNM: truncated: has %llu bytes of pixels, not %llu",
 		        (unsigned long long)(nbytes - p->raster), (unsigned long long)need);
 	p->data = data;
 	p->nbytes = nbytes;
@@ -111,7 +111,7 @@ static int pnm_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixels 
 	return 0;
 }
 
-static int pnm_start(void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_load_error *err)
+static int pnm_start(void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_error *err)
 {
 	struct pnm *p = f;
 	size_t nbytes;
@@ -120,13 +120,13 @@ static int pnm_start(void *f, const struct ps_region *region, size_t slack_nbyte
 	p->stride = region->width * ps_pixels_nbytes(p->pixels);
 	p->chunk = (uint32_t)PS_MAX(1u, ROWS_NBYTES / p->stride);
 	if (!ps_size_mul(p->stride, p->chunk, &nbytes) || !ps_size_add(nbytes, slack_nbytes, &nbytes))
-		return ps_load_error_set(err, ENOMEM, "PNM: rows are too long");
+		return ps_error_set(err, ENOMEM, "PNM: rows are too long");
 	if (nbytes <= p->cap)
 		return 0;
 	free(p->out);
 	p->out = calloc(1, nbytes); /* the slack is read, though not used */
 	p->cap = p->out ? nbytes : 0;
-	return p->out ? 0 : ps_load_error_set(err, ENOMEM, "PNM: out of memory for %zu bytes", nbytes);
+	return p->out ? 0 : ps_error_set(err, ENOMEM, "PNM: out of memory for %zu bytes", nbytes);
 }
 
 static uint32_t value_at(const struct pnm *p, const uint8_t *from, size_t i)
@@ -168,7 +168,7 @@ static void row_convert(const struct pnm *p, const uint8_t *from, uint8_t *to)
 	}
 }
 
-static int pnm_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_error *err)
+static int pnm_rows(void *f, struct ps_image_rows *ret_rows, struct ps_error *err)
 {
 	struct pnm *p = f;
 	uint32_t n = PS_MIN(p->chunk, p->region.height - p->next_row);

@@ -119,13 +119,13 @@ void ps_image_reader_close(struct ps_image_reader *s)
 	s->format = NULL;
 }
 
-static int unknown(const uint8_t *data, size_t nbytes, struct ps_load_error *err)
+static int unknown(const uint8_t *data, size_t nbytes, struct ps_error *err)
 {
 	if (nbytes == 0)
-		return ps_load_error_set(err, EBADMSG, "image: empty file");
+		return ps_error_set(err, EBADMSG, "image: empty file");
 	if (nbytes < 4)
-		return ps_load_error_set(err, EBADMSG, "image: the file has only %zu bytes", nbytes);
-	return ps_load_error_set(err, EBADMSG,
+		return ps_error_set(err, EBADMSG, "image: the file has only %zu bytes", nbytes);
+	return ps_error_set(err, EBADMSG,
 	        "image: unknown format (first bytes %02x %02x %02x %02x): JPEG, PNG, WebP, PGM and PPM are "
 	        "supported",
 	        data[0], data[1], data[2], data[3]);
@@ -137,16 +137,16 @@ static bool is_widened(const struct ps_image_reader *s, const struct ps_format *
 }
 
 static int open_as(struct ps_image_reader *s, size_t i, const uint8_t *data, size_t nbytes,
-        struct ps_image_size *ret_size, struct ps_load_error *err)
+        struct ps_image_size *ret_size, struct ps_error *err)
 {
 	const struct ps_format *f = formats[i].format;
 	if (!f)
-		return ps_load_error_set(err, EBADMSG,
+		return ps_error_set(err, EBADMSG,
 		        "%s: this build of libpenstock cannot read it; ./configure says which library is "
 		        "missing",
 		        formats[i].name);
 	if (!s->decoders[i] && !(s->decoders[i] = f->make()))
-		return ps_load_error_set(err, ENOMEM, "%s: out of memory", f->name);
+		return ps_error_set(err, ENOMEM, "%s: out of memory", f->name);
 	enum ps_pixels pixels = is_widened(s, f) ? PS_PIXELS_RGB : s->pixels;
 	int rc = f->open(s->decoders[i], data, nbytes, pixels, &s->limits, &s->stored, err);
 	if (rc < 0)
@@ -164,7 +164,7 @@ static int open_as(struct ps_image_reader *s, size_t i, const uint8_t *data, siz
 }
 
 int ps_image_reader_open(struct ps_image_reader *s, const void *data, size_t nbytes,
-        struct ps_image_size *ret_size, struct ps_load_error *err)
+        struct ps_image_size *ret_size, struct ps_error *err)
 {
 	ps_image_reader_close(s);
 	for (size_t i = 0; i < NFORMATS; i++) {
@@ -189,8 +189,8 @@ bool ps_image_reader_is_plain_jpeg(const struct ps_image_reader *s)
 	return s->format->for_gpu && s->format->for_gpu(s->decoder) && s->orientation == 1;
 }
 
-int ps_image_reader_start(struct ps_image_reader *s, const struct ps_region *region, size_t slack_nbytes,
-        struct ps_load_error *err)
+int ps_image_reader_start(
+        struct ps_image_reader *s, const struct ps_region *region, size_t slack_nbytes, struct ps_error *err)
 {
 	s->region = *region;
 	s->slack_nbytes = slack_nbytes;
@@ -200,25 +200,25 @@ int ps_image_reader_start(struct ps_image_reader *s, const struct ps_region *reg
 	return s->format->start(s->decoder, &stored, 0, err);
 }
 
-static int reserve_turned(struct ps_image_reader *s, size_t stride, struct ps_load_error *err)
+static int reserve_turned(struct ps_image_reader *s, size_t stride, struct ps_error *err)
 {
 	size_t nbytes;
 	if (!ps_size_mul(stride, s->region.height, &nbytes) || !ps_size_add(nbytes, s->slack_nbytes, &nbytes))
-		return ps_load_error_set(err, ENOMEM, "image: %u x %u is too large to be turned",
-		        s->region.width, s->region.height);
+		return ps_error_set(err, ENOMEM, "image: %u x %u is too large to be turned", s->region.width,
+		        s->region.height);
 	int rc = ps_format_take_memory(s->format->name, "to be turned", nbytes, &s->limits, err);
 	if (rc < 0 || nbytes <= s->turned_cap)
 		return rc;
 	free(s->turned);
 	s->turned = calloc(1, nbytes); /* the slack is read, though not used */
 	s->turned_cap = s->turned ? nbytes : 0;
-	return s->turned ? 0 : ps_load_error_set(err, ENOMEM, "image: no memory to turn it");
+	return s->turned ? 0 : ps_error_set(err, ENOMEM, "image: no memory to turn it");
 }
 
 /* Reads the next rows, of `width` pixels each. RGB is widened to RGBA16 where that is wanted and the format
  * lacks it. */
 static int format_rows(
-        struct ps_image_reader *s, uint32_t width, struct ps_image_rows *ret_rows, struct ps_load_error *err)
+        struct ps_image_reader *s, uint32_t width, struct ps_image_rows *ret_rows, struct ps_error *err)
 {
 	struct ps_image_rows rows;
 	size_t n;
@@ -228,14 +228,14 @@ static int format_rows(
 		return rc;
 	}
 	if (!ps_size_mul((size_t)width * rows.n, ps_pixels_nbytes(PS_PIXELS_RGBA16), &n))
-		return ps_load_error_set(err, ENOMEM, "image: rows of %u pixels are too long", width);
+		return ps_error_set(err, ENOMEM, "image: rows of %u pixels are too long", width);
 	if (n > s->widened_cap) {
 		free(s->widened);
 		s->widened = malloc(n);
 		s->widened_cap = s->widened ? n : 0;
 	}
 	if (!s->widened)
-		return ps_load_error_set(err, ENOMEM, "image: no memory for %zu bytes of rows", n);
+		return ps_error_set(err, ENOMEM, "image: no memory for %zu bytes of rows", n);
 	for (uint32_t y = 0; y < rows.n; y++) {
 		const uint8_t *from = rows.first + y * rows.stride;
 		uint16_t *to = s->widened + (size_t)y * width * 4;
@@ -251,7 +251,7 @@ static int format_rows(
 }
 
 /* Reads the whole region, and turns it upright. */
-static int turn(struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_load_error *err)
+static int turn(struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_error *err)
 {
 	struct ps_region stored = ps_orient_region(s->orientation, s->stored, &s->region);
 	size_t pixel = ps_pixels_nbytes(s->pixels), stride = s->region.width * pixel;
@@ -267,7 +267,7 @@ static int turn(struct ps_image_reader *s, struct ps_image_rows *ret_rows, struc
 	return rc;
 }
 
-int ps_image_reader_rows(struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_load_error *err)
+int ps_image_reader_rows(struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_error *err)
 {
 	if (s->orientation == 1)
 		return format_rows(s, s->region.width, ret_rows, err);

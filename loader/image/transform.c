@@ -13,11 +13,11 @@ struct range {
 };
 
 /* Written so that a NaN is refused. */
-static int check_ranges(const struct range *r, size_t n, struct ps_load_error *err)
+static int check_ranges(const struct range *r, size_t n, struct ps_error *err)
 {
 	for (size_t i = 0; i < n; i++) {
 		if (!(r[i].value >= r[i].least && r[i].value <= r[i].most))
-			return ps_load_error_set(err, EINVAL, "image: %s %g: must be %g to %g", r[i].name,
+			return ps_error_set(err, EINVAL, "image: %s %g: must be %g to %g", r[i].name,
 			        r[i].value, r[i].least, r[i].most);
 	}
 	return 0;
@@ -32,32 +32,32 @@ static uint32_t blur_size(const struct ps_transform_spec *s, uint32_t width)
 }
 
 static int check_blur(
-        const struct ps_transform_spec *s, uint32_t width, uint32_t height, struct ps_load_error *err)
+        const struct ps_transform_spec *s, uint32_t width, uint32_t height, struct ps_error *err)
 {
 	uint32_t least = blur_size(s, width), size = s->blur_size_max ? s->blur_size_max : least;
 	bool sigma_default = s->blur_sigma_min == 0 && s->blur_sigma_max == 0;
 	if (s->blur == 0)
 		return 0;
 	if (size % 2 == 0 || size > PS_BLUR_SIZE_MAX)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, EINVAL, "image: blur_size %u: must be odd, 1 to %u", size, PS_BLUR_SIZE_MAX);
 	if (least % 2 == 0 || least > size)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "image: blur_size %u to %u: both must be odd, and the first not larger", least, size);
 	if (size / 2 >= width || size / 2 >= height)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "image: blur_size %u: must be less than twice the image's sides, %u x %u", size,
 		        width, height);
 	if (!sigma_default && !(s->blur_sigma_min >= 0.01 && s->blur_sigma_min <= s->blur_sigma_max &&
 	                              s->blur_sigma_max <= 100))
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "image: blur_sigma %g to %g: must be 0.01 <= min <= max <= 100", s->blur_sigma_min,
 		        s->blur_sigma_max);
 	return 0;
 }
 
 int ps_transform_check(
-        const struct ps_transform_spec *s, uint32_t width, uint32_t height, struct ps_load_error *err)
+        const struct ps_transform_spec *s, uint32_t width, uint32_t height, struct ps_error *err)
 {
 	const struct range ranges[] = {{"affine", s->affine, 0, 1}, {"degrees", s->degrees, 0, 180},
 	        {"translate_x", s->translate_x, 0, 1}, {"translate_y", s->translate_y, 0, 1},
@@ -71,22 +71,20 @@ int ps_transform_check(
 	int rc = check_ranges(ranges, PS_ARRAY_LEN(ranges), err);
 	if (rc == 0 && !(s->zoom_min == 0 && s->zoom_max == 0) &&
 	        !(s->zoom_min >= 0.01 && s->zoom_min <= s->zoom_max && s->zoom_max <= 100))
-		rc = ps_load_error_set(err, EINVAL, "image: zoom %g to %g: must be 0.01 <= min <= max <= 100",
+		rc = ps_error_set(err, EINVAL, "image: zoom %g to %g: must be 0.01 <= min <= max <= 100",
 		        s->zoom_min, s->zoom_max);
 	if (rc == 0 && s->noise_sigma_max > 0 && !(s->noise_sigma <= s->noise_sigma_max))
-		rc = ps_load_error_set(err, EINVAL,
-		        "image: noise_sigma %g to %g: must be 0 <= min <= max <= 255", s->noise_sigma,
-		        s->noise_sigma_max);
+		rc = ps_error_set(err, EINVAL, "image: noise_sigma %g to %g: must be 0 <= min <= max <= 255",
+		        s->noise_sigma, s->noise_sigma_max);
 	if (rc == 0 && !(s->erase_scale_min == 0 && s->erase_scale_max == 0) &&
 	        !(s->erase_scale_min > 0 && s->erase_scale_min <= s->erase_scale_max &&
 	                s->erase_scale_max <= 1))
-		rc = ps_load_error_set(err, EINVAL,
-		        "image: erase_scale %g to %g: must be 0 < min <= max <= 1", s->erase_scale_min,
-		        s->erase_scale_max);
+		rc = ps_error_set(err, EINVAL, "image: erase_scale %g to %g: must be 0 < min <= max <= 1",
+		        s->erase_scale_min, s->erase_scale_max);
 	if (rc == 0 && !(s->erase_ratio_min == 0 && s->erase_ratio_max == 0) &&
 	        !(s->erase_ratio_min >= 1e-3 && s->erase_ratio_min <= s->erase_ratio_max &&
 	                s->erase_ratio_max <= 1e3))
-		rc = ps_load_error_set(err, EINVAL,
+		rc = ps_error_set(err, EINVAL,
 		        "image: erase_ratio %g to %g: must be 0.001 <= min <= max <= 1000",
 		        s->erase_ratio_min, s->erase_ratio_max);
 	return rc < 0 ? rc : check_blur(s, width, height, err);

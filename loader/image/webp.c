@@ -70,36 +70,35 @@ static const uint8_t *image_exif(const uint8_t *data, size_t nbytes, size_t *ret
 	return NULL;
 }
 
-static int status_error(VP8StatusCode status, struct ps_load_error *err)
+static int status_error(VP8StatusCode status, struct ps_error *err)
 {
 	switch (status) {
 	case VP8_STATUS_OK:
 		return 0;
 	case VP8_STATUS_OUT_OF_MEMORY:
-		return ps_load_error_set(err, ENOMEM, "WebP: out of memory");
+		return ps_error_set(err, ENOMEM, "WebP: out of memory");
 	case VP8_STATUS_NOT_ENOUGH_DATA:
 	case VP8_STATUS_SUSPENDED:
-		return ps_load_error_set(err, EBADMSG, "WebP: truncated");
+		return ps_error_set(err, EBADMSG, "WebP: truncated");
 	case VP8_STATUS_UNSUPPORTED_FEATURE:
-		return ps_load_error_set(err, EBADMSG, "WebP: uses a feature that libwebp cannot decode");
+		return ps_error_set(err, EBADMSG, "WebP: uses a feature that libwebp cannot decode");
 	default:
-		return ps_load_error_set(err, EBADMSG, "WebP: damaged");
+		return ps_error_set(err, EBADMSG, "WebP: damaged");
 	}
 }
 
 static int image_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixels pixels,
-        const struct ps_image_limits *limits, struct ps_image_size *ret_size, struct ps_load_error *err)
+        const struct ps_image_limits *limits, struct ps_image_size *ret_size, struct ps_error *err)
 {
 	struct image *m = f;
 	WebPBitstreamFeatures features;
 	if (pixels == PS_PIXELS_LABELS)
-		return ps_load_error_set(
-		        err, EBADMSG, "WebP: has no single channel for labels: use PNG or PGM");
+		return ps_error_set(err, EBADMSG, "WebP: has no single channel for labels: use PNG or PGM");
 	int rc = status_error(WebPGetFeatures(data, nbytes, &features), err);
 	if (rc < 0)
 		return rc;
 	if (features.has_animation)
-		return ps_load_error_set(err, EBADMSG, "WebP: the file is an animation");
+		return ps_error_set(err, EBADMSG, "WebP: the file is an animation");
 	m->size = (struct ps_image_size){(uint32_t)features.width, (uint32_t)features.height};
 	rc = ps_format_check_size("WebP", m->size.width, m->size.height, limits, err);
 	/* Counts every file as a lossless one, which libwebp decodes as a whole, at four bytes a pixel. With
@@ -129,8 +128,7 @@ static void add_margins(const struct image *m, struct ps_region *ret_region)
 	*ret_region = (struct ps_region){left, top, right - left, bottom - top};
 }
 
-static int image_start(
-        void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_load_error *err)
+static int image_start(void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_error *err)
 {
 	struct image *m = f;
 	struct ps_region around;
@@ -139,13 +137,13 @@ static int image_start(
 	add_margins(m, &around);
 	if (!ps_size_mul((size_t)around.width * ps_pixels_nbytes(m->pixels), around.height, &nbytes) ||
 	        !ps_size_add(nbytes, slack_nbytes, &nbytes))
-		return ps_load_error_set(err, ENOMEM, "WebP: rows are too long");
+		return ps_error_set(err, ENOMEM, "WebP: rows are too long");
 	if (nbytes <= m->cap)
 		return 0;
 	free(m->out);
 	m->out = calloc(1, nbytes); /* the slack is read, though not used */
 	m->cap = m->out ? nbytes : 0;
-	return m->out ? 0 : ps_load_error_set(err, ENOMEM, "WebP: out of memory for %zu bytes", nbytes);
+	return m->out ? 0 : ps_error_set(err, ENOMEM, "WebP: out of memory for %zu bytes", nbytes);
 }
 
 /* Widens the four bytes of each pixel to four uint16_t, in place. */
@@ -156,7 +154,7 @@ static void widen(uint8_t *pixels, size_t n)
 		to[i] = (uint16_t)(pixels[i] * 257);
 }
 
-static int image_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_error *err)
+static int image_rows(void *f, struct ps_image_rows *ret_rows, struct ps_error *err)
 {
 	struct image *m = f;
 	WebPDecoderConfig c;
@@ -165,7 +163,7 @@ static int image_rows(void *f, struct ps_image_rows *ret_rows, struct ps_load_er
 	struct ps_region around;
 	add_margins(m, &around);
 	if (!WebPInitDecoderConfig(&c))
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, EBADMSG, "WebP: libpenstock was built for another version of libwebp");
 	c.options.use_cropping = 1;
 	c.options.crop_left = (int)around.x;

@@ -54,7 +54,7 @@ void ps_epoch_unref(struct ps_epoch *e)
 
 /* The number of samples of a lane, over all passes. */
 static int lane_length(
-        struct ps_epochs *e, uint64_t epoch, uint32_t lane, uint64_t *ret_length, struct ps_load_error *err)
+        struct ps_epochs *e, uint64_t epoch, uint32_t lane, uint64_t *ret_length, struct ps_error *err)
 {
 	uint64_t sum = 0, pass, n = e->o.repeat;
 	uint32_t shard;
@@ -75,7 +75,7 @@ static int lane_length(
 		sum += count;
 	}
 	*ret_length = sum;
-	return rc < 0 ? ps_load_error_set(err, ENOMEM, "no memory for the order of the shards") : 0;
+	return rc < 0 ? ps_error_set(err, ENOMEM, "no memory for the order of the shards") : 0;
 }
 
 /* For a mix that ends with its longest set: the other sets are repeated until then. */
@@ -103,14 +103,14 @@ static void sets_lengthen(const struct ps_epochs *e, struct ps_epoch *epoch)
 
 /* For orders by sample number: the samples of all shards are numbered consecutively, in the order of the list
  * of shards. */
-static int permuted_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_load_error *err)
+static int permuted_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_error *err)
 {
 	uint32_t nlanes = ps_order_nlanes(e->o.order);
 	uint64_t sum = 0, total;
 
 	epoch->ends = malloc(e->o.nshards * sizeof(uint64_t));
 	if (!epoch->ends)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	for (uint32_t s = 0; s < e->o.nshards; s++) {
 		uint64_t n = 0;
 		int rc = e->o.counts.count(e->o.counts.ctx, epoch->number, 0, s, &n, err);
@@ -125,7 +125,7 @@ static int permuted_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_
 		total = ps_numbers_places(e->o.numbers);
 	} else {
 		if (sum == 0 && e->o.repeat == PS_ENDLESS)
-			return ps_load_error_set(err, ENODATA, "no shard holds a sample");
+			return ps_error_set(err, ENODATA, "no shard holds a sample");
 		ps_permutation_init(&epoch->permutation, sum, e->o.seed, epoch->number, 0);
 		total = e->o.repeat == PS_ENDLESS ? PS_ENDLESS : sum * e->o.repeat;
 	}
@@ -136,13 +136,13 @@ static int permuted_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_
 	return 0;
 }
 
-static int lengths_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_load_error *err)
+static int lengths_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_error *err)
 {
 	uint32_t n = ps_order_nlanes(e->o.order);
 
 	epoch->lengths = calloc(n, sizeof(uint64_t));
 	if (!epoch->lengths)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (ps_order_mode_scatters(e->o.mode))
 		return permuted_make(e, epoch, err);
 	for (uint32_t l = 0; l < n; l++) {
@@ -157,7 +157,7 @@ static int lengths_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_l
 }
 
 /* Computes lengths and steps; `world` 1: of this rank's own lanes alone. */
-static int known_fill(struct ps_epochs *e, struct ps_epoch *epoch, uint32_t world, struct ps_load_error *err)
+static int known_fill(struct ps_epochs *e, struct ps_epoch *epoch, uint32_t world, struct ps_error *err)
 {
 	const struct ps_epochs_options *o = &e->o;
 	const struct ps_lane_set *sets;
@@ -169,7 +169,7 @@ static int known_fill(struct ps_epochs *e, struct ps_epoch *epoch, uint32_t worl
 		return rc;
 	sets = ps_order_sets(o->order, &nsets);
 	if (ps_sequence_new(sets, nsets, epoch->lengths, &epoch->sequence) < 0)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	total = ps_sequence_total(epoch->sequence);
 	if (total != PS_ENDLESS)
 		total = total > o->skip ? total - o->skip : 0;
@@ -186,7 +186,7 @@ static int known_fill(struct ps_epochs *e, struct ps_epoch *epoch, uint32_t worl
 	return 0;
 }
 
-static int deal_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_load_error *err)
+static int deal_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_error *err)
 {
 	struct ps_deal_options o = {.lengths = epoch->lengths,
 	        .sequence = epoch->sequence,
@@ -197,10 +197,10 @@ static int deal_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_load
 	        .nodes = e->o.nodes && epoch->world > 1 ? e->o.nodes : epoch->world};
 
 	o.sets = ps_order_sets(e->o.order, &o.nsets);
-	return ps_deal_new(&o, &epoch->deal) < 0 ? ps_load_error_set(err, ENOMEM, "out of memory") : 0;
+	return ps_deal_new(&o, &epoch->deal) < 0 ? ps_no_memory(err) : 0;
 }
 
-static int epoch_fill(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_load_error *err)
+static int epoch_fill(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_error *err)
 {
 	int rc;
 
@@ -222,8 +222,7 @@ void ps_epochs_know(struct ps_epochs *e)
 		ps_epoch_unref(ps_steal_ptr(&e->kept[i]));
 }
 
-int ps_epochs_count(
-        struct ps_epochs *e, uint64_t number, struct ps_epoch **ret_epoch, struct ps_load_error *err)
+int ps_epochs_count(struct ps_epochs *e, uint64_t number, struct ps_epoch **ret_epoch, struct ps_error *err)
 {
 	struct ps_epoch *epoch;
 	int rc;
@@ -232,7 +231,7 @@ int ps_epochs_count(
 		return ps_epochs_get(e, number, ret_epoch, err);
 	epoch = calloc(1, sizeof(*epoch));
 	if (!epoch)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	epoch->number = number;
 	atomic_init(&epoch->refs, 1);
 	rc = known_fill(e, epoch, 1, err);
@@ -244,7 +243,7 @@ int ps_epochs_count(
 }
 
 int ps_epochs_length(struct ps_epochs *e, uint64_t number, uint64_t *ret_samples, uint64_t *ret_batches,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	struct ps_epoch *epoch;
 	uint64_t end;
@@ -256,7 +255,7 @@ int ps_epochs_length(struct ps_epochs *e, uint64_t number, uint64_t *ret_samples
 	*ret_batches = ps_steps_count(&epoch->steps, epoch->rank);
 	*ret_samples = end > epoch->rank ? (end - epoch->rank - 1) / epoch->world + 1 : 0;
 	if (epoch->numbers && ps_numbers_is_feed(epoch->numbers))
-		rc = ps_load_error_set(err, ENODATA, "the length is not known: batches are fed one by one");
+		rc = ps_error_set(err, ENODATA, "the length is not known: batches are fed one by one");
 	else if (epoch->numbers)
 		*ret_samples = ps_numbers_before(epoch->numbers, *ret_batches);
 	ps_epoch_unref(epoch);
@@ -273,8 +272,7 @@ bool ps_epoch_is_hole(const struct ps_epoch *e, uint64_t position)
 	return e->numbers && ps_numbers_at(e->numbers, position) < 0;
 }
 
-int ps_epochs_get(
-        struct ps_epochs *e, uint64_t number, struct ps_epoch **ret_epoch, struct ps_load_error *err)
+int ps_epochs_get(struct ps_epochs *e, uint64_t number, struct ps_epoch **ret_epoch, struct ps_error *err)
 {
 	struct ps_epoch *epoch;
 	int rc;
@@ -289,7 +287,7 @@ int ps_epochs_get(
 	}
 	epoch = calloc(1, sizeof(*epoch));
 	if (!epoch)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	epoch->number = number;
 	atomic_init(&epoch->refs, 2); /* the caller's and ours */
 	rc = epoch_fill(e, epoch, err);

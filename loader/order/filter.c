@@ -48,12 +48,12 @@ struct parser {
 	struct ps_filter *f;
 	size_t at;
 	uint32_t depth;
-	struct ps_load_error *err;
+	struct ps_error *err;
 };
 
 static int complain(struct parser *p, const char *what)
 {
-	return ps_load_error_set(
+	return ps_error_set(
 	        p->err, EINVAL, "filter \"%.200s\": at character %zu: %s", p->f->text, p->at + 1, what);
 }
 
@@ -108,7 +108,7 @@ static int column_parse(struct parser *p, uint32_t *ret_column)
 		return complain(p, "more than 32 columns");
 	f->columns[f->ncolumns] = strndup(f->text + start, len);
 	if (!f->columns[f->ncolumns])
-		return ps_load_error_set(p->err, ENOMEM, "out of memory");
+		return ps_no_memory(p->err);
 	*ret_column = f->ncolumns++;
 	return 0;
 }
@@ -246,21 +246,21 @@ static int or_parse(struct parser *p, uint32_t *ret_node)
 	return rc;
 }
 
-int ps_filter_new(const char *text, struct ps_filter **ret_filter, struct ps_load_error *err)
+int ps_filter_new(const char *text, struct ps_filter **ret_filter, struct ps_error *err)
 {
 	struct ps_filter *f;
 	struct parser p = {.err = err};
 	int rc;
 
 	if (strlen(text) > PS_FILTER_MAX_LEN)
-		return ps_load_error_set(err, EINVAL, "filter: longer than %d bytes", PS_FILTER_MAX_LEN);
+		return ps_error_set(err, EINVAL, "filter: longer than %d bytes", PS_FILTER_MAX_LEN);
 	f = calloc(1, sizeof(*f));
 	if (!f)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	f->text = strdup(text);
 	f->nodes = calloc(strlen(text) + 1, sizeof(*f->nodes));
 	p.f = f;
-	rc = f->text && f->nodes ? or_parse(&p, &f->root) : ps_load_error_set(err, ENOMEM, "out of memory");
+	rc = f->text && f->nodes ? or_parse(&p, &f->root) : ps_no_memory(err);
 	if (rc == 0)
 		spaces_skip(&p);
 	if (rc == 0 && f->text[p.at])
@@ -318,12 +318,12 @@ static bool op_holds(enum op op, int c)
 }
 
 static int compare(const struct ps_filter *f, const struct node *n, const struct ps_column_value *v,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	if (v->missing)
 		return 0;
 	if ((v->type == PS_COLUMN_TEXT) != n->is_text)
-		return ps_load_error_set(err, EINVAL, "filter \"%.200s\": column \"%s\" holds %s, which %s",
+		return ps_error_set(err, EINVAL, "filter \"%.200s\": column \"%s\" holds %s, which %s",
 		        f->text, f->columns[n->a], n->is_text ? "numbers" : "texts",
 		        n->is_text ? "no 'text' equals" : "no number equals; put the number in quotes");
 	if (n->is_text)
@@ -336,7 +336,7 @@ static int compare(const struct ps_filter *f, const struct node *n, const struct
 }
 
 static int node_test(const struct ps_filter *f, const struct node *n, const struct ps_column_value *values,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	int rc;
 
@@ -352,7 +352,7 @@ static int node_test(const struct ps_filter *f, const struct node *n, const stru
 	return node_test(f, &f->nodes[n->b], values, err);
 }
 
-int ps_filter_test(const struct ps_filter *f, const struct ps_column_value *values, struct ps_load_error *err)
+int ps_filter_test(const struct ps_filter *f, const struct ps_column_value *values, struct ps_error *err)
 {
 	return node_test(f, &f->nodes[f->root], values, err);
 }

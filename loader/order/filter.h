@@ -24,7 +24,7 @@
 
 struct ps_filter;
 
-int ps_filter_new(const char *text, struct ps_filter **ret_filter, struct ps_load_error *err) PS_MUST_USE;
+int ps_filter_new(const char *text, struct ps_filter **ret_filter, struct ps_error *err) PS_MUST_USE;
 void ps_filter_free(struct ps_filter *filter); /* NULL is allowed */
 
 /* The name of the nth column that the filter uses; NULL after the last. */
@@ -33,6 +33,6 @@ const char *ps_filter_column(const struct ps_filter *filter, uint32_t n);
 /* 1: a sample with these values of the filter's columns passes; 0: it does not. -EINVAL: a number is
  * compared with a text. */
 int ps_filter_test(const struct ps_filter *filter, const struct ps_column_value *values,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 #endif

@@ -23,48 +23,47 @@ static uint64_t hash_words(uint64_t h, const void *words, uint64_t n)
 	return h;
 }
 
-static int ends_check(const struct ps_numbers *a, struct ps_load_error *err)
+static int ends_check(const struct ps_numbers *a, struct ps_error *err)
 {
 	uint64_t last = 0;
 
 	for (uint64_t i = 0; i < a->nends; i++) {
 		if (a->ends[i] <= last)
-			return ps_load_error_set(
+			return ps_error_set(
 			        err, EINVAL, "order: batch %ju has no numbers; leave it out", (uintmax_t)i);
 		if (a->ends[i] - last > a->batch)
-			return ps_load_error_set(err, EINVAL,
+			return ps_error_set(err, EINVAL,
 			        "order: batch %ju has %ju numbers, but batches have %u rows at most; raise "
 			        "batch",
 			        (uintmax_t)i, (uintmax_t)(a->ends[i] - last), a->batch);
 		last = a->ends[i];
 	}
 	if (last != a->n)
-		return ps_load_error_set(err, EINVAL,
-		        "order: batch_ends cover %ju numbers, but there are %ju", (uintmax_t)last,
-		        (uintmax_t)a->n);
+		return ps_error_set(err, EINVAL, "order: batch_ends cover %ju numbers, but there are %ju",
+		        (uintmax_t)last, (uintmax_t)a->n);
 	return 0;
 }
 
 int ps_numbers_array(uint32_t batch, const int64_t *values, uint64_t n, const uint64_t *ends, uint64_t nends,
-        struct ps_numbers **ret_numbers, struct ps_load_error *err)
+        struct ps_numbers **ret_numbers, struct ps_error *err)
 {
 	struct ps_numbers *a;
 	int rc = 0;
 
 	if (n == 0)
-		return ps_load_error_set(err, EINVAL, "order: no numbers are given");
+		return ps_error_set(err, EINVAL, "order: no numbers are given");
 	if (n > MOST || nends > MOST)
-		return ps_load_error_set(err, EINVAL, "order: more than 2^40 numbers");
+		return ps_error_set(err, EINVAL, "order: more than 2^40 numbers");
 	a = calloc(1, sizeof(*a));
 	if (!a)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	*a = (struct ps_numbers){.batch = batch,
 	        .n = n,
 	        .nends = ends ? nends : 0,
 	        .values = malloc(n * sizeof(*values)),
 	        .ends = ends ? malloc(PS_MAX(nends, UINT64_C(1)) * sizeof(*ends)) : NULL};
 	if (!a->values || (ends && !a->ends)) {
-		rc = ps_load_error_set(err, ENOMEM, "no memory for the %ju numbers of order", (uintmax_t)n);
+		rc = ps_error_set(err, ENOMEM, "no memory for the %ju numbers of order", (uintmax_t)n);
 	} else {
 		memcpy(a->values, values, n * sizeof(*values));
 		if (ends)
@@ -79,29 +78,29 @@ int ps_numbers_array(uint32_t batch, const int64_t *values, uint64_t n, const ui
 	return rc;
 }
 
-int ps_numbers_feed(uint32_t batch, struct ps_numbers **ret_numbers, struct ps_load_error *err)
+int ps_numbers_feed(uint32_t batch, struct ps_numbers **ret_numbers, struct ps_error *err)
 {
 	struct ps_numbers *f = calloc(1, sizeof(*f));
 
 	if (!f)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	f->batch = batch;
 	f->sizes = calloc(1, sizeof(*f->sizes)); /* not NULL: this marks a feed */
 	*ret_numbers = f;
 	if (f->sizes)
 		return 0;
 	ps_numbers_free(f);
-	return ps_load_error_set(err, ENOMEM, "out of memory");
+	return ps_no_memory(err);
 }
 
-int ps_numbers_feed_keep(struct ps_numbers *f, uint32_t depth, struct ps_load_error *err)
+int ps_numbers_feed_keep(struct ps_numbers *f, uint32_t depth, struct ps_error *err)
 {
 	free(f->sizes);
 	free(f->values);
 	f->depth = depth;
 	f->sizes = calloc(depth, sizeof(*f->sizes));
 	f->values = calloc((size_t)depth * f->batch, sizeof(*f->values));
-	return f->sizes && f->values ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
+	return f->sizes && f->values ? 0 : ps_no_memory(err);
 }
 
 void ps_numbers_free(struct ps_numbers *a)
@@ -119,17 +118,17 @@ bool ps_numbers_is_feed(const struct ps_numbers *a)
 	return a->sizes;
 }
 
-static int number_refuse(int64_t number, uint64_t place, uint64_t samples, struct ps_load_error *err)
+static int number_refuse(int64_t number, uint64_t place, uint64_t samples, struct ps_error *err)
 {
 	if (samples == 0)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, ERANGE, "order: sample %jd, but the shards hold no samples", (intmax_t)number);
-	return ps_load_error_set(err, ERANGE,
+	return ps_error_set(err, ERANGE,
 	        "order: number %ju is sample %jd, but the shards hold %ju samples: numbers are 0 to %ju",
 	        (uintmax_t)place, (intmax_t)number, (uintmax_t)samples, (uintmax_t)samples - 1);
 }
 
-int ps_numbers_check(struct ps_numbers *a, uint64_t samples, struct ps_load_error *err)
+int ps_numbers_check(struct ps_numbers *a, uint64_t samples, struct ps_error *err)
 {
 	a->samples = samples;
 	for (uint64_t i = 0; i < a->n; i++)
@@ -248,22 +247,22 @@ int64_t ps_numbers_at(const struct ps_numbers *a, uint64_t place)
 
 /* A feed: the pipeline's lock must be held below this line ----------------------------------------------- */
 
-int ps_numbers_give(struct ps_numbers *f, uint64_t delivered, const int64_t *values, uint32_t n,
-        struct ps_load_error *err)
+int ps_numbers_give(
+        struct ps_numbers *f, uint64_t delivered, const int64_t *values, uint32_t n, struct ps_error *err)
 {
 	uint64_t slot = f->fed % f->depth;
 
 	if (f->over)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "feed: epoch %ju was ended; next() must return its end first", (uintmax_t)f->epoch);
 	if (n == 0) {
 		f->over = true;
 		return 0;
 	}
 	if (f->fed - delivered >= f->depth)
-		return ps_load_error_set(err, EBUSY, "feed: %u batches are ahead; take one first", f->depth);
+		return ps_error_set(err, EBUSY, "feed: %u batches are ahead; take one first", f->depth);
 	if (n > f->batch)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "order: a batch of %u numbers, but batches have %u rows at most; raise batch", n,
 		        f->batch);
 	for (uint32_t i = 0; i < n; i++)

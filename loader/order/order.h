@@ -274,7 +274,7 @@ uint32_t ps_order_window_auto(uint64_t global_batch);
 struct ps_order;
 
 /* NULL on error, with err filled: -EINVAL (the text names the option) or -ENOMEM. */
-struct ps_order *ps_order_new(const struct ps_order_options *options, struct ps_load_error *err);
+struct ps_order *ps_order_new(const struct ps_order_options *options, struct ps_error *err);
 void ps_order_free(struct ps_order *order); /* NULL is allowed */
 
 /* The sets of lanes that this rank reads (its own, or all), with lanes numbered from 0. */
@@ -433,18 +433,18 @@ struct ps_numbers {
 
 /* An array. `ends`: the ends of its batches, or NULL. */
 int ps_numbers_array(uint32_t batch, const int64_t *values, uint64_t n, const uint64_t *ends, uint64_t nends,
-        struct ps_numbers **ret_numbers, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_numbers **ret_numbers, struct ps_error *err) PS_MUST_USE;
 
 /* A feed; ps_numbers_feed_keep() makes room for its batches. */
-int ps_numbers_feed(uint32_t batch, struct ps_numbers **ret_numbers, struct ps_load_error *err) PS_MUST_USE;
-int ps_numbers_feed_keep(struct ps_numbers *numbers, uint32_t depth, struct ps_load_error *err) PS_MUST_USE;
+int ps_numbers_feed(uint32_t batch, struct ps_numbers **ret_numbers, struct ps_error *err) PS_MUST_USE;
+int ps_numbers_feed_keep(struct ps_numbers *numbers, uint32_t depth, struct ps_error *err) PS_MUST_USE;
 void ps_numbers_free(struct ps_numbers *numbers); /* NULL is allowed */
 
 bool ps_numbers_is_feed(const struct ps_numbers *numbers);
 
 /* Sets the number of samples and checks an array against it. -ERANGE: a number is negative or not below
  * `samples`; the text names it. */
-int ps_numbers_check(struct ps_numbers *numbers, uint64_t samples, struct ps_load_error *err) PS_MUST_USE;
+int ps_numbers_check(struct ps_numbers *numbers, uint64_t samples, struct ps_error *err) PS_MUST_USE;
 
 /* The shards that an array's first `places` places read, in the order of first use. */
 struct ps_uses {
@@ -482,7 +482,7 @@ int64_t ps_numbers_at(const struct ps_numbers *numbers, uint64_t place);
 /* Feeds the next step of the epoch; n 0: the epoch ends. `delivered`: steps delivered so far. -EBUSY:
  * `depth` batches are fed and not delivered. */
 int ps_numbers_give(struct ps_numbers *numbers, uint64_t delivered, const int64_t *values, uint32_t n,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* Begins an epoch of which `steps` steps were delivered. */
 void ps_numbers_begin(struct ps_numbers *numbers, uint64_t epoch, uint64_t steps);
@@ -504,7 +504,7 @@ void ps_numbers_begin(struct ps_numbers *numbers, uint64_t epoch, uint64_t steps
 /* How many samples a shard gives in a pass of an epoch. */
 struct ps_counts_ops {
 	int (*count)(void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret_count,
-	        struct ps_load_error *err);
+	        struct ps_error *err);
 	void *ctx;
 };
 
@@ -551,13 +551,13 @@ const struct ps_epochs_options *ps_epochs_options(const struct ps_epochs *epochs
 
 /* Makes an epoch, or returns one of the last few made. */
 int ps_epochs_get(struct ps_epochs *epochs, uint64_t epoch, struct ps_epoch **ret_epoch,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 void ps_epoch_unref(struct ps_epoch *epoch); /* NULL is allowed */
 
 /* As ps_epochs_get(), but with lengths and steps in any case. If lengths are not `known`, the counts of
  * this rank's own lanes are read now, and the epoch is not kept. -ENODATA: a count is not available. */
 int ps_epochs_count(struct ps_epochs *epochs, uint64_t epoch, struct ps_epoch **ret_epoch,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* Epochs made from now on have lengths; ps_epochs_count() must have succeeded. For world 1 only, and while no
  * other thread gets epochs. */
@@ -565,7 +565,7 @@ void ps_epochs_know(struct ps_epochs *epochs);
 
 /* How many samples and batches this rank's epoch has; counts and errors as in ps_epochs_count(). */
 int ps_epochs_length(struct ps_epochs *epochs, uint64_t epoch, uint64_t *ret_samples, uint64_t *ret_batches,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* Rows of this rank in a step; a feed's step must have been fed. */
 uint32_t ps_epoch_rows(const struct ps_epoch *epoch, uint64_t step);
@@ -637,7 +637,7 @@ struct ps_select;
 
 /* *ret_select is NULL if the options have no filter, weights, balance or list. */
 int ps_select_new(const struct ps_select_options *options, struct ps_select **ret_select,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 void ps_select_free(struct ps_select *select); /* NULL is allowed */
 
 /* True if the number of draws is exact. */
@@ -646,27 +646,27 @@ bool ps_select_is_exact(const struct ps_select *select);
 /* The sample of draw n of an epoch, chosen by weight, independent of the other draws. The selection must be
  * exact. */
 int ps_select_draw(struct ps_select *select, uint64_t epoch, uint64_t n, uint32_t *ret_shard,
-        uint64_t *ret_sample, struct ps_load_error *err) PS_MUST_USE;
+        uint64_t *ret_sample, struct ps_error *err) PS_MUST_USE;
 
 struct ps_select_view;
 
 /* Opens a view of one shard in one pass of an epoch. */
 int ps_select_open(struct ps_select *select, uint32_t shard, uint64_t epoch, uint64_t pass,
-        struct ps_select_view **ret_view, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_select_view **ret_view, struct ps_error *err) PS_MUST_USE;
 void ps_select_close(struct ps_select_view *view); /* NULL is allowed */
 
 uint64_t ps_select_samples(const struct ps_select_view *view); /* samples of the shard */
 
 /* How often a sample is drawn: 0 to PS_SELECT_MAX_TIMES. */
-int ps_select_times(struct ps_select_view *view, uint64_t sample, struct ps_load_error *err) PS_MUST_USE;
+int ps_select_times(struct ps_select_view *view, uint64_t sample, struct ps_error *err) PS_MUST_USE;
 
 /* The number of draws from the given copy of a sample to the end of the shard. */
 int ps_select_count(struct ps_select_view *view, uint64_t sample, uint32_t copy, uint64_t *ret_count,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* Moves *sample and *copy on by `n` draws; n is at most ps_select_count(). */
 int ps_select_skip(struct ps_select_view *view, uint64_t *sample, uint32_t *copy, uint64_t n,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* Positions ---------------------------------------------------------------------------------------------- */
 

@@ -57,12 +57,12 @@ struct ps_select_view {
 /* Views -------------------------------------------------------------------------------------------------- */
 
 static int column_find(struct ps_shard_index *index, const char *option, const char *name, uint32_t shard,
-        int *ret_column, struct ps_load_error *err)
+        int *ret_column, struct ps_error *err)
 {
 	*ret_column = ps_shard_index_column(index, name);
 	if (*ret_column >= 0)
 		return 0;
-	return ps_load_error_set(err, EINVAL,
+	return ps_error_set(err, EINVAL,
 	        "%s: the index of shard %u has no column \"%.100s\"; index the shards with it "
 	        "(penstock-loader index "
 	        "--column)",
@@ -83,19 +83,19 @@ static u128 offset_of(const struct ps_select *s, uint64_t epoch, uint64_t pass)
 }
 
 int ps_select_open(struct ps_select *s, uint32_t shard, uint64_t epoch, uint64_t pass,
-        struct ps_select_view **ret_view, struct ps_load_error *err)
+        struct ps_select_view **ret_view, struct ps_error *err)
 {
 	struct ps_select_view *v = calloc(1, sizeof(*v));
 	const char *name;
 	int rc;
 
 	if (!v)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	*v = (struct ps_select_view){
 	        .select = s, .shard = shard, .epoch = epoch, .pass = pass, .weights = -1, .balance = -1};
 	rc = ps_shard_indexes_get(s->o.indexes, shard, &v->index, err);
 	if (rc < 0 && rc != -ENOMEM)
-		rc = ps_load_error_set(err, ENODATA,
+		rc = ps_error_set(err, ENODATA,
 		        "filter, weights and balance need an index of every shard: %s", err ? err->text : "");
 	if (rc == 0 && s->weights)
 		rc = column_find(v->index, "weights", s->weights, shard, &v->weights, err);
@@ -130,7 +130,7 @@ uint64_t ps_select_samples(const struct ps_select_view *v)
 }
 
 /* 1: the sample passes the filter; 0: it does not. */
-static int passes(struct ps_select_view *v, uint64_t sample, struct ps_load_error *err)
+static int passes(struct ps_select_view *v, uint64_t sample, struct ps_error *err)
 {
 	const struct ps_filter *f = v->select->filter;
 	struct ps_column_value values[PS_FILTER_MAX_COLUMNS];
@@ -201,7 +201,7 @@ static double balance_of(const struct ps_select *s, const struct ps_column_value
 	return (double)s->least / (double)s->classes[at].samples;
 }
 
-static int weight_of(struct ps_select_view *v, uint64_t sample, double *ret_weight, struct ps_load_error *err)
+static int weight_of(struct ps_select_view *v, uint64_t sample, double *ret_weight, struct ps_error *err)
 {
 	struct ps_column_value value;
 	int rc;
@@ -212,7 +212,7 @@ static int weight_of(struct ps_select_view *v, uint64_t sample, double *ret_weig
 		if (rc < 0)
 			return rc;
 		if (!value.missing && (value.type == PS_COLUMN_TEXT || !(value.number >= 0)))
-			return ps_load_error_set(err, EINVAL,
+			return ps_error_set(err, EINVAL,
 			        "weights: the weight of sample %ju of shard %u is not a number of 0 or more",
 			        (uintmax_t)sample, v->shard);
 		*ret_weight = value.missing ? 0 : value.number;
@@ -231,8 +231,7 @@ static int weight_of(struct ps_select_view *v, uint64_t sample, double *ret_weig
 /* An exact number of draws ------------------------------------------------------------------------------- */
 
 /* The weight of a sample; 0 also if it does not pass the filter. */
-static int weight_exact(
-        struct ps_select_view *v, uint64_t sample, uint64_t *ret_weight, struct ps_load_error *err)
+static int weight_exact(struct ps_select_view *v, uint64_t sample, uint64_t *ret_weight, struct ps_error *err)
 {
 	double w;
 	int rc = passes(v, sample, err);
@@ -265,7 +264,7 @@ static void mark_go(struct ps_select_view *v, uint64_t mark)
 }
 
 /* Moves to a sample; v->before becomes the sum of the weights before it. */
-static int sample_go(struct ps_select_view *v, uint64_t sample, struct ps_load_error *err)
+static int sample_go(struct ps_select_view *v, uint64_t sample, struct ps_error *err)
 {
 	uint64_t w;
 	int rc = 0;
@@ -281,7 +280,7 @@ static int sample_go(struct ps_select_view *v, uint64_t sample, struct ps_load_e
 
 /* Moves to the sample of this shard that contains `point`: a number of draws (`by_draws`), or a point of
  * the sums. */
-static int point_go(struct ps_select_view *v, bool by_draws, u128 point, struct ps_load_error *err)
+static int point_go(struct ps_select_view *v, bool by_draws, u128 point, struct ps_error *err)
 {
 	const struct ps_select *s = v->select;
 	uint64_t low = s->mark_of[v->shard], high = s->mark_of[v->shard + 1] - 1, first = low, w;
@@ -304,7 +303,7 @@ static int point_go(struct ps_select_view *v, bool by_draws, u128 point, struct 
 	return rc < 0 ? rc : 0;
 }
 
-static int times_exact(struct ps_select_view *v, uint64_t sample, struct ps_load_error *err)
+static int times_exact(struct ps_select_view *v, uint64_t sample, struct ps_error *err)
 {
 	uint64_t w, from;
 	int rc = sample_go(v, sample, err);
@@ -319,8 +318,8 @@ static int times_exact(struct ps_select_view *v, uint64_t sample, struct ps_load
 	return (int)(draws_before(v, v->before) - from);
 }
 
-static int count_exact(struct ps_select_view *v, uint64_t sample, uint32_t copy, uint64_t *ret_count,
-        struct ps_load_error *err)
+static int count_exact(
+        struct ps_select_view *v, uint64_t sample, uint32_t copy, uint64_t *ret_count, struct ps_error *err)
 {
 	int r = 0, times = 0;
 
@@ -339,7 +338,7 @@ static int count_exact(struct ps_select_view *v, uint64_t sample, uint32_t copy,
 }
 
 static int skip_exact(
-        struct ps_select_view *v, uint64_t *sample, uint32_t *copy, uint64_t n, struct ps_load_error *err)
+        struct ps_select_view *v, uint64_t *sample, uint32_t *copy, uint64_t n, struct ps_error *err)
 {
 	uint64_t to;
 	int rc;
@@ -369,7 +368,7 @@ bool ps_select_is_exact(const struct ps_select *s)
 }
 
 int ps_select_draw(struct ps_select *s, uint64_t epoch, uint64_t n, uint32_t *ret_shard, uint64_t *ret_sample,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	struct ps_rng_key key = {.seed = s->o.seed, .epoch = epoch, .sample = n};
 	u128 point = below_sum(s, ps_rng_u64(&key, PS_RNG_SAMPLE_DRAW, 2));
@@ -397,7 +396,7 @@ int ps_select_draw(struct ps_select *s, uint64_t epoch, uint64_t n, uint32_t *re
 
 /* Times -------------------------------------------------------------------------------------------------- */
 
-int ps_select_times(struct ps_select_view *v, uint64_t sample, struct ps_load_error *err)
+int ps_select_times(struct ps_select_view *v, uint64_t sample, struct ps_error *err)
 {
 	const struct ps_select *s = v->select;
 	struct ps_rng_key key = {.seed = s->o.seed,
@@ -423,8 +422,8 @@ int ps_select_times(struct ps_select_view *v, uint64_t sample, struct ps_load_er
 	return w < PS_SELECT_MAX_TIMES ? (int)w : PS_SELECT_MAX_TIMES;
 }
 
-int ps_select_count(struct ps_select_view *v, uint64_t sample, uint32_t copy, uint64_t *ret_count,
-        struct ps_load_error *err)
+int ps_select_count(
+        struct ps_select_view *v, uint64_t sample, uint32_t copy, uint64_t *ret_count, struct ps_error *err)
 {
 	uint64_t sum = 0, n = ps_select_samples(v);
 
@@ -443,7 +442,7 @@ int ps_select_count(struct ps_select_view *v, uint64_t sample, uint32_t copy, ui
 }
 
 int ps_select_skip(
-        struct ps_select_view *v, uint64_t *sample, uint32_t *copy, uint64_t n, struct ps_load_error *err)
+        struct ps_select_view *v, uint64_t *sample, uint32_t *copy, uint64_t n, struct ps_error *err)
 {
 	uint64_t all = ps_select_samples(v);
 
@@ -469,7 +468,7 @@ int ps_select_skip(
 
 /* Making ------------------------------------------------------------------------------------------------- */
 
-static int class_add(struct ps_select *s, const struct ps_column_value *v, struct ps_load_error *err)
+static int class_add(struct ps_select *s, const struct ps_column_value *v, struct ps_error *err)
 {
 	struct class c = class_of(v);
 	bool found;
@@ -481,19 +480,19 @@ static int class_add(struct ps_select *s, const struct ps_column_value *v, struc
 		return 0;
 	}
 	if (s->nclasses == PS_SELECT_MAX_CLASSES)
-		return ps_load_error_set(err, EINVAL, "balance: column \"%s\" has more than %d classes",
+		return ps_error_set(err, EINVAL, "balance: column \"%s\" has more than %d classes",
 		        s->balance, PS_SELECT_MAX_CLASSES);
 	if (s->nclasses == s->cap) {
 		size_t cap = PS_MAX(s->cap * 2, 64u);
 		struct class *classes = realloc(s->classes, cap * sizeof(*classes));
 
 		if (!classes)
-			return ps_load_error_set(err, ENOMEM, "out of memory");
+			return ps_no_memory(err);
 		s->classes = classes;
 		s->cap = cap;
 	}
 	if (c.type == PS_COLUMN_TEXT && !(c.text = strndup(v->text, v->text_len)))
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	c.samples = 1;
 	memmove(s->classes + at + 1, s->classes + at, (s->nclasses - at) * sizeof(c));
 	s->classes[at] = c;
@@ -502,7 +501,7 @@ static int class_add(struct ps_select *s, const struct ps_column_value *v, struc
 }
 
 /* Counts the classes of a shard's samples that pass the filter. */
-static int classes_count(struct ps_select *s, uint32_t shard, struct ps_load_error *err)
+static int classes_count(struct ps_select *s, uint32_t shard, struct ps_error *err)
 {
 	struct ps_select_view *v;
 	int rc = ps_select_open(s, shard, 0, 0, &v, err);
@@ -523,7 +522,7 @@ static int classes_count(struct ps_select *s, uint32_t shard, struct ps_load_err
 	return rc < 0 ? rc : 0;
 }
 
-static int classes_make(struct ps_select *s, struct ps_load_error *err)
+static int classes_make(struct ps_select *s, struct ps_error *err)
 {
 	for (uint32_t i = 0; i < s->o.nshards; i++) {
 		int rc = classes_count(s, i, err);
@@ -544,8 +543,7 @@ static int bits_of(uint64_t n)
 
 /* Finds the largest weight of all samples, the number of samples that pass the filter, and where each
  * shard's samples and marks begin. */
-static int weights_look(
-        struct ps_select *s, double *ret_most, uint64_t *ret_passed, struct ps_load_error *err)
+static int weights_look(struct ps_select *s, double *ret_most, uint64_t *ret_passed, struct ps_error *err)
 {
 	uint64_t samples = 0, marks = 0;
 	int rc = 0;
@@ -570,7 +568,7 @@ static int weights_look(
 				continue;
 			rc = weight_of(v, k, &w, err);
 			if (rc == 0 && !(w >= 0 && w <= 1e300))
-				rc = ps_load_error_set(err, EINVAL,
+				rc = ps_error_set(err, EINVAL,
 				        "weights: sample %ju has the weight %g; weights must be numbers, 0 "
 				        "or more",
 				        (uintmax_t)(samples + k), w);
@@ -585,19 +583,18 @@ static int weights_look(
 	s->first[s->o.nshards] = samples;
 	s->mark_of[s->o.nshards] = marks;
 	if (rc == 0 && s->o.list && s->o.nlist != samples)
-		return ps_load_error_set(err, EINVAL,
-		        "weights: %ju are given, but the shards hold %ju samples", (uintmax_t)s->o.nlist,
-		        (uintmax_t)samples);
+		return ps_error_set(err, EINVAL, "weights: %ju are given, but the shards hold %ju samples",
+		        (uintmax_t)s->o.nlist, (uintmax_t)samples);
 	if (rc == 0 && *ret_passed == 0)
-		return ps_load_error_set(err, EINVAL, "weights: no sample passes the filter");
+		return ps_error_set(err, EINVAL, "weights: no sample passes the filter");
 	if (rc == 0 && !(*ret_most > 0))
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "weights: all %ju samples that pass have the weight 0; at least one must be above 0",
 		        (uintmax_t)*ret_passed);
 	return rc;
 }
 
-static int weights_sum(struct ps_select *s, u128 *marks, struct ps_load_error *err)
+static int weights_sum(struct ps_select *s, u128 *marks, struct ps_error *err)
 {
 	int rc = 0;
 
@@ -624,7 +621,7 @@ static int weights_sum(struct ps_select *s, u128 *marks, struct ps_load_error *e
 	return rc;
 }
 
-static int exact_make(struct ps_select *s, struct ps_load_error *err)
+static int exact_make(struct ps_select *s, struct ps_error *err)
 {
 	ps_autofree u128 *marks = NULL;
 	uint64_t passed = 0;
@@ -634,7 +631,7 @@ static int exact_make(struct ps_select *s, struct ps_load_error *err)
 	s->first = malloc(((size_t)s->o.nshards + 1) * sizeof(*s->first));
 	s->mark_of = malloc(((size_t)s->o.nshards + 1) * sizeof(*s->mark_of));
 	if (!s->first || !s->mark_of)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	r = weights_look(s, &most, &passed, err);
 	if (r < 0)
 		return r;
@@ -643,13 +640,13 @@ static int exact_make(struct ps_select *s, struct ps_load_error *err)
 	s->scale = PS_MIN(MOST_BITS, 126 - bits_of(passed) - bits_of(s->draws)) - exponent;
 	marks = calloc(s->mark_of[s->o.nshards] + 1, sizeof(*marks));
 	if (!marks)
-		return ps_load_error_set(err, ENOMEM, "no memory for the sums of the weights");
+		return ps_error_set(err, ENOMEM, "no memory for the sums of the weights");
 	r = weights_sum(s, marks, err);
 	if (r < 0)
 		return r;
 	s->marks = ps_steal_ptr(&marks);
 	if (s->draws * (u128)ldexp(most, s->scale) / s->sum >= PS_SELECT_MAX_TIMES)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "weights: a sample of weight %g would come more than %d times in an epoch of "
 		        "%ju draws; lower the weight, or draws",
 		        most, PS_SELECT_MAX_TIMES, (uintmax_t)s->draws);
@@ -657,7 +654,7 @@ static int exact_make(struct ps_select *s, struct ps_load_error *err)
 }
 
 /* Checks the columns at creation, before the first reader uses them. */
-static int first_try(struct ps_select *s, struct ps_load_error *err)
+static int first_try(struct ps_select *s, struct ps_error *err)
 {
 	struct ps_select_view *v;
 	int rc = s->o.nshards > 0 ? ps_select_open(s, 0, 0, 0, &v, err) : 0;
@@ -670,7 +667,7 @@ static int first_try(struct ps_select *s, struct ps_load_error *err)
 	return rc < 0 ? rc : 0;
 }
 
-int ps_select_new(const struct ps_select_options *o, struct ps_select **ret_select, struct ps_load_error *err)
+int ps_select_new(const struct ps_select_options *o, struct ps_select **ret_select, struct ps_error *err)
 {
 	struct ps_select *s;
 	int rc = 0;
@@ -680,12 +677,12 @@ int ps_select_new(const struct ps_select_options *o, struct ps_select **ret_sele
 		return 0;
 	s = calloc(1, sizeof(*s));
 	if (!s)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	s->o = *o;
 	s->exact = o->list || o->draws > 0;
 	if ((o->weights && !(s->weights = strdup(o->weights))) ||
 	        (o->balance && !(s->balance = strdup(o->balance))))
-		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	if (rc == 0 && o->filter)
 		rc = ps_filter_new(o->filter, &s->filter, err);
 	if (rc == 0 && !s->exact)

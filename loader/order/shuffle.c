@@ -33,35 +33,34 @@ struct ps_order {
 	uint64_t clock;
 };
 
-static int ranks_check(const struct ps_order_options *o, struct ps_load_error *err)
+static int ranks_check(const struct ps_order_options *o, struct ps_error *err)
 {
 	if (o->shared)
 		return 0;
 	if (o->world > o->nshards)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "world %u, but %u shard%s: each rank needs a shard of its own; write more, smaller "
 		        "shards, or index them (penstock-loader index), so that ranks can share them",
 		        o->world, o->nshards, o->nshards == 1 ? "" : "s");
 	if (o->lanes < o->world)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "lanes %u: fewer than world %u, so some ranks would have no lane (not all shards "
 		        "have an index); set lanes=%u, or a multiple of it",
 		        o->lanes, o->world, o->world);
 	return 0;
 }
 
-static int options_check(const struct ps_order_options *o, struct ps_load_error *err)
+static int options_check(const struct ps_order_options *o, struct ps_error *err)
 {
 	if (o->nshards == 0)
-		return ps_load_error_set(err, EINVAL, "no shards");
+		return ps_error_set(err, EINVAL, "no shards");
 	if (o->world == 0 || o->rank >= o->world)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, EINVAL, "rank %u of world %u: rank must be below world", o->rank, o->world);
 	if (o->lanes == 0 || o->lanes > PS_ORDER_MAX_LANES)
-		return ps_load_error_set(
-		        err, EINVAL, "lanes %u: must be 1 to %d", o->lanes, PS_ORDER_MAX_LANES);
+		return ps_error_set(err, EINVAL, "lanes %u: must be 1 to %d", o->lanes, PS_ORDER_MAX_LANES);
 	if (o->mode == PS_ORDER_WINDOW && (o->window == 0 || o->window > PS_ORDER_MAX_WINDOW))
-		return ps_load_error_set(err, EINVAL, "shuffle window %u: must be 1 to %u samples", o->window,
+		return ps_error_set(err, EINVAL, "shuffle window %u: must be 1 to %u samples", o->window,
 		        PS_ORDER_MAX_WINDOW);
 	return ranks_check(o, err);
 }
@@ -95,7 +94,7 @@ static uint32_t set_lanes(const struct ps_order *order, uint32_t d)
 	return (uint32_t)PS_MIN(PS_MAX(n, 1u), order->sets[d].n);
 }
 
-static int sets_make(struct ps_order *order, struct ps_load_error *err)
+static int sets_make(struct ps_order *order, struct ps_error *err)
 {
 	struct ps_order_options *o = &order->o;
 	struct ps_order_set all = {.n = o->nshards, .weight = 1};
@@ -106,14 +105,14 @@ static int sets_make(struct ps_order *order, struct ps_load_error *err)
 	order->sets = malloc(o->nsets * sizeof(*order->sets));
 	order->lanes = malloc(o->nsets * sizeof(*order->lanes));
 	if (!order->sets || !order->lanes)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	memcpy(order->sets, sets, o->nsets * sizeof(*sets));
 	o->sets = NULL; /* the caller's array is no longer valid */
 	for (uint32_t d = 0; d < o->nsets; d++) {
 		uint32_t n = set_lanes(order, d);
 
 		if (o->homes > 1 && n % o->homes)
-			return ps_load_error_set(err, EINVAL,
+			return ps_error_set(err, EINVAL,
 			        "homes %u: must divide the number of lanes, which is %u%s; set lanes to a "
 			        "multiple of it",
 			        o->homes, n, o->nsets > 1 ? " for a dataset of the mix" : "");
@@ -127,7 +126,7 @@ static int sets_make(struct ps_order *order, struct ps_load_error *err)
 	return 0;
 }
 
-struct ps_order *ps_order_new(const struct ps_order_options *options, struct ps_load_error *err)
+struct ps_order *ps_order_new(const struct ps_order_options *options, struct ps_error *err)
 {
 	struct ps_order_options o = *options;
 	struct ps_order *order;
@@ -141,7 +140,7 @@ struct ps_order *ps_order_new(const struct ps_order_options *options, struct ps_
 		return NULL;
 	order = calloc(1, sizeof(*order));
 	if (!order) {
-		ps_load_error_set(err, ENOMEM, "out of memory");
+		ps_no_memory(err);
 		return NULL;
 	}
 	pthread_mutex_init(&order->lock, NULL);

@@ -208,7 +208,7 @@ static enum ps_claim unit_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 			return PS_NO_ROOM;
 		if (step_deal(p) < 0) {
 			ps_pipeline_fail(
-			        p, -ENOMEM, &(struct ps_load_error){.err = ENOMEM, .text = "out of memory"});
+			        p, -ENOMEM, &(struct ps_error){.err = ENOMEM, .text = "out of memory"});
 			return PS_NO_INPUT;
 		}
 	}

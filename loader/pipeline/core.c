@@ -36,7 +36,7 @@ void ps_tune_mark(struct ps_pipeline *p, struct ps_tune_mark *m)
 	}
 }
 
-void ps_pipeline_fail(struct ps_pipeline *p, int r, const struct ps_load_error *why)
+void ps_pipeline_fail(struct ps_pipeline *p, int r, const struct ps_error *why)
 {
 	if (!p->failed) {
 		p->failed = r;

@@ -224,10 +224,10 @@ void ps_lane_leave(struct ps_lane *lane, uint64_t epoch);
  * was moved past samples that are not wanted, or the lane has no further sample in its epoch and was moved
  * to the beginning of the next one. Lengths must be known. */
 int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint64_t *ret_next,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 int ps_lane_fill(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_block **ret_block,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 void ps_block_free(struct ps_block *block); /* NULL is allowed */
 
@@ -241,7 +241,7 @@ void ps_block_free(struct ps_block *block); /* NULL is allowed */
 /* Reads the sample at lane->at: 1, or 0 at the end of the lane's epoch. `hold`: the sample with its bytes;
  * without `hold` *ret_sample may be NULL. */
 int ps_lane_read(struct ps_lane *lane, const struct ps_lane_source *source, bool hold,
-        struct ps_sample **ret_sample, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_sample **ret_sample, struct ps_error *err) PS_MUST_USE;
 
 /* Up to this many samples are skipped by reading over them: that costs less than finding the target's
  * offset and opening the file there. */
@@ -252,13 +252,12 @@ void ps_lane_close(struct ps_lane *lane);
 
 /* Closes the lane's shard if too many are open; reading continues later at the same place. A shard that
  * cannot be opened in the middle stays open. */
-int ps_lane_rest(
-        struct ps_lane *lane, const struct ps_lane_source *source, struct ps_load_error *err) PS_MUST_USE;
+int ps_lane_rest(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_error *err) PS_MUST_USE;
 
 /* Moves to the sample `at` of the epoch, at or after lane->at: by whole shards where counts are known, else
  * by walking. Stops at the end of the lane's epoch. */
 int ps_lane_go(struct ps_lane *lane, const struct ps_lane_source *source, uint64_t at,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* The pipeline ------------------------------------------------------------------------------------------- */
 
@@ -343,7 +342,7 @@ struct ps_pipeline {
 	/* for the copier: the consumer has released a batch that is still being copied (PS_BATCH_LEFT) */
 	pthread_cond_t left;
 	int failed;
-	struct ps_load_error why; /* the text of `failed` */
+	struct ps_error why; /* the text of `failed` */
 	struct ps_stage stages[PENSTOCK_NSTAGES];
 	struct ps_stream_meter meter;
 	struct {
@@ -374,7 +373,7 @@ struct ps_offload_meter ps_pipeline_meter(struct ps_pipeline *pipeline);
 void ps_threads_stop(struct ps_pipeline *pipeline);
 
 /* Starts all threads, with all signals blocked: signals are for the program's own threads. */
-int ps_threads_start(struct ps_pipeline *pipeline, struct ps_load_error *err) PS_MUST_USE;
+int ps_threads_start(struct ps_pipeline *pipeline, struct ps_error *err) PS_MUST_USE;
 
 /* The lock must be held below this line ------------------------------------------------------------------ */
 
@@ -382,7 +381,7 @@ int ps_threads_start(struct ps_pipeline *pipeline, struct ps_load_error *err) PS
 void ps_tune_mark(struct ps_pipeline *pipeline, struct ps_tune_mark *ret_mark);
 
 /* Records a failure; next() returns the first one. */
-void ps_pipeline_fail(struct ps_pipeline *pipeline, int r, const struct ps_load_error *why);
+void ps_pipeline_fail(struct ps_pipeline *pipeline, int r, const struct ps_error *why);
 
 /* Makes the batch free again. */
 void ps_batch_give(struct ps_pipeline *pipeline, struct penstock_batch *batch);

@@ -51,7 +51,7 @@ void ps_lane_leave(struct ps_lane *lane, uint64_t epoch)
 	lane->epoch = epoch;
 }
 
-static int info_get(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_load_error *err)
+static int info_get(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_error *err)
 {
 	return lane->info ? 0 : ps_epochs_get(source->epochs, lane->epoch, &lane->info, err);
 }
@@ -64,8 +64,8 @@ static uint64_t block_begin(const struct ps_lane *lane, const struct ps_lane_sou
 	return ps_order_block_begin(source->order, lane->epoch, block);
 }
 
-int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint64_t *ret_next,
-        struct ps_load_error *err)
+int ps_lane_seek(
+        struct ps_lane *lane, const struct ps_lane_source *source, uint64_t *ret_next, struct ps_error *err)
 {
 	uint64_t index;
 	int rc = info_get(lane, source, err);
@@ -74,7 +74,7 @@ int ps_lane_seek(struct ps_lane *lane, const struct ps_lane_source *source, uint
 		return rc;
 	rc = ps_deal_next(lane->info->deal, lane->index, PS_MAX(lane->from, lane->at), &index);
 	if (rc < 0)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (rc == PS_DEAL_FOUND && lane->info->numbers) {
 		uint64_t at = ps_sequence_position(lane->info->sequence, lane->index, index);
 
@@ -185,7 +185,7 @@ static uint32_t run_unheld(const struct filling *f, uint32_t at)
 
 /* Reads the samples of a block, up to the last one that is held. 1: done; 0: the lane's epoch ended. */
 static int block_read(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_block *block,
-        const struct filling *f, struct ps_load_error *err)
+        const struct filling *f, struct ps_error *err)
 {
 	block->where.k = lane->k;
 	block->where.ordinal = lane->ordinal;
@@ -233,7 +233,7 @@ static uint32_t block_room(const struct ps_lane *lane, const struct ps_lane_sour
 
 /* Fills an empty block with up to n samples from lane->at on. */
 static int block_fill(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t n,
-        struct ps_block *block, struct ps_load_error *err)
+        struct ps_block *block, struct ps_error *err)
 {
 	ps_autofree uint32_t *from = malloc(n * sizeof(*from));
 	ps_autofree bool *wanted = malloc(2 * (size_t)n * sizeof(*wanted));
@@ -244,33 +244,33 @@ static int block_fill(struct ps_lane *lane, const struct ps_lane_source *source,
 	        .begin = lane->at,
 	        .where = {.block = ps_order_block_of(source->order, lane->epoch, lane->at)}};
 	if (!from || !wanted || filling_plan(lane, source, block, &f) < 0)
-		return ps_load_error_set(err, ENOMEM, "no memory for a block of %u samples", n);
+		return ps_error_set(err, ENOMEM, "no memory for a block of %u samples", n);
 	rc = block_read(lane, source, block, &f, err);
 	if (rc < 0)
 		return rc;
 	block->last = rc == 0;
 	if (block->last && lane->info->known)
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "the shards hold fewer samples than their indexes say; index them again "
 		        "(penstock-loader index)");
 	if (block->last && lane->from > lane->at)
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "a lane holds fewer samples than the state says: the shards have changed, or other "
 		        "ranks' lanes had begun to end when the state was saved; begin the epoch again");
 	if (block_permute(lane, source, block, &f) < 0)
-		return ps_load_error_set(err, ENOMEM, "no memory for a block of %u samples", n);
+		return ps_error_set(err, ENOMEM, "no memory for a block of %u samples", n);
 	while (block->at < block->n && !block->samples[block->at])
 		block->at++;
 	return 0;
 }
 
 int ps_lane_fill(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_block **ret_block,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	uint32_t len = ps_order_block_len(source->order), n = 0;
 	struct ps_block *block = malloc(sizeof(*block) + len * sizeof(struct ps_sample *));
 	int rc = block ? info_get(lane, source, err)
-	               : ps_load_error_set(err, ENOMEM, "no memory for a block of %u samples", len);
+	               : ps_error_set(err, ENOMEM, "no memory for a block of %u samples", len);
 
 	if (rc == 0) {
 		block->at = block->n = 0;
@@ -326,12 +326,12 @@ static uint64_t sample_offset(const struct ps_lane_source *source, uint32_t shar
 }
 
 /* Finds the lane's next shard: 1; 0: after the last. */
-static int shard_find(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t *ret_shard,
-        struct ps_load_error *err)
+static int shard_find(
+        struct ps_lane *lane, const struct ps_lane_source *source, uint32_t *ret_shard, struct ps_error *err)
 {
 	int rc = ps_order_shard(source->order, lane->epoch, lane->index, lane->k, ret_shard, &lane->pass);
 
-	return rc < 0 ? ps_load_error_set(err, -rc, "no memory for the order of the shards") : rc;
+	return rc < 0 ? ps_error_set(err, -rc, "no memory for the order of the shards") : rc;
 }
 
 /* The largest index that a lane holds as a copy in memory, where it is not mapped. With a larger one only the
@@ -351,7 +351,7 @@ static void check_begin(struct ps_lane *lane, const struct ps_lane_source *sourc
 }
 
 static int shard_open(
-        struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard, struct ps_load_error *err)
+        struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard, struct ps_error *err)
 {
 	struct ps_shard_options options = source->options;
 	bool asked = lane->ordinal > 0 && lane->offset == 0;
@@ -406,7 +406,7 @@ static uint64_t empty_most(const struct ps_lane_source *source)
 
 /* Moves to the lane's next shard; `number` is the shard that it leaves. */
 static int shard_pass_on(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t number,
-        bool empty, struct ps_load_error *err)
+        bool empty, struct ps_error *err)
 {
 	lane->empty = empty ? lane->empty + 1 : 0;
 	lane->k++;
@@ -414,14 +414,14 @@ static int shard_pass_on(struct ps_lane *lane, const struct ps_lane_source *sour
 	if (lane->empty <= empty_most(source) || !lane->info->known ||
 	        lane->info->lengths[lane->index] != PS_ENDLESS)
 		return 0;
-	return ps_load_error_set(err, ENODATA,
+	return ps_error_set(err, ENODATA,
 	        "%s and the other shards of its lane give no sample, so they cannot be repeated; leave them "
 	        "out",
 	        source->shards[number]);
 }
 
 /* Closes the open shard at its end, and moves to the next one. */
-static int shard_leave(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_load_error *err)
+static int shard_leave(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_error *err)
 {
 	uint64_t count;
 
@@ -429,14 +429,14 @@ static int shard_leave(struct ps_lane *lane, const struct ps_lane_source *source
 	if (lane->info->known && source->indexes &&
 	        ps_shard_indexes_count(source->indexes, lane->number, &count, NULL) == 0 &&
 	        count != lane->ordinal)
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "%s: it holds %ju samples, but its index says %ju; index it again (penstock-loader "
 		        "index)",
 		        source->shards[lane->number], (uintmax_t)lane->ordinal, (uintmax_t)count);
 	return shard_pass_on(lane, source, lane->number, !lane->gave, err);
 }
 
-int ps_lane_rest(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_load_error *err)
+int ps_lane_rest(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_error *err)
 {
 	const struct ps_open_files *files = source->files;
 	struct ps_shard_byproduct begun;
@@ -466,7 +466,7 @@ int ps_lane_rest(struct ps_lane *lane, const struct ps_lane_source *source, stru
 
 /* How often the sample `ordinal` of the open shard is drawn. A sample that is not in the index counts once:
  * reading it reports the difference. */
-static int times_find(struct ps_lane *lane, struct ps_load_error *err)
+static int times_find(struct ps_lane *lane, struct ps_error *err)
 {
 	if (!lane->view || lane->ordinal >= ps_select_samples(lane->view))
 		return 1;
@@ -477,7 +477,7 @@ static int times_find(struct ps_lane *lane, struct ps_load_error *err)
  * the file's size with that in the state; the first read of a shard that was closed before its end, with the
  * size at that time. */
 static int raw_read(struct ps_lane *lane, const char *path, bool hold, struct ps_sample **ret_sample,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	uint64_t nbytes = lane->nbytes;
 	int64_t size;
@@ -491,7 +491,7 @@ static int raw_read(struct ps_lane *lane, const char *path, bool hold, struct ps
 		return rc;
 	if (rc > 0)
 		ps_sample_free(ps_steal_ptr(ret_sample));
-	return ps_load_error_set(err, ESTALE,
+	return ps_error_set(err, ESTALE,
 	        "%s: has %ju bytes, but had %ju when it was last open, or when the state was saved; give the "
 	        "shards of that run, or begin the epoch again",
 	        path, (uintmax_t)size, (uintmax_t)nbytes);
@@ -499,7 +499,7 @@ static int raw_read(struct ps_lane *lane, const char *path, bool hold, struct ps
 
 /* Returns the next copy of a sample that is drawn `times` times. The sample is read for the first copy. */
 static int drawing_give(struct ps_lane *lane, const char *path, uint32_t times, bool hold,
-        struct ps_sample **ret_sample, struct ps_load_error *err)
+        struct ps_sample **ret_sample, struct ps_error *err)
 {
 	uint32_t copy = (uint32_t)lane->copy;
 	int r = 1;
@@ -511,7 +511,7 @@ static int drawing_give(struct ps_lane *lane, const char *path, uint32_t times, 
 	if (copy + 1 < times) {
 		*ret_sample = ps_sample_copy(lane->drawn);
 		if (!*ret_sample)
-			return ps_load_error_set(err, ENOMEM, "out of memory");
+			return ps_no_memory(err);
 	} else {
 		*ret_sample = ps_steal_ptr(&lane->drawn);
 	}
@@ -527,7 +527,7 @@ static int drawing_give(struct ps_lane *lane, const char *path, uint32_t times, 
 
 /* Reads the next sample of a permuted epoch, which may be in any shard. */
 static int permuted_read(struct ps_lane *lane, const struct ps_lane_source *source, bool hold,
-        struct ps_sample **ret_sample, struct ps_load_error *err)
+        struct ps_sample **ret_sample, struct ps_error *err)
 {
 	uint64_t position = ps_sequence_position(lane->info->sequence, lane->index, lane->at), number;
 	bool drawn = source->select && ps_select_is_exact(source->select);
@@ -566,7 +566,7 @@ static int permuted_read(struct ps_lane *lane, const struct ps_lane_source *sour
 	if (rc < 0)
 		return rc;
 	if (rc == 0)
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "%s: it holds fewer samples than its index says; index it again (penstock-loader "
 		        "index)",
 		        source->shards[shard]);
@@ -576,7 +576,7 @@ static int permuted_read(struct ps_lane *lane, const struct ps_lane_source *sour
 }
 
 int ps_lane_read(struct ps_lane *lane, const struct ps_lane_source *source, bool hold,
-        struct ps_sample **ret_sample, struct ps_load_error *err)
+        struct ps_sample **ret_sample, struct ps_error *err)
 {
 	if (ps_order_mode_scatters(ps_epochs_options(source->epochs)->mode))
 		return permuted_read(lane, source, hold, ret_sample, err);
@@ -618,7 +618,7 @@ int ps_lane_read(struct ps_lane *lane, const struct ps_lane_source *source, bool
 
 /* Moves n samples forward in the lane's shard, which has more than n left. */
 static int shard_go(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard, uint64_t n,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	struct ps_select_view *view;
 	uint32_t copy = (uint32_t)lane->copy;
@@ -642,7 +642,7 @@ static int shard_go(struct ps_lane *lane, const struct ps_lane_source *source, u
 /* Finds how many samples the lane's shard still gives, from the lane's position on. 1: found; 0: not
  * known. */
 static int shard_left(struct ps_lane *lane, const struct ps_lane_source *source, uint32_t shard,
-        uint64_t *ret_left, struct ps_load_error *err)
+        uint64_t *ret_left, struct ps_error *err)
 {
 	struct ps_select_view *view;
 	uint64_t count;
@@ -664,7 +664,7 @@ static int shard_left(struct ps_lane *lane, const struct ps_lane_source *source,
 /* Moves towards `at` within the lane's shard, or past its end, without reading it. 1: moved; 0: the count
  * is not known, or walking is cheaper. */
 static int shard_pass(
-        struct ps_lane *lane, const struct ps_lane_source *source, uint64_t at, struct ps_load_error *err)
+        struct ps_lane *lane, const struct ps_lane_source *source, uint64_t at, struct ps_error *err)
 {
 	uint64_t left;
 	uint32_t shard;
@@ -689,8 +689,7 @@ static int shard_pass(
 	return rc < 0 ? rc : 1;
 }
 
-int ps_lane_go(
-        struct ps_lane *lane, const struct ps_lane_source *source, uint64_t at, struct ps_load_error *err)
+int ps_lane_go(struct ps_lane *lane, const struct ps_lane_source *source, uint64_t at, struct ps_error *err)
 {
 	if (ps_order_mode_scatters(ps_epochs_options(source->epochs)->mode))
 		lane->at = PS_MAX(lane->at, at);

@@ -57,7 +57,7 @@ static void rewind_unknown(struct ps_pipeline *p, struct ps_epoch *epoch)
 
 /* Sets everything to p->position. None of the pipeline's threads runs, but the consumer may release held
  * batches meanwhile; they are not changed. */
-static int rewind_all(struct ps_pipeline *p, struct ps_load_error *err)
+static int rewind_all(struct ps_pipeline *p, struct ps_error *err)
 {
 	struct ps_epoch *epoch;
 	int rc = ps_epochs_get(p->o.epochs, p->position.epoch, &epoch, err);
@@ -157,7 +157,7 @@ static struct ps_lane_source source_of(struct ps_pipeline *p)
 	                .max_sample_nbytes = o->max_sample_nbytes}};
 }
 
-static int batch_init(struct ps_pipeline *p, struct penstock_batch *b, struct ps_load_error *err)
+static int batch_init(struct ps_pipeline *p, struct penstock_batch *b, struct ps_error *err)
 {
 	const struct ps_pipeline_options *o = &p->o;
 	int rc = ps_batch_init(b, o->layout, o->device, o->rows, err);
@@ -193,7 +193,7 @@ static bool batch_append(struct ps_pipeline *p, struct penstock_batch *b)
 	return true;
 }
 
-static int batch_add(struct ps_pipeline *p, struct ps_load_error *err)
+static int batch_add(struct ps_pipeline *p, struct ps_error *err)
 {
 	struct penstock_batch *b = calloc(1, sizeof(*b));
 	int rc = b ? batch_init(p, b, err) : -ENOMEM;
@@ -203,7 +203,7 @@ static int batch_add(struct ps_pipeline *p, struct ps_load_error *err)
 		rc = batch_append(p, b) ? 0 : -ENOMEM;
 	}
 	if (rc == -ENOMEM)
-		ps_load_error_set(err, ENOMEM, "out of memory");
+		ps_no_memory(err);
 	if (rc < 0)
 		batch_free(b);
 	return rc;
@@ -220,7 +220,7 @@ uint64_t ps_pipeline_held_nbytes(struct ps_pipeline *p)
 	return most;
 }
 
-int ps_pipeline_add_batch(struct ps_pipeline *p, uint64_t nbytes, struct ps_load_error *err)
+int ps_pipeline_add_batch(struct ps_pipeline *p, uint64_t nbytes, struct ps_error *err)
 {
 	int rc = batch_add(p, err);
 
@@ -229,7 +229,7 @@ int ps_pipeline_add_batch(struct ps_pipeline *p, uint64_t nbytes, struct ps_load
 	return rc;
 }
 
-static int batches_init(struct ps_pipeline *p, struct ps_load_error *err)
+static int batches_init(struct ps_pipeline *p, struct ps_error *err)
 {
 	int rc = 0;
 
@@ -239,8 +239,7 @@ static int batches_init(struct ps_pipeline *p, struct ps_load_error *err)
 }
 
 /* Makes everything except threads and positions. On failure ps_pipeline_free() frees what was made. */
-static int pipeline_init(
-        struct ps_pipeline *p, const struct ps_pipeline_options *o, struct ps_load_error *err)
+static int pipeline_init(struct ps_pipeline *p, const struct ps_pipeline_options *o, struct ps_error *err)
 {
 	uint32_t rounds;
 
@@ -279,22 +278,22 @@ static int pipeline_init(
 	p->source = source_of(p);
 	p->stages[PS_STAGE_CONSUMER] = (struct ps_stage){.nthreads = 1, .began_ns = ps_clock_mono_ns()};
 	if (p->wake_fd < 0)
-		return ps_load_error_set(err, errno, "cannot make an event descriptor: %s", strerror(errno));
+		return ps_error_set(err, errno, "cannot make an event descriptor: %s", strerror(errno));
 	if (!p->lanes || !p->skipped[0] || !p->skipped[1] || !p->threads || !p->dealt ||
 	        ps_turns_init(&p->turns, p->sets, p->nsets) < 0 || ps_due_init(p) < 0 ||
 	        ps_position_init(&p->position, p->nlanes) < 0)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	return batches_init(p, err);
 }
 
 int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_position *at,
-        struct ps_pipeline **ret_pipeline, struct ps_load_error *err)
+        struct ps_pipeline **ret_pipeline, struct ps_error *err)
 {
 	struct ps_pipeline *p = calloc(1, sizeof(*p));
 	int rc;
 
 	if (!p)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	rc = pipeline_init(p, o, err);
 	if (rc == 0) {
 		position_set(p, at);
@@ -357,7 +356,7 @@ bool ps_pipeline_stands_at(struct ps_pipeline *p, uint64_t epoch)
 	       (!p->feed || (p->feed->fed == 0 && !p->feed->over));
 }
 
-int ps_pipeline_restart(struct ps_pipeline *p, const struct ps_position *at, struct ps_load_error *err)
+int ps_pipeline_restart(struct ps_pipeline *p, const struct ps_position *at, struct ps_error *err)
 {
 	int rc;
 
@@ -437,11 +436,11 @@ static void consumer_wait(struct ps_pipeline *p, const uint64_t *until_ns)
 	wait_blame(p, &from, &to);
 }
 
-int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, struct ps_load_error *err)
+int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, struct ps_error *err)
 {
 	PS_LOCK_SCOPE(&p->lock);
 	if (all_held(p) && !p->failed && p->deliver_epoch != p->o.end_epoch && !epoch_is_over(p))
-		return ps_load_error_set(err, EBUSY,
+		return ps_error_set(err, EBUSY,
 		        "all %u batches are held: release one before asking for the next, add one "
 		        "(penstock_loader_add_batch), "
 		        "or open with a larger depth",
@@ -457,7 +456,7 @@ int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, s
 	if (p->deliver_epoch == p->o.end_epoch)
 		return 0;
 	if (feed_is_dry(p))
-		return ps_load_error_set(err, EAGAIN, "next: no batch was fed (penstock_loader_feed)");
+		return ps_error_set(err, EAGAIN, "next: no batch was fed (penstock_loader_feed)");
 	if (!b) {
 		p->ends[p->deliver_epoch & 1].known = false; /* the epoch's end is delivered now */
 		p->empty_epochs += p->position.batches == 0;
@@ -476,15 +475,15 @@ int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, s
 	return 1;
 }
 
-int ps_pipeline_feed(struct ps_pipeline *p, const int64_t *numbers, uint32_t n, struct ps_load_error *err)
+int ps_pipeline_feed(struct ps_pipeline *p, const int64_t *numbers, uint32_t n, struct ps_error *err)
 {
 	int rc;
 
 	PS_LOCK_SCOPE(&p->lock);
 	if (p->deliver_epoch == p->o.end_epoch)
-		return ps_load_error_set(err, EINVAL, "feed: the last epoch is over");
+		return ps_error_set(err, EINVAL, "feed: the last epoch is over");
 	if (n > 0 && !p->feed->over && feed_is_full(p))
-		return ps_load_error_set(err, EINVAL, "feed: the epoch has %ju steps, and all were fed",
+		return ps_error_set(err, EINVAL, "feed: the epoch has %ju steps, and all were fed",
 		        (uintmax_t)p->feed->fed);
 	rc = ps_numbers_give(p->feed, p->deliver_seq - p->first_seq, numbers, n, err);
 	if (rc < 0)
@@ -551,11 +550,11 @@ void ps_pipeline_set_offload(struct ps_pipeline *p, const struct ps_offload *off
 void ps_pipeline_release(struct penstock_batch *b)
 {
 	struct ps_pipeline *p = b->pipeline;
-	struct ps_load_error err;
+	struct ps_error err;
 	bool arrived;
 	int rc;
 
-	ps_load_error_clear(&err);
+	ps_error_clear(&err);
 	assert(b->state == PS_BATCH_HELD); /* must not be released twice */
 	rc = ps_batch_leave(b, &arrived, &err);
 	ps_batch_clear(b);

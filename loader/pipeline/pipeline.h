@@ -74,22 +74,22 @@ struct ps_pipeline;
  * many lanes as the order, or none (`lanes` NULL): then the run begins at the beginning of the position's
  * epoch. */
 int ps_pipeline_new(const struct ps_pipeline_options *options, const struct ps_position *position,
-        struct ps_pipeline **ret_pipeline, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_pipeline **ret_pipeline, struct ps_error *err) PS_MUST_USE;
 
 /* Drops all batches that are not held and continues from a position. */
-int ps_pipeline_restart(struct ps_pipeline *pipeline, const struct ps_position *position,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_pipeline_restart(
+        struct ps_pipeline *pipeline, const struct ps_position *position, struct ps_error *err) PS_MUST_USE;
 
 /* 1: a batch; 0: the end of an epoch. A batch that could not be finished is returned too, with
  * batch->failed set. */
-int ps_pipeline_next(struct ps_pipeline *pipeline, struct penstock_batch **ret_batch,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_pipeline_next(
+        struct ps_pipeline *pipeline, struct penstock_batch **ret_batch, struct ps_error *err) PS_MUST_USE;
 
 /* Feeds a step of the epoch that is being delivered (order/order.h); n 0: ends that epoch. 1: there is room
  * for another step; 0: there is none until a batch is delivered, or the epoch takes no more steps. The order
  * must be a feed. next() returns -EAGAIN where it would wait for a step to be fed. */
-int ps_pipeline_feed(struct ps_pipeline *pipeline, const int64_t *numbers, uint32_t n,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_pipeline_feed(
+        struct ps_pipeline *pipeline, const int64_t *numbers, uint32_t n, struct ps_error *err) PS_MUST_USE;
 
 /* Waits until next() would not block; false: timeout. */
 bool ps_pipeline_wait(struct ps_pipeline *pipeline, uint32_t timeout_ms);
@@ -101,8 +101,7 @@ bool ps_pipeline_wait_released(struct ps_pipeline *pipeline, uint32_t timeout_ms
 uint64_t ps_pipeline_held_nbytes(struct ps_pipeline *pipeline);
 
 /* Adds a batch. Its bytes are taken from the window's own limit, not from `shared`. Threads: as next(). */
-int ps_pipeline_add_batch(
-        struct ps_pipeline *pipeline, uint64_t nbytes, struct ps_load_error *err) PS_MUST_USE;
+int ps_pipeline_add_batch(struct ps_pipeline *pipeline, uint64_t nbytes, struct ps_error *err) PS_MUST_USE;
 
 /* Moves the position past the batch that next() returned. */
 void ps_pipeline_delivered(struct ps_pipeline *pipeline, const struct penstock_batch *batch);

@@ -17,7 +17,7 @@
 /* Called with the lock held, unless a comment says otherwise --------------------------------------------- */
 
 /* Finishes and sends a batch whose rows are all decoded. The lock is not held. */
-static int batch_make(struct penstock_batch *b, struct ps_batch_worker *w, struct ps_load_error *err)
+static int batch_make(struct penstock_batch *b, struct ps_batch_worker *w, struct ps_error *err)
 {
 	PS_RANGE_SCOPE("finish");
 	int rc = ps_decode_submit(b, w, err);
@@ -52,7 +52,7 @@ static void offload_tune(struct ps_pipeline *p, const struct ps_offload_meter *n
 /* Finishes a batch; the lock is released meanwhile. */
 static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b, struct ps_batch_worker *w)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_offload_meter meter = {0};
 	bool drop = b->drop, tuning = p->offload.tuning;
 	int rc = 0;
@@ -124,7 +124,7 @@ static void tune(struct ps_pipeline *p)
 /* Gets the epoch that is claimed next; the lock is released meanwhile. */
 static void epoch_ask(struct ps_pipeline *p)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_epoch *epoch = NULL;
 	uint64_t number = p->claim_epoch; /* does not change until the epoch is begun */
 	int rc;
@@ -169,7 +169,7 @@ static void *worker_main(void *arg)
 {
 	struct ps_pipeline *p = arg;
 	struct ps_batch_worker w;
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	uint32_t index;
 	int rc = ps_batch_worker_init(&w, p->o.layout, p->o.seed, &p->gate, &err);
 
@@ -244,7 +244,7 @@ static bool feed_holes_pass(struct ps_pipeline *p, struct ps_lane *lane)
  * is dropped. */
 static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_block *block = NULL;
 	bool seek = p->known && !lane->sought;
 	bool leave = lane->epoch < p->claim_epoch;
@@ -315,7 +315,7 @@ static void *copier_main(void *arg)
 
 	PS_LOCK_SCOPE(&p->lock);
 	while (!atomic_load(&p->stop)) {
-		struct ps_load_error err = {0};
+		struct ps_error err = {0};
 		struct penstock_batch *b = NULL;
 		int rc;
 
@@ -366,7 +366,7 @@ static int thread_start(struct ps_pipeline *p, uint32_t index, const char *name,
 	return 0;
 }
 
-int ps_threads_start(struct ps_pipeline *p, struct ps_load_error *err)
+int ps_threads_start(struct ps_pipeline *p, struct ps_error *err)
 {
 	sigset_t all, old;
 	eventfd_t count;
@@ -393,6 +393,6 @@ int ps_threads_start(struct ps_pipeline *p, struct ps_load_error *err)
 	if (rc == 0)
 		return 0;
 	ps_threads_stop(p);
-	return ps_load_error_set(
+	return ps_error_set(
 	        err, -rc, "cannot start %u threads: %s", p->o.readers + p->o.threads, strerror(-rc));
 }

@@ -246,7 +246,7 @@ static struct ps_shard_file *file_share(struct ps_builder *b)
 }
 
 int ps_builder_finish(struct ps_builder *b, uint64_t ordinal, uint64_t resume_offset,
-        struct ps_sample **ret_sample, struct ps_load_error *err)
+        struct ps_sample **ret_sample, struct ps_error *err)
 {
 	uint32_t nfields = b->bad ? 0 : b->nwanted;
 	size_t head = sizeof(struct ps_sample) + nfields * sizeof(struct ps_sample_field);
@@ -261,7 +261,7 @@ int ps_builder_finish(struct ps_builder *b, uint64_t ordinal, uint64_t resume_of
 	if (!sample)
 		sample = malloc(nbytes);
 	if (!sample)
-		return ps_load_error_set(err, ENOMEM, "%s: out of memory", b->file->path);
+		return ps_error_set(err, ENOMEM, "%s: out of memory", b->file->path);
 	*sample = (struct ps_sample){.file = file_share(b),
 	        .budget = b->options->budget,
 	        .slab = b->slab,
@@ -358,7 +358,7 @@ static int part_add(struct ps_lines *l, struct line *line, const uint8_t *p, siz
 
 /* Reads a line, without its line end: 1, or 0 at the end of the file. The line is valid until the stream is
  * read again. */
-static int line_read(struct ps_lines *l, struct line *line, struct ps_load_error *err)
+static int line_read(struct ps_lines *l, struct line *line, struct ps_error *err)
 {
 	const uint8_t *p, *end = NULL;
 	size_t n;
@@ -395,8 +395,7 @@ static int line_read(struct ps_lines *l, struct line *line, struct ps_load_error
 	return 1;
 }
 
-int ps_lines_next(
-        struct ps_lines *l, struct ps_builder *b, uint64_t ordinal, bool hold, struct ps_load_error *err)
+int ps_lines_next(struct ps_lines *l, struct ps_builder *b, uint64_t ordinal, bool hold, struct ps_error *err)
 {
 	char text[128];
 	struct line line;
@@ -466,7 +465,7 @@ void ps_tokens_free(struct ps_tokens *t)
 
 /* Reads the next window into t->window; what it shares with the previous one is moved. -ENODATA: there is
  * none. */
-static int window_read(struct ps_tokens *t, struct ps_load_error *err)
+static int window_read(struct ps_tokens *t, struct ps_error *err)
 {
 	const struct ps_windows *w = &t->windows;
 	uint64_t shared = t->begun && w->stride < w->nbytes ? w->nbytes - w->stride : 0;
@@ -483,7 +482,7 @@ static int window_read(struct ps_tokens *t, struct ps_load_error *err)
 }
 
 int ps_tokens_next(
-        struct ps_tokens *t, struct ps_builder *b, uint64_t ordinal, bool hold, struct ps_load_error *err)
+        struct ps_tokens *t, struct ps_builder *b, uint64_t ordinal, bool hold, struct ps_error *err)
 {
 	const struct ps_windows *w = &t->windows;
 	uint8_t *data = NULL;
@@ -492,7 +491,7 @@ int ps_tokens_next(
 	if (rc == -ENODATA) {
 		if (ps_stream_offset(t->stream) % w->item == 0)
 			return 0;
-		return ps_load_error_set(err, EBADMSG,
+		return ps_error_set(err, EBADMSG,
 		        "%ju bytes are not a whole number of %u-byte tokens: truncated, or of another type",
 		        (uintmax_t)ps_stream_offset(t->stream), w->item);
 	}

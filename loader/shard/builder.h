@@ -68,7 +68,7 @@ int ps_builder_bad(struct ps_builder *builder, int errnum, const char *reason) P
 
 /* Returns the open sample, complete or bad, and closes it. */
 int ps_builder_finish(struct ps_builder *builder, uint64_t ordinal, uint64_t resume_offset,
-        struct ps_sample **ret_sample, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_sample **ret_sample, struct ps_error *err) PS_MUST_USE;
 
 /* Lines of text ------------------------------------------------------------------------------------------ */
 
@@ -91,7 +91,7 @@ void ps_lines_free(struct ps_lines *lines); /* NULL is allowed */
 
 /* Reads the next line into the builder's open sample. At the end of the shard it leaves no sample open. */
 int ps_lines_next(struct ps_lines *lines, struct ps_builder *builder, uint64_t ordinal, bool hold,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* Windows of tokens -------------------------------------------------------------------------------------- */
 
@@ -110,6 +110,6 @@ void ps_tokens_free(struct ps_tokens *tokens); /* NULL is allowed */
 
 /* Reads the next window into the builder's open sample. At the end of the shard it leaves no sample open. */
 int ps_tokens_next(struct ps_tokens *tokens, struct ps_builder *builder, uint64_t ordinal, bool hold,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 #endif

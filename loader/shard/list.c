@@ -30,7 +30,7 @@
 
 /* Replaces each wildcard from `from` on by the files found; a folder as well, if it is the only name. After
  * an error the caller must cut the list at `from` or before. */
-static int ps_shard_list_find(struct ps_shard_list *list, size_t from, struct ps_load_error *err);
+static int ps_shard_list_find(struct ps_shard_list *list, size_t from, struct ps_error *err);
 
 #define ps_autolist __attribute__((cleanup(ps_shard_list_fini)))
 
@@ -53,21 +53,21 @@ void ps_shard_list_cut(struct ps_shard_list *list, size_t n)
 	}
 }
 
-int ps_shard_list_take(struct ps_shard_list *list, char *name, size_t len, struct ps_load_error *err)
+int ps_shard_list_take(struct ps_shard_list *list, char *name, size_t len, struct ps_error *err)
 {
 	ps_autofree char *owned = name;
 
 	if (!owned)
-		return ps_load_error_set(err, ENOMEM, "shard list: out of memory");
+		return ps_error_set(err, ENOMEM, "shard list: out of memory");
 	if (list->n >= PS_LIST_MAX_NAMES || list->nbytes + len + 1 > PS_LIST_MAX_BYTES)
-		return ps_load_error_set(err, E2BIG, "shard list: more than %d names or %lu bytes of names",
+		return ps_error_set(err, E2BIG, "shard list: more than %d names or %lu bytes of names",
 		        PS_LIST_MAX_NAMES, PS_LIST_MAX_BYTES);
 	if (list->n == list->cap) {
 		size_t cap = list->cap ? list->cap * 2 : 16;
 		char **names = reallocarray(list->names, cap, sizeof(*names));
 
 		if (!names)
-			return ps_load_error_set(err, ENOMEM, "shard list: out of memory");
+			return ps_error_set(err, ENOMEM, "shard list: out of memory");
 		list->names = names;
 		list->cap = cap;
 	}
@@ -76,7 +76,7 @@ int ps_shard_list_take(struct ps_shard_list *list, char *name, size_t len, struc
 	return 0;
 }
 
-int ps_shard_list_push(struct ps_shard_list *list, const char *name, size_t len, struct ps_load_error *err)
+int ps_shard_list_push(struct ps_shard_list *list, const char *name, size_t len, struct ps_error *err)
 {
 	return ps_shard_list_take(list, strndup(name, len), len, err);
 }
@@ -136,7 +136,7 @@ static bool step_parse(const char *p, const char *end, int64_t *ret_step)
 }
 
 /* Adds the names of a range of integers. 1: added; 0: `s` is not such a range; or -errno. */
-static int int_range(struct ps_shard_list *list, const char *s, const char *end, struct ps_load_error *err)
+static int int_range(struct ps_shard_list *list, const char *s, const char *end, struct ps_error *err)
 {
 	struct number from, to;
 	int64_t step;
@@ -168,7 +168,7 @@ static int letter_index(char c)
 
 /* Adds the names of a range of letters (A to Z, then a to z). 1: added; 0: `s` is not such a range; or
  * -errno. */
-static int char_range(struct ps_shard_list *list, const char *s, const char *end, struct ps_load_error *err)
+static int char_range(struct ps_shard_list *list, const char *s, const char *end, struct ps_error *err)
 {
 	int from = s < end ? letter_index(*s++) : -1;
 	int to;
@@ -191,18 +191,18 @@ static int char_range(struct ps_shard_list *list, const char *s, const char *end
 /* Patterns ----------------------------------------------------------------------------------------------- */
 
 static int pattern_expand(
-        struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_load_error *err);
+        struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_error *err);
 
-static int unbalanced(const char *p, const char *end, struct ps_load_error *err)
+static int unbalanced(const char *p, const char *end, struct ps_error *err)
 {
-	return ps_load_error_set(err, EINVAL,
+	return ps_error_set(err, EINVAL,
 	        "%.*s: unbalanced braces; write \\{ for a brace that is part of the name",
 	        (int)PS_MIN(end - p, 200), p);
 }
 
 /* Adds the names of alternatives. 1: added; 0: [p, end) has no comma outside of inner braces; or -errno. */
 static int alternatives(
-        struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_load_error *err)
+        struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_error *err)
 {
 	const char *start = p;
 	int level = 0;
@@ -237,13 +237,13 @@ static int alternatives(
 
 /* Adds the expansion of the group between two braces. */
 static int group_expand(
-        struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_load_error *err)
+        struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_error *err)
 {
 	ps_autolist struct ps_shard_list inner = {0};
 	int rc;
 
 	if (depth >= PS_LIST_MAX_DEPTH)
-		return ps_load_error_set(err, EINVAL, "braces nest deeper than %d", PS_LIST_MAX_DEPTH);
+		return ps_error_set(err, EINVAL, "braces nest deeper than %d", PS_LIST_MAX_DEPTH);
 	rc = int_range(list, p, end, err);
 	if (rc == 0)
 		rc = char_range(list, p, end, err);
@@ -264,7 +264,7 @@ static int group_expand(
 }
 
 /* names := names x items, the items varying fastest. */
-static int product(struct ps_shard_list *names, const struct ps_shard_list *items, struct ps_load_error *err)
+static int product(struct ps_shard_list *names, const struct ps_shard_list *items, struct ps_error *err)
 {
 	ps_autolist struct ps_shard_list out = {0};
 	struct ps_shard_list old;
@@ -286,8 +286,7 @@ static int product(struct ps_shard_list *names, const struct ps_shard_list *item
 	return 0;
 }
 
-static int product_literal(
-        struct ps_shard_list *names, const char *p, const char *end, struct ps_load_error *err)
+static int product_literal(struct ps_shard_list *names, const char *p, const char *end, struct ps_error *err)
 {
 	ps_autolist struct ps_shard_list one = {0};
 	int rc;
@@ -299,7 +298,7 @@ static int product_literal(
 }
 
 static int product_group(
-        struct ps_shard_list *names, const char *p, const char *end, int depth, struct ps_load_error *err)
+        struct ps_shard_list *names, const char *p, const char *end, int depth, struct ps_error *err)
 {
 	ps_autolist struct ps_shard_list items = {0};
 	int rc = group_expand(&items, p, end, depth, err);
@@ -309,7 +308,7 @@ static int product_group(
 
 /* Appends the expansion of [p, end), with its backslashes still there. */
 static int pattern_expand(
-        struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_load_error *err)
+        struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_error *err)
 {
 	ps_autolist struct ps_shard_list names = {0};
 	const char *start = p;
@@ -360,16 +359,16 @@ static size_t unescape(char *s)
 }
 
 /* Adds the expansion of one pattern of `len` bytes, without '@' and "::". */
-static int braces_add(struct ps_shard_list *list, const char *pattern, size_t len, struct ps_load_error *err)
+static int braces_add(struct ps_shard_list *list, const char *pattern, size_t len, struct ps_error *err)
 {
 	size_t before = list->n;
 	int rc;
 
 	if (len > PS_LIST_MAX_PATTERN)
-		return ps_load_error_set(err, E2BIG, "%.60s...: a shard pattern of more than %lu bytes",
-		        pattern, PS_LIST_MAX_PATTERN);
+		return ps_error_set(err, E2BIG, "%.60s...: a shard pattern of more than %lu bytes", pattern,
+		        PS_LIST_MAX_PATTERN);
 	if (memchr(pattern, 0, len))
-		return ps_load_error_set(err, EINVAL, "%.200s: a shard name with a zero byte", pattern);
+		return ps_error_set(err, EINVAL, "%.200s: a shard name with a zero byte", pattern);
 	rc = pattern_expand(list, pattern, pattern + len, 0, err);
 	if (rc < 0) {
 		ps_shard_list_cut(list, before);
@@ -381,7 +380,7 @@ static int braces_add(struct ps_shard_list *list, const char *pattern, size_t le
 		list->nbytes -= old - unescape(list->names[i]);
 		if (!*list->names[i]) {
 			ps_shard_list_cut(list, before);
-			return ps_load_error_set(
+			return ps_error_set(
 			        err, EINVAL, "%.*s: an empty shard name", (int)PS_MIN(len, 200), pattern);
 		}
 	}
@@ -391,7 +390,7 @@ static int braces_add(struct ps_shard_list *list, const char *pattern, size_t le
 /* Files -------------------------------------------------------------------------------------------------- */
 
 int ps_shard_list_add_text(
-        struct ps_shard_list *list, const char *text, size_t len, const char *name, struct ps_load_error *err)
+        struct ps_shard_list *list, const char *text, size_t len, const char *name, struct ps_error *err)
 {
 	size_t before = list->n;
 	const char *end = text + len;
@@ -412,14 +411,14 @@ int ps_shard_list_add_text(
 			rc = braces_add(list, line, (size_t)(stop - line), err);
 		if (rc < 0) {
 			ps_shard_list_cut(list, before);
-			return ps_load_error_prefix(err, rc, "%s:%zu", name, line_no);
+			return ps_error_prefix(err, rc, "%s:%zu", name, line_no);
 		}
 		line = next;
 	}
 	return 0;
 }
 
-static int list_file(struct ps_shard_list *list, const char *path, struct ps_load_error *err)
+static int list_file(struct ps_shard_list *list, const char *path, struct ps_error *err)
 {
 	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ps_autofree char *text = NULL;
@@ -428,19 +427,19 @@ static int list_file(struct ps_shard_list *list, const char *path, struct ps_loa
 	int rc;
 
 	if (fd < 0)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, errno, "%s: cannot open the list of shards: %s", path, strerror(errno));
 	for (;;) {
 		ssize_t got;
 
 		if (len == cap) {
 			if (cap >= PS_LIST_MAX_FILE)
-				return ps_load_error_set(
+				return ps_error_set(
 				        err, E2BIG, "%s: the list has more than %zu bytes", path, cap);
 			char *bigger = realloc(text, cap ? cap * 2 : 65536);
 
 			if (!bigger)
-				return ps_load_error_set(err, ENOMEM, "%s: out of memory", path);
+				return ps_error_set(err, ENOMEM, "%s: out of memory", path);
 			text = bigger;
 			cap = cap ? cap * 2 : 65536;
 		}
@@ -448,7 +447,7 @@ static int list_file(struct ps_shard_list *list, const char *path, struct ps_loa
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0)
-			return ps_load_error_set(
+			return ps_error_set(
 			        err, errno, "%s: cannot read the list of shards: %s", path, strerror(errno));
 		if (got == 0)
 			break;
@@ -456,11 +455,11 @@ static int list_file(struct ps_shard_list *list, const char *path, struct ps_loa
 	}
 	rc = ps_shard_list_add_text(list, text, len, path, err);
 	if (rc == 0 && list->n == before)
-		return ps_load_error_set(err, EINVAL, "%s: the list names no shard", path);
+		return ps_error_set(err, EINVAL, "%s: the list names no shard", path);
 	return rc;
 }
 
-int ps_shard_list_add(struct ps_shard_list *list, const char *pattern, struct ps_load_error *err)
+int ps_shard_list_add(struct ps_shard_list *list, const char *pattern, struct ps_error *err)
 {
 	size_t before = list->n;
 
@@ -570,29 +569,29 @@ static bool holds_files(const char *folder, const char *slash, const char *below
 }
 
 static int folder_refuse(
-        const char *folder, const char *slash, const struct contents *in, struct ps_load_error *err)
+        const char *folder, const char *slash, const struct contents *in, struct ps_error *err)
 {
 	if (in->foreign)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, ENOENT, "%s: no shards in this folder; it has %s", folder, in->foreign);
 	if (in->below && holds_files(folder, slash, in->below))
-		return ps_load_error_set(err, ENOENT,
+		return ps_error_set(err, ENOENT,
 		        "%s: a folder of class folders ('%s' is one), not of shards; make shards of it once: "
 		        "penstock-loader pack --classes '%s' 'NAME-%%06d.tar'",
 		        folder, in->below, folder);
 	if (in->below)
-		return ps_load_error_set(err, ENOENT,
+		return ps_error_set(err, ENOENT,
 		        "%s: no shards in this folder itself; give a folder in it, such as '%s%s%s', or "
 		        "'%s%s*/*.tar' "
 		        "for the shards of all its folders",
 		        folder, folder, slash, in->below, folder, slash);
-	return ps_load_error_set(err, ENOENT,
+	return ps_error_set(err, ENOENT,
 	        "%s: no shards in this folder (files that end in .tar, .tar.zst, .tar.gz, .tgz or "
 	        ".tar.lz4); for others write a pattern, such as '%s%s*.txt'",
 	        folder, folder, slash);
 }
 
-static int folder_find(struct ps_shard_list *out, const char *folder, struct ps_load_error *err)
+static int folder_find(struct ps_shard_list *out, const char *folder, struct ps_error *err)
 {
 	const char *slash = folder[strlen(folder) - 1] == '/' ? "" : "/";
 	const struct dirent *e;
@@ -602,8 +601,7 @@ static int folder_find(struct ps_shard_list *out, const char *folder, struct ps_
 	int rc = 0;
 
 	if (!d)
-		return ps_load_error_set(
-		        err, errno, "%s: cannot read the folder: %s", folder, strerror(errno));
+		return ps_error_set(err, errno, "%s: cannot read the folder: %s", folder, strerror(errno));
 	while (rc == 0 && (errno = 0, e = readdir(d))) {
 		bool folder_below = entry_is_folder(d, e);
 		char *name;
@@ -619,7 +617,7 @@ static int folder_find(struct ps_shard_list *out, const char *folder, struct ps_
 		rc = ps_shard_list_take(out, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
 	}
 	if (rc == 0 && errno)
-		rc = ps_load_error_set(err, errno, "%s: cannot read the folder: %s", folder, strerror(errno));
+		rc = ps_error_set(err, errno, "%s: cannot read the folder: %s", folder, strerror(errno));
 	closedir(d);
 	if (rc == 0 && out->n == before)
 		rc = folder_refuse(folder, slash, &in, err);
@@ -627,20 +625,19 @@ static int folder_find(struct ps_shard_list *out, const char *folder, struct ps_
 	return rc;
 }
 
-static int pattern_find(struct ps_shard_list *out, const char *pattern, struct ps_load_error *err)
+static int pattern_find(struct ps_shard_list *out, const char *pattern, struct ps_error *err)
 {
 	size_t before = out->n;
 	glob_t found = {0};
 	int rc = glob(pattern, GLOB_NOSORT | GLOB_NOESCAPE | GLOB_ERR, NULL, &found);
 
 	if (rc == GLOB_NOSPACE)
-		rc = ps_load_error_set(err, ENOMEM, "%s: out of memory", pattern);
+		rc = ps_error_set(err, ENOMEM, "%s: out of memory", pattern);
 	else if (rc == GLOB_ABORTED)
-		rc = ps_load_error_set(err, errno ? errno : EIO,
-		        "%s: cannot read a folder of this pattern: %s", pattern,
-		        strerror(errno ? errno : EIO));
+		rc = ps_error_set(err, errno ? errno : EIO, "%s: cannot read a folder of this pattern: %s",
+		        pattern, strerror(errno ? errno : EIO));
 	else if (rc == GLOB_NOMATCH)
-		rc = ps_load_error_set(err, ENOENT, "%s: no file matches this pattern", pattern);
+		rc = ps_error_set(err, ENOENT, "%s: no file matches this pattern", pattern);
 	for (size_t i = 0; rc == 0 && i < found.gl_pathc; i++)
 		rc = ps_shard_list_push(out, found.gl_pathv[i], strlen(found.gl_pathv[i]), err);
 	globfree(&found);
@@ -656,7 +653,7 @@ static bool may_be_folder(const char *name)
 	return !is_shard(slash ? slash + 1 : name);
 }
 
-static int ps_shard_list_find(struct ps_shard_list *list, size_t from, struct ps_load_error *err)
+static int ps_shard_list_find(struct ps_shard_list *list, size_t from, struct ps_error *err)
 {
 	ps_autolist struct ps_shard_list found = {0};
 	bool alone = list->n - from == 1, any = alone && may_be_folder(list->names[from]);

@@ -49,7 +49,7 @@ static int values_take(struct ps_shard_index_writer *w, const struct wanted *wan
 
 /* Reads the whole shard into the writer. */
 static int shard_read(const char *path, struct ps_shard_index_writer *w, struct wanted *wanted,
-        struct ps_shard_index_result *res, uint64_t *ret_nbytes, struct ps_load_error *err)
+        struct ps_shard_index_result *res, uint64_t *ret_nbytes, struct ps_error *err)
 {
 	struct ps_shard_options options = {.stream = {.buf_nbytes = 256 << 10, .wake_fd = -1},
 	        .wants = is_wanted,
@@ -66,7 +66,7 @@ static int shard_read(const char *path, struct ps_shard_index_writer *w, struct 
 		if (s->bad && res->bad++ == 0)
 			ps_sample_error_set(&res->first_bad, s, s->reason);
 		if (values_take(w, wanted, s, &scratch) < 0)
-			r = ps_load_error_set(err, ENOMEM, "out of memory");
+			r = ps_no_memory(err);
 		ps_sample_free(s);
 	}
 	*ret_nbytes = shard ? ps_shard_offset(shard) : 0;
@@ -77,20 +77,20 @@ static int shard_read(const char *path, struct ps_shard_index_writer *w, struct 
 
 /* Reads the shard into a new writer, which the caller frees; NULL with err filled. */
 static struct ps_shard_index_writer *writer_fill(const char *shard, const struct ps_column_spec *columns,
-        size_t ncolumns, struct ps_shard_index_result *res, uint64_t *ret_plain, struct ps_load_error *err)
+        size_t ncolumns, struct ps_shard_index_result *res, uint64_t *ret_plain, struct ps_error *err)
 {
 	struct wanted wanted = {.columns = columns, .n = ncolumns};
 	struct ps_shard_index_writer *w = ps_shard_index_writer_new();
 	int rc = 0;
 
 	if (!w) {
-		ps_load_error_set(err, ENOMEM, "out of memory");
+		ps_no_memory(err);
 		return NULL;
 	}
 	for (size_t i = 0; i < ncolumns && rc >= 0; i++)
 		rc = ps_shard_index_writer_column(w, columns[i].name, columns[i].from);
 	if (rc < 0)
-		rc = ps_load_error_set(err, -rc, "too many columns: at most %d", PS_INDEX_MAX_COLUMNS);
+		rc = ps_error_set(err, -rc, "too many columns: at most %d", PS_INDEX_MAX_COLUMNS);
 	else
 		rc = shard_read(shard, w, &wanted, res, ret_plain, err);
 	if (rc == 0)
@@ -101,9 +101,9 @@ static struct ps_shard_index_writer *writer_fill(const char *shard, const struct
 
 static int index_write(const char *shard, const char *dir, const struct ps_column_spec *columns,
         size_t ncolumns, const uint8_t *sha256, struct ps_shard_index_result *ret_result,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
-	struct ps_load_error why = {0};
+	struct ps_error why = {0};
 	struct ps_shard_index_version before;
 	struct ps_shard_index_writer *w;
 	uint64_t plain = 0;
@@ -114,7 +114,7 @@ static int index_write(const char *shard, const char *dir, const struct ps_colum
 		return rc;
 	w = writer_fill(shard, columns, ncolumns, ret_result, &plain, &why);
 	if (!w)
-		return ps_load_error_set(err, why.err ? why.err : EIO, "%s", why.text);
+		return ps_error_set(err, why.err ? why.err : EIO, "%s", why.text);
 	ret_result->plain_nbytes = ps_shard_index_writer_plain(w, before.nbytes, plain);
 	if (sha256)
 		ps_shard_index_writer_sha256(w, sha256);
@@ -124,21 +124,21 @@ static int index_write(const char *shard, const char *dir, const struct ps_colum
 }
 
 int ps_shard_index_make(const char *shard, const char *dir, const struct ps_column_spec *columns,
-        size_t ncolumns, struct ps_shard_index_result *ret_result, struct ps_load_error *err)
+        size_t ncolumns, struct ps_shard_index_result *ret_result, struct ps_error *err)
 {
 	return index_write(shard, dir, columns, ncolumns, NULL, ret_result, err);
 }
 
 int ps_shard_index_make_hashed(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
-        const uint8_t sha256[static 32], struct ps_shard_index_result *ret_result, struct ps_load_error *err)
+        const uint8_t sha256[static 32], struct ps_shard_index_result *ret_result, struct ps_error *err)
 {
 	return index_write(shard, NULL, columns, ncolumns, sha256, ret_result, err);
 }
 
 int ps_shard_index_make_mem(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
-        struct ps_shard_index **ret_index, struct ps_load_error *err)
+        struct ps_shard_index **ret_index, struct ps_error *err)
 {
-	struct ps_load_error why = {0};
+	struct ps_error why = {0};
 	struct ps_shard_index_result res = {0};
 	struct ps_shard_index_version version;
 	struct ps_shard_index_writer *w;
@@ -151,7 +151,7 @@ int ps_shard_index_make_mem(const char *shard, const struct ps_column_spec *colu
 		return rc;
 	w = writer_fill(shard, columns, ncolumns, &res, &plain, &why);
 	if (!w)
-		return ps_load_error_set(err, why.err ? why.err : EIO, "%s", why.text);
+		return ps_error_set(err, why.err ? why.err : EIO, "%s", why.text);
 	rc = ps_shard_index_writer_finish(w, version.nbytes, plain, &data, &n, err);
 	ps_shard_index_writer_free(w);
 	return rc < 0 ? rc : ps_shard_index_open_mem(data, n, ret_index, err);
@@ -170,12 +170,12 @@ struct lacking {
 
 /* Finds the shards without a sound index. */
 static int lacking_find(struct ps_shard_indexes *xs, char *const *shards, size_t nshards, struct lacking *l,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	l->n = l->nremote = 0;
 	l->nbytes = l->nremote_bytes = 0;
 	for (size_t i = 0; i < nshards; i++) {
-		struct ps_load_error why = {0};
+		struct ps_error why = {0};
 		struct stat st;
 		uint64_t count;
 		int rc = ps_shard_indexes_count(xs, (uint32_t)i, &count, &why);
@@ -183,10 +183,9 @@ static int lacking_find(struct ps_shard_indexes *xs, char *const *shards, size_t
 		if (rc == 0)
 			continue;
 		if (rc != -ENOENT && rc != -ESTALE && rc != -EBADMSG)
-			return ps_load_error_set(err, -rc, "%s", why.text);
+			return ps_error_set(err, -rc, "%s", why.text);
 		if (stat(shards[i], &st) < 0)
-			return ps_load_error_set(
-			        err, errno, "%s: cannot open: %s", shards[i], strerror(errno));
+			return ps_error_set(err, errno, "%s: cannot open: %s", shards[i], strerror(errno));
 		l->shards[l->n++] = (uint32_t)i;
 		l->nbytes += (uint64_t)st.st_size;
 		if (ps_shard_index_shard_is_here(shards[i]))
@@ -198,8 +197,7 @@ static int lacking_find(struct ps_shard_indexes *xs, char *const *shards, size_t
 }
 
 /* Makes all missing indexes, or fails early if that would take too long. */
-static int lacking_make(
-        const struct lacking *l, char *const *shards, const char *dir, struct ps_load_error *err)
+static int lacking_make(const struct lacking *l, char *const *shards, const char *dir, struct ps_error *err)
 {
 	uint64_t begin = ps_clock_mono_ns(), done = 0;
 
@@ -211,13 +209,13 @@ static int lacking_make(
 		int rc = ps_shard_index_make(shard, dir, NULL, 0, &res, err);
 
 		if (rc < 0)
-			return ps_load_error_set(err, -rc, "index=\"make\": %s%s", err ? err->text : "",
+			return ps_error_set(err, -rc, "index=\"make\": %s%s", err ? err->text : "",
 			        dir ? "" : "; index_dir puts indexes into a folder of your own");
 		done += stat(shard, &st) == 0 ? (uint64_t)st.st_size : 0;
 		s = (double)(ps_clock_mono_ns() - begin) / 1e9;
 		all = done > 0 ? s / (double)done * (double)l->nbytes : 0;
 		if (all > PS_INDEX_AUTO_S && i + 1 < l->n)
-			return ps_load_error_set(err, EINVAL,
+			return ps_error_set(err, EINVAL,
 			        "index=\"make\": walking over the %zu shards without an index, %.1f GB, "
 			        "would take about %.0f s, "
 			        "more than %d (%zu indexes are made by now); make the others once: "
@@ -241,7 +239,7 @@ static char *lock_path(const char *shard, const char *dir)
 }
 
 int ps_shard_index_auto(struct ps_shard_indexes *xs, char *const *shards, size_t nshards, const char *dir,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	struct lacking l = {.shards = calloc(nshards + 1, sizeof(*l.shards))};
 	ps_autofree uint32_t *all = l.shards;
@@ -250,14 +248,12 @@ int ps_shard_index_auto(struct ps_shard_indexes *xs, char *const *shards, size_t
 	int rc;
 
 	if (dir && mkdir(dir, 0777) < 0 && errno != EEXIST)
-		return ps_load_error_set(
-		        err, errno, "index_dir %s: cannot make it: %s", dir, strerror(errno));
-	rc = all ? lacking_find(xs, shards, nshards, &l, err)
-	         : ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_error_set(err, errno, "index_dir %s: cannot make it: %s", dir, strerror(errno));
+	rc = all ? lacking_find(xs, shards, nshards, &l, err) : ps_no_memory(err);
 	if (rc < 0 || l.n == 0)
 		return rc;
 	if (l.nremote > 0)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "index=\"make\": %zu of %zu shards have no index and are not local, nor in the cache "
 		        "of their mount: "
 		        "walking over them could fetch %.1f MB, %.1f s at 100 MB/s; get the indexes from the "
@@ -268,14 +264,14 @@ int ps_shard_index_auto(struct ps_shard_indexes *xs, char *const *shards, size_t
 		        (double)l.nremote_bytes / REMOTE_RATE);
 	path = lock_path(shards[l.shards[0]], dir);
 	if (!path)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 	if (fd < 0)
-		return ps_load_error_set(err, errno, "index=\"make\": %s: cannot write: %s%s", path,
+		return ps_error_set(err, errno, "index=\"make\": %s: cannot write: %s%s", path,
 		        strerror(errno), dir ? "" : "; index_dir puts indexes into a folder of your own");
 	while (flock(fd, LOCK_EX) < 0)
 		if (errno != EINTR)
-			return ps_load_error_set(
+			return ps_error_set(
 			        err, errno, "index=\"make\": %s: cannot lock: %s", path, strerror(errno));
 	rc = lacking_find(xs, shards, nshards, &l, err); /* another process may have made them */
 	if (rc == 0)

@@ -62,7 +62,7 @@ int ps_shard_file_keep(struct ps_shard_file *file, int fd)
 
 /* Returns a descriptor for reading a sample again: the one kept with the file, or a new one, which is also
  * *ret_own and must be closed by the caller. */
-static int file_open(const struct ps_shard_file *file, int *ret_own, struct ps_load_error *err)
+static int file_open(const struct ps_shard_file *file, int *ret_own, struct ps_error *err)
 {
 	const struct stat *was = &file->was;
 	struct stat is;
@@ -71,12 +71,10 @@ static int file_open(const struct ps_shard_file *file, int *ret_own, struct ps_l
 		return file->fd;
 	*ret_own = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (*ret_own < 0 || fstat(*ret_own, &is) < 0)
-		return ps_load_error_set(
-		        err, errno, "%s: cannot open again: %s", file->path, strerror(errno));
+		return ps_error_set(err, errno, "%s: cannot open again: %s", file->path, strerror(errno));
 	if (is.st_dev != was->st_dev || is.st_ino != was->st_ino || is.st_size != was->st_size ||
 	        is.st_mtim.tv_sec != was->st_mtim.tv_sec || is.st_mtim.tv_nsec != was->st_mtim.tv_nsec)
-		return ps_load_error_set(
-		        err, ESTALE, "%s: the shard was replaced while it was read", file->path);
+		return ps_error_set(err, ESTALE, "%s: the shard was replaced while it was read", file->path);
 	return *ret_own;
 }
 
@@ -88,7 +86,7 @@ struct ps_sample_field *ps_sample_find(struct ps_sample *s, const char *suffix, 
 	return NULL;
 }
 
-static int field_unpack(struct ps_sample *s, struct ps_sample_field *f, struct ps_load_error *err)
+static int field_unpack(struct ps_sample *s, struct ps_sample_field *f, struct ps_error *err)
 {
 	struct ps_buf bytes = {0};
 	int rc = ps_unpack(f->data ? f->data : (const uint8_t *)"", f->data ? (size_t)f->size : 0,
@@ -108,7 +106,7 @@ static int field_unpack(struct ps_sample *s, struct ps_sample_field *f, struct p
 	return 0;
 }
 
-static int field_read(struct ps_sample *s, struct ps_sample_field *f, struct ps_load_error *err)
+static int field_read(struct ps_sample *s, struct ps_sample_field *f, struct ps_error *err)
 {
 	ps_autofree uint8_t *data = NULL;
 	ps_autofd int own = -1;
@@ -118,8 +116,7 @@ static int field_read(struct ps_sample *s, struct ps_sample_field *f, struct ps_
 	if (f->data || f->size == 0)
 		return 0;
 	if (f->size > SIZE_MAX || !(data = malloc((size_t)f->size)))
-		return ps_load_error_set(
-		        err, ENOMEM, "no memory for a field of %ju bytes", (uintmax_t)f->size);
+		return ps_error_set(err, ENOMEM, "no memory for a field of %ju bytes", (uintmax_t)f->size);
 	fd = file_open(s->file, &own, err);
 	if (s->file->again && fd < 0)
 		return fd;
@@ -129,10 +126,10 @@ static int field_read(struct ps_sample *s, struct ps_sample_field *f, struct ps_
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return ps_load_error_set(
+			return ps_error_set(
 			        err, errno, "cannot read field %s again: %s", f->suffix, strerror(errno));
 		if (n == 0)
-			return ps_load_error_set(err, EBADMSG, "the shard became shorter while it was read");
+			return ps_error_set(err, EBADMSG, "the shard became shorter while it was read");
 		got += (size_t)n;
 	}
 	if (s->budget)
@@ -142,7 +139,7 @@ static int field_read(struct ps_sample *s, struct ps_sample_field *f, struct ps_
 	return 0;
 }
 
-int ps_sample_load(struct ps_sample *s, struct ps_sample_field *f, struct ps_load_error *err)
+int ps_sample_load(struct ps_sample *s, struct ps_sample_field *f, struct ps_error *err)
 {
 	int rc = field_read(s, f, err);
 
@@ -174,17 +171,17 @@ static const char *tail(const char *text, size_t n)
 	return text;
 }
 
-int ps_sample_error_set(struct ps_load_error *err, const struct ps_sample *s, const char *reason)
+int ps_sample_error_set(struct ps_error *err, const struct ps_sample *s, const char *reason)
 {
 	enum { MOST = 240 };
 	const char *path = tail(s->file->path, MOST), *key = tail(s->key, MOST);
 	const char *path_cut = path == s->file->path ? "" : "...", *key_cut = key == s->key ? "" : "...";
 
 	if (s->key_len == 0)
-		return ps_load_error_set(err, EBADMSG, "%s%s: at offset %ju: %s", path_cut, path,
+		return ps_error_set(err, EBADMSG, "%s%s: at offset %ju: %s", path_cut, path,
 		        (uintmax_t)s->offset, reason);
-	return ps_load_error_set(err, EBADMSG, "%s%s: sample \"%s%s\" at offset %ju: %s", path_cut, path,
-	        key_cut, key, (uintmax_t)s->offset, reason);
+	return ps_error_set(err, EBADMSG, "%s%s: sample \"%s%s\" at offset %ju: %s", path_cut, path, key_cut,
+	        key, (uintmax_t)s->offset, reason);
 }
 
 void ps_sample_drop(struct ps_sample *s, struct ps_sample_field *f)

@@ -153,7 +153,7 @@ struct ps_shard {
 };
 
 struct ps_shard *ps_shard_new(
-        const char *path, uint32_t shard, const struct ps_shard_options *options, struct ps_load_error *err)
+        const char *path, uint32_t shard, const struct ps_shard_options *options, struct ps_error *err)
 {
 	struct ps_shard *s = malloc(sizeof(*s)); /* not cleared: the builder is large */
 	struct ps_shard_file *file = calloc(1, sizeof(*file));
@@ -161,7 +161,7 @@ struct ps_shard *ps_shard_new(
 	if (!s || !file) {
 		free(s);
 		free(file);
-		ps_load_error_set(err, ENOMEM, "out of memory");
+		ps_no_memory(err);
 		return NULL;
 	}
 	*file = (struct ps_shard_file){.refs = 1, .fd = -1, .shard = shard, .path = path};
@@ -214,14 +214,14 @@ int ps_shard_failed(const struct ps_shard *s, bool *ret_garbage)
 	return s->failed;
 }
 
-static int member_show(struct ps_shard *s, const struct ps_tar_member *m, struct ps_load_error *err)
+static int member_show(struct ps_shard *s, const struct ps_tar_member *m, struct ps_error *err)
 {
 	return s->options.on_member ? s->options.on_member(s->options.on_member_ctx, s->tar, m, err) : 0;
 }
 
 /* Adds a member to the open sample. */
 static int member_add(struct ps_shard *s, const struct ps_tar_member *m, const struct ps_name_parts *parts,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	char text[256];
 	uint8_t *data;
@@ -257,22 +257,22 @@ static void index_flag(struct ps_shard *s)
 }
 
 /* Turns the open sample into the one that is handed out. */
-static int sample_finish(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_load_error *err)
+static int sample_finish(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_error *err)
 {
 	struct ps_builder *b = &s->b;
 	bool can_resume =
 	        !b->bad && !ps_stream_is_inflated(s->stream) && !(s->tar && ps_tar_has_global(s->tar));
 
 	if (b->left_out && !b->bad && file_keep(s) < 0)
-		return ps_load_error_set(err, errno, "%s: cannot keep it open: %s" OPEN_FILES_HINT,
-		        s->file->path, strerror(errno));
+		return ps_error_set(err, errno, "%s: cannot keep it open: %s" OPEN_FILES_HINT, s->file->path,
+		        strerror(errno));
 	if (s->options.index_writer)
 		index_flag(s);
 	return ps_builder_finish(b, s->ordinal++, can_resume ? b->offset : 0, ret_sample, err);
 }
 
 /* Compares the open sample, which is sound, with the index. */
-static int sample_check(struct ps_shard *s, struct ps_load_error *err)
+static int sample_check(struct ps_shard *s, struct ps_error *err)
 {
 	const struct ps_builder *b = &s->b;
 	struct ps_shard_index_member members[PS_PSX_MAX_MEMBERS];
@@ -295,7 +295,7 @@ static int sample_check(struct ps_shard *s, struct ps_load_error *err)
 
 /* Called if reading failed in a shard that is compared with an index. True: the shard was replaced, not
  * damaged: its first header is sound, and differs from the one that the index was made of. */
-static bool is_replaced(struct ps_shard *s, struct ps_load_error *err)
+static bool is_replaced(struct ps_shard *s, struct ps_error *err)
 {
 	struct ps_stream_options options = {.buf_nbytes = PS_STREAM_BUF_MIN, .wake_fd = -1};
 	struct ps_tar_member m;
@@ -320,14 +320,14 @@ static bool is_replaced(struct ps_shard *s, struct ps_load_error *err)
 }
 
 /* Ends the shard because of `why`; the sample in the builder is incomplete, and becomes a bad one. */
-static int shard_fail(struct ps_shard *s, int r, struct ps_load_error *why, struct ps_load_error *err)
+static int shard_fail(struct ps_shard *s, int r, struct ps_error *why, struct ps_error *err)
 {
 	struct ps_builder *b = &s->b;
 
 	if (r == -ENOMEM || r == -ECANCELED)
 		return r;
 	if (r == -EMFILE || r == -ENFILE)
-		return ps_load_error_set(err, -r, "%s: %s" OPEN_FILES_HINT, s->file->path, why->text);
+		return ps_error_set(err, -r, "%s: %s" OPEN_FILES_HINT, s->file->path, why->text);
 	if (r == -EBADMSG && s->options.check && is_replaced(s, why))
 		r = -ESTALE;
 	s->ended = true;
@@ -388,7 +388,7 @@ enum ps_shard_rest ps_shard_rest(const struct ps_shard *s, uint64_t *ret_offset)
 }
 
 /* Makes the reader for the kind of the shard. */
-static int reader_make(struct ps_shard *s, struct ps_load_error *err)
+static int reader_make(struct ps_shard *s, struct ps_error *err)
 {
 	const struct ps_shard_options *o = &s->options;
 
@@ -400,7 +400,7 @@ static int reader_make(struct ps_shard *s, struct ps_load_error *err)
 		break;
 	case PS_SHARD_KIND_TOKENS:
 		if (o->windows.nbytes == 0)
-			return ps_load_error_set(err, EINVAL,
+			return ps_error_set(err, EINVAL,
 			        "a token stream needs a field of kind tokens with a fixed length");
 		s->tokens = ps_tokens_new(s->file->path, s->stream, &o->windows);
 		break;
@@ -453,7 +453,7 @@ static void byproduct_end(struct ps_shard *s)
 	s->options.index_writer = NULL;
 }
 
-static int shard_start(struct ps_shard *s, struct ps_load_error *err)
+static int shard_start(struct ps_shard *s, struct ps_error *err)
 {
 	int rc;
 
@@ -469,7 +469,7 @@ static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 	if (s->start_offset > 0 && ps_stream_fd(s->stream) >= 0) {
 		rc = ps_stream_skip(s->stream, s->start_offset, err);
 		if (rc == -ENODATA)
-			return ps_load_error_set(err, EBADMSG,
+			return ps_error_set(err, EBADMSG,
 			        "truncated: the file ends before byte %ju, where reading was to begin",
 			        (uintmax_t)s->start_offset);
 		if (rc < 0)
@@ -497,7 +497,7 @@ static int shard_start(struct ps_shard *s, struct ps_load_error *err)
 
 /* Reads the next member that belongs to a sample: 1, 0 at the end. */
 static int member_next(
-        struct ps_shard *s, struct ps_tar_member *m, struct ps_name_parts *parts, struct ps_load_error *err)
+        struct ps_shard *s, struct ps_tar_member *m, struct ps_name_parts *parts, struct ps_error *err)
 {
 	if (s->has_pending) {
 		*m = s->pending;
@@ -524,7 +524,7 @@ static int member_next(
 
 /* Called at the end of the tar. Compressed data may be followed by a checksum of what was read, so a wrong
  * one makes the last sample bad. */
-static int shard_end(struct ps_shard *s, struct ps_load_error *err)
+static int shard_end(struct ps_shard *s, struct ps_error *err)
 {
 	int rc = ps_stream_drain(s->stream, &s->garbage, err);
 
@@ -540,7 +540,7 @@ static bool key_matches(const struct ps_builder *b, const char *key, size_t len)
 }
 
 /* Reads until a sample is whole (or known to be bad, or the shard is at its end). */
-static int group_read(struct ps_shard *s, struct ps_load_error *err)
+static int group_read(struct ps_shard *s, struct ps_error *err)
 {
 	struct ps_builder *b = &s->b;
 
@@ -617,7 +617,7 @@ static int hole_make(struct ps_shard *s)
 }
 
 /* Reads the next sample into the builder; none at the end of the shard. */
-static int sample_read(struct ps_shard *s, struct ps_load_error *err)
+static int sample_read(struct ps_shard *s, struct ps_error *err)
 {
 	bool hold = s->ordinal >= s->start_ordinal;
 	int rc;
@@ -633,9 +633,9 @@ static int sample_read(struct ps_shard *s, struct ps_load_error *err)
 }
 
 /* Puts the next sample into the builder, recovered or as a hole if need be; none at the end of the shard. */
-static int sample_make(struct ps_shard *s, struct ps_load_error *err)
+static int sample_make(struct ps_shard *s, struct ps_error *err)
 {
-	struct ps_load_error why;
+	struct ps_error why;
 	int rc;
 
 	why.err = 0;
@@ -656,7 +656,7 @@ static int sample_make(struct ps_shard *s, struct ps_load_error *err)
 	return rc < 0 ? shard_fail(s, rc, &why, err) : rc;
 }
 
-int ps_shard_next(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_load_error *err)
+int ps_shard_next(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_error *err)
 {
 	int rc = 0;
 
@@ -674,7 +674,7 @@ int ps_shard_next(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_l
 			ps_builder_reset(&s->b);
 	}
 	if (rc == -ENOMEM)
-		ps_load_error_set(err, ENOMEM, "%s: out of memory", s->file->path);
+		ps_error_set(err, ENOMEM, "%s: out of memory", s->file->path);
 	if (rc == 0 && s->byproduct)
 		byproduct_end(s);
 	return rc;

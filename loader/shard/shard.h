@@ -138,15 +138,14 @@ struct ps_sample_field *ps_sample_find(struct ps_sample *sample, const char *suf
 
 /* Reads a field that is not in memory, and decompresses one that is packed, which may change its size.
  * -EBADMSG: the file was truncated, or the compressed bytes are damaged. Blocks on the disk. */
-int ps_sample_load(
-        struct ps_sample *sample, struct ps_sample_field *field, struct ps_load_error *err) PS_MUST_USE;
+int ps_sample_load(struct ps_sample *sample, struct ps_sample_field *field, struct ps_error *err) PS_MUST_USE;
 
 /* Frees a field's bytes. */
 void ps_sample_drop(struct ps_sample *sample, struct ps_sample_field *field);
 
 /* Sets -EBADMSG with a text that names a bad sample: shard, key, offset, reason. Of long names the end is
  * kept. */
-int ps_sample_error_set(struct ps_load_error *err, const struct ps_sample *sample, const char *reason);
+int ps_sample_error_set(struct ps_error *err, const struct ps_sample *sample, const char *reason);
 
 /* True if an errno of a bad sample means that storage failed, as opposed to damage inside the shard. */
 bool ps_errno_is_lost(int errnum);
@@ -196,7 +195,7 @@ struct ps_shard_options {
 	 * before its sample is returned; may read its data by ps_tar_read(). A negative result ends the
 	 * shard, as damage at that place does. NULL: none. */
 	int (*on_member)(
-	        void *ctx, struct ps_tar *tar, const struct ps_tar_member *member, struct ps_load_error *err);
+	        void *ctx, struct ps_tar *tar, const struct ps_tar_member *member, struct ps_error *err);
 	void *on_member_ctx;
 };
 
@@ -204,7 +203,7 @@ struct ps_shard;
 
 /* NULL: out of memory. Opens the file at the first ps_shard_next(). */
 struct ps_shard *ps_shard_new(
-        const char *path, uint32_t shard, const struct ps_shard_options *options, struct ps_load_error *err);
+        const char *path, uint32_t shard, const struct ps_shard_options *options, struct ps_error *err);
 
 /* The same for a stream, which the reader then owns; for tests and fuzzing. */
 struct ps_shard *ps_shard_new_stream(struct ps_stream *stream, const struct ps_shard_options *options);
@@ -219,8 +218,7 @@ void ps_shard_start_at(struct ps_shard *shard, uint64_t ordinal, uint64_t offset
 void ps_shard_hold(struct ps_shard *shard, bool hold);
 
 /* 1 and the next sample, 0 at the end of the shard. */
-int ps_shard_next(
-        struct ps_shard *shard, struct ps_sample **ret_sample, struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_next(struct ps_shard *shard, struct ps_sample **ret_sample, struct ps_error *err) PS_MUST_USE;
 
 /* After a bad sample, until the next call: -errno if reading failed there, 0 if that sample alone is bad.
  * *ret_garbage: the tar was whole; something else follows it. */
@@ -275,27 +273,27 @@ void ps_shard_free(struct ps_shard *shard); /* NULL is allowed */
 #define PS_INDEX_AUTO_S 10
 
 int ps_shard_index_auto(struct ps_shard_indexes *indexes, char *const *shards, size_t nshards,
-        const char *dir, struct ps_load_error *err) PS_MUST_USE;
+        const char *dir, struct ps_error *err) PS_MUST_USE;
 
 struct ps_shard_index_result {
 	uint64_t samples, bad;
-	uint64_t plain_nbytes;          /* size of the shard decompressed, as far as it could be read */
-	struct ps_load_error first_bad; /* text that names the first bad sample, if bad > 0 */
+	uint64_t plain_nbytes;     /* size of the shard decompressed, as far as it could be read */
+	struct ps_error first_bad; /* text that names the first bad sample, if bad > 0 */
 };
 
 /* Reads the shard and writes its index, completely or not at all: to another name first, then renamed.
  * Damage is not an error: bad samples are counted. */
 int ps_shard_index_make(const char *shard, const char *dir, const struct ps_column_spec *columns,
-        size_t ncolumns, struct ps_shard_index_result *ret_result, struct ps_load_error *err) PS_MUST_USE;
+        size_t ncolumns, struct ps_shard_index_result *ret_result, struct ps_error *err) PS_MUST_USE;
 
 /* The same for a shard whose hash is known: the index has the hash, and is written beside the shard. */
 int ps_shard_index_make_hashed(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
         const uint8_t sha256[static 32], struct ps_shard_index_result *ret_result,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* The same, but returns the index in memory and writes no file. */
 int ps_shard_index_make_mem(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
-        struct ps_shard_index **ret_index, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_shard_index **ret_index, struct ps_error *err) PS_MUST_USE;
 
 /* Lists of shards ---------------------------------------------------------------------------------------- */
 
@@ -330,18 +328,17 @@ struct ps_shard_list {
  * Brace expansion: {a,b} alternatives, {3..10} and {a..f} ranges with an optional third number (the step), in
  * both directions; a leading zero pads all numbers of the range to one width; braces nest; a group that is
  * neither is kept literally; a backslash makes the next character literal; unbalanced braces are an error. */
-int ps_shard_list_add(struct ps_shard_list *list, const char *pattern, struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_list_add(struct ps_shard_list *list, const char *pattern, struct ps_error *err) PS_MUST_USE;
 
 /* The same for the text of a list file. `name` is for error texts. */
 int ps_shard_list_add_text(struct ps_shard_list *list, const char *text, size_t len, const char *name,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* Appends one name of `len` bytes, without expansion. ps_shard_list_take() owns the name, also on failure;
  * `name` NULL: -ENOMEM. */
 int ps_shard_list_push(
-        struct ps_shard_list *list, const char *name, size_t len, struct ps_load_error *err) PS_MUST_USE;
-int ps_shard_list_take(
-        struct ps_shard_list *list, char *name, size_t len, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_shard_list *list, const char *name, size_t len, struct ps_error *err) PS_MUST_USE;
+int ps_shard_list_take(struct ps_shard_list *list, char *name, size_t len, struct ps_error *err) PS_MUST_USE;
 
 /* Shortens the list to its first n names. */
 void ps_shard_list_cut(struct ps_shard_list *list, size_t n);

@@ -299,7 +299,7 @@ int ps_bench_run(const struct ps_bench_options *o, struct ps_bench_result *ret_a
 	int rc = 0;
 
 	if (!next_us)
-		return ps_give_error(error, -ENOMEM, &(struct ps_load_error){0});
+		return ps_give_error(error, -ENOMEM, &(struct ps_error){0});
 	if (o->step_ms > 0) /* before the loader is opened, so a step is measured alone */
 		rc = ps_bench_step_new(o->loader.device, o->step_ms, &c.step, error);
 	if (rc == 0)

@@ -71,7 +71,7 @@ int ps_bench_step_end(struct ps_bench_step *s, struct ps_bench_idle *ret_idle, s
 		return 0;
 	busy = calloc(s->ncuts, sizeof(*busy));
 	if (!busy)
-		return ps_give_error(error, -ENOMEM, &(struct ps_load_error){0});
+		return ps_give_error(error, -ENOMEM, &(struct ps_error){0});
 	for (size_t i = warm; i < s->ncuts; i++) {
 		const struct ps_bench_cut *c = &s->cuts[i];
 
@@ -140,7 +140,7 @@ static int sleeper_take(
 	if (ps_bench_step_add(
 	            step, (struct ps_bench_cut){.gap = (float)gap, .busy = (float)(s->ended_ms - begin)}))
 		return 0;
-	return ps_give_error(error, -ENOMEM, &(struct ps_load_error){0});
+	return ps_give_error(error, -ENOMEM, &(struct ps_error){0});
 }
 
 static int sleeper_drain(struct ps_bench_step *step, struct penstock_error *error)
@@ -163,7 +163,7 @@ int ps_bench_step_sleep_new(double ms, struct ps_bench_step **ret_step, struct p
 	float alone[ALONE_STEPS];
 
 	if (!s)
-		return ps_give_error(error, -ENOMEM, &(struct ps_load_error){0});
+		return ps_give_error(error, -ENOMEM, &(struct ps_error){0});
 	s->base = (struct ps_bench_step){.ops = &ops, .asked_ms = ms};
 	for (int i = 0; i < ALONE_STEPS; i++) {
 		double begin = now_ms();

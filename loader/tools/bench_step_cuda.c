@@ -42,14 +42,14 @@ static struct gemm *of(struct ps_bench_step *step)
 
 static int fail(const struct gemm *g, ps_cu_result r, const char *what, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 
 	return ps_give_error(error, ps_cuda_error(g->cu, r, &err, what), &err);
 }
 
 static int no_memory(struct penstock_error *error)
 {
-	return ps_give_error(error, -ENOMEM, &(struct ps_load_error){0});
+	return ps_give_error(error, -ENOMEM, &(struct ps_error){0});
 }
 
 static ps_cu_result launch(struct gemm *g, uint32_t n)
@@ -242,14 +242,14 @@ static int memory_make(struct gemm *g, struct penstock_error *error)
 
 static int gemm_make(struct gemm *g, struct penstock_batch *unused, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	ps_cu_result result;
 	int rc;
 
 	(void)unused;
 	rc = ps_kernels_load(g->cu, &g->kernels, &err);
 	if (rc < 0) {
-		ps_load_error_prefix(&err, rc, "--step-ms");
+		ps_error_prefix(&err, rc, "--step-ms");
 		return ps_give_error(error, rc, &err);
 	}
 	rc = memory_make(g, error);
@@ -296,7 +296,7 @@ static int gemm_new(
 	static const struct ps_bench_step_ops ops = {
 	        .take = gemm_take, .drain = gemm_drain, .free = gemm_free};
 	struct gemm *g = calloc(1, sizeof(*g));
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	ps_cu_result result;
 	int rc;
 

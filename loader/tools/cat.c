@@ -26,13 +26,12 @@ struct cat {
 	size_t nfields;
 };
 
-static int bytes_write(const struct ps_group_member *m, bool lines, struct ps_load_error *err)
+static int bytes_write(const struct ps_group_member *m, bool lines, struct ps_error *err)
 {
 	if (fwrite(m->data, 1, m->size, stdout) == m->size &&
 	        (!lines || (m->size > 0 && m->data[m->size - 1] == '\n') || putchar('\n') != EOF))
 		return 0;
-	return ps_load_error_set(
-	        err, errno ? errno : EIO, "standard output: cannot write: %s", strerror(errno));
+	return ps_error_set(err, errno ? errno : EIO, "standard output: cannot write: %s", strerror(errno));
 }
 
 /* Remembers an existing field, for the error message. */
@@ -45,7 +44,7 @@ static void field_note(struct cat *c, const char *suffix)
 		c->nfields++;
 }
 
-static int field_write(struct cat *c, const struct ps_group *g, struct ps_load_error *err)
+static int field_write(struct cat *c, const struct ps_group *g, struct ps_error *err)
 {
 	for (size_t i = 0; i < g->n; i++) {
 		const struct ps_group_member *m = &g->members[i];
@@ -63,7 +62,7 @@ static int field_write(struct cat *c, const struct ps_group *g, struct ps_load_e
 	return 0;
 }
 
-static int group_take(void *ctx, const struct ps_group *g, struct ps_load_error *err)
+static int group_take(void *ctx, const struct ps_group *g, struct ps_error *err)
 {
 	struct cat *c = ctx;
 	const char *key = c->o->key;
@@ -96,7 +95,7 @@ static void nothing_complain(struct cat *c)
 
 static int cat_run(struct cat *c, const struct ps_shard_list *shards)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	int rc = c->o->field ? 0 : ps_tar_out_fd(STDOUT_FILENO, "standard output", 0, &c->out, &err);
 
 	for (size_t i = 0; i < shards->n && rc == 0; i++)

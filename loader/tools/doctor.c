@@ -115,7 +115,7 @@ static void report_plain(const char *shard, const struct ps_chart *c, const stru
 
 /* Opens a descriptor from which the tar's bytes can be read at any offset: of the shard itself, or of a
  * decompressed copy in `dir`, which has no name. */
-static int tar_open(const char *shard, const char *dir, struct ps_load_error *err)
+static int tar_open(const char *shard, const char *dir, struct ps_error *err)
 {
 	static const struct ps_stream_options options = {.buf_nbytes = 1UL << 20, .wake_fd = -1};
 	struct ps_stream *stream;
@@ -136,8 +136,8 @@ static int tar_open(const char *shard, const char *dir, struct ps_load_error *er
 			if (w < 0 && errno == EINTR)
 				continue;
 			if (w < 0) {
-				r = ps_load_error_set(err, errno, "%s: cannot write a decompressed copy: %s",
-				        dir, strerror(errno));
+				r = ps_error_set(err, errno, "%s: cannot write a decompressed copy: %s", dir,
+				        strerror(errno));
 				break;
 			}
 			ps_stream_take(stream, (size_t)w);
@@ -149,19 +149,19 @@ static int tar_open(const char *shard, const char *dir, struct ps_load_error *er
 			r = 0;
 	}
 	if (r == 0 && fd < 0)
-		r = ps_load_error_set(err, errno, "%s: cannot read it again: %s", shard, strerror(errno));
+		r = ps_error_set(err, errno, "%s: cannot read it again: %s", shard, strerror(errno));
 	ps_stream_free(stream);
 	if (r < 0 && fd >= 0)
 		close(fd);
 	return r < 0 ? r : fd;
 }
 
-static int bytes_read(int fd, const struct ps_chart_member *m, uint8_t **buf, struct ps_load_error *err)
+static int bytes_read(int fd, const struct ps_chart_member *m, uint8_t **buf, struct ps_error *err)
 {
 	uint8_t *grown = realloc(*buf, m->size ? m->size : 1);
 
 	if (!grown)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	*buf = grown;
 	for (uint64_t at = 0; at < m->size;) {
 		ssize_t n = pread(fd, grown + at, m->size - at, (off_t)(m->offset + at));
@@ -169,22 +169,22 @@ static int bytes_read(int fd, const struct ps_chart_member *m, uint8_t **buf, st
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			return ps_load_error_set(
+			return ps_error_set(
 			        err, n < 0 ? errno : EIO, "%s: cannot be read again: it changed", m->name);
 		at += (uint64_t)n;
 	}
 	return 0;
 }
 
-static int member_write(const struct ps_chart_member *m, const uint8_t *data, struct ps_tar_out *out,
-        struct ps_load_error *err)
+static int member_write(
+        const struct ps_chart_member *m, const uint8_t *data, struct ps_tar_out *out, struct ps_error *err)
 {
 	ps_autofree uint8_t *baseline = NULL;
 	size_t n = m->size;
 	int rc = m->progressive ? ps_jpeg_to_baseline(data, m->size, &baseline, &n) : 0;
 
 	if (rc < 0)
-		return ps_load_error_set(err, -rc, "%s: %s", m->name, strerror(-rc));
+		return ps_error_set(err, -rc, "%s: %s", m->name, strerror(-rc));
 	rc = ps_tar_out_member(out, m->name, m->name_len, n, err);
 	return rc < 0 ? rc : ps_tar_out_data(out, baseline ? baseline : data, n, err);
 }
@@ -192,7 +192,7 @@ static int member_write(const struct ps_chart_member *m, const uint8_t *data, st
 /* Checks that a member to be left out as a duplicate has the same bytes as the one that is kept. Otherwise
  * the repair stops. */
 static int duplicate_check(
-        int fd, const struct ps_chart *c, size_t at, const uint8_t *data, struct ps_load_error *err)
+        int fd, const struct ps_chart *c, size_t at, const uint8_t *data, struct ps_error *err)
 {
 	const struct ps_chart_member *m = &c->members[at];
 	ps_autofree uint8_t *other = NULL;
@@ -204,7 +204,7 @@ static int duplicate_check(
 			continue;
 		int rc = bytes_read(fd, kept, &other, err);
 		if (rc == 0 && memcmp(other, data, m->size) != 0)
-			rc = ps_load_error_set(err, EBADMSG,
+			rc = ps_error_set(err, EBADMSG,
 			        "%s comes twice, with different bytes; remove the wrong one", m->name);
 		return rc;
 	}
@@ -212,7 +212,7 @@ static int duplicate_check(
 }
 
 static int members_write(
-        int fd, const struct ps_chart *c, struct ps_tar_out *out, struct doctor *d, struct ps_load_error *err)
+        int fd, const struct ps_chart *c, struct ps_tar_out *out, struct doctor *d, struct ps_error *err)
 {
 	ps_autofree uint8_t *buf = NULL;
 
@@ -234,7 +234,7 @@ static int members_write(
 /* Writes the repaired shard into the directory, and reads it as a loader does; a shard that fails this is
  * removed. */
 static int shard_fix(struct doctor *d, const char *shard, const struct ps_chart *c, struct fixed *ret_fixed,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	const char *slash = strrchr(shard, '/'), *base = slash ? slash + 1 : shard;
 	size_t len = strlen(base);
@@ -250,10 +250,10 @@ static int shard_fix(struct doctor *d, const char *shard, const struct ps_chart 
 	}
 	if (asprintf(&path, "%s/%.*s", d->fix, (int)len, base) < 0) {
 		path = NULL;
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
 	if (stat(shard, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "%s: --fix would write over the shard itself: name another folder", shard);
 	ps_autofd int fd = tar_open(shard, d->fix, err);
 	if (fd < 0)
@@ -294,7 +294,7 @@ static void shard_see(struct doctor *d, const char *shard)
 {
 	__attribute__((cleanup(ps_chart_fini))) struct ps_chart chart = {0};
 	__attribute__((cleanup(fixed_fini))) struct fixed fixed = {0};
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	const char *hinders = NULL;
 	int rc = ps_chart_make(shard, &chart, &d->progress, &err);
 
@@ -348,7 +348,7 @@ int ps_cmd_doctor(int argc, char **argv)
 	        flags, PS_ARRAY_LEN(flags), 0};
 	__attribute__((cleanup(ps_shard_list_fini))) struct ps_shard_list shards = {0};
 	struct doctor d = {0};
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	int rc = ps_flags_read(&command, &d, argc, argv);
 
 	if (rc >= 0)

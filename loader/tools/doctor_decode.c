@@ -107,7 +107,7 @@ static int arrays_look(struct ps_chart *c, const struct penstock_batch *batch, c
 	for (uint32_t i = 0; rc == 0 && i < info.rows; i++) {
 		const uint8_t *file = (const uint8_t *)t.data + t.offsets[i];
 		size_t n = (size_t)(t.offsets[i + 1] - t.offsets[i]);
-		struct ps_load_error err = {0};
+		struct ps_error err = {0};
 		struct ps_npy npy;
 
 		if (((const uint8_t *)valid.data)[i] && n > 0 && ps_npy_parse(file, n, &npy, &err) < 0)
@@ -156,7 +156,7 @@ static int batches_look(struct ps_chart *c, const struct fields *f, struct penst
 }
 
 static int fields_decode(const char *path, struct ps_chart *c, const struct fields *f,
-        struct ps_tool_progress *progress, struct ps_load_error *err)
+        struct ps_tool_progress *progress, struct ps_error *err)
 {
 	struct penstock_options options;
 	struct penstock_loader *loader;
@@ -177,7 +177,7 @@ static int fields_decode(const char *path, struct ps_chart *c, const struct fiel
 		rc = batches_look(c, f, loader, progress, &error);
 		penstock_loader_close(loader);
 	}
-	return rc < 0 ? ps_load_error_set(err, -rc, "%s", error.text) : 0;
+	return rc < 0 ? ps_error_set(err, -rc, "%s", error.text) : 0;
 }
 
 /* Finds the sound samples that have the field of that suffix. */
@@ -211,12 +211,12 @@ static void empty_find(struct ps_chart *c)
 }
 
 int ps_chart_decode(
-        const char *path, struct ps_chart *c, struct ps_tool_progress *progress, struct ps_load_error *err)
+        const char *path, struct ps_chart *c, struct ps_tool_progress *progress, struct ps_error *err)
 {
 	ps_autofree struct fields *all = calloc(1, sizeof(*all)), *one = calloc(1, sizeof(*one));
 	char name[128];
 	uint32_t kind;
-	int rc = all && one ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
+	int rc = all && one ? 0 : ps_no_memory(err);
 
 	if (c->samples == 0)
 		return rc;
@@ -233,7 +233,7 @@ int ps_chart_decode(
 			continue;
 		}
 		if (have_find(c, field->suffix, one) < 0)
-			rc = ps_load_error_set(err, ENOMEM, "out of memory");
+			rc = ps_no_memory(err);
 		one->n = 0;
 		field_add(one->nhave == c->samples ? all : one, name, kind);
 		if (rc == 0)

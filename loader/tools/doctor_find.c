@@ -91,8 +91,7 @@ static int field_count(struct ps_chart *c, const struct ps_chart_member *m)
 
 /* Reads a member for the chart: its checksum, and whether it is a progressive JPEG. Members over MAX_MEMBER
  * are not read. */
-static int member_read(
-        struct look *l, struct ps_tar *tar, struct ps_chart_member *m, struct ps_load_error *err)
+static int member_read(struct look *l, struct ps_tar *tar, struct ps_chart_member *m, struct ps_error *err)
 {
 	int rc;
 
@@ -117,7 +116,7 @@ static int member_read(
 	return 0;
 }
 
-static int member_see(void *ctx, struct ps_tar *tar, const struct ps_tar_member *t, struct ps_load_error *err)
+static int member_see(void *ctx, struct ps_tar *tar, const struct ps_tar_member *t, struct ps_error *err)
 {
 	struct look *l = ctx;
 	struct ps_chart *c = l->chart;
@@ -231,7 +230,7 @@ static void refused_find(struct ps_chart *c, const struct run *run, size_t ntwic
 
 /* Makes each key's members consecutive, at the place of the first. Members without a key keep their
  * places. */
-static int members_group(struct ps_chart *c, struct ps_load_error *err)
+static int members_group(struct ps_chart *c, struct ps_error *err)
 {
 	ps_autofree struct run *runs = calloc(c->n + 1, sizeof(*runs));
 	struct ps_chart_member *sorted = calloc(c->n + 1, sizeof(*sorted));
@@ -239,7 +238,7 @@ static int members_group(struct ps_chart *c, struct ps_load_error *err)
 
 	if (!runs || !sorted) {
 		free(sorted);
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
 	qsort(c->members, c->n, sizeof(*c->members), by_key);
 	for (size_t i = 0; i < c->n; i++) {
@@ -334,7 +333,7 @@ static int bad_take(struct look *l, const struct ps_shard *shard, const struct p
 	return 0;
 }
 
-static int samples_walk(const char *path, struct look *l, struct ps_shard *shard, struct ps_load_error *err)
+static int samples_walk(const char *path, struct look *l, struct ps_shard *shard, struct ps_error *err)
 {
 	struct ps_sample *s;
 	bool garbage;
@@ -342,9 +341,9 @@ static int samples_walk(const char *path, struct look *l, struct ps_shard *shard
 
 	while ((rc = ps_shard_next(shard, &s, err)) == 1) {
 		if (s->bad && ps_shard_failed(shard, &garbage) < 0 && s->bad != EBADMSG)
-			rc = ps_load_error_set(err, s->bad, "%s: %s", path, s->reason);
+			rc = ps_error_set(err, s->bad, "%s: %s", path, s->reason);
 		else if (s->bad && bad_take(l, shard, s) < 0)
-			rc = ps_load_error_set(err, ENOMEM, "%s: out of memory", path);
+			rc = ps_error_set(err, ENOMEM, "%s: out of memory", path);
 		for (size_t i = l->sample_at; i < l->chart->n; i++)
 			if (is_of(&l->chart->members[i], s))
 				l->chart->members[i].sample = s->offset;
@@ -361,7 +360,7 @@ static const struct ps_shard_options walk_options = {
         .stream = {.buf_nbytes = 1UL << 20, .wake_fd = -1}, .never_hold = true};
 
 int ps_chart_make(
-        const char *path, struct ps_chart *c, struct ps_tool_progress *progress, struct ps_load_error *err)
+        const char *path, struct ps_chart *c, struct ps_tool_progress *progress, struct ps_error *err)
 {
 	struct look l = {.chart = c, .progress = progress};
 	struct ps_shard_options options = walk_options;
@@ -386,7 +385,7 @@ int ps_chart_make(
 	return 0;
 }
 
-int ps_chart_samples(const char *path, uint64_t *ret_samples, struct ps_load_error *err)
+int ps_chart_samples(const char *path, uint64_t *ret_samples, struct ps_error *err)
 {
 	struct ps_shard *shard = ps_shard_new(path, 0, &walk_options, err);
 	struct ps_sample *s;

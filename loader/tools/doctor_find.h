@@ -79,12 +79,12 @@ struct ps_chart {
 
 /* Fills an empty chart. */
 int ps_chart_make(const char *path, struct ps_chart *chart, struct ps_tool_progress *progress,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* Decodes the fields whose kind is known from their suffix, with a loader on all its threads, and adds
  * findings to the chart. */
 int ps_chart_decode(const char *path, struct ps_chart *chart, struct ps_tool_progress *progress,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 void ps_chart_found(struct ps_chart *chart, enum ps_finding_kind kind, const char *fmt, ...) PS_PRINTF(3, 4);
 
@@ -92,7 +92,7 @@ void ps_chart_found(struct ps_chart *chart, enum ps_finding_kind kind, const cha
 bool ps_chart_same(const struct ps_chart_member *a, const struct ps_chart_member *b);
 
 /* The number of samples that a loader reads from a shard. -EBADMSG: a sample is bad; the text says why. */
-int ps_chart_samples(const char *path, uint64_t *ret_samples, struct ps_load_error *err) PS_MUST_USE;
+int ps_chart_samples(const char *path, uint64_t *ret_samples, struct ps_error *err) PS_MUST_USE;
 
 void ps_chart_fini(struct ps_chart *chart);
 

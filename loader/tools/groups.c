@@ -34,7 +34,7 @@ static void group_clear(struct ps_group *g)
 }
 
 /* Reads the next ordinary file with its bytes: 1, or 0 at the end. */
-static int member_read(struct groups *g, struct ps_group_member *m, struct ps_load_error *err)
+static int member_read(struct groups *g, struct ps_group_member *m, struct ps_error *err)
 {
 	struct ps_tar_member t;
 	int rc;
@@ -45,19 +45,19 @@ static int member_read(struct groups *g, struct ps_group_member *m, struct ps_lo
 	if (rc <= 0)
 		return rc;
 	if (t.kind == PS_TAR_SPARSE)
-		return ps_load_error_set(err, EBADMSG,
+		return ps_error_set(err, EBADMSG,
 		        "%s: a file with holes, which is not read: unpack it, and pack it "
 		        "without --sparse",
 		        t.name);
 	if (t.size > PS_GROUP_MAX_NBYTES)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, E2BIG, "%s: %ju bytes are too many for one member", t.name, (uintmax_t)t.size);
 	*m = (struct ps_group_member){.name = strdup(t.name),
 	        .name_len = t.name_len,
 	        .size = t.size,
 	        .data = malloc(t.size ? t.size : 1)};
 	if (!m->name || !m->data)
-		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	else
 		rc = ps_tar_read(g->tar, m->data, err);
 	if (rc < 0)
@@ -65,20 +65,20 @@ static int member_read(struct groups *g, struct ps_group_member *m, struct ps_lo
 	return rc < 0 ? rc : 1;
 }
 
-static int member_push(struct ps_group *g, struct ps_group_member *m, struct ps_load_error *err)
+static int member_push(struct ps_group *g, struct ps_group_member *m, struct ps_error *err)
 {
 	if (g->n == g->cap) {
 		size_t cap = PS_MAX(g->cap * 2, (size_t)8);
 		struct ps_group_member *grown = reallocarray(g->members, cap, sizeof(*grown));
 
 		if (!grown)
-			return ps_load_error_set(err, ENOMEM, "out of memory");
+			return ps_no_memory(err);
 		g->members = grown;
 		g->cap = cap;
 	}
 	g->tar_nbytes += ps_tar_out_member_nbytes(m->name_len, m->name, m->size);
 	if (g->tar_nbytes > PS_GROUP_MAX_NBYTES)
-		return ps_load_error_set(err, E2BIG, "%s: the sample is larger than %ju bytes", m->name,
+		return ps_error_set(err, E2BIG, "%s: the sample is larger than %ju bytes", m->name,
 		        (uintmax_t)PS_GROUP_MAX_NBYTES);
 	g->members[g->n++] = *m;
 	*m = (struct ps_group_member){0};
@@ -97,7 +97,7 @@ static size_t key_of(struct ps_group_member *m)
 }
 
 /* Reads the next group: 1, or 0 at the end of the shard. */
-static int groups_next(struct groups *g, const struct ps_group **ret_group, struct ps_load_error *err)
+static int groups_next(struct groups *g, const struct ps_group **ret_group, struct ps_error *err)
 {
 	int r = 1;
 
@@ -110,7 +110,7 @@ static int groups_next(struct groups *g, const struct ps_group **ret_group, stru
 		if (r <= 0) {
 			g->ended = true;
 			if (r < 0)
-				ps_load_error_prefix(err, r, "%s", g->path);
+				ps_error_prefix(err, r, "%s", g->path);
 			break;
 		}
 		size_t key_len = key_of(m);
@@ -121,7 +121,7 @@ static int groups_next(struct groups *g, const struct ps_group **ret_group, stru
 		r = member_push(&g->group, m, err);
 		if (r < 0) {
 			g->ended = true;
-			ps_load_error_prefix(err, r, "%s", g->path);
+			ps_error_prefix(err, r, "%s", g->path);
 			break;
 		}
 		g->group.key = key_len > 0 ? g->group.members[0].name : NULL;
@@ -136,7 +136,7 @@ static int groups_next(struct groups *g, const struct ps_group **ret_group, stru
 	return g->group.n > 0;
 }
 
-static int groups_init(struct groups *g, struct ps_load_error *err)
+static int groups_init(struct groups *g, struct ps_error *err)
 {
 	static const struct ps_stream_options options = {.buf_nbytes = 1UL << 20, .wake_fd = -1};
 	int rc = ps_stream_open(g->path, &options, &g->stream, err);
@@ -144,9 +144,9 @@ static int groups_init(struct groups *g, struct ps_load_error *err)
 	if (rc == 0)
 		rc = ps_stream_inflate(&g->stream, err);
 	if (rc == 0 && !(g->tar = ps_stream_tar(g->stream)))
-		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	if (rc < 0)
-		ps_load_error_prefix(err, rc, "%s", g->path);
+		ps_error_prefix(err, rc, "%s", g->path);
 	return rc;
 }
 
@@ -160,8 +160,8 @@ static void groups_fini(struct groups *g)
 }
 
 int ps_groups_read(const char *path,
-        int (*take)(void *ctx, const struct ps_group *group, struct ps_load_error *err), void *ctx,
-        struct ps_load_error *err)
+        int (*take)(void *ctx, const struct ps_group *group, struct ps_error *err), void *ctx,
+        struct ps_error *err)
 {
 	struct groups g = {.path = path};
 	const struct ps_group *group;
@@ -177,7 +177,7 @@ int ps_groups_read(const char *path,
 	return rc;
 }
 
-int ps_group_write(const struct ps_group *g, struct ps_tar_out *out, struct ps_load_error *err)
+int ps_group_write(const struct ps_group *g, struct ps_tar_out *out, struct ps_error *err)
 {
 	int rc = 0;
 

@@ -36,11 +36,10 @@ struct ps_group {
 /* Calls `take` with each group of the shard. Stops and returns the error if `take` returns a negative
  * errno. Folders and links are skipped. */
 int ps_groups_read(const char *path,
-        int (*take)(void *ctx, const struct ps_group *group, struct ps_load_error *err), void *ctx,
-        struct ps_load_error *err) PS_MUST_USE;
+        int (*take)(void *ctx, const struct ps_group *group, struct ps_error *err), void *ctx,
+        struct ps_error *err) PS_MUST_USE;
 
 /* Writes all members of a group. */
-int ps_group_write(
-        const struct ps_group *group, struct ps_tar_out *out, struct ps_load_error *err) PS_MUST_USE;
+int ps_group_write(const struct ps_group *group, struct ps_tar_out *out, struct ps_error *err) PS_MUST_USE;
 
 #endif

@@ -79,7 +79,7 @@ static bool is_up_to_date(
 /* Makes DALI's index of the shard, or ours from DALI's. */
 static bool shard_dali(const struct index_options *o, const char *shard)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	ps_autofree char *path = ps_dali_path(shard, o->dali ? o->dir : NULL, &err);
 	uint64_t samples = 0;
 	int rc = -ENOMEM;
@@ -97,16 +97,15 @@ static bool shard_dali(const struct index_options *o, const char *shard)
 
 /* Verifying ---------------------------------------------------------------------------------------------- */
 
-static int differs(const char *shard, const char *what, struct ps_load_error *err)
+static int differs(const char *shard, const char *what, struct ps_error *err)
 {
-	return ps_load_error_set(
-	        err, ESTALE, "%s: does not match %s: one of the two was changed", shard, what);
+	return ps_error_set(err, ESTALE, "%s: does not match %s: one of the two was changed", shard, what);
 }
 
 /* Compares the shard with the SHA-256 in its catalogue entry and with that in its index, where they are
  * known. 1: the one in the index matches; 0: the index has none. */
 static int hash_verify(const char *shard, const struct ps_shard_index *index,
-        const struct ps_catalogue_entry *e, struct ps_load_error *err)
+        const struct ps_catalogue_entry *e, struct ps_error *err)
 {
 	const uint8_t *want = ps_shard_index_binding(index)->sha256;
 	uint8_t sha256[PS_DIGEST_NBYTES];
@@ -126,7 +125,7 @@ static int hash_verify(const char *shard, const struct ps_shard_index *index,
 }
 
 /* Makes the index again in memory, with its columns, and compares it. */
-static int content_verify(const char *shard, struct ps_shard_index *index, struct ps_load_error *err)
+static int content_verify(const char *shard, struct ps_shard_index *index, struct ps_error *err)
 {
 	struct ps_column_spec columns[PS_INDEX_MAX_COLUMNS] = {0};
 	int n = ps_shard_index_ncolumns(index), r = 0, parsed = 0;
@@ -136,7 +135,7 @@ static int content_verify(const char *shard, struct ps_shard_index *index, struc
 		ps_autofree char *text = ps_shard_index_column_text(index, parsed);
 
 		r = text ? ps_column_spec_parse(text, &columns[parsed], err)
-		         : ps_load_error_set(err, EINVAL,
+		         : ps_error_set(err, EINVAL,
 		                   "%s: does not say where its columns are from; make it again",
 		                   ps_shard_index_path_of(index));
 	}
@@ -152,8 +151,8 @@ static int content_verify(const char *shard, struct ps_shard_index *index, struc
 
 /* Adds the remedy to the error. On a mount no file can be written beside the shards, and the mount may still
  * show an older version of its origin. */
-static void remedy_add(const struct index_options *o, const char *shard, bool listed, bool has_columns,
-        struct ps_load_error *err)
+static void remedy_add(
+        const struct index_options *o, const char *shard, bool listed, bool has_columns, struct ps_error *err)
 {
 	const char *hint = strstr(err->text, "; " PS_INDEX_HINT),
 	           *columns = has_columns ? " --column ..." : "";
@@ -163,7 +162,7 @@ static void remedy_add(const struct index_options *o, const char *shard, bool li
 
 	snprintf(text, sizeof(text), "%.*s", n, err->text);
 	if (o->dir)
-		ps_load_error_set(err, ESTALE,
+		ps_error_set(err, ESTALE,
 		        "%s; make the index again: penstock-loader index --force --dir %s%s %s%s", text,
 		        o->dir, columns, shard,
 		        mounted ? "; if the mount shows an old shard: penstock evict, or mount with a "
@@ -171,13 +170,13 @@ static void remedy_add(const struct index_options *o, const char *shard, bool li
 		                  "--revalidate"
 		                : "");
 	else if (mounted)
-		ps_load_error_set(err, ESTALE,
+		ps_error_set(err, ESTALE,
 		        "%s; if the mount shows an old version of one: penstock evict, or mount with a "
 		        "shorter --revalidate; if one is old at the origin, make both again there: "
 		        "penstock-loader index --catalogue%s",
 		        text, columns);
 	else
-		ps_load_error_set(err, ESTALE,
+		ps_error_set(err, ESTALE,
 		        "%s; fetch the shard again, or make its index again: penstock-loader index "
 		        "--%s%s %s",
 		        text, listed ? "catalogue" : "force", columns, shard);
@@ -185,22 +184,21 @@ static void remedy_add(const struct index_options *o, const char *shard, bool li
 
 static bool shard_verify(const struct index_options *o, const char *shard)
 {
-	struct ps_load_error err = {0}, why = {0};
+	struct ps_error err = {0}, why = {0};
 	const struct ps_catalogue_entry *e = NULL;
 	struct ps_catalogue *catalogue = NULL;
 	const char *slash = strrchr(shard, '/');
 	ps_autofree char *dir = strndup(shard, slash ? PS_MAX((size_t)(slash - shard), (size_t)1) : 0);
 	struct ps_shard_index *index = NULL;
 	uint64_t samples = 0, bad = 0;
-	int rc = dir ? ps_shard_index_open(shard, o->dir, &index, &err)
-	             : ps_load_error_set(&err, ENOMEM, "out of memory");
+	int rc = dir ? ps_shard_index_open(shard, o->dir, &index, &err) : ps_no_memory(&err);
 	int c = dir && !o->dir ? ps_catalogue_read(dir, &catalogue, &why) : -ENOENT;
 
 	if (rc == 0 && c == 0)
 		e = ps_catalogue_match(
 		        catalogue, slash ? slash + 1 : shard, ps_shard_index_binding(index)->nbytes);
 	if (rc == 0 && c < 0 && c != -ENOENT)
-		rc = ps_load_error_set(&err, -c, "%s", why.text);
+		rc = ps_error_set(&err, -c, "%s", why.text);
 	if (rc == 0) {
 		samples = ps_shard_index_samples(index);
 		bad = ps_shard_index_bad(index);
@@ -232,7 +230,7 @@ static bool shard_verify(const struct index_options *o, const char *shard)
 /* Catalogues --------------------------------------------------------------------------------------------- */
 
 /* Writes the listed entries into the catalogue, and empties the list. */
-static int listed_write(struct listed *l, struct ps_load_error *err)
+static int listed_write(struct listed *l, struct ps_error *err)
 {
 	int rc = l->n > 0 ? ps_catalogue_update(l->dir, l->entries, l->n, l->is_part, err) : 0;
 
@@ -246,7 +244,7 @@ static int listed_write(struct listed *l, struct ps_load_error *err)
 
 /* Lists a shard; entries of another folder are written first. */
 static int shard_list(
-        struct listed *l, const char *shard, const struct ps_catalogue_entry *e, struct ps_load_error *err)
+        struct listed *l, const char *shard, const struct ps_catalogue_entry *e, struct ps_error *err)
 {
 	const char *slash = strrchr(shard, '/');
 	ps_autofree char *dir = strndup(shard, slash ? PS_MAX((size_t)(slash - shard), (size_t)1) : 0);
@@ -254,7 +252,7 @@ static int shard_list(
 	int rc = 0;
 
 	if (!dir)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (l->dir && strcmp(l->dir, dir) != 0)
 		rc = listed_write(l, err);
 	if (rc < 0)
@@ -263,19 +261,19 @@ static int shard_list(
 		l->dir = ps_steal_ptr(&dir);
 	grown = reallocarray(l->entries, l->n + 1, sizeof(*grown));
 	if (!grown)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	l->entries = grown;
 	l->entries[l->n] = *e;
 	l->entries[l->n].name = strdup(slash ? slash + 1 : shard);
 	if (!l->entries[l->n].name)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	l->n++;
 	return 0;
 }
 
 /* Makes the shard's index with a hash of the shard, and its entry for the catalogue. */
 static int shard_publish(const struct index_options *o, struct listed *l, const char *shard,
-        struct ps_shard_index_result *res, struct ps_load_error *err)
+        struct ps_shard_index_result *res, struct ps_error *err)
 {
 	struct ps_catalogue_entry e = {0};
 	struct ps_shard_index *index;
@@ -300,7 +298,7 @@ static int shard_publish(const struct index_options *o, struct listed *l, const 
  * read for it has bad samples. */
 static bool shard_index(struct index_options *o, const char *shard)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_shard_index_result res = {0};
 	int rc;
 
@@ -380,7 +378,7 @@ int ps_cmd_index(int argc, char **argv)
 	        flags, PS_ARRAY_LEN(flags), 0};
 	__attribute__((cleanup(ps_shard_list_fini))) struct ps_shard_list shards = {0};
 	__attribute__((cleanup(options_fini))) struct index_options o = {0};
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	bool sound = true;
 	size_t first, end;
 	int rc = ps_flags_read(&command, &o, argc, argv);

@@ -40,7 +40,7 @@ static bool shard_list(const char *path, bool json)
 {
 	struct ps_shard_options options = {
 	        .stream = {.buf_nbytes = 256 << 10, .wake_fd = -1}, .never_hold = true};
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_shard *shard = ps_shard_new(path, 0, &options, &err);
 	struct ps_sample *s;
 	bool sound = true;

@@ -85,17 +85,16 @@ static int jobs_plan(struct pack *p)
 }
 
 /* Reads the whole file, which may be empty; NULL with err. */
-static uint8_t *file_read(const struct ps_pack_file *f, struct ps_load_error *err)
+static uint8_t *file_read(const struct ps_pack_file *f, struct ps_error *err)
 {
 	ps_autofd int fd = open(f->path, O_RDONLY | O_CLOEXEC);
 	uint8_t *bytes = fd < 0 ? NULL : malloc((size_t)f->size + 1);
 	uint64_t at = 0;
 
 	if (fd < 0)
-		ps_load_error_set(err, errno, "%s: %s", f->path, strerror(errno));
+		ps_error_set(err, errno, "%s: %s", f->path, strerror(errno));
 	else if (!bytes)
-		ps_load_error_set(
-		        err, ENOMEM, "%s: no memory for its %ju bytes", f->path, (uintmax_t)f->size);
+		ps_error_set(err, ENOMEM, "%s: no memory for its %ju bytes", f->path, (uintmax_t)f->size);
 	while (bytes) {
 		/* One byte more than is left, to detect a file that has grown. */
 		ssize_t n = read(fd, bytes + at, (size_t)(f->size + 1 - at));
@@ -108,9 +107,9 @@ static uint8_t *file_read(const struct ps_pack_file *f, struct ps_load_error *er
 		if (n > 0 && at <= f->size)
 			continue;
 		if (n < 0)
-			ps_load_error_set(err, errno, "%s: cannot read: %s", f->path, strerror(errno));
+			ps_error_set(err, errno, "%s: cannot read: %s", f->path, strerror(errno));
 		else
-			ps_load_error_set(err, EIO, "%s: it changed while it was packed", f->path);
+			ps_error_set(err, EIO, "%s: it changed while it was packed", f->path);
 		free(ps_steal_ptr(&bytes));
 	}
 	return NULL;
@@ -118,7 +117,7 @@ static uint8_t *file_read(const struct ps_pack_file *f, struct ps_load_error *er
 
 /* Writes an image, resized or converted to another format if need be. */
 static int image_copy(
-        struct pack *p, struct ps_tar_out *out, const struct ps_pack_file *f, struct ps_load_error *err)
+        struct pack *p, struct ps_tar_out *out, const struct ps_pack_file *f, struct ps_error *err)
 {
 	ps_autofree uint8_t *bytes = file_read(f, err), *made = NULL;
 	size_t nbytes = 0;
@@ -128,7 +127,7 @@ static int image_copy(
 		return -err->err;
 	rc = ps_recode_image(&p->o->recode, bytes, (size_t)f->size, &made, &nbytes, err);
 	if (rc < 0)
-		return ps_load_error_prefix(err, rc, "%s", f->path);
+		return ps_error_prefix(err, rc, "%s", f->path);
 	if (rc == 0)
 		nbytes = (size_t)f->size;
 	rc = ps_tar_out_member(out, f->name, f->name_len, nbytes, err);
@@ -139,7 +138,7 @@ static int image_copy(
 }
 
 /* Gives images the suffixes of their new format. */
-static int images_rename(const struct ps_recode *o, struct ps_pack_list *l, struct ps_load_error *err)
+static int images_rename(const struct ps_recode *o, struct ps_pack_list *l, struct ps_error *err)
 {
 	for (size_t i = 0; i < l->nfiles && o->to != PS_RECODE_SAME; i++) {
 		struct ps_pack_file *f = &l->files[i];
@@ -149,7 +148,7 @@ static int images_rename(const struct ps_recode *o, struct ps_pack_list *l, stru
 			continue;
 		name = ps_recode_name(o, f->name, f->name_len);
 		if (!name)
-			return ps_load_error_set(err, ENOMEM, "out of memory");
+			return ps_no_memory(err);
 		free(f->name);
 		f->name = name;
 		f->name_len = strlen(name);
@@ -158,7 +157,7 @@ static int images_rename(const struct ps_recode *o, struct ps_pack_list *l, stru
 }
 
 static int file_copy(struct pack *p, struct ps_tar_out *out, const struct ps_pack_file *f, uint8_t *buf,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	int rc;
 
@@ -169,7 +168,7 @@ static int file_copy(struct pack *p, struct ps_tar_out *out, const struct ps_pac
 		return rc < 0 ? rc : ps_tar_out_data(out, f->text, f->size, err);
 	ps_autofd int fd = open(f->path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return ps_load_error_set(err, errno, "%s: %s", f->path, strerror(errno));
+		return ps_error_set(err, errno, "%s: %s", f->path, strerror(errno));
 	for (uint64_t left = f->size;;) {
 		/* One byte more than is left, to detect a file that has grown. */
 		ssize_t n = read(fd, buf, (size_t)PS_MIN(left + 1, (uint64_t)BUF_NBYTES));
@@ -177,11 +176,11 @@ static int file_copy(struct pack *p, struct ps_tar_out *out, const struct ps_pac
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return ps_load_error_set(err, errno, "%s: cannot read: %s", f->path, strerror(errno));
+			return ps_error_set(err, errno, "%s: cannot read: %s", f->path, strerror(errno));
 		if (n == 0 && left == 0)
 			return 0;
 		if (n == 0 || (uint64_t)n > left)
-			return ps_load_error_set(err, EIO, "%s: it changed while it was packed", f->path);
+			return ps_error_set(err, EIO, "%s: it changed while it was packed", f->path);
 		rc = ps_tar_out_data(out, buf, (size_t)n, err);
 		if (rc < 0)
 			return rc;
@@ -197,12 +196,11 @@ static void bytes_digest(void *ctx, const void *p, size_t n)
 
 /* Writes the samples of a job into a shard. `digest`: NULL if no hash is wanted. */
 static int samples_write(struct pack *p, const struct job *job, const char *name, struct ps_digest *digest,
-        uint64_t *ret_nbytes, struct ps_load_error *err)
+        uint64_t *ret_nbytes, struct ps_error *err)
 {
 	ps_autofree uint8_t *buf = malloc(BUF_NBYTES);
 	struct ps_tar_out *out;
-	int rc = buf ? ps_tar_out_open(name, p->o->level, &out, err)
-	             : ps_load_error_set(err, ENOMEM, "out of memory");
+	int rc = buf ? ps_tar_out_open(name, p->o->level, &out, err) : ps_no_memory(err);
 
 	if (rc < 0)
 		return rc;
@@ -212,7 +210,7 @@ static int samples_write(struct pack *p, const struct job *job, const char *name
 		const struct ps_pack_sample *sample = &p->list->samples[s];
 
 		for (size_t i = sample->first; i < sample->first + sample->n && rc == 0; i++)
-			rc = atomic_load(&p->failed) ? ps_load_error_set(err, ECANCELED, "stopped")
+			rc = atomic_load(&p->failed) ? ps_error_set(err, ECANCELED, "stopped")
 			                             : file_copy(p, out, &p->list->files[i], buf, err);
 	}
 	if (rc == 0)
@@ -224,7 +222,7 @@ static int samples_write(struct pack *p, const struct job *job, const char *name
 
 /* Writes a shard, and with --index its index and its entry for the catalogue. */
 static int shard_write(
-        struct pack *p, size_t number, const char *name, uint64_t *ret_nbytes, struct ps_load_error *err)
+        struct pack *p, size_t number, const char *name, uint64_t *ret_nbytes, struct ps_error *err)
 {
 	const char *slash = strrchr(name, '/');
 	struct ps_catalogue_entry *e;
@@ -236,8 +234,7 @@ static int shard_write(
 		return samples_write(p, &p->jobs[number], name, NULL, ret_nbytes, err);
 	e = &p->entries[number];
 	digest = ps_digest_new();
-	rc = digest ? samples_write(p, &p->jobs[number], name, digest, ret_nbytes, err)
-	            : ps_load_error_set(err, ENOMEM, "out of memory");
+	rc = digest ? samples_write(p, &p->jobs[number], name, digest, ret_nbytes, err) : ps_no_memory(err);
 	if (rc == 0)
 		ps_digest_finish(digest, e->sha256);
 	ps_digest_free(digest);
@@ -250,7 +247,7 @@ static int shard_write(
 	e->plain_nbytes = res.plain_nbytes;
 	e->samples = res.samples;
 	e->bad = res.bad;
-	return e->name ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
+	return e->name ? 0 : ps_no_memory(err);
 }
 
 static void shard_report(struct pack *p, const char *name, const struct job *job, uint64_t nbytes)
@@ -270,11 +267,10 @@ static void *worker(void *arg)
 	size_t i;
 
 	while (!atomic_load(&p->failed) && (i = atomic_fetch_add(&p->next, 1)) < p->end) {
-		struct ps_load_error err = {0};
+		struct ps_error err = {0};
 		uint64_t nbytes = 0;
 		ps_autofree char *name = ps_out_name(p->o->out, i);
-		int rc = name ? shard_write(p, i, name, &nbytes, &err)
-		              : ps_load_error_set(&err, ENOMEM, "out of memory");
+		int rc = name ? shard_write(p, i, name, &nbytes, &err) : ps_no_memory(&err);
 
 		if (rc < 0) {
 			if (!atomic_exchange(&p->failed, true))
@@ -334,10 +330,10 @@ static bool catalogue_write(struct pack *p)
 	const char *slash = strrchr(p->o->out, '/');
 	ps_autofree char *dir =
 	        strndup(p->o->out, slash ? (size_t)(slash - p->o->out) + (slash == p->o->out) : 0);
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	int rc = dir ? ps_catalogue_update(
 	                       dir, p->entries + p->first, p->end - p->first, p->o->part.of > 0, &err)
-	             : ps_load_error_set(&err, ENOMEM, "out of memory");
+	             : ps_no_memory(&err);
 
 	if (rc < 0)
 		ps_complain("%s", err.text);
@@ -357,7 +353,7 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 {
 	__attribute__((cleanup(pack_fini))) struct pack p = {
 	        .o = o, .list = l, .lock = PTHREAD_MUTEX_INITIALIZER};
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	size_t nsamples = 0;
 	int rc = o->source[0] == '@' ? ps_pack_text(l, o->source + 1, &err)
 	                             : ps_pack_folder(l, o->source, o->classes, &err);
@@ -369,7 +365,7 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 	if (rc == 0 && o->shuffle)
 		ps_pack_shuffle(l, o->seed);
 	if (rc == 0 && (jobs_plan(&p) < 0 || !(p.entries = calloc(p.njobs, sizeof(*p.entries)))))
-		rc = ps_load_error_set(&err, ENOMEM, "out of memory");
+		rc = ps_no_memory(&err);
 	if (rc < 0) {
 		ps_complain("%s", err.text);
 		return PS_EXIT_FAILED;

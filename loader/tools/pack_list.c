@@ -13,8 +13,8 @@
 
 /* Adds a file to the list, which takes ownership of `path` and `name`, even on error. Files without a key are
  * counted as ignored. */
-static int file_add(struct ps_pack_list *l, char *path, char *name, uint64_t size, int64_t label,
-        struct ps_load_error *err)
+static int file_add(
+        struct ps_pack_list *l, char *path, char *name, uint64_t size, int64_t label, struct ps_error *err)
 {
 	struct ps_name_parts parts;
 
@@ -45,7 +45,7 @@ static int file_add(struct ps_pack_list *l, char *path, char *name, uint64_t siz
 no_memory:
 	free(path);
 	free(name);
-	return ps_load_error_set(err, ENOMEM, "out of memory");
+	return ps_no_memory(err);
 }
 
 /* A folder ----------------------------------------------------------------------------------------------- */
@@ -55,7 +55,7 @@ static int by_name(const FTSENT **a, const FTSENT **b)
 	return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
-static int class_add(struct ps_pack_list *l, const char *name, struct ps_load_error *err)
+static int class_add(struct ps_pack_list *l, const char *name, struct ps_error *err)
 {
 	char **grown = reallocarray(l->classes, l->nclasses + 1, sizeof(*grown));
 	char *copy = grown ? strdup(name) : NULL;
@@ -63,13 +63,13 @@ static int class_add(struct ps_pack_list *l, const char *name, struct ps_load_er
 	if (grown)
 		l->classes = grown;
 	if (!copy)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	l->classes[l->nclasses++] = copy;
 	return 0;
 }
 
 static int entry_take(
-        struct ps_pack_list *l, FTS *fts, FTSENT *e, size_t root_len, bool classes, struct ps_load_error *err)
+        struct ps_pack_list *l, FTS *fts, FTSENT *e, size_t root_len, bool classes, struct ps_error *err)
 {
 	if (e->fts_level > 0 && e->fts_name[0] == '.' && e->fts_info != FTS_DP) {
 		fts_set(fts, e, FTS_SKIP);
@@ -89,14 +89,13 @@ static int entry_take(
 		        (uint64_t)e->fts_statp->st_size, classes ? (int64_t)l->nclasses - 1 : -1, err);
 	}
 	case FTS_DC:
-		return ps_load_error_set(
-		        err, ELOOP, "%s: a link leads back to a folder above it", e->fts_path);
+		return ps_error_set(err, ELOOP, "%s: a link leads back to a folder above it", e->fts_path);
 	case FTS_DNR:
 	case FTS_ERR:
 	case FTS_NS:
-		return ps_load_error_set(err, e->fts_errno, "%s: %s", e->fts_path, strerror(e->fts_errno));
+		return ps_error_set(err, e->fts_errno, "%s: %s", e->fts_path, strerror(e->fts_errno));
 	case FTS_SLNONE:
-		return ps_load_error_set(err, ENOENT, "%s: a link to nothing", e->fts_path);
+		return ps_error_set(err, ENOENT, "%s: a link to nothing", e->fts_path);
 	default:
 		return 0;
 	}
@@ -108,34 +107,34 @@ static void fts_cleanup(FTS **fts)
 		fts_close(*fts);
 }
 
-int ps_pack_folder(struct ps_pack_list *l, const char *folder, bool classes, struct ps_load_error *err)
+int ps_pack_folder(struct ps_pack_list *l, const char *folder, bool classes, struct ps_error *err)
 {
 	ps_autofree char *root = strdup(folder);
 	char *const roots[] = {root, NULL};
 	int rc = 0;
 
 	if (!root)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	__attribute__((cleanup(fts_cleanup))) FTS *fts = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name);
 	if (!fts)
-		return ps_load_error_set(err, errno, "%s: %s", folder, strerror(errno));
+		return ps_error_set(err, errno, "%s: %s", folder, strerror(errno));
 	while (rc == 0) {
 		errno = 0;
 		FTSENT *e = fts_read(fts);
 
 		if (!e) {
 			if (errno != 0)
-				rc = ps_load_error_set(err, errno, "%s: %s", folder, strerror(errno));
+				rc = ps_error_set(err, errno, "%s: %s", folder, strerror(errno));
 			break;
 		}
 		if (e->fts_level == 0 && e->fts_info == FTS_F)
-			rc = ps_load_error_set(err, ENOTDIR,
+			rc = ps_error_set(err, ENOTDIR,
 			        "%s: is not a folder; a list of files is named as @%s", folder, folder);
 		else
 			rc = entry_take(l, fts, e, strlen(folder), classes, err);
 	}
 	if (rc == 0 && classes && l->nclasses == 0)
-		rc = ps_load_error_set(err, ENOENT, "%s: holds no folders, so there are no classes", folder);
+		rc = ps_error_set(err, ENOENT, "%s: holds no folders, so there are no classes", folder);
 	return rc;
 }
 
@@ -163,8 +162,7 @@ static char *name_join(const char *key, const char *path)
 	return asprintf(&joined, "%s.%s", key, parts.suffix) < 0 ? NULL : joined;
 }
 
-static int line_take(
-        struct ps_pack_list *l, const char *list, size_t n, char *line, struct ps_load_error *err)
+static int line_take(struct ps_pack_list *l, const char *list, size_t n, char *line, struct ps_error *err)
 {
 	char *path = strsep(&line, "\t"), *key = strsep(&line, "\t"), *label = strsep(&line, "\t");
 	char *full = path_join(list, path);
@@ -172,7 +170,7 @@ static int line_take(
 	int64_t number = -1;
 
 	if (!full)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (label && *label) {
 		char *end;
 
@@ -180,13 +178,13 @@ static int line_take(
 		number = strtoll(label, &end, 10);
 		if (errno != 0 || *end || number < 0) {
 			free(full);
-			return ps_load_error_set(err, EINVAL,
+			return ps_error_set(err, EINVAL,
 			        "%s: line %zu: label \"%s\" is not a number of 0 or more", list, n, label);
 		}
 	}
 	int rc = stat(full, &st) < 0 ? errno : S_ISREG(st.st_mode) ? 0 : EINVAL;
 	if (rc != 0) {
-		ps_load_error_set(err, rc, "%s: line %zu: %s: %s", list, n, full,
+		ps_error_set(err, rc, "%s: line %zu: %s: %s", list, n, full,
 		        rc == EINVAL ? "is not an ordinary file" : strerror(rc));
 		free(full);
 		return -rc;
@@ -204,7 +202,7 @@ static void file_cleanup(FILE **f)
 		fclose(*f);
 }
 
-int ps_pack_text(struct ps_pack_list *l, const char *path, struct ps_load_error *err)
+int ps_pack_text(struct ps_pack_list *l, const char *path, struct ps_error *err)
 {
 	__attribute__((cleanup(file_cleanup))) FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
 	ps_autofree char *line = NULL;
@@ -213,17 +211,17 @@ int ps_pack_text(struct ps_pack_list *l, const char *path, struct ps_load_error 
 	int rc = 0;
 
 	if (!f)
-		return ps_load_error_set(err, errno, "%s: %s", path, strerror(errno));
+		return ps_error_set(err, errno, "%s: %s", path, strerror(errno));
 	while (rc == 0 && (len = getline(&line, &cap, f)) >= 0) {
 		n++;
 		if (memchr(line, 0, (size_t)len))
-			return ps_load_error_set(err, EINVAL, "%s: line %zu holds a zero byte", path, n);
+			return ps_error_set(err, EINVAL, "%s: line %zu holds a zero byte", path, n);
 		line[strcspn(line, "\n")] = 0;
 		if (*line && *line != '#')
 			rc = line_take(l, path, n, line, err);
 	}
 	if (rc == 0 && ferror(f))
-		rc = ps_load_error_set(err, EIO, "%s: cannot read", path);
+		rc = ps_error_set(err, EIO, "%s: cannot read", path);
 	return rc;
 }
 
@@ -246,7 +244,7 @@ static int file_compare(const void *pa, const void *pb)
 }
 
 /* Adds a member KEY.cls for each sample with a labelled file. */
-static int labels_add(struct ps_pack_list *l, struct ps_load_error *err)
+static int labels_add(struct ps_pack_list *l, struct ps_error *err)
 {
 	size_t n = l->nfiles, labelled = n;
 
@@ -261,13 +259,13 @@ static int labels_add(struct ps_pack_list *l, struct ps_load_error *err)
 
 			if (before->label == f.label)
 				continue;
-			return ps_load_error_set(err, EEXIST,
-			        "sample %.*s has two labels: %jd (%s) and %jd (%s)", (int)f.key_len, f.name,
-			        (intmax_t)before->label, before->path, (intmax_t)f.label, f.path);
+			return ps_error_set(err, EEXIST, "sample %.*s has two labels: %jd (%s) and %jd (%s)",
+			        (int)f.key_len, f.name, (intmax_t)before->label, before->path,
+			        (intmax_t)f.label, f.path);
 		}
 		labelled = i;
 		if (asprintf(&name, "%.*s.cls", (int)f.key_len, f.name) < 0)
-			return ps_load_error_set(err, ENOMEM, "out of memory");
+			return ps_no_memory(err);
 		int rc = file_add(l, strdup(""), name, 0, -1, err);
 		if (rc < 0)
 			return rc;
@@ -279,10 +277,10 @@ static int labels_add(struct ps_pack_list *l, struct ps_load_error *err)
 	return 0;
 }
 
-int ps_pack_group(struct ps_pack_list *l, struct ps_load_error *err)
+int ps_pack_group(struct ps_pack_list *l, struct ps_error *err)
 {
 	if (l->nfiles == 0)
-		return ps_load_error_set(err, ENOENT, "there is nothing to pack: no file has a suffix");
+		return ps_error_set(err, ENOENT, "there is nothing to pack: no file has a suffix");
 	qsort(l->files, l->nfiles, sizeof(*l->files), file_compare);
 	int rc = labels_add(l, err);
 	if (rc < 0)
@@ -290,14 +288,13 @@ int ps_pack_group(struct ps_pack_list *l, struct ps_load_error *err)
 	qsort(l->files, l->nfiles, sizeof(*l->files), file_compare);
 	l->samples = calloc(l->nfiles, sizeof(*l->samples));
 	if (!l->samples)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	for (size_t i = 0; i < l->nfiles; i++) {
 		const struct ps_pack_file *f = &l->files[i], *before = i ? f - 1 : NULL;
 
 		if (before && strcmp(before->name, f->name) == 0)
-			return ps_load_error_set(err, EEXIST, "two files would be called %s: %s and %s",
-			        f->name, before->path ? before->path : "a label",
-			        f->path ? f->path : "a label");
+			return ps_error_set(err, EEXIST, "two files would be called %s: %s and %s", f->name,
+			        before->path ? before->path : "a label", f->path ? f->path : "a label");
 		if (!before || key_compare(before, f) != 0)
 			l->samples[l->nsamples++].first = i;
 		l->samples[l->nsamples - 1].n++;

@@ -41,16 +41,16 @@ struct ps_pack_list {
 /* Adds all files below a folder. classes: each direct subfolder is a class, numbered in the order of names;
  * each of its samples gets the number as a member KEY.cls. */
 int ps_pack_folder(
-        struct ps_pack_list *list, const char *folder, bool classes, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_pack_list *list, const char *folder, bool classes, struct ps_error *err) PS_MUST_USE;
 
 /* Adds the files listed in a text, one on each line: PATH[<tab>KEY[<tab>LABEL]]. A file's name is its path;
  * if KEY is given, it is KEY followed by the path's suffix. Paths are relative to the list's folder. Empty
  * lines and those that start with "#" are skipped. "-": standard input. */
-int ps_pack_text(struct ps_pack_list *list, const char *path, struct ps_load_error *err) PS_MUST_USE;
+int ps_pack_text(struct ps_pack_list *list, const char *path, struct ps_error *err) PS_MUST_USE;
 
 /* Sorts the files, adds members for labels, and groups all into samples. -EEXIST: two files would have the
  * same name, or a sample would have two labels. */
-int ps_pack_group(struct ps_pack_list *list, struct ps_load_error *err) PS_MUST_USE;
+int ps_pack_group(struct ps_pack_list *list, struct ps_error *err) PS_MUST_USE;
 
 /* Shuffles the samples; the order depends on the seed alone. */
 void ps_pack_shuffle(struct ps_pack_list *list, uint64_t seed);

@@ -91,7 +91,7 @@ static void jpeg_rows(struct jpeg_compress_struct *c, const uint8_t *rgb, int qu
 }
 
 static int jpeg_encode(const uint8_t *rgb, struct ps_image_size size, int quality, uint8_t **ret_out,
-        size_t *ret_nbytes, struct ps_load_error *err)
+        size_t *ret_nbytes, struct ps_error *err)
 {
 	struct jpeg_compress_struct c = {0};
 	struct jpeg_errors errors;
@@ -106,7 +106,7 @@ static int jpeg_encode(const uint8_t *rgb, struct ps_image_size size, int qualit
 		if (*ret_out)
 			c.dest->term_destination(&c);
 		jpeg_destroy_compress(&c);
-		return ps_load_error_set(err, EINVAL, "cannot become a JPEG: %s", text);
+		return ps_error_set(err, EINVAL, "cannot become a JPEG: %s", text);
 	}
 	jpeg_create_compress(&c);
 	jpeg_mem_dest(&c, ret_out, &nbytes);
@@ -119,7 +119,7 @@ static int jpeg_encode(const uint8_t *rgb, struct ps_image_size size, int qualit
 }
 
 static int webp_encode(const uint8_t *rgb, struct ps_image_size size, int quality, uint8_t **ret_out,
-        size_t *ret_nbytes, struct ps_load_error *err)
+        size_t *ret_nbytes, struct ps_error *err)
 {
 #ifdef HAVE_WEBP
 	uint8_t *out = NULL;
@@ -133,11 +133,11 @@ static int webp_encode(const uint8_t *rgb, struct ps_image_size size, int qualit
 	*ret_nbytes = n;
 	if (*ret_out)
 		return 1;
-	return ps_load_error_set(err, EINVAL, "%u x %u: cannot become a WebP (at most %d a side)", size.width,
+	return ps_error_set(err, EINVAL, "%u x %u: cannot become a WebP (at most %d a side)", size.width,
 	        size.height, WEBP_MAX_DIMENSION);
 #else
 	(void)rgb, (void)size, (void)quality, (void)ret_out, (void)ret_nbytes;
-	return ps_load_error_set(err, EINVAL, "this build has no libwebp, so no WebP can be written");
+	return ps_error_set(err, EINVAL, "this build has no libwebp, so no WebP can be written");
 #endif
 }
 
@@ -151,15 +151,13 @@ static enum ps_recode_format format_of(const uint8_t *p, size_t n)
 }
 
 /* The size of the upright image. */
-static int size_of(
-        const uint8_t *data, size_t nbytes, struct ps_image_size *ret_size, struct ps_load_error *err)
+static int size_of(const uint8_t *data, size_t nbytes, struct ps_image_size *ret_size, struct ps_error *err)
 {
 	const struct ps_image_limits limits = {.max_pixels = PS_IMAGE_MAX_PIXELS_DEFAULT,
 	        .max_scans = PS_IMAGE_MAX_SCANS_DEFAULT,
 	        .max_memory = PS_IMAGE_MAX_MEMORY_DEFAULT};
 	struct ps_image_reader *s = ps_image_reader_new(PS_PIXELS_RGB, true, &limits);
-	int rc = s ? ps_image_reader_open(s, data, nbytes, ret_size, err)
-	           : ps_load_error_set(err, ENOMEM, "out of memory");
+	int rc = s ? ps_image_reader_open(s, data, nbytes, ret_size, err) : ps_no_memory(err);
 
 	ps_image_reader_free(s);
 	return rc;
@@ -178,7 +176,7 @@ static struct ps_image_size resized(const struct ps_recode *o, struct ps_image_s
 
 /* Decodes to pixels of that size, which the caller frees; NULL with err. */
 static uint8_t *pixels_make(
-        const uint8_t *data, size_t nbytes, struct ps_image_size size, struct ps_load_error *err)
+        const uint8_t *data, size_t nbytes, struct ps_image_size size, struct ps_error *err)
 {
 	const struct ps_image_spec spec = {.out_width = size.width,
 	        .out_height = size.height,
@@ -191,7 +189,7 @@ static uint8_t *pixels_make(
 	uint8_t *rgb = d ? malloc((size_t)size.width * size.height * 3) : NULL;
 
 	if (d && !rgb)
-		ps_load_error_set(err, ENOMEM, "out of memory");
+		ps_no_memory(err);
 	if (rgb && ps_image_decode(d, data, nbytes, &key, rgb, err) < 0)
 		free(ps_steal_ptr(&rgb));
 	ps_image_decoder_free(d);
@@ -199,7 +197,7 @@ static uint8_t *pixels_make(
 }
 
 int ps_recode_image(const struct ps_recode *o, const uint8_t *data, size_t nbytes, uint8_t **ret_out,
-        size_t *ret_nbytes, struct ps_load_error *err)
+        size_t *ret_nbytes, struct ps_error *err)
 {
 	enum ps_recode_format from = format_of(data, nbytes), to = o->to == PS_RECODE_SAME ? from : o->to;
 	struct ps_image_size size = {0}, small;
@@ -212,7 +210,7 @@ int ps_recode_image(const struct ps_recode *o, const uint8_t *data, size_t nbyte
 	if (from == to && small.width == size.width && small.height == size.height)
 		return 0;
 	if (to == PS_RECODE_SAME)
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "neither JPEG nor WebP, and no other format is written: --to jpeg or --to webp "
 		        "converts it");
 	rgb = pixels_make(data, nbytes, small, err);

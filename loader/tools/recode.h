@@ -40,6 +40,6 @@ char *ps_recode_name(const struct ps_recode *options, const char *name, size_t l
 
 /* 1: the result is in *ret_out; 0: the image is kept unchanged. */
 int ps_recode_image(const struct ps_recode *options, const uint8_t *data, size_t nbytes, uint8_t **ret_out,
-        size_t *ret_nbytes, struct ps_load_error *err) PS_MUST_USE;
+        size_t *ret_nbytes, struct ps_error *err) PS_MUST_USE;
 
 #endif

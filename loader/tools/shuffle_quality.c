@@ -49,7 +49,7 @@ struct map {
 };
 
 static int count(
-        void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret, struct ps_load_error *err)
+        void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret, struct ps_error *err)
 {
 	(void)epoch;
 	(void)pass;
@@ -67,7 +67,7 @@ static void rank_close(struct rank *r)
 }
 
 static int rank_open(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards,
-        uint32_t rank, uint64_t epoch, struct rank *ret, struct ps_load_error *err)
+        uint32_t rank, uint64_t epoch, struct rank *ret, struct ps_error *err)
 {
 	uint64_t global = (uint64_t)o->batch * o->world;
 	uint32_t lanes = o->lanes ? o->lanes : ps_order_lanes_auto(global, nshards);
@@ -105,8 +105,7 @@ static int rank_open(const struct penstock_options *o, const uint32_t *counts, u
 	        .world = o->world,
 	        .nodes = o->world / per_node,
 	        .end = PENSTOCK_END_SPLIT});
-	rc = ret->epochs ? ps_epochs_get(ret->epochs, epoch, &ret->epoch, err)
-	                 : ps_load_error_set(err, ENOMEM, "out of memory");
+	rc = ret->epochs ? ps_epochs_get(ret->epochs, epoch, &ret->epoch, err) : ps_no_memory(err);
 	if (rc < 0)
 		rank_close(ret);
 	return rc;
@@ -147,7 +146,7 @@ static int map_make(
 
 /* Finds the position in the epoch of each sample, indexed by its place in the list. */
 static int times_find(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards,
-        uint64_t epoch, uint64_t *ret_times, struct ps_load_error *err)
+        uint64_t epoch, uint64_t *ret_times, struct ps_error *err)
 {
 	const struct ps_lane_set *sets;
 	struct ps_turns turns = {0};
@@ -173,16 +172,15 @@ static int times_find(const struct penstock_options *o, const uint32_t *counts, 
 	}
 	map_free(&map);
 	rank_close(&rank);
-	return rc < 0 ? ps_load_error_set(err, ENOMEM, "out of memory") : 0;
+	return rc < 0 ? ps_no_memory(err) : 0;
 }
 
 static int correlation_find(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards,
-        uint64_t n, double *ret, struct ps_load_error *err)
+        uint64_t n, double *ret, struct ps_error *err)
 {
 	uint64_t *times = calloc(PS_MAX(n, UINT64_C(1)), 2 * sizeof(*times));
 	double squares = 0, count_of = (double)n;
-	int rc = times ? times_find(o, counts, nshards, 0, times, err)
-	               : ps_load_error_set(err, ENOMEM, "out of memory");
+	int rc = times ? times_find(o, counts, nshards, 0, times, err) : ps_no_memory(err);
 
 	if (rc == 0)
 		rc = times_find(o, counts, nshards, 1, times + n, err);
@@ -303,13 +301,13 @@ static int opens_count(
 /* Uses these members of `o`: order, batch, world, seed, lanes, shuffle_window, ranks_per_node, homes.
  * -ENOMEM, or an error of the order, with a text. */
 static int ps_ranks_look(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards,
-        struct ps_ranks_quality *ret, struct ps_load_error *err)
+        struct ps_ranks_quality *ret, struct ps_error *err)
 {
 	ps_autofree uint32_t *seen = calloc(PS_MAX(nshards, 1u), sizeof(*seen));
 	struct ps_ranks_quality q = {0};
 	struct map map = {0};
 	uint64_t opens = 0;
-	int rc = seen ? 0 : ps_load_error_set(err, ENOMEM, "out of memory");
+	int rc = seen ? 0 : ps_no_memory(err);
 
 	for (uint32_t i = 0; i < o->world && rc == 0; i++) {
 		struct rank rank;
@@ -330,7 +328,7 @@ static int ps_ranks_look(const struct penstock_options *o, const uint32_t *count
 		if (rc == 0)
 			rc = opens_count(&rank, &map, i, seen, &opens);
 		if (rc < 0)
-			ps_load_error_set(err, ENOMEM, "out of memory");
+			ps_no_memory(err);
 		rank_close(&rank);
 	}
 	if (rc == 0)
@@ -602,7 +600,7 @@ static void many_print(
 static int run_many(const struct penstock_options *o, struct many *m, char **names, size_t n, bool json)
 {
 	uint32_t *counts = m->simulated ? counts_simulate(m) : counts_read(o, names, n, &m->nshards);
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_ranks_quality q;
 	int rc;
 

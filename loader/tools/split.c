@@ -35,7 +35,7 @@ struct split {
 	struct ps_tool_progress progress;
 };
 
-static int sink_close(struct split *s, struct sink *sink, struct ps_load_error *err)
+static int sink_close(struct split *s, struct sink *sink, struct ps_error *err)
 {
 	uint64_t nbytes;
 
@@ -55,12 +55,12 @@ static int sink_close(struct split *s, struct sink *sink, struct ps_load_error *
 	return 0;
 }
 
-static int sink_open(struct split *s, struct sink *sink, struct ps_load_error *err)
+static int sink_open(struct split *s, struct sink *sink, struct ps_error *err)
 {
 	free(sink->name);
 	sink->name = ps_out_name(sink->pattern, sink->number++);
 	if (!sink->name)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	int rc = ps_out_prepare(sink->name, s->force, err);
 	if (rc < 0)
 		return rc;
@@ -90,7 +90,7 @@ static struct sink *sink_choose(struct split *s, const struct ps_group *g)
 	return &s->sinks[s->nsinks - 1];
 }
 
-static int group_take(void *ctx, const struct ps_group *g, struct ps_load_error *err)
+static int group_take(void *ctx, const struct ps_group *g, struct ps_error *err)
 {
 	struct split *s = ctx;
 
@@ -115,7 +115,7 @@ static int group_take(void *ctx, const struct ps_group *g, struct ps_load_error 
 
 static int split_run(struct split *s, const struct ps_shard_list *shards)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	int rc = 0;
 
 	ps_tool_progress_begin(&s->progress, "split", "shards", 0);

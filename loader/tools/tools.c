@@ -314,23 +314,23 @@ int ps_flags_read(const struct ps_flags *flags, void *ctx, int argc, char **argv
 	return -1;
 }
 
-int ps_folder_make(const char *path, struct ps_load_error *err)
+int ps_folder_make(const char *path, struct ps_error *err)
 {
 	struct stat st;
 
 	if (mkdir(path, 0777) == 0)
 		return 0;
 	if (errno == EEXIST && stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
-		return ps_load_error_set(err, ENOTDIR, "%s: is not a directory", path);
+		return ps_error_set(err, ENOTDIR, "%s: is not a directory", path);
 	if (errno == EEXIST)
 		return 0;
-	return ps_load_error_set(err, errno, "%s: cannot make this directory: %s%s", path, strerror(errno),
+	return ps_error_set(err, errno, "%s: cannot make this directory: %s%s", path, strerror(errno),
 	        errno == ENOENT ? "; make the one above it first (mkdir -p)" : "");
 }
 
 int ps_shards_take(int argc, char **argv, struct ps_shard_list *shards)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 
 	for (int i = optind; i < argc; i++) {
 		int rc = ps_shard_list_add(shards, argv[i], &err);
@@ -421,7 +421,7 @@ bool ps_arg_bytes(const char *option, const char *text, uint64_t *ret_value)
 
 bool ps_arg_column(const char *text, struct ps_column_spec *columns, size_t *n)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 
 	if (*n == PS_INDEX_MAX_COLUMNS) {
 		ps_complain("more than %d columns", PS_INDEX_MAX_COLUMNS);
@@ -520,7 +520,7 @@ void ps_digest_free(struct ps_digest *d)
 	free(d);
 }
 
-int ps_digest_file(const char *path, uint8_t ret_sha256[static PS_DIGEST_NBYTES], struct ps_load_error *err)
+int ps_digest_file(const char *path, uint8_t ret_sha256[static PS_DIGEST_NBYTES], struct ps_error *err)
 {
 	ps_autofree uint8_t *buf = malloc(BUF_NBYTES);
 	struct ps_digest *d = ps_digest_new();
@@ -529,13 +529,13 @@ int ps_digest_file(const char *path, uint8_t ret_sha256[static PS_DIGEST_NBYTES]
 	int rc = 0;
 
 	if (fd < 0)
-		rc = ps_load_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
+		rc = ps_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
 	else if (!buf || !d)
-		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	while (rc == 0 && n != 0) {
 		n = read(fd, buf, BUF_NBYTES);
 		if (n < 0 && errno != EINTR)
-			rc = ps_load_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
+			rc = ps_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
 		else if (n > 0)
 			ps_digest_add(d, buf, (size_t)n);
 	}
@@ -661,19 +661,18 @@ bool ps_out_level(const char *pattern, int level, int *ret_level)
 	return true;
 }
 
-int ps_out_prepare(const char *name, bool force, struct ps_load_error *err)
+int ps_out_prepare(const char *name, bool force, struct ps_error *err)
 {
 	const char *slash = strrchr(name, '/');
 
 	if (slash && slash > name) {
 		ps_autofree char *folder = strndup(name, (size_t)(slash - name));
-		int rc = folder ? ps_folder_make(folder, err)
-		                : ps_load_error_set(err, ENOMEM, "out of memory");
+		int rc = folder ? ps_folder_make(folder, err) : ps_no_memory(err);
 
 		if (rc < 0)
 			return rc;
 	}
 	if (force || access(name, F_OK) != 0)
 		return 0;
-	return ps_load_error_set(err, EEXIST, "%s exists already; --force overwrites it", name);
+	return ps_error_set(err, EEXIST, "%s exists already; --force overwrites it", name);
 }

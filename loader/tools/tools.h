@@ -110,7 +110,7 @@ void ps_part_of(const struct ps_part *part, size_t n, size_t *ret_first, size_t 
 
 /* Makes a directory if it does not exist. Only the last component is made, so that a path on an unmounted
  * disk is an error. Errors: -errno with a text that names the path. */
-int ps_folder_make(const char *path, struct ps_load_error *err) PS_MUST_USE;
+int ps_folder_make(const char *path, struct ps_error *err) PS_MUST_USE;
 
 /* Adds the arguments after the options to a list of shards. PS_EXIT_OK if there is a shard; else an exit
  * code, with a message on stderr. */
@@ -142,7 +142,7 @@ void ps_digest_free(struct ps_digest *digest); /* NULL is allowed */
 
 /* The SHA-256 of a whole file. */
 int ps_digest_file(
-        const char *path, uint8_t ret_sha256[static PS_DIGEST_NBYTES], struct ps_load_error *err) PS_MUST_USE;
+        const char *path, uint8_t ret_sha256[static PS_DIGEST_NBYTES], struct ps_error *err) PS_MUST_USE;
 
 /* Progress ----------------------------------------------------------------------------------------------- */
 
@@ -182,6 +182,6 @@ char *ps_out_name(const char *pattern, uint64_t n);
 bool ps_out_level(const char *pattern, int level, int *ret_level);
 
 /* Makes the directory of an output shard, and refuses to overwrite an existing file unless `force`. */
-int ps_out_prepare(const char *name, bool force, struct ps_load_error *err) PS_MUST_USE;
+int ps_out_prepare(const char *name, bool force, struct ps_error *err) PS_MUST_USE;
 
 #endif

@@ -19,7 +19,7 @@ double gpu_now(void)
 
 void gpu_must(ps_cu_result r, const char *what)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 
 	if (r == 0)
 		return;
@@ -28,7 +28,7 @@ void gpu_must(ps_cu_result r, const char *what)
 	exit(EXIT_FAILURE);
 }
 
-void gpu_must_ps(int r, const struct ps_load_error *err)
+void gpu_must_ps(int r, const struct ps_error *err)
 {
 	if (r >= 0)
 		return;
@@ -38,7 +38,7 @@ void gpu_must_ps(int r, const struct ps_load_error *err)
 
 void gpu_open(void)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	ps_cu_device device;
 
 	gpu_must_ps(ps_device_open("cuda", &gpu.device, &err), &err);

@@ -22,7 +22,7 @@ void gpu_open(void);
 void gpu_close(void);
 ps_cu_pointer gpu_memory(size_t nbytes); /* of the GPU, until gpu_close() */
 void gpu_must(ps_cu_result r, const char *what);
-void gpu_must_ps(int r, const struct ps_load_error *err); /* r: 0 or -errno */
+void gpu_must_ps(int r, const struct ps_error *err); /* r: 0 or -errno */
 
 double gpu_now(void); /* seconds */
 

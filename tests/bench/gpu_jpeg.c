@@ -27,7 +27,7 @@
 /* Copies bytes to the GPU. */
 static ps_cu_pointer sent(const void *data, size_t nbytes)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	void *locked = gpu.device->ops->alloc(gpu.device, nbytes, &err);
 	ps_cu_pointer p;
 
@@ -80,7 +80,7 @@ static void images_make(struct resize_work *w, uint32_t n)
 	const size_t nbytes = (size_t)SOURCE_W * SOURCE_H * 3;
 	ps_autofree struct ps_tile_image *images = calloc(n, sizeof(*images));
 	ps_autofree uint8_t *pixels = calloc(1, n * nbytes + PS_TILE_SLACK);
-	struct ps_load_error err = {.text = "resize: no memory"};
+	struct ps_error err = {.text = "resize: no memory"};
 	struct ps_resize *r = ps_resize_new(PS_RESIZE_PORTABLE);
 	struct ps_resize_tables t;
 	ps_cu_pointer from, to;
@@ -114,7 +114,7 @@ static void images_make(struct resize_work *w, uint32_t n)
 static int resize_main(char **argv)
 {
 	struct resize_work w = {0};
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	double us[GPU_MAX_TURNS], seconds = atof(argv[2]);
 	int turns = PS_MIN(atoi(argv[1]), GPU_MAX_TURNS);
 
@@ -234,7 +234,7 @@ static int files_take(struct decode_work *w, char **paths, int npaths)
 }
 
 /* A ps_nvjpeg_starts, so that the library is the one that the loader takes. */
-static int decoder_start(void *arg, const struct ps_nvjpeg_library *lib, struct ps_load_error *err)
+static int decoder_start(void *arg, const struct ps_nvjpeg_library *lib, struct ps_error *err)
 {
 	struct decode_work *w = arg;
 	ps_nvj_status s;
@@ -243,13 +243,13 @@ static int decoder_start(void *arg, const struct ps_nvjpeg_library *lib, struct 
 	if (w->engine)
 		return 0;
 	s = lib->create(PS_NVJ_BACKEND_DEFAULT, NULL, NULL, 0, &w->handle);
-	return s == 0 ? 0 : ps_load_error_set(err, ENODEV, "it does not start: %s", ps_nvjpeg_status(s));
+	return s == 0 ? 0 : ps_error_set(err, ENODEV, "it does not start: %s", ps_nvjpeg_status(s));
 }
 
 static int decode_main(char **argv, int argc)
 {
 	struct decode_work w = {.n = atoi(argv[2])};
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	double rates[GPU_MAX_TURNS], seconds = atof(argv[1]);
 	int turns = PS_MIN(atoi(argv[0]), GPU_MAX_TURNS), left_out;
 

@@ -44,7 +44,7 @@ struct slots {
 
 static void slots_make(struct slots *s, size_t nbytes)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 
 	s->nbytes = nbytes;
 	for (int i = 0; i < GPU_DEPTH; i++) {
@@ -92,7 +92,7 @@ static double ring_run(const struct slots *s, double seconds)
 	const struct ps_device_ops *ops = gpu.device->ops;
 	const struct ps_stretch all = {.at = 0, .nbytes = s->nbytes};
 	struct ps_sending sending = {.nbytes = s->nbytes, .stretches = &all, .nstretches = 1};
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	double begin = gpu_now();
 	uint64_t n = 0;
 
@@ -218,7 +218,7 @@ static enum ps_dtype dtype_of(const char *name)
 
 static void finish_make(struct kernel_work *w, uint32_t images, uint32_t side, enum ps_dtype dtype)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	size_t n = (size_t)images * 3 * side * side;
 
 	gpu_must_ps(ps_kernels_load(gpu.cu, &w->kernels, &err), &err);

@@ -63,7 +63,7 @@ static int fail(int r, const struct penstock_error *error)
 
 static int shard_make(const char *path, struct penstock_error *error)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_tar_out *out;
 	int rc = ps_tar_out_open(path, 0, &out, &err);
 

@@ -64,7 +64,7 @@ static int load_file(const char *path, struct file *ret_file)
 /* CPU seconds of the second pass; *ret_bad counts the files that could not be decoded. */
 static double time_pipeline(const struct work *w, int *ret_bad)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_image_spec spec = ps_image_spec_imagenet(w->size);
 	spec.dct_scale = w->dct_scale;
 	struct ps_image_decoder *d = ps_image_decoder_new(&spec, &err);

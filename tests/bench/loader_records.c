@@ -140,7 +140,7 @@ static struct count row_read(const char *kind, uint32_t shard)
 static struct count row_walk(const char *kind, uint32_t shard)
 {
 	struct ps_stream_options o = {.buf_nbytes = 1 << 20, .wake_fd = -1};
-	struct ps_load_error error = {0};
+	struct ps_error error = {0};
 	struct ps_tar_member m;
 	struct ps_stream *s;
 	struct ps_tar *t;
@@ -163,7 +163,7 @@ static struct count samples_count(const char *kind, uint32_t shard, bool never_h
 {
 	struct ps_shard_options o = {
 	        .stream = {.buf_nbytes = 1 << 20, .wake_fd = -1}, .never_hold = never_hold};
-	struct ps_load_error error = {0};
+	struct ps_error error = {0};
 	struct ps_sample *s;
 	struct ps_shard *t;
 	struct count c = {0};

@@ -1,4 +1,4 @@
-/* The errors of both programs, ps_error and ps_load_error, follow one contract. */
+/* The errors of both programs, ps_error and ps_error, follow one contract. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,43 +15,33 @@ static void test_without_an_error_the_code_is_returned(void **state)
 	(void)state;
 	assert_int_equal(ps_error_set(NULL, ENOENT, "x"), -ENOENT);
 	assert_int_equal(ps_error_prefix(NULL, -ENOENT, "x"), -ENOENT);
-	assert_int_equal(ps_load_error_set(NULL, ENOENT, "x"), -ENOENT);
-	assert_int_equal(ps_load_error_prefix(NULL, -ENOENT, "x"), -ENOENT);
 }
 
 static void test_a_prefix_keeps_the_text_and_the_codes(void **state)
 {
 	struct ps_error err = {.err = EACCES, .http_status = 403, .retryable = true, .text = "refused"};
-	struct ps_load_error load = {.err = EBADMSG, .text = "not a tar"};
 
 	(void)state;
 	assert_int_equal(ps_error_prefix(&err, -EACCES, "GET %d", 7), -EACCES);
 	assert_string_equal(err.text, "GET 7: refused");
 	assert_true(err.err == EACCES && err.http_status == 403 && err.retryable);
-	assert_int_equal(ps_load_error_prefix(&load, -EBADMSG, "a.tar"), -EBADMSG);
-	assert_string_equal(load.text, "a.tar: not a tar");
-	assert_int_equal(load.err, EBADMSG);
 }
 
 static void test_arguments_may_point_into_the_text(void **state)
 {
 	struct ps_error err = {.err = EIO, .http_status = 500, .text = "one"};
-	struct ps_load_error load = {.err = EIO, .text = "one"};
 
 	(void)state;
 	assert_int_equal(ps_error_set(&err, EINVAL, "%s, two", err.text), -EINVAL);
 	assert_string_equal(err.text, "one, two");
 	assert_true(err.err == EINVAL && err.http_status == 0);
-	assert_int_equal(ps_load_error_set(&load, EINVAL, "%s, two", load.text), -EINVAL);
-	assert_string_equal(load.text, "one, two");
 }
 
 /* "é" has two bytes in UTF-8; one of them alone is invalid. */
 static void test_long_texts_are_cut_between_characters(void **state)
 {
-	char text[2 * PS_LOAD_ERROR_TEXT_LEN];
+	char text[2 * PS_ERROR_TEXT_LEN];
 	struct ps_error err = {0};
-	struct ps_load_error load = {0};
 
 	(void)state;
 	for (size_t shift = 0; shift < 2; shift++) {
@@ -60,9 +50,7 @@ static void test_long_texts_are_cut_between_characters(void **state)
 			memcpy(text + i, "\xc3\xa9", 2);
 		text[sizeof(text) - 1] = '\0';
 		ps_error_set(&err, EINVAL, "%s", text);
-		ps_load_error_set(&load, EINVAL, "%s", text);
 		assert_int_equal(strlen(err.text), PS_ERROR_TEXT_LEN - 2 + (shift == 1));
-		assert_int_equal(strlen(load.text), PS_LOAD_ERROR_TEXT_LEN - 2 + (shift == 1));
 		ps_error_prefix(&err, -EINVAL, "%s", text);
 		assert_int_equal(strlen(err.text), PS_ERROR_TEXT_LEN - 2 + (shift == 1));
 	}

@@ -170,9 +170,9 @@ static int see(void *arg, const struct ps_tar_member *m)
 }
 
 static int walk(const struct made *m, const struct ps_psx_shard *shard, struct seen *seen,
-        struct ps_psx_end *end, struct ps_load_error *err)
+        struct ps_psx_end *end, struct ps_error *err)
 {
-	ps_load_error_clear(err);
+	ps_error_clear(err);
 	int rc = ps_psx_members(m->p, m->n, shard, see, seen, end, err);
 
 	if (rc < 0) {
@@ -198,7 +198,7 @@ static void all_members_are_shown_in_their_order(void **state)
 
 	(void)state;
 	for (int i = 0; i < 2; i++) {
-		struct ps_load_error err;
+		struct ps_error err;
 		struct ps_psx_end end;
 		struct seen seen = {0};
 
@@ -222,7 +222,7 @@ static void what_the_receiver_refuses_ends_the_walk(void **state)
 	struct made *m = made_new(NONE);
 	struct ps_psx_shard shard = shard_of(m);
 	struct seen seen = {.rc = -E2BIG, .stop = 5};
-	struct ps_load_error err;
+	struct ps_error err;
 	struct ps_psx_end end;
 
 	(void)state;
@@ -253,7 +253,7 @@ static void indexes_with_gaps_or_damaged_samples_are_refused(void **state)
 	for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
 		struct made *m = made_new(cases[i].odd);
 		struct ps_psx_shard shard = shard_of(m);
-		struct ps_load_error err;
+		struct ps_error err;
 		struct ps_psx_end end;
 		struct seen seen = {0};
 
@@ -267,7 +267,7 @@ static void the_shard_must_be_that_of_the_index(void **state)
 {
 	struct made *m = made_new(NONE);
 	struct ps_psx_shard good = shard_of(m), others[4] = {good, good, good, good};
-	struct ps_load_error err;
+	struct ps_error err;
 	struct ps_psx_end end;
 
 	(void)state;
@@ -318,7 +318,7 @@ static void what_the_head_says_decides(void **state)
 	for (size_t i = 0; i < PS_ARRAY_LEN(cases); i++) {
 		struct made *m = made_new(NONE);
 		struct ps_psx_shard shard = shard_of(m);
-		struct ps_load_error err;
+		struct ps_error err;
 		struct ps_psx_end end = {0};
 		struct seen seen = {0};
 
@@ -339,7 +339,7 @@ static void nothing_of_a_damaged_index_is_taken(void **state)
 
 	(void)state;
 	for (size_t at = 0; at < n; at++) {
-		struct ps_load_error err;
+		struct ps_error err;
 		struct ps_psx_end end = {0};
 		struct seen seen = {0};
 
@@ -351,7 +351,7 @@ static void nothing_of_a_damaged_index_is_taken(void **state)
 		free(end.name);
 	}
 	for (m->n = 0; m->n < n - 8; m->n++) {
-		struct ps_load_error err;
+		struct ps_error err;
 		struct ps_psx_end end;
 		struct seen seen = {0};
 
@@ -367,7 +367,7 @@ static void the_end_mark_must_have_room(void **state)
 	(void)state;
 	for (uint64_t rest = 0; rest <= 1024; rest += 256) {
 		struct ps_psx_shard shard = shard_of(m);
-		struct ps_load_error err;
+		struct ps_error err;
 		struct ps_psx_end end = {0};
 		struct seen seen = {0};
 

@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct ps_shard_list list = {0};
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	int rc = ps_shard_list_add_text(&list, (const char *)data, size, "fuzz", &err);
 
 	assert(rc == 0 || (list.n == 0 && err.text[0]));

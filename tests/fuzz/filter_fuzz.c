@@ -38,7 +38,7 @@ static struct ps_column_value value_of_kind(uint32_t kind)
 /* NULL: an error was reported. */
 static struct ps_filter *make(const char *text)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_filter *f = NULL;
 	int rc = ps_filter_new(text, &f, &err);
 
@@ -50,7 +50,7 @@ static struct ps_filter *make(const char *text)
 static int test(const struct ps_filter *f, uint32_t kind)
 {
 	struct ps_column_value values[PS_FILTER_MAX_COLUMNS];
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	int rc;
 
 	for (uint32_t i = 0; ps_filter_column(f, i); i++)

@@ -51,7 +51,7 @@ static struct ps_image_spec wide_of(unsigned form)
 	return spec;
 }
 
-static void check(int rc, const struct ps_load_error *err, const uint8_t *guard)
+static void check(int rc, const struct ps_error *err, const uint8_t *guard)
 {
 	assert(rc == 0 || rc == -EBADMSG || rc == -ENOMEM);
 	assert(rc == 0 || (err->text[0] != '\0' && err->err == -rc));
@@ -68,7 +68,7 @@ static void as_mask(const uint8_t *data, size_t nbytes, unsigned form)
 	        .max_memory = 2 << 20};
 	uint8_t dst[WIDTH * HEIGHT * 2 + GUARD] __attribute__((aligned(16)));
 	size_t size = WIDTH * HEIGHT * ps_dtype_nbytes(spec.dtype);
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	/* Corpus files are 24 x 16: a mask of that size is accepted. */
 	struct ps_image_view view = {.geometry = {.box_x = 3,
 	                                     .box_y = 2,
@@ -99,7 +99,7 @@ static void as_wide(const uint8_t *data, size_t nbytes, unsigned form)
 {
 	static struct ps_image_decoder *decoders[8];
 	struct ps_image_spec spec = wide_of(form);
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_rng_key key = {.seed = nbytes, .sample = form};
 	uint8_t dst[WIDTH * HEIGHT * 4 * VIEWS * 2 + GUARD] __attribute__((aligned(16)));
 	size_t size = ps_image_nbytes(&spec);
@@ -116,7 +116,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 	static struct ps_image_decoder *decoders[8];
 	unsigned form = nbytes ? (data[nbytes - 1] ^ (unsigned)nbytes) % 8 : 0;
 	struct ps_image_spec spec = spec_of(form);
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_rng_key key = {.seed = nbytes, .sample = form};
 	uint8_t dst[WIDTH * HEIGHT * 3 * VIEWS * 2 + GUARD] __attribute__((aligned(16)));
 	size_t size = ps_image_nbytes(&spec);

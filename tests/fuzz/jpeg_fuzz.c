@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes)
 	static struct ps_image_decoder *decoders[24];
 	unsigned form = nbytes ? (data[nbytes - 1] ^ (unsigned)nbytes) % 24 : 0;
 	struct ps_image_spec spec = spec_of(form);
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_rng_key key = {.seed = nbytes, .sample = form};
 	uint8_t dst[24 * 31 * 3 * sizeof(float) + GUARD] __attribute__((aligned(16)));
 	size_t size = ps_image_nbytes(&spec);

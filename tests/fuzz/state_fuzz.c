@@ -28,7 +28,7 @@ static void sum_put(uint8_t *state, size_t nbytes)
 
 static int read_checked(const uint8_t *bytes, size_t nbytes, struct ps_state *ret_state)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	int rc = ps_state_read(&print, bytes, nbytes, ret_state, &err);
 
 	if (rc < 0 ? !err.text[0] : rc > 0 || ret_state->rank >= ret_state->world)

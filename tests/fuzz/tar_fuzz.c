@@ -39,7 +39,7 @@ static void shard_read(uint8_t *data, size_t size, enum ps_shard_kind source)
 	        .stream = {.wake_fd = -1}, .source = source, .budget = &budget, .max_sample_nbytes = 4 << 20};
 	struct ps_stream *stream;
 	struct ps_shard *shard;
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_sample *s;
 	uint64_t ordinal = 0;
 	int rc;

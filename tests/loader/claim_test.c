@@ -121,8 +121,8 @@ static void skipped_samples_make_no_unit(void **state)
 	fixture_fini(&f);
 }
 
-static int count(void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret_count,
-        struct ps_load_error *err)
+static int count(
+        void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret_count, struct ps_error *err)
 {
 	(void)ctx, (void)epoch, (void)pass, (void)shard, (void)err;
 	*ret_count = 6;

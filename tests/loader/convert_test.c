@@ -264,7 +264,7 @@ static void npy_headers_are_accepted_or_refused_with_a_reason(void **state)
 			size_t len = strlen(heads[i].head), at = version == 1 ? 10 : 12,
 			       n = at + len + heads[i].nbytes;
 			uint8_t *file = calloc(n, 1);
-			struct ps_load_error err = {0};
+			struct ps_error err = {0};
 			struct ps_npy npy;
 
 			memcpy(file, "\x93NUMPY", 6);

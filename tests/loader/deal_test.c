@@ -29,7 +29,7 @@ struct run {
 };
 
 static int count(
-        void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret, struct ps_load_error *err)
+        void *ctx, uint64_t epoch, uint64_t pass, uint32_t shard, uint64_t *ret, struct ps_error *err)
 {
 	(void)epoch;
 	(void)pass;
@@ -48,7 +48,7 @@ static void rank_open(const struct run *r, uint32_t rank, struct rank *ret)
 {
 	uint64_t global = (uint64_t)r->batch * r->world;
 	struct ps_order_set sets[2] = {{.n = r->nshards, .weight = 3}, {.weight = 2}};
-	struct ps_load_error err;
+	struct ps_error err;
 
 	if (r->sets) {
 		sets[0].n = sets[1].first = *r->sets;

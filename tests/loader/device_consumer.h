@@ -119,7 +119,7 @@ static struct consumer on = {
 static void consumer_choose(void)
 {
 	const char *device = getenv("PENSTOCK_TEST_DEVICE");
-	struct ps_load_error err;
+	struct ps_error err;
 	void *library;
 
 	if (!device || strcmp(device, "cuda") != 0)

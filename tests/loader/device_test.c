@@ -370,7 +370,7 @@ static void a_lost_device_is_an_error(void **state)
 	static const struct ps_stretch all = {0, PS_DEVICE_PAGE};
 	struct ps_sending sending = {.nbytes = PS_DEVICE_PAGE, .stretches = &all, .nstretches = 1};
 	struct penstock_loader *l = loader_open(on.device, 3, 2);
-	struct ps_load_error err;
+	struct ps_error err;
 	struct ps_device *d;
 	struct ps_mirror *m;
 	void *slot;

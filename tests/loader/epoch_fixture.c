@@ -17,7 +17,7 @@ int shards_make(void **state)
 	for (int s = 0; s < SHARDS; s++) {
 		struct ps_shard_index_result result;
 		struct ps_column_spec columns[2];
-		struct ps_load_error err;
+		struct ps_error err;
 		struct tar t = {0};
 		char name[64], text[64];
 

@@ -32,7 +32,7 @@ static struct ps_column_value word(const char *v)
 static int says(const char *text, struct ps_column_value value)
 {
 	struct ps_column_value values[PS_FILTER_MAX_COLUMNS] = {value};
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_filter *f;
 	int rc = ps_filter_new(text, &f, &err);
 
@@ -110,7 +110,7 @@ static void comparing_a_number_with_a_text_is_an_error(void **state)
 	assert_int_equal(says("a == 3", word("3")), -EINVAL);
 	assert_int_equal(says("a == '3'", integer(3)), -EINVAL);
 	struct ps_column_value values[PS_FILTER_MAX_COLUMNS] = {word("3")};
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_filter *f;
 	assert_int_equal(ps_filter_new("a == 3", &f, &err), 0);
 	assert_int_equal(ps_filter_test(f, values, &err), -EINVAL);

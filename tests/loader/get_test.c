@@ -24,7 +24,7 @@ static int setup(void **state)
 	folder_enter(folder);
 	for (int s = 0; s < SHARDS; s++) {
 		struct ps_shard_index_result result;
-		struct ps_load_error err;
+		struct ps_error err;
 		struct tar t = {0};
 		char name[64], text[64];
 
@@ -179,7 +179,7 @@ static void plans_name_each_ranks_files_once(void **state)
 {
 	char a[] = "/m/a.tar", b[] = "/m/b \"q\".tar", c[] = "/elsewhere/c.tar", d[] = "/m/sub/d.tar";
 	char *const shards[] = {a, b, c, d};
-	struct ps_load_error err;
+	struct ps_error err;
 	char *text;
 
 	(void)state;

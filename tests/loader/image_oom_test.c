@@ -50,7 +50,7 @@ void *__wrap_aligned_alloc(size_t align, size_t nbytes)
 	return fails() ? NULL : __real_aligned_alloc(align, nbytes);
 }
 
-static struct ps_load_error err;
+static struct ps_error err;
 
 static void a_failed_allocation_is_an_error_and_the_decoder_still_works(void **state)
 {
@@ -66,7 +66,7 @@ static void a_failed_allocation_is_an_error_and_the_decoder_still_works(void **s
 	(void)state;
 	for (int n = 0; rc != 0; n++) {
 		assert_true(n < 100);
-		err = (struct ps_load_error){0};
+		err = (struct ps_error){0};
 		allocations = 0;
 		failing = n;
 		struct ps_image_decoder *d = ps_image_decoder_new(&spec, &err);

@@ -45,7 +45,7 @@ static uint8_t *read_all(FILE *f, size_t *ret_nbytes)
 static int decode(const char *path, enum ps_pixels pixels, bool orient, const struct ps_region *part)
 {
 	const struct ps_image_limits limits = {1 << 26, 100, 1 << 28};
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_image_size size = {0};
 	struct ps_image_rows rows = {0};
 	size_t nbytes;
@@ -154,7 +154,7 @@ static int pad(const double *x, const struct ps_planes *planes)
  * 0.2), blur (0.4) and noise (0.2). */
 static int draws(const char *seed, const char *number)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_image_spec all = {.out_width = 64,
 	        .out_height = 48,
 	        .crop = PS_CROP_RANDOM,

@@ -52,7 +52,7 @@ static const struct {
         {TEXT("\x89PNG\r\n\x1a\n"), "PNG: truncated"},
 };
 
-static struct ps_load_error err;
+static struct ps_error err;
 
 /* Asserts that the data is refused. It is in memory of exactly its length, so that AddressSanitizer finds a
  * read past its end. */
@@ -63,7 +63,7 @@ static void refused(struct ps_image_decoder *d, const void *data, size_t n, cons
 	uint8_t *exact = malloc(n ? n : 1);
 
 	memcpy(exact, data, n);
-	err = (struct ps_load_error){0};
+	err = (struct ps_error){0};
 	int r = ps_image_decode(d, exact, n, &key, dst, &err);
 	if (r != -EBADMSG || strncmp(err.text, says, strlen(says)) != 0)
 		fail_msg("%d, \"%s\", not \"%s\"", r, err.text, says);
@@ -169,7 +169,7 @@ static void coloured_images_are_refused_as_labels(void **state)
 		const char *says =
 		        i ? coloured[i - 1].says : "JPEG: labels must be gray, not of 3 components";
 
-		err = (struct ps_load_error){0};
+		err = (struct ps_error){0};
 		int rc =
 		        i ? ps_image_reader_open(s, coloured[i - 1].data, coloured[i - 1].nbytes, &size, &err)
 		          : ps_image_reader_open(s, data, nbytes, &size, &err);
@@ -198,7 +198,7 @@ static void a_jpeg_of_two_components_is_refused(void **state)
 
 	(void)state;
 	assert_non_null(s);
-	err = (struct ps_load_error){0};
+	err = (struct ps_error){0};
 	assert_int_equal(ps_image_reader_open(s, data, nbytes, &size, &err), -EBADMSG);
 	assert_string_equal(err.text, "JPEG: unknown colour space of 2 components");
 	ps_image_reader_free(s);

@@ -22,7 +22,7 @@
 #define ODD_FILE_SECONDS 10.0 /* CPU time; enough under a sanitizer, too */
 #define GUARD 64
 
-static struct ps_load_error err;
+static struct ps_error err;
 
 static double cpu_seconds(void)
 {

@@ -108,7 +108,7 @@ static void samples_in_descending_order_are_refused(void **state)
 {
 	const struct ps_shard_index_member m = {.suffix = "a", .size = 1};
 	struct ps_shard_index_writer *w = ps_shard_index_writer_new();
-	struct ps_load_error err;
+	struct ps_error err;
 	uint8_t *data;
 	size_t n;
 
@@ -125,7 +125,7 @@ static void a_catalogue_error_names_the_damaged_line(void **state)
 {
 	static const char good[] = "penstock-shards 1\n- 5 5 1 0 lines a\n", bad[] = "- 5 5 1 2 lines b\n";
 	struct ps_catalogue *c;
-	struct ps_load_error err;
+	struct ps_error err;
 	char text[256];
 
 	(void)state;
@@ -221,7 +221,7 @@ static void an_index_of_the_whole_shard_is_not_taken_for_that_of_a_longer_one(vo
 {
 	struct ps_shard_index_result result;
 	struct ps_shard_index *x;
-	struct ps_load_error err;
+	struct ps_error err;
 
 	(void)state;
 	shard_make(0, 50);
@@ -235,7 +235,7 @@ static void the_index_of_a_longer_shard_is_found_in_a_folder(void **state)
 {
 	struct ps_shard_index_result result;
 	struct ps_shard_index *x;
-	struct ps_load_error err;
+	struct ps_error err;
 	struct stat st;
 
 	(void)state;

@@ -71,7 +71,7 @@ static struct file compress(const char *program, size_t from, size_t to)
 struct result {
 	int samples, bad;
 	bool same; /* all fields equal the plain tar's */
-	struct ps_load_error why;
+	struct ps_error why;
 };
 
 static struct result shard_check(struct ps_shard *shard)

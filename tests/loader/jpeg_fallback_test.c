@@ -64,7 +64,7 @@ static void photo_decode(const char *name, const uint8_t *data, size_t nbytes)
 	void *jpeg = f->make();
 	struct ps_image_size size;
 	struct ps_image_rows rows;
-	struct ps_load_error err;
+	struct ps_error err;
 	uint64_t h = PS_HASH_BEGIN;
 	bool ok;
 

@@ -19,7 +19,7 @@ static const struct ps_image_limits wide_limits = {
 
 static void *jpeg; /* one decoder for all tests: an error must not affect later images */
 static const struct ps_format *const format = &ps_format_jpeg;
-static struct ps_load_error err;
+static struct ps_error err;
 
 /* Decodes a region to RGB without gaps, which the caller frees; or returns the error. */
 static int decode_region(const uint8_t *data, size_t nbytes, const struct ps_image_limits *limits, uint32_t x,

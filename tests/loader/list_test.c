@@ -17,7 +17,7 @@ struct row {
 static void check_row(const struct row *row)
 {
 	struct ps_shard_list list = {0};
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	char have[4096] = "";
 	int rc = ps_shard_list_add(&list, row->pattern, &err);
 
@@ -94,7 +94,7 @@ static void braces_expand_as_in_webdataset(void **state)
 	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++)
 		check_row(&rows[i]);
 	struct ps_shard_list list = {0};
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	assert_int_equal(
 	        ps_shard_list_add(&list,
 	                "{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{a,b}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}", &err),
@@ -108,7 +108,7 @@ static void list_files_have_one_pattern_per_line(void **state)
 	static const char bad[] = "a.tar\nb{.tar\n";
 	char folder[64];
 	struct ps_shard_list list = {0};
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 
 	(void)state;
 	folder_enter(folder);

@@ -22,7 +22,7 @@ static int setup(void **state)
 	folder_enter(folder);
 	for (int s = 0; s < SHARDS; s++) {
 		struct ps_shard_index_result result;
-		struct ps_load_error err;
+		struct ps_error err;
 		struct tar t = {0};
 		char name[64], text[64];
 
@@ -52,7 +52,7 @@ static void an_array_fills_batches_of_equal_length(void **state)
 {
 	static const int64_t values[] = {9, 2, 2, 7, 5, 1, 3};
 	struct ps_numbers *a;
-	struct ps_load_error err;
+	struct ps_error err;
 
 	(void)state;
 	assert_int_equal(ps_numbers_array(3, values, 7, NULL, 0, &a, &err), 0);
@@ -78,7 +78,7 @@ static void short_batches_leave_empty_places(void **state)
 	static const int64_t want[] = {9, 2, 2, 7, 5, -1, -1, -1, 1, 3, -1, -1};
 	static const uint64_t ends[] = {4, 5, 7}, empty[] = {4, 4, 7}, less[] = {4, 5};
 	struct ps_numbers *a;
-	struct ps_load_error err;
+	struct ps_error err;
 
 	(void)state;
 	assert_int_equal(ps_numbers_array(4, values, 7, ends, 3, &a, &err), 0);
@@ -103,7 +103,7 @@ static void different_arrays_have_different_hashes(void **state)
 	static const int64_t values[] = {1, 2, 3, 4}, swapped[] = {1, 3, 2, 4}, longer[] = {1, 2, 3, 4, 0};
 	static const uint64_t ends[] = {2, 4}, others[] = {1, 4};
 	struct ps_numbers *a[5];
-	struct ps_load_error err;
+	struct ps_error err;
 
 	(void)state;
 	assert_int_equal(ps_numbers_array(4, values, 4, NULL, 0, &a[0], &err), 0);
@@ -124,7 +124,7 @@ static void shards_are_listed_by_first_use(void **state)
 	static const uint64_t ends[] = {3, 3, 10, 20}; /* shard 1 is empty */
 	struct ps_numbers *a;
 	struct ps_uses u;
-	struct ps_load_error err;
+	struct ps_error err;
 
 	(void)state;
 	assert_int_equal(ps_shard_of_number(ends, 4, 2), 0);
@@ -160,7 +160,7 @@ static void a_feed_keeps_its_last_batches(void **state)
 {
 	static const int64_t values[] = {1, 2, 3, 9};
 	struct ps_numbers *f;
-	struct ps_load_error err;
+	struct ps_error err;
 
 	(void)state;
 	assert_int_equal(ps_numbers_feed(3, &f, &err), 0);

@@ -20,7 +20,7 @@ static void symbol(void *library, const char *name, void *place)
 void gpu_open(void)
 {
 	const struct ps_nvjpeg_library *nvjpeg;
-	struct ps_load_error err;
+	struct ps_error err;
 	void *driver, *library;
 
 	if (ps_cuda_driver_get(&gpu.cu, &err) < 0 || gpu.cu->context_retain(&gpu.context, 0) != 0 ||

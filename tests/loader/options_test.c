@@ -58,7 +58,7 @@ static uint64_t hash_u64(uint64_t h, uint64_t v)
 static uint64_t print_of(const struct penstock_options *o, const char *what)
 {
 	const char *const shards[] = {"/d/{a,b,c}.tar"};
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_state_print print = {0};
 	struct ps_options made;
 	uint64_t h = PS_HASH_BEGIN;

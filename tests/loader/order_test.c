@@ -86,7 +86,7 @@ static uint32_t naive_epoch(const struct naive *n, uint32_t *ret_samples)
 /* The rank's epoch from the functions of order.h, block by block, as in the pipeline. */
 static uint32_t real_epoch(const struct naive *n, uint32_t *ret_samples)
 {
-	struct ps_load_error err;
+	struct ps_error err;
 	struct ps_order *order = ps_order_new(n->o, &err);
 	uint32_t nlanes, len, total = 0;
 	struct lane {
@@ -289,7 +289,7 @@ static void bad_options_are_refused_with_a_reason(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
-		struct ps_load_error err = {0};
+		struct ps_error err = {0};
 
 		assert_null(ps_order_new(&rows[i].o, &err));
 		assert_int_equal(err.err, EINVAL);

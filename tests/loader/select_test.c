@@ -35,7 +35,7 @@ static int setup(void **state)
 	for (int s = 0; s < SHARDS; s++) {
 		struct ps_column_spec columns[2];
 		struct ps_shard_index_result result;
-		struct ps_load_error err;
+		struct ps_error err;
 		struct tar t = {0};
 		char name[64];
 
@@ -67,7 +67,7 @@ static int teardown(void **state)
 
 static struct ps_select *select_of(struct ps_shard_indexes *indexes, const double *weights, uint64_t draws)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_select *s;
 
 	assert_int_equal(ps_select_new(&(struct ps_select_options){.list = weights,
@@ -85,7 +85,7 @@ static struct ps_select *select_of(struct ps_shard_indexes *indexes, const doubl
 /* Stores how often each sample comes, and returns the sum. */
 static uint64_t times_take(struct ps_select *s, uint64_t epoch, uint64_t pass, int *ret_times)
 {
-	struct ps_load_error err;
+	struct ps_error err;
 	uint64_t sum = 0;
 
 	for (uint32_t i = 0; i < SHARDS; i++) {
@@ -148,7 +148,7 @@ static void totals_are_exact_and_shares_are_rounded(void **state)
 static void count_and_skip_agree_with_single_draws(void **state)
 {
 	struct ps_shard_indexes *indexes = ps_shard_indexes_new(shards, SHARDS, NULL);
-	struct ps_load_error err;
+	struct ps_error err;
 	static double weights[ALL];
 	static int times[ALL];
 	struct ps_select *s;
@@ -199,7 +199,7 @@ static void count_and_skip_agree_with_single_draws(void **state)
 
 static struct ps_select *column_select(struct ps_shard_indexes *indexes, bool weights)
 {
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_select *s;
 
 	assert_int_equal(ps_select_new(&(struct ps_select_options){.weights = weights ? "w" : NULL,
@@ -220,7 +220,7 @@ static void each_epoch_draws_again_by_the_weights_of_a_column(void **state)
 	struct ps_select *s = column_select(indexes, true);
 	static int times[2][ALL];
 	struct ps_select_view *v;
-	struct ps_load_error err;
+	struct ps_error err;
 	uint64_t left, all = 0;
 
 	(void)state;
@@ -261,7 +261,7 @@ static void invalid_weights_in_an_index_are_refused(void **state)
 		struct ps_shard_indexes *indexes = ps_shard_indexes_new(shard, 1, NULL);
 		struct ps_shard_index_writer *w = ps_shard_index_writer_new();
 		struct ps_shard_index_version version;
-		struct ps_load_error err = {0};
+		struct ps_error err = {0};
 		struct ps_select *s;
 		int column;
 
@@ -309,7 +309,7 @@ static void balance_cuts_larger_classes_to_the_smallest(void **state)
 static void independent_draws_are_proportional_to_the_weights(void **state)
 {
 	struct ps_shard_indexes *indexes = ps_shard_indexes_new(shards, SHARDS, NULL);
-	struct ps_load_error err;
+	struct ps_error err;
 	static double weights[ALL];
 	static int seen[ALL];
 	double sum = 0, chi2 = 0;

@@ -143,7 +143,7 @@ static void index_all(bool make)
 	for (int i = 0; i < 2 * SHARDS; i++) {
 		struct ps_column_spec column;
 		struct ps_shard_index_result result;
-		struct ps_load_error err;
+		struct ps_error err;
 		char name[64], index[80];
 
 		snprintf(name, sizeof(name), "%c-%d.tar", i % 2 ? 'l' : 's', i / 2);

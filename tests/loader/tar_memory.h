@@ -14,7 +14,7 @@ struct tar_memory {
 };
 
 static inline int tar_memory_peek(
-        void *arg, size_t n, const uint8_t **ret_p, size_t *ret_n, struct ps_load_error *err)
+        void *arg, size_t n, const uint8_t **ret_p, size_t *ret_n, struct ps_error *err)
 {
 	struct tar_memory *s = arg;
 
@@ -33,7 +33,7 @@ static inline void tar_memory_take(void *arg, size_t n)
 	s->at += n;
 }
 
-static inline int tar_memory_skip(void *arg, uint64_t n, struct ps_load_error *err)
+static inline int tar_memory_skip(void *arg, uint64_t n, struct ps_error *err)
 {
 	struct tar_memory *s = arg;
 	uint64_t got = PS_MIN(n, s->n - s->at);
@@ -44,7 +44,7 @@ static inline int tar_memory_skip(void *arg, uint64_t n, struct ps_load_error *e
 	return got < n ? -ENODATA : 0;
 }
 
-static inline int tar_memory_read(void *arg, void *dst, size_t n, struct ps_load_error *err)
+static inline int tar_memory_read(void *arg, void *dst, size_t n, struct ps_error *err)
 {
 	struct tar_memory *s = arg;
 

@@ -16,7 +16,7 @@ struct walk {
 	struct ps_stream *stream;
 	struct ps_tar *tar;
 	struct ps_tar_member m;
-	struct ps_load_error err;
+	struct ps_error err;
 };
 
 static void walk_begin(struct walk *w, const struct tar *t, int how)
@@ -55,7 +55,7 @@ static void ends_here(struct walk *w)
 
 static void fails_here(struct walk *w, const char *text)
 {
-	struct ps_load_error again;
+	struct ps_error again;
 
 	assert_int_equal(ps_tar_next(w->tar, &w->m, &w->err), -EBADMSG);
 	assert_string_equal(w->err.text, text);
@@ -526,16 +526,16 @@ static void a_long_name_beyond_the_end_is_damage(void **state)
 
 /* Sources ------------------------------------------------------------------------------------------------ */
 
-static int read_fail(void *arg, void *dst, size_t n, struct ps_load_error *err)
+static int read_fail(void *arg, void *dst, size_t n, struct ps_error *err)
 {
 	(void)arg, (void)dst, (void)n;
-	return ps_load_error_set(err, EIO, "the disk is gone");
+	return ps_error_set(err, EIO, "the disk is gone");
 }
 
 static void a_walk_returns_the_error_of_its_source(void **state)
 {
 	struct ps_tar_source source = tar_memory_source;
-	struct ps_load_error err = {0};
+	struct ps_error err = {0};
 	struct ps_tar_member m;
 	struct tar t = {0};
 	struct tar_memory memory;

@@ -217,7 +217,7 @@ static void a_field_that_is_read_again_in_pieces_is_whole(void **state)
 	const struct ps_shard_options options = {.stream = {.wake_fd = -1}, .budget = &budget};
 	struct tar t = {0};
 	struct ps_sample *s;
-	struct ps_load_error err;
+	struct ps_error err;
 	uint8_t *data = malloc(N);
 
 	(void)state;
@@ -270,7 +270,7 @@ static void failed_allocations_hold_no_budget(void **state)
 	const struct ps_shard_options options = {.stream = {.wake_fd = -1}, .budget = &budget};
 	struct tar t = {0};
 	struct ps_sample *s;
-	struct ps_load_error err;
+	struct ps_error err;
 	uint8_t *data = calloc(N, 1);
 	bool hit = true;
 	long nfailed = 0;

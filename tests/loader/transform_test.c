@@ -127,7 +127,7 @@ static void transformed_pixels_never_change_between_versions(void **state)
 	(void)state;
 	uint32_t wrong = 0;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct ps_load_error err;
+		struct ps_error err;
 		assert_int_equal(ps_transform_check(&cases[i].spec, WIDTH, HEIGHT, &err), 0);
 		uint64_t sum = sum_of(&cases[i].spec);
 		if (sum == cases[i].sum)

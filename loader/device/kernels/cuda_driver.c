@@ -11,21 +11,21 @@ static struct {
 	pthread_once_t once;
 	struct ps_cuda_driver driver;
 	int failed; /* -errno */
-	struct ps_load_error why;
+	struct ps_error why;
 } the = {.once = PTHREAD_ONCE_INIT};
 
 int ps_cuda_error(
-        const struct ps_cuda_driver *driver, ps_cu_result result, struct ps_load_error *err, const char *what)
+        const struct ps_cuda_driver *driver, ps_cu_result result, struct ps_error *err, const char *what)
 {
 	const char *text = NULL;
 
 	if (driver->error_string(result, &text) != 0 || !text)
 		text = "unknown error";
-	return ps_load_error_set(err, result == PS_CU_OUT_OF_MEMORY ? ENOMEM : EIO, "%s: %s (CUDA error %d)",
-	        what, text, result);
+	return ps_error_set(err, result == PS_CU_OUT_OF_MEMORY ? ENOMEM : EIO, "%s: %s (CUDA error %d)", what,
+	        text, result);
 }
 
-static int symbols_find(void *library, struct ps_cuda_driver *d, struct ps_load_error *err)
+static int symbols_find(void *library, struct ps_cuda_driver *d, struct ps_error *err)
 {
 	struct {
 		const char *symbol;
@@ -39,7 +39,7 @@ static int symbols_find(void *library, struct ps_cuda_driver *d, struct ps_load_
 	for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) {
 		*all[i].place = dlsym(library, all[i].symbol);
 		if (!*all[i].place)
-			return ps_load_error_set(err, ENODEV,
+			return ps_error_set(err, ENODEV,
 			        "device cuda: the NVIDIA driver has no %s: it is too old; use cpu, or a "
 			        "driver of "
 			        "CUDA 11 or later",
@@ -48,7 +48,7 @@ static int symbols_find(void *library, struct ps_cuda_driver *d, struct ps_load_
 	return 0;
 }
 
-static int driver_open(struct ps_cuda_driver *d, struct ps_load_error *err)
+static int driver_open(struct ps_cuda_driver *d, struct ps_error *err)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	ps_cu_result result;
@@ -57,8 +57,8 @@ static int driver_open(struct ps_cuda_driver *d, struct ps_load_error *err)
 	if (!library) {
 		const char *why = dlerror();
 
-		return ps_load_error_set(err, ENODEV,
-		        "device cuda: no NVIDIA driver is installed (%s); use cpu", why ? why : "dlopen");
+		return ps_error_set(err, ENODEV, "device cuda: no NVIDIA driver is installed (%s); use cpu",
+		        why ? why : "dlopen");
 	}
 	rc = symbols_find(library, d, err);
 	if (rc == 0) {
@@ -78,11 +78,11 @@ static void driver_open_once(void)
 	the.failed = driver_open(&the.driver, &the.why);
 }
 
-int ps_cuda_driver_get(const struct ps_cuda_driver **ret_driver, struct ps_load_error *err)
+int ps_cuda_driver_get(const struct ps_cuda_driver **ret_driver, struct ps_error *err)
 {
 	pthread_once(&the.once, driver_open_once);
 	if (the.failed < 0)
-		return ps_load_error_set(err, -the.failed, "%s", the.why.text);
+		return ps_error_set(err, -the.failed, "%s", the.why.text);
 	*ret_driver = &the.driver;
 	return 0;
 }
@@ -93,7 +93,7 @@ int ps_cuda_driver_get(const struct ps_cuda_driver **ret_driver, struct ps_load_
 static _Thread_local uint32_t entered;
 static _Thread_local ps_cu_capture_mode mode_before;
 
-int ps_cuda_context_enter(const struct ps_cuda_driver *cu, ps_cu_context context, struct ps_load_error *err)
+int ps_cuda_context_enter(const struct ps_cuda_driver *cu, ps_cu_context context, struct ps_error *err)
 {
 	ps_cu_result r = cu->context_push(context);
 

@@ -90,17 +90,17 @@ struct ps_cuda_driver {
 #undef PS_CUDA_MEMBER
 };
 
-int ps_cuda_driver_get(const struct ps_cuda_driver **ret_driver, struct ps_load_error *err) PS_MUST_USE;
+int ps_cuda_driver_get(const struct ps_cuda_driver **ret_driver, struct ps_error *err) PS_MUST_USE;
 
 /* Sets err to "WHAT: the driver's text (number)", and returns -ENOMEM or -EIO. */
-int ps_cuda_error(const struct ps_cuda_driver *driver, ps_cu_result result, struct ps_load_error *err,
-        const char *what);
+int ps_cuda_error(
+        const struct ps_cuda_driver *driver, ps_cu_result result, struct ps_error *err, const char *what);
 
 /* Calls use the thread's current context: enter sets it, and leave restores the caller's. In between, the
  * thread's capture mode is relaxed. Otherwise querying an event or allocating memory would break another
  * thread's capture of a stream to a graph (torch.cuda.graph()), and fail here. */
 int ps_cuda_context_enter(
-        const struct ps_cuda_driver *driver, ps_cu_context context, struct ps_load_error *err) PS_MUST_USE;
+        const struct ps_cuda_driver *driver, ps_cu_context context, struct ps_error *err) PS_MUST_USE;
 void ps_cuda_context_leave(const struct ps_cuda_driver *driver);
 
 /* Creates a stream whose work precedes that of streams without a priority (a model's). It is for short copies

@@ -16,7 +16,7 @@ static const char *const entries[] = {
 };
 
 /* The whole file; NULL with err. */
-static void *file_read(const char *path, struct ps_load_error *err)
+static void *file_read(const char *path, struct ps_error *err)
 {
 	FILE *f = fopen(path, "re");
 	uint8_t *bytes = NULL;
@@ -33,11 +33,11 @@ static void *file_read(const char *path, struct ps_load_error *err)
 	if (f)
 		fclose(f);
 	if (!bytes)
-		ps_load_error_set(err, ENODEV, "PENSTOCK_CUDA_KERNELS: %.200s cannot be read", path);
+		ps_error_set(err, ENODEV, "PENSTOCK_CUDA_KERNELS: %.200s cannot be read", path);
 	return bytes;
 }
 
-static int module_load(struct ps_kernels *k, struct ps_load_error *err)
+static int module_load(struct ps_kernels *k, struct ps_error *err)
 {
 	const char *path = getenv("PENSTOCK_CUDA_KERNELS");
 	ps_autofree void *file = path && path[0] ? file_read(path, err) : NULL;
@@ -48,8 +48,7 @@ static int module_load(struct ps_kernels *k, struct ps_load_error *err)
 	if (path && path[0] && !file)
 		return -ENODEV;
 	if (!image)
-		return ps_load_error_set(
-		        err, ENODEV, "the library was built without nvcc and has no kernels");
+		return ps_error_set(err, ENODEV, "the library was built without nvcc and has no kernels");
 	r = k->cu->module_load(&k->module, image);
 	if (r == 0)
 		return 0;
@@ -74,8 +73,7 @@ static ps_cu_result function_get(struct ps_kernels *k, uint32_t i)
 	return r == 0 && threads < (int)PS_KERNEL_THREADS ? PS_CU_OUT_OF_RESOURCES : r;
 }
 
-int ps_kernels_load(
-        const struct ps_cuda_driver *driver, struct ps_kernels *ret_kernels, struct ps_load_error *err)
+int ps_kernels_load(const struct ps_cuda_driver *driver, struct ps_kernels *ret_kernels, struct ps_error *err)
 {
 	struct ps_kernels k = {.cu = driver};
 	int rc = module_load(&k, err);

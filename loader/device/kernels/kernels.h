@@ -67,7 +67,7 @@ struct ps_kernels {
 
 /* -ENODEV: the build has no kernels, or the driver cannot run them; the text says which. */
 int ps_kernels_load(const struct ps_cuda_driver *driver, struct ps_kernels *ret_kernels,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 void ps_kernels_unload(struct ps_kernels *kernels); /* a zeroed struct is allowed */
 
 /* Launches `nblocks` blocks (0: none) on the stream; `args` is the kernel's struct, which is copied. */

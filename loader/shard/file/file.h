@@ -108,7 +108,7 @@ struct ps_stream_options {
 struct ps_stream;
 
 int ps_stream_open(const char *path, const struct ps_stream_options *options, struct ps_stream **ret_stream,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* A hint for the user about a path that is not a file: a URL, or a command as WebDataset writes it
  * ("pipe:..."). NULL: the path may be a file. */
@@ -133,32 +133,32 @@ void ps_stream_free(struct ps_stream *stream);
 /* Shows the next n bytes (n <= PS_STREAM_BUF_MIN) without taking them; valid until the next call. At the end
  * of the file they may be fewer: *ret_n is their number. */
 int ps_stream_peek(struct ps_stream *stream, size_t n, const uint8_t **ret_p, size_t *ret_n,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* Shows the buffered bytes, at least one; none only at the end of the file. */
-int ps_stream_peek_some(struct ps_stream *stream, const uint8_t **ret_p, size_t *ret_n,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_stream_peek_some(
+        struct ps_stream *stream, const uint8_t **ret_p, size_t *ret_n, struct ps_error *err) PS_MUST_USE;
 
 /* Takes n of the bytes that were shown. */
 void ps_stream_take(struct ps_stream *stream, size_t n);
 
 /* Copies the next n bytes to dst and takes them; if n is large, reads the file into dst directly. */
-int ps_stream_read(struct ps_stream *stream, void *dst, size_t n, struct ps_load_error *err) PS_MUST_USE;
+int ps_stream_read(struct ps_stream *stream, void *dst, size_t n, struct ps_error *err) PS_MUST_USE;
 
 /* Skips n bytes; by a seek if the file can seek. */
-int ps_stream_skip(struct ps_stream *stream, uint64_t n, struct ps_load_error *err) PS_MUST_USE;
+int ps_stream_skip(struct ps_stream *stream, uint64_t n, struct ps_error *err) PS_MUST_USE;
 
 /* If the stream begins with compressed data (zstd, gzip or lz4), replaces *stream by a stream of the
  * decompressed bytes, which owns the old one and can only be read once. Must be called before the first
  * byte is taken. Never returns -ENODATA: an empty file is not compressed. */
-int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err) PS_MUST_USE;
+int ps_stream_inflate(struct ps_stream **stream, struct ps_error *err) PS_MUST_USE;
 
 /* True if the stream is decompressed while it is read. */
 bool ps_stream_is_inflated(const struct ps_stream *stream);
 
 /* Reads the data after the end of a tar in a compressed stream, up to 1 MiB, so that the checksum at its
  * end is verified. -EBADMSG: the checksum differs, or, with *ret_garbage set, other data follows. */
-int ps_stream_drain(struct ps_stream *stream, bool *ret_garbage, struct ps_load_error *err) PS_MUST_USE;
+int ps_stream_drain(struct ps_stream *stream, bool *ret_garbage, struct ps_error *err) PS_MUST_USE;
 
 /* Bytes taken so far. */
 uint64_t ps_stream_offset(const struct ps_stream *stream);
@@ -193,7 +193,7 @@ enum ps_codec ps_codec_detect(const uint8_t *p, size_t n);
 
 /* Decompresses all frames in n bytes into an empty buffer. */
 int ps_unpack(const uint8_t *data, size_t n, uint64_t max, struct ps_buf *ret_bytes,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* Kinds of shards ---------------------------------------------------------------------------------------- */
 
@@ -293,12 +293,12 @@ struct ps_tar_out;
 
 /* level: zstd level; 0: not compressed. */
 int ps_tar_out_open(
-        const char *path, int level, struct ps_tar_out **ret_out, struct ps_load_error *err) PS_MUST_USE;
+        const char *path, int level, struct ps_tar_out **ret_out, struct ps_error *err) PS_MUST_USE;
 
 /* The same to a descriptor that still belongs to the caller, such as standard output; `path` is for error
  * texts. */
-int ps_tar_out_fd(int fd, const char *path, int level, struct ps_tar_out **ret_out,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_tar_out_fd(
+        int fd, const char *path, int level, struct ps_tar_out **ret_out, struct ps_error *err) PS_MUST_USE;
 
 /* Sets a callback that receives each piece of the file as it is written. Must be called before the first
  * member. */
@@ -307,16 +307,15 @@ void ps_tar_out_watch(
 
 /* Begins a member; exactly `size` bytes of data follow, by one or more calls of ps_tar_out_data(). */
 int ps_tar_out_member(struct ps_tar_out *out, const char *name, size_t name_len, uint64_t size,
-        struct ps_load_error *err) PS_MUST_USE;
-int ps_tar_out_data(
-        struct ps_tar_out *out, const void *data, size_t n, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
+int ps_tar_out_data(struct ps_tar_out *out, const void *data, size_t n, struct ps_error *err) PS_MUST_USE;
 
 /* Bytes that a member takes in the tar, its headers and padding included. */
 uint64_t ps_tar_out_member_nbytes(size_t name_len, const char *name, uint64_t size);
 
 /* Ends the archive and renames the file to its name. Frees `out` on success. *ret_nbytes is the size of the
  * file; ret_nbytes may be NULL. */
-int ps_tar_out_finish(struct ps_tar_out *out, uint64_t *ret_nbytes, struct ps_load_error *err) PS_MUST_USE;
+int ps_tar_out_finish(struct ps_tar_out *out, uint64_t *ret_nbytes, struct ps_error *err) PS_MUST_USE;
 
 /* Removes what was written. NULL is allowed. */
 void ps_tar_out_abort(struct ps_tar_out *out);

@@ -49,12 +49,12 @@ struct ps_inflate;
 
 /* On failure `in` is still the caller's. `budget` may be NULL; else it must outlive the decompressor. */
 static int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_byte_budget *budget,
-        struct ps_inflate **ret_inflate, struct ps_load_error *err);
+        struct ps_inflate **ret_inflate, struct ps_error *err);
 static void ps_inflate_free(struct ps_inflate *inflate); /* NULL is allowed */
 
 /* Reads up to n bytes; *ret_got is 0 at the end. */
 static int ps_inflate_read(
-        struct ps_inflate *inflate, void *dst, size_t n, size_t *ret_got, struct ps_load_error *err);
+        struct ps_inflate *inflate, void *dst, size_t n, size_t *ret_got, struct ps_error *err);
 
 /* True if the last read failed because the bytes after the last frame are not a frame. */
 static bool ps_inflate_has_garbage(const struct ps_inflate *inflate);
@@ -99,7 +99,7 @@ static bool stopped(const struct ps_stream *s)
 }
 
 /* Waits until a pipe is readable or the stop flag is raised. */
-static int pipe_wait(struct ps_stream *s, struct ps_load_error *err)
+static int pipe_wait(struct ps_stream *s, struct ps_error *err)
 {
 	struct pollfd fds[2] = {
 	        {.fd = s->fd, .events = POLLIN}, {.fd = s->options.wake_fd, .events = POLLIN}};
@@ -108,7 +108,7 @@ static int pipe_wait(struct ps_stream *s, struct ps_load_error *err)
 		int n = poll(fds, 2, -1);
 
 		if (n < 0 && errno != EINTR)
-			return ps_load_error_set(err, errno, "cannot wait for data: %s", strerror(errno));
+			return ps_error_set(err, errno, "cannot wait for data: %s", strerror(errno));
 		if (n > 0 && fds[0].revents)
 			return 0;
 	}
@@ -135,7 +135,7 @@ static bool open_again(struct ps_stream *s)
 /* One read() of up to n bytes at file offset `at`. Sets *ret_got, 0 at the end of the file. What does not fit
  * in dst is stored in `after`, up to nafter bytes; a read from a pipe stores nothing in it. */
 static int file_read(struct ps_stream *s, void *dst, size_t n, void *after, size_t nafter, uint64_t at,
-        size_t *ret_got, struct ps_load_error *err)
+        size_t *ret_got, struct ps_error *err)
 {
 	struct iovec parts[2] = {{.iov_base = dst, .iov_len = n}, {.iov_base = after, .iov_len = nafter}};
 	ssize_t got;
@@ -160,7 +160,7 @@ static int file_read(struct ps_stream *s, void *dst, size_t n, void *after, size
 			continue;
 		}
 		if (e != EINTR && e != EAGAIN && !(e == ESTALE && at == 0 && open_again(s)))
-			return ps_load_error_set(err, e, "cannot read at offset %ju: %s", (uintmax_t)at,
+			return ps_error_set(err, e, "cannot read at offset %ju: %s", (uintmax_t)at,
 			        e == ESTALE ? "the file was replaced after it had been opened" : strerror(e));
 	}
 	if (s->path)
@@ -171,7 +171,7 @@ static int file_read(struct ps_stream *s, void *dst, size_t n, void *after, size
 
 /* Does file_read() and counts its time; its bytes are counted unless they are a decompressor's input. */
 static int file_read_metered(struct ps_stream *s, void *dst, size_t n, void *after, size_t nafter,
-        uint64_t at, size_t *ret_got, struct ps_load_error *err)
+        uint64_t at, size_t *ret_got, struct ps_error *err)
 {
 	struct ps_stream_meter *m = s->options.meter;
 	uint64_t wall, cpu;
@@ -190,7 +190,7 @@ static int file_read_metered(struct ps_stream *s, void *dst, size_t n, void *aft
 }
 
 static int read_some(
-        struct ps_stream *s, void *dst, size_t n, uint64_t at, size_t *ret_got, struct ps_load_error *err)
+        struct ps_stream *s, void *dst, size_t n, uint64_t at, size_t *ret_got, struct ps_error *err)
 {
 	int rc;
 
@@ -227,7 +227,7 @@ bool ps_path_is_on_mount(const char *shard)
 }
 
 int ps_stream_open(const char *path, const struct ps_stream_options *options, struct ps_stream **ret_stream,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	/* Not blocking: opening a pipe without a writer would hang, and the stop flag could not end that. */
 	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -238,14 +238,14 @@ int ps_stream_open(const char *path, const struct ps_stream_options *options, st
 		int e = errno;
 		const char *hint = e == ENOENT ? ps_stream_path_hint(path) : NULL;
 
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, e, "cannot open: %s%s%s", strerror(e), hint ? "; " : "", hint ? hint : "");
 	}
 	if (S_ISDIR(st.st_mode))
-		return ps_load_error_set(err, EISDIR, "is a folder, not a tar file");
+		return ps_error_set(err, EISDIR, "is a folder, not a tar file");
 	s = calloc(1, sizeof(*s));
 	if (!s)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	s->options = *options;
 	s->cap = PS_MIN(PS_MAX(options->buf_nbytes, PS_STREAM_BUF_MIN), PS_STREAM_BUF_MAX);
 	s->seekable = S_ISREG(st.st_mode);
@@ -256,7 +256,7 @@ int ps_stream_open(const char *path, const struct ps_stream_options *options, st
 		free(s->path);
 		free(s->buf);
 		free(s);
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
 	if (s->seekable)
 		(void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
@@ -309,8 +309,7 @@ static size_t read_nbytes(const struct ps_stream *s)
 	                                   : room;
 }
 
-int ps_stream_peek(
-        struct ps_stream *s, size_t n, const uint8_t **ret_p, size_t *ret_n, struct ps_load_error *err)
+int ps_stream_peek(struct ps_stream *s, size_t n, const uint8_t **ret_p, size_t *ret_n, struct ps_error *err)
 {
 	assert(n <= PS_STREAM_BUF_MIN);
 	if (s->end - s->beg < n && !s->eof) {
@@ -333,7 +332,7 @@ int ps_stream_peek(
 	return 0;
 }
 
-int ps_stream_peek_some(struct ps_stream *s, const uint8_t **ret_p, size_t *ret_n, struct ps_load_error *err)
+int ps_stream_peek_some(struct ps_stream *s, const uint8_t **ret_p, size_t *ret_n, struct ps_error *err)
 {
 	int rc = ps_stream_peek(s, 1, ret_p, ret_n, err);
 
@@ -349,7 +348,7 @@ void ps_stream_take(struct ps_stream *s, size_t n)
 }
 
 /* Reads up to n bytes into their place. The buffer is empty, and receives the bytes after them. */
-static int direct_read(struct ps_stream *s, void *dst, size_t n, size_t *ret_got, struct ps_load_error *err)
+static int direct_read(struct ps_stream *s, void *dst, size_t n, size_t *ret_got, struct ps_error *err)
 {
 	bool file = s->seekable && !s->inflate;
 	size_t got;
@@ -376,7 +375,7 @@ static void behind_learn(struct ps_stream *s)
 		s->after = PS_MAX(s->beg, AFTER_MIN);
 }
 
-int ps_stream_read(struct ps_stream *s, void *dst, size_t n, struct ps_load_error *err)
+int ps_stream_read(struct ps_stream *s, void *dst, size_t n, struct ps_error *err)
 {
 	uint8_t *out = dst;
 
@@ -413,7 +412,7 @@ int ps_stream_read(struct ps_stream *s, void *dst, size_t n, struct ps_load_erro
 	return 0;
 }
 
-int ps_stream_skip(struct ps_stream *s, uint64_t n, struct ps_load_error *err)
+int ps_stream_skip(struct ps_stream *s, uint64_t n, struct ps_error *err)
 {
 	if (n >= SEEK_MIN)
 		s->run = s->offset + n;
@@ -446,7 +445,7 @@ int ps_stream_skip(struct ps_stream *s, uint64_t n, struct ps_load_error *err)
 	return 0;
 }
 
-int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err)
+int ps_stream_inflate(struct ps_stream **stream, struct ps_error *err)
 {
 	struct ps_stream *in = *stream, *s;
 	enum ps_codec codec;
@@ -464,7 +463,7 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err)
 			break;
 		rc = ps_stream_skip(in, skippable, err);
 		if (rc == -ENODATA)
-			return ps_load_error_set(err, EBADMSG,
+			return ps_error_set(err, EBADMSG,
 			        "truncated: the compressed data end inside of a skippable frame, at byte %ju "
 			        "of "
 			        "the file",
@@ -479,14 +478,13 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err)
 		return 0;
 	s = calloc(1, sizeof(*s));
 	if (!s)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	s->fd = s->data_fd = -1;
 	s->size = in->size;
 	s->options = in->options;
 	s->cap = PS_MAX(in->fd >= 0 ? in->cap : 0, PS_STREAM_BUF_MIN);
 	s->buf = malloc(s->cap);
-	rc = s->buf ? ps_inflate_new(codec, in, in->options.budget, &s->inflate, err)
-	            : ps_load_error_set(err, ENOMEM, "out of memory");
+	rc = s->buf ? ps_inflate_new(codec, in, in->options.budget, &s->inflate, err) : ps_no_memory(err);
 	if (rc < 0) {
 		free(s->buf);
 		free(s);
@@ -502,7 +500,7 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_load_error *err)
 
 #define DRAIN_MAX (1UL << 20)
 
-int ps_stream_drain(struct ps_stream *s, bool *ret_garbage, struct ps_load_error *err)
+int ps_stream_drain(struct ps_stream *s, bool *ret_garbage, struct ps_error *err)
 {
 	size_t n = 1;
 
@@ -606,16 +604,16 @@ enum ps_codec ps_codec_detect(const uint8_t *p, size_t n)
 
 /* zstd --------------------------------------------------------------------------------------------------- */
 
-static int zstd_new(struct ps_inflate *f, struct ps_load_error *err)
+static int zstd_new(struct ps_inflate *f, struct ps_error *err)
 {
 	f->zstd = ZSTD_createDCtx();
 	if (!f->zstd)
-		return ps_load_error_set(err, ENOMEM, "no memory for decompression");
+		return ps_error_set(err, ENOMEM, "no memory for decompression");
 	(void)ZSTD_DCtx_setParameter(f->zstd, ZSTD_d_windowLogMax, PS_INFLATE_MAX_WINDOW_LOG);
 	return 0;
 }
 
-static int zstd_step(struct ps_inflate *f, struct step *s, struct ps_load_error *err)
+static int zstd_step(struct ps_inflate *f, struct step *s, struct ps_error *err)
 {
 	ZSTD_inBuffer in = {.src = s->in, .size = s->in_n};
 	ZSTD_outBuffer out = {.dst = s->out, .size = s->out_n};
@@ -625,12 +623,12 @@ static int zstd_step(struct ps_inflate *f, struct step *s, struct ps_load_error 
 		uint64_t at = ps_stream_offset(f->in);
 
 		if (ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge)
-			return ps_load_error_set(err, EFBIG,
+			return ps_error_set(err, EFBIG,
 			        "zstd data with a window of more than 128 MiB; compress it without --long=28 "
 			        "or more");
 		if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation)
-			return ps_load_error_set(err, ENOMEM, "no memory for decompression");
-		return ps_load_error_set(err, EBADMSG, "damaged zstd data near byte %ju of the file: %s",
+			return ps_error_set(err, ENOMEM, "no memory for decompression");
+		return ps_error_set(err, EBADMSG, "damaged zstd data near byte %ju of the file: %s",
 		        (uintmax_t)at, ZSTD_getErrorName(left));
 	}
 	s->taken = in.pos;
@@ -648,16 +646,16 @@ static void gzip_begin(struct ps_inflate *f)
 	f->gzip->crc_flag = ISAL_GZIP;
 }
 
-static int gzip_new(struct ps_inflate *f, struct ps_load_error *err)
+static int gzip_new(struct ps_inflate *f, struct ps_error *err)
 {
 	f->gzip = malloc(sizeof(*f->gzip));
 	if (!f->gzip)
-		return ps_load_error_set(err, ENOMEM, "no memory for decompression");
+		return ps_error_set(err, ENOMEM, "no memory for decompression");
 	gzip_begin(f);
 	return 0;
 }
 
-static int gzip_step(struct ps_inflate *f, struct step *s, struct ps_load_error *err)
+static int gzip_step(struct ps_inflate *f, struct step *s, struct ps_error *err)
 {
 	size_t in_n = PS_MIN(s->in_n, (size_t)1 << 30), out_n = PS_MIN(s->out_n, (size_t)1 << 30);
 	int rc;
@@ -680,7 +678,7 @@ static int gzip_step(struct ps_inflate *f, struct step *s, struct ps_load_error 
 	f->gzip->avail_out = (uint32_t)out_n;
 	rc = isal_inflate(f->gzip);
 	if (rc < 0 || rc == ISAL_NEED_DICT)
-		return ps_load_error_set(err, EBADMSG, "damaged gzip data near byte %ju of the file: %s",
+		return ps_error_set(err, EBADMSG, "damaged gzip data near byte %ju of the file: %s",
 		        (uintmax_t)ps_stream_offset(f->in),
 		        rc == ISAL_INCORRECT_CHECKSUM ? "its checksum does not match" : "invalid gzip");
 	s->taken = in_n - f->gzip->avail_in;
@@ -693,20 +691,20 @@ static int gzip_step(struct ps_inflate *f, struct step *s, struct ps_load_error 
 /* lz4 ---------------------------------------------------------------------------------------------------- */
 
 #ifdef HAVE_LZ4
-static int lz4_new(struct ps_inflate *f, struct ps_load_error *err)
+static int lz4_new(struct ps_inflate *f, struct ps_error *err)
 {
 	if (LZ4F_isError(LZ4F_createDecompressionContext(&f->lz4, LZ4F_VERSION)))
-		return ps_load_error_set(err, ENOMEM, "no memory for decompression");
+		return ps_error_set(err, ENOMEM, "no memory for decompression");
 	return 0;
 }
 
-static int lz4_step(struct ps_inflate *f, struct step *s, struct ps_load_error *err)
+static int lz4_step(struct ps_inflate *f, struct step *s, struct ps_error *err)
 {
 	size_t in_n = s->in_n, out_n = s->out_n,
 	       left = LZ4F_decompress(f->lz4, s->out, &out_n, s->in, &in_n, NULL);
 
 	if (LZ4F_isError(left))
-		return ps_load_error_set(err, EBADMSG, "damaged lz4 data near byte %ju of the file: %s",
+		return ps_error_set(err, EBADMSG, "damaged lz4 data near byte %ju of the file: %s",
 		        (uintmax_t)ps_stream_offset(f->in), LZ4F_getErrorName(left));
 	s->taken = in_n;
 	s->made = out_n;
@@ -734,21 +732,21 @@ static size_t lz4_nbytes(const struct ps_inflate *f)
 
 /* All ---------------------------------------------------------------------------------------------------- */
 
-static int unsupported(enum ps_codec codec, const char *library, struct ps_load_error *err)
+static int unsupported(enum ps_codec codec, const char *library, struct ps_error *err)
 {
-	return ps_load_error_set(err, ENOSYS,
+	return ps_error_set(err, ENOSYS,
 	        "is compressed by %s, which this build cannot read: install %s and build penstock again",
 	        names[codec], library);
 }
 
-static int legacy_refuse(struct ps_load_error *err)
+static int legacy_refuse(struct ps_error *err)
 {
-	return ps_load_error_set(err, ENOSYS,
+	return ps_error_set(err, ENOSYS,
 	        "is compressed in lz4's legacy format, which is not read; compress it again with lz4 without "
 	        "-l");
 }
 
-static int codec_new(struct ps_inflate *f, struct ps_load_error *err)
+static int codec_new(struct ps_inflate *f, struct ps_error *err)
 {
 	switch (f->codec) {
 	case PS_CODEC_ZSTD:
@@ -798,13 +796,13 @@ static void held_count(struct ps_inflate *f)
 }
 
 static int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_byte_budget *budget,
-        struct ps_inflate **ret_inflate, struct ps_load_error *err)
+        struct ps_inflate **ret_inflate, struct ps_error *err)
 {
 	struct ps_inflate *f = calloc(1, sizeof(*f));
 	int rc;
 
 	if (!f)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	f->codec = codec;
 	rc = codec_new(f, err);
 	if (rc < 0) {
@@ -845,7 +843,7 @@ static void ps_inflate_free(struct ps_inflate *f)
 	free(f);
 }
 
-static int step_make(struct ps_inflate *f, struct step *s, struct ps_load_error *err)
+static int step_make(struct ps_inflate *f, struct step *s, struct ps_error *err)
 {
 	switch (f->codec) {
 	case PS_CODEC_ZSTD:
@@ -881,8 +879,7 @@ static bool ps_inflate_has_garbage(const struct ps_inflate *f)
 	return f->garbage;
 }
 
-static int ps_inflate_read(
-        struct ps_inflate *f, void *dst, size_t n, size_t *ret_got, struct ps_load_error *err)
+static int ps_inflate_read(struct ps_inflate *f, void *dst, size_t n, size_t *ret_got, struct ps_error *err)
 {
 	struct step s = {.out = dst, .out_n = n};
 
@@ -900,7 +897,7 @@ static int ps_inflate_read(
 		if (f->garbage && s.in_n >= PS_INFLATE_MAGIC && is_lz4_legacy(s.in))
 			return legacy_refuse(err);
 		if (f->garbage)
-			return ps_load_error_set(err, EBADMSG,
+			return ps_error_set(err, EBADMSG,
 			        "garbage after the end of the %s data, at byte %ju of the file; write the "
 			        "file again without it",
 			        names[f->codec], (uintmax_t)ps_stream_offset(f->in));
@@ -915,11 +912,11 @@ static int ps_inflate_read(
 		f->any = f->any || s.ended;
 		held_count(f);
 		if (at_end && s.made == 0 && f->inside)
-			return ps_load_error_set(err, EBADMSG,
+			return ps_error_set(err, EBADMSG,
 			        "truncated: the %s data end inside of a frame, at byte %ju of the file",
 			        names[f->codec], (uintmax_t)ps_stream_offset(f->in));
 		if (!at_end && s.taken == 0 && s.made == 0)
-			return ps_load_error_set(err, EBADMSG,
+			return ps_error_set(err, EBADMSG,
 			        "damaged %s data at byte %ju of the file: no progress", names[f->codec],
 			        (uintmax_t)ps_stream_offset(f->in));
 	}
@@ -931,13 +928,12 @@ static int ps_inflate_read(
 
 #define FIRST_GUESS 4 /* assumed decompressed bytes for each compressed one, where the frame lacks its size */
 
-static int damaged(const char *what, struct ps_load_error *err)
+static int damaged(const char *what, struct ps_error *err)
 {
-	return ps_load_error_set(err, EBADMSG, "damaged zstd data: %s", what);
+	return ps_error_set(err, EBADMSG, "damaged zstd data: %s", what);
 }
 
-static int unpack(
-        ZSTD_DCtx *d, ZSTD_inBuffer *in, uint64_t max, struct ps_buf *out, struct ps_load_error *err)
+static int unpack(ZSTD_DCtx *d, ZSTD_inBuffer *in, uint64_t max, struct ps_buf *out, struct ps_error *err)
 {
 	size_t left = 1;
 
@@ -953,18 +949,17 @@ static int unpack(
 			return damaged("it is cut off", err);
 		out->n = room.pos;
 		if (out->n > max)
-			return ps_load_error_set(err, EFBIG,
+			return ps_error_set(err, EFBIG,
 			        "larger than the memory a sample may take (%ju bytes) when decompressed",
 			        (uintmax_t)max);
 		if (out->n == out->cap && (in->pos < in->size || left > 0) &&
 		        ps_buf_reserve(out, out->n + 1) < 0)
-			return ps_load_error_set(err, ENOMEM, "no memory to decompress %zu bytes", in->size);
+			return ps_error_set(err, ENOMEM, "no memory to decompress %zu bytes", in->size);
 	}
 	return 0;
 }
 
-int ps_unpack(
-        const uint8_t *data, size_t n, uint64_t max, struct ps_buf *ret_bytes, struct ps_load_error *err)
+int ps_unpack(const uint8_t *data, size_t n, uint64_t max, struct ps_buf *ret_bytes, struct ps_error *err)
 {
 	ZSTD_inBuffer in = {.src = data, .size = n};
 	unsigned long long size = ZSTD_getFrameContentSize(data, n);
@@ -978,7 +973,7 @@ int ps_unpack(
 	d = ZSTD_createDCtx();
 	if (!d || ps_buf_reserve(ret_bytes, (size_t)size + 1) < 0) {
 		ZSTD_freeDCtx(d);
-		return ps_load_error_set(err, ENOMEM, "no memory to decompress %zu bytes", n);
+		return ps_error_set(err, ENOMEM, "no memory to decompress %zu bytes", n);
 	}
 	(void)ZSTD_DCtx_setParameter(d, ZSTD_d_windowLogMax, PS_INFLATE_MAX_WINDOW_LOG);
 	rc = unpack(d, &in, max, ret_bytes, err);

@@ -6,7 +6,7 @@
 
 _Static_assert(PS_TAR_PEEK_MAX == PS_STREAM_BUF_MIN, "a walk may peek at as much as a stream shows");
 
-static int tar_peek(void *arg, size_t n, const uint8_t **ret_p, size_t *ret_n, struct ps_load_error *err)
+static int tar_peek(void *arg, size_t n, const uint8_t **ret_p, size_t *ret_n, struct ps_error *err)
 {
 	return ps_stream_peek(arg, n, ret_p, ret_n, err);
 }
@@ -16,12 +16,12 @@ static void tar_take(void *arg, size_t n)
 	ps_stream_take(arg, n);
 }
 
-static int tar_read(void *arg, void *dst, size_t n, struct ps_load_error *err)
+static int tar_read(void *arg, void *dst, size_t n, struct ps_error *err)
 {
 	return ps_stream_read(arg, dst, n, err);
 }
 
-static int tar_skip(void *arg, uint64_t n, struct ps_load_error *err)
+static int tar_skip(void *arg, uint64_t n, struct ps_error *err)
 {
 	return ps_stream_skip(arg, n, err);
 }
@@ -31,13 +31,13 @@ static uint64_t tar_offset(void *arg)
 	return ps_stream_offset(arg);
 }
 
-static int tar_foreign(void *arg, const uint8_t *p, size_t n, struct ps_load_error *err)
+static int tar_foreign(void *arg, const uint8_t *p, size_t n, struct ps_error *err)
 {
 	const char *foreign = ps_foreign_of_bytes(p, n);
 
 	if (foreign)
-		return ps_load_error_set(err, EBADMSG, "%s", foreign);
-	return ps_load_error_set(err, EBADMSG, "damaged tar at offset 0: %s",
+		return ps_error_set(err, EBADMSG, "%s", foreign);
+	return ps_error_set(err, EBADMSG, "damaged tar at offset 0: %s",
 	        ps_stream_is_inflated(arg) ? "no tar header" : "no tar header, nor gzip, zstd or lz4 data");
 }
 

@@ -41,7 +41,7 @@ struct ps_tar_out {
 
 /* Writing to the disk ------------------------------------------------------------------------------------ */
 
-static int write_all(struct ps_tar_out *o, const void *data, size_t n, struct ps_load_error *err)
+static int write_all(struct ps_tar_out *o, const void *data, size_t n, struct ps_error *err)
 {
 	const uint8_t *p = data;
 
@@ -54,8 +54,7 @@ static int write_all(struct ps_tar_out *o, const void *data, size_t n, struct ps
 		if (w < 0 && errno == EINTR)
 			continue;
 		if (w < 0)
-			return ps_load_error_set(
-			        err, errno, "%s: cannot write: %s", o->path, strerror(errno));
+			return ps_error_set(err, errno, "%s: cannot write: %s", o->path, strerror(errno));
 		p += w;
 		n -= (size_t)w;
 	}
@@ -63,18 +62,18 @@ static int write_all(struct ps_tar_out *o, const void *data, size_t n, struct ps
 }
 
 /* Compresses what is in the buffer as one frame. */
-static int frame_write(struct ps_tar_out *o, struct ps_load_error *err)
+static int frame_write(struct ps_tar_out *o, struct ps_error *err)
 {
 	size_t n = ZSTD_compress2(o->zstd, o->zbuf, o->zbuf_cap, o->buf, o->buf_n);
 
 	if (ZSTD_isError(n))
-		return ps_load_error_set(err, EIO, "%s: zstd: %s", o->path, ZSTD_getErrorName(n));
+		return ps_error_set(err, EIO, "%s: zstd: %s", o->path, ZSTD_getErrorName(n));
 	if (o->nframes == o->frames_cap) {
 		size_t cap = PS_MAX(o->frames_cap * 2, (size_t)64);
 		struct frame *grown = reallocarray(o->frames, cap, sizeof(*grown));
 
 		if (!grown)
-			return ps_load_error_set(err, ENOMEM, "out of memory");
+			return ps_no_memory(err);
 		o->frames = grown;
 		o->frames_cap = cap;
 	}
@@ -82,7 +81,7 @@ static int frame_write(struct ps_tar_out *o, struct ps_load_error *err)
 	return write_all(o, o->zbuf, n, err);
 }
 
-static int flush(struct ps_tar_out *o, struct ps_load_error *err)
+static int flush(struct ps_tar_out *o, struct ps_error *err)
 {
 	int rc = 0;
 
@@ -92,7 +91,7 @@ static int flush(struct ps_tar_out *o, struct ps_load_error *err)
 	return rc;
 }
 
-static int put(struct ps_tar_out *o, const void *data, size_t n, struct ps_load_error *err)
+static int put(struct ps_tar_out *o, const void *data, size_t n, struct ps_error *err)
 {
 	const uint8_t *p = data;
 	int rc = 0;
@@ -110,7 +109,7 @@ static int put(struct ps_tar_out *o, const void *data, size_t n, struct ps_load_
 	return rc;
 }
 
-static int put_zeros(struct ps_tar_out *o, size_t n, struct ps_load_error *err)
+static int put_zeros(struct ps_tar_out *o, size_t n, struct ps_error *err)
 {
 	static const uint8_t zeros[2 * PS_TAR_BLOCK];
 
@@ -125,13 +124,13 @@ static void le32(uint8_t *to, uint32_t v)
 }
 
 /* Writes the seek table, in a skippable frame of its own. */
-static int table_write(struct ps_tar_out *o, struct ps_load_error *err)
+static int table_write(struct ps_tar_out *o, struct ps_error *err)
 {
 	size_t nbytes = 8 + 8 * o->nframes + 9;
 	ps_autofree uint8_t *table = malloc(nbytes);
 
 	if (!table)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	le32(table, SKIPPABLE_MAGIC);
 	le32(table + 4, (uint32_t)(nbytes - 8));
 	for (size_t i = 0; i < o->nframes; i++) {
@@ -236,14 +235,14 @@ uint64_t ps_tar_out_member_nbytes(size_t name_len, const char *name, uint64_t si
 }
 
 static int pax_write(
-        struct ps_tar_out *o, const struct needs *n, const char *name, size_t len, struct ps_load_error *err)
+        struct ps_tar_out *o, const struct needs *n, const char *name, size_t len, struct ps_error *err)
 {
 	uint8_t h[PS_TAR_BLOCK];
 	ps_autofree char *text = malloc(n->pax_len + 1);
 	size_t at = 0;
 
 	if (!text)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (n->path)
 		at = (size_t)sprintf(text, "%zu path=%.*s\n", record_len(4, len), (int)len, name);
 	if (n->size)
@@ -289,18 +288,18 @@ static struct ps_tar_out *out_new(const char *path, int level)
 	return NULL;
 }
 
-int ps_tar_out_fd(int fd, const char *path, int level, struct ps_tar_out **ret_out, struct ps_load_error *err)
+int ps_tar_out_fd(int fd, const char *path, int level, struct ps_tar_out **ret_out, struct ps_error *err)
 {
 	struct ps_tar_out *o = out_new(path, level);
 
 	if (!o)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	o->fd = fd;
 	*ret_out = o;
 	return 0;
 }
 
-int ps_tar_out_open(const char *path, int level, struct ps_tar_out **ret_out, struct ps_load_error *err)
+int ps_tar_out_open(const char *path, int level, struct ps_tar_out **ret_out, struct ps_error *err)
 {
 	struct ps_tar_out *o = out_new(path, level);
 
@@ -308,11 +307,11 @@ int ps_tar_out_open(const char *path, int level, struct ps_tar_out **ret_out, st
 		if (o)
 			o->tmp = NULL;
 		ps_tar_out_abort(o);
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
 	o->fd = open(o->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (o->fd < 0) {
-		int rc = ps_load_error_set(err, errno, "%s: cannot create: %s", o->tmp, strerror(errno));
+		int rc = ps_error_set(err, errno, "%s: cannot create: %s", o->tmp, strerror(errno));
 
 		free(o->tmp);
 		o->tmp = NULL;
@@ -331,7 +330,7 @@ void ps_tar_out_watch(struct ps_tar_out *o, void (*on_bytes)(void *ctx, const vo
 }
 
 int ps_tar_out_member(
-        struct ps_tar_out *o, const char *name, size_t name_len, uint64_t size, struct ps_load_error *err)
+        struct ps_tar_out *o, const char *name, size_t name_len, uint64_t size, struct ps_error *err)
 {
 	struct needs n = needs_of(name, name_len, size);
 	uint8_t h[PS_TAR_BLOCK];
@@ -348,7 +347,7 @@ int ps_tar_out_member(
 	return put(o, h, sizeof(h), err);
 }
 
-int ps_tar_out_data(struct ps_tar_out *o, const void *data, size_t n, struct ps_load_error *err)
+int ps_tar_out_data(struct ps_tar_out *o, const void *data, size_t n, struct ps_error *err)
 {
 	assert(n <= o->left);
 	o->left -= n;
@@ -358,7 +357,7 @@ int ps_tar_out_data(struct ps_tar_out *o, const void *data, size_t n, struct ps_
 	return rc;
 }
 
-int ps_tar_out_finish(struct ps_tar_out *o, uint64_t *ret_nbytes, struct ps_load_error *err)
+int ps_tar_out_finish(struct ps_tar_out *o, uint64_t *ret_nbytes, struct ps_error *err)
 {
 	assert(o->left == 0);
 	int rc = put_zeros(o, 2 * PS_TAR_BLOCK, err);
@@ -367,7 +366,7 @@ int ps_tar_out_finish(struct ps_tar_out *o, uint64_t *ret_nbytes, struct ps_load
 	if (rc == 0 && o->zstd)
 		rc = table_write(o, err);
 	if (rc == 0 && o->tmp && (fsync(o->fd) < 0 || rename(o->tmp, o->path) < 0))
-		rc = ps_load_error_set(err, errno, "%s: cannot finish it: %s", o->path, strerror(errno));
+		rc = ps_error_set(err, errno, "%s: cannot finish it: %s", o->path, strerror(errno));
 	if (rc < 0)
 		return rc;
 	if (ret_nbytes)

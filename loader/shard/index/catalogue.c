@@ -17,9 +17,9 @@
 #define FORMAT "1"
 #define HINT "fetch it again, or make it again with penstock-loader index --catalogue"
 
-static int damaged(const char *path, size_t line, struct ps_load_error *err)
+static int damaged(const char *path, size_t line, struct ps_error *err)
 {
-	return ps_load_error_set(err, EBADMSG, "%s: damaged, at line %zu; " HINT, path, line);
+	return ps_error_set(err, EBADMSG, "%s: damaged, at line %zu; " HINT, path, line);
 }
 
 /* Reading ------------------------------------------------------------------------------------------------ */
@@ -108,7 +108,7 @@ static bool sum_check(const char *text, size_t n, size_t *ret_end)
 	return sum == ps_psx_sum(0, text, n - 21);
 }
 
-static int lines_parse(struct ps_catalogue *c, char *text, size_t end, struct ps_load_error *err)
+static int lines_parse(struct ps_catalogue *c, char *text, size_t end, struct ps_error *err)
 {
 	size_t cap = 0, line = 2;
 
@@ -123,7 +123,7 @@ static int lines_parse(struct ps_catalogue *c, char *text, size_t end, struct ps
 			cap = PS_MAX(cap * 2, (size_t)64);
 			grown = reallocarray(c->entries, cap, sizeof(*grown));
 			if (!grown)
-				return ps_load_error_set(err, ENOMEM, "out of memory");
+				return ps_no_memory(err);
 			c->entries = grown;
 		}
 		if (!line_parse(p, &c->entries[c->n]) ||
@@ -135,8 +135,8 @@ static int lines_parse(struct ps_catalogue *c, char *text, size_t end, struct ps
 }
 
 /* Takes ownership of `text`, which has one byte more than n. */
-static int text_parse(const char *path, char *text, size_t n, struct ps_catalogue **ret_catalogue,
-        struct ps_load_error *err)
+static int text_parse(
+        const char *path, char *text, size_t n, struct ps_catalogue **ret_catalogue, struct ps_error *err)
 {
 	struct ps_catalogue *c = calloc(1, sizeof(*c));
 	size_t end, head = strlen(MAGIC FORMAT "\n");
@@ -145,16 +145,15 @@ static int text_parse(const char *path, char *text, size_t n, struct ps_catalogu
 	if (!c || !(c->path = strdup(path))) {
 		free(c);
 		free(text);
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
 	c->text = text;
 	if (n > strlen(MAGIC) && memcmp(text, MAGIC, strlen(MAGIC)) == 0 &&
 	        (n < head || memcmp(text, MAGIC FORMAT "\n", head) != 0))
-		rc = ps_load_error_set(
-		        err, ESTALE, "%s: belongs to another version of penstock; " HINT, path);
+		rc = ps_error_set(err, ESTALE, "%s: belongs to another version of penstock; " HINT, path);
 	else if (n < head || memcmp(text, MAGIC FORMAT "\n", head) != 0 || !sum_check(text, n, &end) ||
 	         end < head)
-		rc = ps_load_error_set(err, EBADMSG, "%s: damaged, or not a catalogue; " HINT, path);
+		rc = ps_error_set(err, EBADMSG, "%s: damaged, or not a catalogue; " HINT, path);
 	else
 		rc = lines_parse(c, text + head, end - head, err);
 	if (rc < 0) {
@@ -166,19 +165,19 @@ static int text_parse(const char *path, char *text, size_t n, struct ps_catalogu
 }
 
 int ps_catalogue_parse(const char *path, const void *data, size_t n, struct ps_catalogue **ret_catalogue,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	char *text = malloc(n + 1);
 
 	if (!text)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (n > 0)
 		memcpy(text, data, n);
 	text[n] = 0;
 	return text_parse(path, text, n, ret_catalogue, err);
 }
 
-int ps_catalogue_read(const char *dir, struct ps_catalogue **ret_catalogue, struct ps_load_error *err)
+int ps_catalogue_read(const char *dir, struct ps_catalogue **ret_catalogue, struct ps_error *err)
 {
 	ps_autofree char *path = NULL, *text = NULL;
 	ps_autofd int fd = -1;
@@ -187,23 +186,23 @@ int ps_catalogue_read(const char *dir, struct ps_catalogue **ret_catalogue, stru
 
 	if (asprintf(&path, "%s%s" PS_CATALOGUE_NAME, dir, dir[0] ? "/" : "") < 0) {
 		path = NULL;
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return ps_load_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
+		return ps_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > PS_CATALOGUE_MAX_FILE)
-		return ps_load_error_set(err, EBADMSG, "%s: not a catalogue, or larger than 1 GiB", path);
+		return ps_error_set(err, EBADMSG, "%s: not a catalogue, or larger than 1 GiB", path);
 	text = malloc((size_t)st.st_size + 1);
 	if (!text)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	while (got < (size_t)st.st_size) {
 		ssize_t n = pread(fd, text + got, (size_t)st.st_size - got, (off_t)got);
 
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return ps_load_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
+			return ps_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
 		if (n == 0)
 			break;
 		got += (size_t)n;
@@ -322,8 +321,8 @@ static int merge(struct ps_buf *out, const char *dir, const struct ps_catalogue 
 	return rc;
 }
 
-int ps_catalogue_update(const char *dir, struct ps_catalogue_entry *entries, size_t n, bool is_part,
-        struct ps_load_error *err)
+int ps_catalogue_update(
+        const char *dir, struct ps_catalogue_entry *entries, size_t n, bool is_part, struct ps_error *err)
 {
 	ps_autofree char *path = NULL, *lock = NULL;
 	struct ps_catalogue *old = NULL;
@@ -334,24 +333,23 @@ int ps_catalogue_update(const char *dir, struct ps_catalogue_entry *entries, siz
 
 	for (size_t i = 0; i < n; i++)
 		if (!name_fits(entries[i].name))
-			return ps_load_error_set(err, EINVAL,
+			return ps_error_set(err, EINVAL,
 			        "%s: a catalogue cannot hold this name; rename the shard", entries[i].name);
 	if (asprintf(&path, "%s%s" PS_CATALOGUE_NAME, dir, dir[0] ? "/" : "") < 0)
 		path = NULL;
 	if (asprintf(&lock, "%s%s." PS_CATALOGUE_NAME ".lock", dir, dir[0] ? "/" : "") < 0)
 		lock = NULL;
 	if (!path || !lock)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (is_part) {
 		lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
 		if (lock_fd < 0 || flock(lock_fd, LOCK_EX) < 0)
-			return ps_load_error_set(
-			        err, errno, "%s: cannot be locked: %s", lock, strerror(errno));
+			return ps_error_set(err, errno, "%s: cannot be locked: %s", lock, strerror(errno));
 	}
 	/* Concurrent packs on one machine lock the folder itself, which leaves no lock file. */
 	fd = open(dir[0] ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || (flock(fd, LOCK_EX) < 0 && !is_part))
-		return ps_load_error_set(err, errno, "%s: cannot lock its folder: %s", path, strerror(errno));
+		return ps_error_set(err, errno, "%s: cannot lock its folder: %s", path, strerror(errno));
 	qsort(entries, n, sizeof(*entries), entry_compare);
 	(void)!ps_catalogue_read(dir, &old, NULL); /* a damaged one is replaced */
 	rc = merge(&out, dir, old, entries, n);
@@ -359,8 +357,7 @@ int ps_catalogue_update(const char *dir, struct ps_catalogue_entry *entries, siz
 		snprintf(last, sizeof(last), "sum %016jx\n", (uintmax_t)ps_psx_sum(0, out.p, out.n));
 		rc = ps_buf_add(&out, last, strlen(last));
 	}
-	rc = rc < 0 ? ps_load_error_set(err, ENOMEM, "out of memory")
-	            : ps_shard_index_file_write(path, 0644, out.p, out.n, err);
+	rc = rc < 0 ? ps_no_memory(err) : ps_shard_index_file_write(path, 0644, out.p, out.n, err);
 	ps_catalogue_free(old);
 	ps_buf_fini(&out);
 	return rc;

@@ -15,7 +15,7 @@
 #define BLOCK 512
 #define PROBES 16 /* samples whose headers are checked, in addition to the last one */
 
-char *ps_dali_path(const char *shard, const char *dir, struct ps_load_error *err)
+char *ps_dali_path(const char *shard, const char *dir, struct ps_error *err)
 {
 	const char *slash = strrchr(shard, '/'), *name = slash ? slash + 1 : shard;
 	const char *from = dir ? name : shard, *dot = strchr(name + (*name == '.'), '.');
@@ -23,7 +23,7 @@ char *ps_dali_path(const char *shard, const char *dir, struct ps_load_error *err
 	char *path;
 
 	if (asprintf(&path, "%s%s%.*s.idx", dir ? dir : "", dir ? "/" : "", len, from) < 0) {
-		ps_load_error_set(err, ENOMEM, "out of memory");
+		ps_no_memory(err);
 		return NULL;
 	}
 	return path;
@@ -37,7 +37,7 @@ struct list {
 };
 
 static int member_write(struct list *l, const struct ps_tar_member *m, const struct ps_name_parts *parts,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	bool same = l->samples > 0 && l->key.n == parts->key_len &&
 	            memcmp(l->key.p, m->name, parts->key_len) == 0;
@@ -46,7 +46,7 @@ static int member_write(struct list *l, const struct ps_tar_member *m, const str
 	int rc = 0;
 
 	if (parts->suffix_len == 0 || strpbrk(m->name, " \t\n\v\f\r"))
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "member \"%.200s\": DALI's index cannot have names with white space, or without a "
 		        "suffix",
 		        m->name);
@@ -63,10 +63,10 @@ static int member_write(struct list *l, const struct ps_tar_member *m, const str
 		rc = ps_buf_add(&l->text, numbers, (size_t)n);
 	if (rc == 0)
 		rc = ps_buf_add(&l->text, m->name, m->name_len);
-	return rc < 0 ? ps_load_error_set(err, ENOMEM, "out of memory") : 0;
+	return rc < 0 ? ps_no_memory(err) : 0;
 }
 
-static int members_write(struct list *l, struct ps_tar *tar, struct ps_load_error *err)
+static int members_write(struct list *l, struct ps_tar *tar, struct ps_error *err)
 {
 	struct ps_name_parts parts;
 	struct ps_tar_member m;
@@ -76,7 +76,7 @@ static int members_write(struct list *l, struct ps_tar *tar, struct ps_load_erro
 		if (!ps_tar_is_data(m.kind) || !ps_name_split(m.name, m.name_len, &parts))
 			continue;
 		if (m.kind == PS_TAR_SPARSE)
-			return ps_load_error_set(err, EINVAL, "member \"%.200s\" is a sparse file", m.name);
+			return ps_error_set(err, EINVAL, "member \"%.200s\" is a sparse file", m.name);
 		rc = member_write(l, &m, &parts, err);
 		if (rc < 0)
 			return rc;
@@ -84,7 +84,7 @@ static int members_write(struct list *l, struct ps_tar *tar, struct ps_load_erro
 	return rc;
 }
 
-static int list_make(struct list *l, const char *shard, struct ps_load_error *err)
+static int list_make(struct list *l, const char *shard, struct ps_error *err)
 {
 	const struct ps_stream_options options = {.buf_nbytes = 256 << 10, .wake_fd = -1};
 	struct ps_stream *stream;
@@ -96,10 +96,10 @@ static int list_make(struct list *l, const char *shard, struct ps_load_error *er
 	rc = ps_stream_inflate(&stream, err);
 	tar = rc == 0 ? ps_stream_tar(stream) : NULL;
 	if (rc == 0 && ps_stream_is_inflated(stream))
-		rc = ps_load_error_set(
+		rc = ps_error_set(
 		        err, EINVAL, "is compressed, but DALI needs offsets in an uncompressed tar");
 	else if (rc == 0 && !tar)
-		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	if (rc == 0)
 		rc = members_write(l, tar, err);
 	ps_tar_free(tar);
@@ -107,7 +107,7 @@ static int list_make(struct list *l, const char *shard, struct ps_load_error *er
 	return rc;
 }
 
-int ps_dali_write(const char *shard, const char *path, uint64_t *ret_samples, struct ps_load_error *err)
+int ps_dali_write(const char *shard, const char *path, uint64_t *ret_samples, struct ps_error *err)
 {
 	struct ps_shard_index_version version;
 	struct ps_buf out = {0};
@@ -119,7 +119,7 @@ int ps_dali_write(const char *shard, const char *path, uint64_t *ret_samples, st
 		return rc;
 	rc = list_make(&l, shard, err);
 	if (rc < 0)
-		ps_load_error_prefix(err, rc, "%s", shard);
+		ps_error_prefix(err, rc, "%s", shard);
 	if (rc == 0)
 		rc = ps_buf_add(&out, head,
 		        (size_t)snprintf(head, sizeof(head), DALI_VERSION " %ju\n", (uintmax_t)l.samples));
@@ -149,10 +149,10 @@ struct import {
 	uint64_t line;  /* ... and read */
 };
 
-static int damaged(const struct import *im, const char *what, struct ps_load_error *err)
+static int damaged(const struct import *im, const char *what, struct ps_error *err)
 {
-	return ps_load_error_set(err, EBADMSG, "%s:%ju: %s; make the index by penstock-loader index",
-	        im->path, (uintmax_t)im->line + 2, what);
+	return ps_error_set(err, EBADMSG, "%s:%ju: %s; make the index by penstock-loader index", im->path,
+	        (uintmax_t)im->line + 2, what);
 }
 
 static bool number_parse(const char *text, uint64_t *ret_value)
@@ -171,7 +171,7 @@ static bool number_parse(const char *text, uint64_t *ret_value)
 }
 
 /* Checks that the shard has a member of this size at this offset, by its header. */
-static int header_check(const struct import *im, uint64_t offset, uint64_t size, struct ps_load_error *err)
+static int header_check(const struct import *im, uint64_t offset, uint64_t size, struct ps_error *err)
 {
 	uint8_t h[2 * BLOCK] = {0};
 	struct ps_stream *stream;
@@ -185,7 +185,7 @@ static int header_check(const struct import *im, uint64_t offset, uint64_t size,
 	tar = stream ? ps_stream_tar(stream) : NULL;
 	rc = tar ? ps_tar_next(tar, &m, NULL) : -ENOMEM;
 	if (rc == -ENOMEM)
-		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	else if (rc != 1 || m.kind != PS_TAR_FILE || m.size != size)
 		rc = damaged(im, "the shard has another member there", err);
 	else
@@ -204,7 +204,7 @@ static void lower(char *text)
 
 /* Parses one member of a line: four words. */
 static int member_parse(struct import *im, char **at, bool probe, struct ps_shard_index_member *m,
-        char **ret_name, struct ps_name_parts *ret_parts, struct ps_load_error *err)
+        char **ret_name, struct ps_name_parts *ret_parts, struct ps_error *err)
 {
 	char *words[4];
 
@@ -228,7 +228,7 @@ static int member_parse(struct import *im, char **at, bool probe, struct ps_shar
 	return probe ? header_check(im, m->offset, m->size, err) : 0;
 }
 
-static int sample_import(struct import *im, char *line, struct ps_load_error *err)
+static int sample_import(struct import *im, char *line, struct ps_error *err)
 {
 	struct ps_shard_index_member members[PS_PSX_MAX_MEMBERS];
 	uint64_t begin = im->end, every = im->count / PROBES + 1;
@@ -256,18 +256,18 @@ static int sample_import(struct import *im, char *line, struct ps_load_error *er
 		}
 	}
 	if (ps_shard_index_writer_add(im->w, begin, false, key, first.key_len, members, n) < 0)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	return 0;
 }
 
 /* Checks that the tar ends after its last member, and does not begin with a global header. */
-static int ends_check(const struct import *im, struct ps_load_error *err)
+static int ends_check(const struct import *im, struct ps_error *err)
 {
 	static const uint8_t zeros[BLOCK];
 	uint8_t block[BLOCK];
 
 	if (pread(im->shard_fd, block, BLOCK, 0) != BLOCK || block[156] == 'g')
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "%s: its shard has global headers, which this index does not list; use "
 		        "penstock-loader "
 		        "index",
@@ -277,18 +277,18 @@ static int ends_check(const struct import *im, struct ps_load_error *err)
 	return 0;
 }
 
-static int lines_import(struct import *im, struct ps_load_error *err)
+static int lines_import(struct import *im, struct ps_error *err)
 {
 	ps_autofree char *line = NULL;
 	size_t cap = 0;
 	ssize_t n = getline(&line, &cap, im->f);
 
 	if (n < 2 || strncmp(line, DALI_VERSION " ", strlen(DALI_VERSION) + 1) != 0)
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, EBADMSG, "%s: not an index of DALI's, format " DALI_VERSION, im->path);
 	line[n - 1] = 0;
 	if (!number_parse(line + strlen(DALI_VERSION) + 1, &im->count))
-		return ps_load_error_set(err, EBADMSG, "%s: its number of samples is missing", im->path);
+		return ps_error_set(err, EBADMSG, "%s: its number of samples is missing", im->path);
 	while ((n = getline(&line, &cap, im->f)) > 0) {
 		int rc;
 
@@ -306,7 +306,7 @@ static int lines_import(struct import *im, struct ps_load_error *err)
 }
 
 int ps_dali_import(const char *shard, const char *path, const char *index_dir, uint64_t *ret_samples,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	struct ps_shard_index_version version;
 	struct import im = {.path = path, .shard_fd = -1};
@@ -322,13 +322,12 @@ int ps_dali_import(const char *shard, const char *path, const char *index_dir, u
 	if (im.f)
 		im.shard_fd = open(shard, O_RDONLY | O_CLOEXEC);
 	if (!im.f || im.shard_fd < 0 || fstat(fileno(im.f), &st) < 0)
-		rc = ps_load_error_set(
-		        err, errno, "%s: cannot read: %s", im.f ? shard : path, strerror(errno));
+		rc = ps_error_set(err, errno, "%s: cannot read: %s", im.f ? shard : path, strerror(errno));
 	else if ((int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec < version.mtime_ns)
-		rc = ps_load_error_set(
+		rc = ps_error_set(
 		        err, ESTALE, "%s: is older than its shard; use penstock-loader index", path);
 	else if (!im.w)
-		rc = ps_load_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	else
 		rc = lines_import(&im, err);
 	if (rc == 0)

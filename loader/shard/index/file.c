@@ -17,14 +17,14 @@
 #include "shard/file/file.h"
 
 int ps_shard_index_version_read(
-        const char *shard, struct ps_shard_index_version *ret_version, struct ps_load_error *err)
+        const char *shard, struct ps_shard_index_version *ret_version, struct ps_error *err)
 {
 	struct stat st;
 
 	if (stat(shard, &st) < 0)
-		return ps_load_error_set(err, errno, "%s: cannot open: %s", shard, strerror(errno));
+		return ps_error_set(err, errno, "%s: cannot open: %s", shard, strerror(errno));
 	if (!S_ISREG(st.st_mode))
-		return ps_load_error_set(err, EINVAL, "%s: only ordinary files can have an index", shard);
+		return ps_error_set(err, EINVAL, "%s: only ordinary files can have an index", shard);
 	*ret_version = (struct ps_shard_index_version){.nbytes = (uint64_t)st.st_size,
 	        .mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
 	        .mode = st.st_mode};
@@ -71,7 +71,7 @@ bool ps_shard_index_shard_is_here(const char *shard)
 	return fd >= 0 && !ps_shard_index_fd_is_remote(fd);
 }
 
-int ps_shard_index_first_read(const char *shard, uint64_t *ret_first, struct ps_load_error *err)
+int ps_shard_index_first_read(const char *shard, uint64_t *ret_first, struct ps_error *err)
 {
 	const struct ps_stream_options options = {.buf_nbytes = PS_STREAM_BUF_MIN, .wake_fd = -1};
 	struct ps_stream *stream;
@@ -87,7 +87,7 @@ int ps_shard_index_first_read(const char *shard, uint64_t *ret_first, struct ps_
 			*ret_first = ps_psx_sum(0, p, n);
 		ps_stream_free(stream);
 	}
-	return rc < 0 ? ps_load_error_prefix(err, rc, "%s", shard) : 0;
+	return rc < 0 ? ps_error_prefix(err, rc, "%s", shard) : 0;
 }
 
 static const char *base_name(const char *path)
@@ -101,7 +101,7 @@ static const char *base_name(const char *path)
 #define TAIL_FORMAT "-%ju-%016jx" PS_PSX_SUFFIX
 
 char *ps_shard_index_path(
-        const char *shard, const char *dir, uint64_t nbytes, uint64_t first, struct ps_load_error *err)
+        const char *shard, const char *dir, uint64_t nbytes, uint64_t first, struct ps_error *err)
 {
 	char *path = NULL;
 	int n = dir ? asprintf(&path, "%s/%s" TAIL_FORMAT, dir, base_name(shard), (uintmax_t)nbytes,
@@ -110,7 +110,7 @@ char *ps_shard_index_path(
 
 	if (n >= 0)
 		return path;
-	ps_load_error_set(err, ENOMEM, "out of memory");
+	ps_no_memory(err);
 	return NULL;
 }
 
@@ -162,7 +162,7 @@ static int folder_fill(struct ps_shard_index_folder *f, DIR *d)
 }
 
 int ps_shard_index_folder_read(
-        const char *dir, struct ps_shard_index_folder **ret_folder, struct ps_load_error *err)
+        const char *dir, struct ps_shard_index_folder **ret_folder, struct ps_error *err)
 {
 	struct ps_shard_index_folder *f = calloc(1, sizeof(*f));
 	DIR *d = opendir(dir);
@@ -181,7 +181,7 @@ int ps_shard_index_folder_read(
 		closedir(d);
 	if (r < 0) {
 		ps_shard_index_folder_free(f);
-		return ps_load_error_set(err, r == -ENOENT ? ENOTDIR : -r,
+		return ps_error_set(err, r == -ENOENT ? ENOTDIR : -r,
 		        "%s: cannot read the folder of indexes: %s", dir, strerror(-r));
 	}
 	if (f->n > 0)
@@ -225,13 +225,13 @@ static size_t folder_seek(const struct ps_shard_index_folder *f, const char *nam
 	return low;
 }
 
-static char *folder_path(const struct ps_shard_index_folder *f, const char *name, struct ps_load_error *err)
+static char *folder_path(const struct ps_shard_index_folder *f, const char *name, struct ps_error *err)
 {
 	char *path;
 
 	if (asprintf(&path, "%s/%s", f->dir, name) >= 0)
 		return path;
-	ps_load_error_set(err, ENOMEM, "out of memory");
+	ps_no_memory(err);
 	return NULL;
 }
 
@@ -253,14 +253,14 @@ static size_t folder_pick(
 }
 
 char *ps_shard_index_folder_find(
-        const struct ps_shard_index_folder *f, const char *shard, uint64_t nbytes, struct ps_load_error *err)
+        const struct ps_shard_index_folder *f, const char *shard, uint64_t nbytes, struct ps_error *err)
 {
 	ps_autofree char *prefix = NULL;
 	size_t at, n = 0, len, picked;
 
 	if (asprintf(&prefix, "%s-%ju-", base_name(shard), (uintmax_t)nbytes) < 0) {
 		prefix = NULL;
-		ps_load_error_set(err, ENOMEM, "out of memory");
+		ps_no_memory(err);
 		return NULL;
 	}
 	len = strlen(prefix);
@@ -271,7 +271,7 @@ char *ps_shard_index_folder_find(
 	if (n == 1)
 		return folder_path(f, f->names[at], err);
 	if (n == 0) {
-		ps_load_error_set(err, ENOENT,
+		ps_error_set(err, ENOENT,
 		        "%s: %s has no index of a shard of that name with %ju bytes; make it with "
 		        "penstock-loader index --dir %s",
 		        shard, f->dir, (uintmax_t)nbytes, f->dir);
@@ -280,7 +280,7 @@ char *ps_shard_index_folder_find(
 	picked = folder_pick(f, at, n, shard, nbytes);
 	if (picked > 0)
 		return folder_path(f, f->names[picked - 1], err);
-	ps_load_error_set(err, ENOTUNIQ,
+	ps_error_set(err, ENOTUNIQ,
 	        "%s: two indexes in %s fit its name and size, %s and %s; give each dataset a folder of its "
 	        "own, or remove the one that belongs to other data",
 	        shard, f->dir, f->names[at], f->names[at + 1]);
@@ -328,21 +328,21 @@ static int all_write(int fd, const uint8_t *p, size_t n)
 }
 
 int ps_shard_index_file_write(
-        const char *path, mode_t mode, const void *data, size_t nbytes, struct ps_load_error *err)
+        const char *path, mode_t mode, const void *data, size_t nbytes, struct ps_error *err)
 {
 	ps_autofree char *part = NULL;
 	ps_autofd int fd = -1;
 
 	if (asprintf(&part, "%s.XXXXXX", path) < 0) {
 		part = NULL;
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
 	fd = mkostemp(part, O_CLOEXEC);
 	if (fd < 0)
-		return ps_load_error_set(err, errno, "%s: cannot write: %s", path, strerror(errno));
+		return ps_error_set(err, errno, "%s: cannot write: %s", path, strerror(errno));
 	(void)fchmod(fd, mode & 0666); /* readers of the shard may read its index */
 	if (all_write(fd, data, nbytes) < 0 || rename(part, path) < 0) {
-		int rc = ps_load_error_set(err, errno, "%s: cannot write: %s", path, strerror(errno));
+		int rc = ps_error_set(err, errno, "%s: cannot write: %s", path, strerror(errno));
 
 		(void)unlink(part);
 		return rc;

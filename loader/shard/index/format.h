@@ -24,7 +24,7 @@
 /* Makes the path of a shard's index; the caller frees it. NULL on error, with err filled. `dir` NULL: beside
  * the shard; else in that folder, named by the shard's base name, size and first header. */
 char *ps_shard_index_path(
-        const char *shard, const char *dir, uint64_t nbytes, uint64_t first, struct ps_load_error *err);
+        const char *shard, const char *dir, uint64_t nbytes, uint64_t first, struct ps_error *err);
 
 /* The indexes in a folder -------------------------------------------------------------------------------- */
 
@@ -32,7 +32,7 @@ struct ps_shard_index_folder;
 
 /* Reads the names in a folder. -ENOTDIR: there is no such folder. */
 int ps_shard_index_folder_read(
-        const char *dir, struct ps_shard_index_folder **ret_folder, struct ps_load_error *err) PS_MUST_USE;
+        const char *dir, struct ps_shard_index_folder **ret_folder, struct ps_error *err) PS_MUST_USE;
 void ps_shard_index_folder_free(struct ps_shard_index_folder *folder); /* NULL is allowed */
 
 /* False if a file was added to or removed from the folder since it was read. */
@@ -41,8 +41,8 @@ bool ps_shard_index_folder_is_current(const struct ps_shard_index_folder *folder
 /* Makes the path of the index that fits a shard's base name and size; the caller frees it. NULL on error,
  * with err filled: -ENOENT: none fits; -ENOTUNIQ: two fit, and only the shard's header could decide, but
  * reading it would cost a request. */
-char *ps_shard_index_folder_find(const struct ps_shard_index_folder *folder, const char *shard,
-        uint64_t nbytes, struct ps_load_error *err);
+char *ps_shard_index_folder_find(
+        const struct ps_shard_index_folder *folder, const char *shard, uint64_t nbytes, struct ps_error *err);
 
 /* Makes the path of an index of a longer shard with that name and the same first header; the caller frees it.
  * NULL: there is none, or no memory. */
@@ -53,8 +53,8 @@ char *ps_shard_index_folder_find_longer(
 bool ps_shard_index_fd_is_remote(int fd);
 
 /* Writes the file `path`, with the permissions `mode`. */
-int ps_shard_index_file_write(const char *path, mode_t mode, const void *data, size_t nbytes,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_index_file_write(
+        const char *path, mode_t mode, const void *data, size_t nbytes, struct ps_error *err) PS_MUST_USE;
 
 /* An open index ------------------------------------------------------------------------------------------ */
 

@@ -12,9 +12,9 @@
 #define MAX_FILE (UINT64_C(1) << 32)
 
 /* Reports a damaged index by its path: -EBADMSG. */
-static int ps_shard_index_damaged(const struct ps_shard_index *x, struct ps_load_error *err)
+static int ps_shard_index_damaged(const struct ps_shard_index *x, struct ps_error *err)
 {
-	return ps_load_error_set(err, EBADMSG, "%s: damaged, or not an index; " PS_INDEX_HINT, x->path);
+	return ps_error_set(err, EBADMSG, "%s: damaged, or not an index; " PS_INDEX_HINT, x->path);
 }
 
 /* True if a section's checksum fits; computed once, before the first use. */
@@ -47,19 +47,19 @@ static int all_read(int fd, uint8_t *p, size_t n)
 	return 0;
 }
 
-static int data_load(struct ps_shard_index *x, struct ps_load_error *err)
+static int data_load(struct ps_shard_index *x, struct ps_error *err)
 {
 	ps_autofd int fd = open(x->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
 	int rc = 0;
 
 	if (fd < 0 && errno == ENOENT)
-		return ps_load_error_set(err, ENOENT,
+		return ps_error_set(err, ENOENT,
 		        "%s: no such index; make it with penstock-loader index (for read-only shards with "
 		        "--dir DIR, and give index_dir here)",
 		        x->path);
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return ps_load_error_set(err, errno, "%s: cannot read: %s", x->path, strerror(errno));
+		return ps_error_set(err, errno, "%s: cannot read: %s", x->path, strerror(errno));
 	if (!S_ISREG(st.st_mode) || st.st_size < PS_PSX_HEAD || (uint64_t)st.st_size > MAX_FILE)
 		return ps_shard_index_damaged(x, err);
 	x->nbytes = (size_t)st.st_size;
@@ -79,7 +79,7 @@ static int data_load(struct ps_shard_index *x, struct ps_load_error *err)
 	if (rc == -EBADMSG)
 		return ps_shard_index_damaged(x, err);
 	if (rc < 0)
-		return ps_load_error_set(err, -rc, "%s: cannot read: %s", x->path, strerror(-rc));
+		return ps_error_set(err, -rc, "%s: cannot read: %s", x->path, strerror(-rc));
 	return 0;
 }
 
@@ -128,7 +128,7 @@ static bool shape_parse(
 	return true;
 }
 
-static int shapes_parse(struct ps_shard_index *x, struct ps_shard_index_section *s, struct ps_load_error *err)
+static int shapes_parse(struct ps_shard_index *x, struct ps_shard_index_section *s, struct ps_error *err)
 {
 	struct ps_psx_bytes b = {s->p, s->p + s->n};
 	uint32_t nmembers = 0;
@@ -140,7 +140,7 @@ static int shapes_parse(struct ps_shard_index *x, struct ps_shard_index_section 
 	x->shapes = calloc((size_t)n + 1, sizeof(*x->shapes));
 	x->members = calloc(s->n / 3 + 1 + PS_PSX_MAX_MEMBERS, sizeof(*x->members));
 	if (!x->shapes || !x->members)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	for (uint64_t i = 0; i < n; i++)
 		if (!shape_parse(x, &b, &x->shapes[i], &nmembers))
 			return ps_shard_index_damaged(x, err);
@@ -208,12 +208,12 @@ static bool sources_parse(struct ps_shard_index *x, struct ps_shard_index_sectio
 	return b.p == b.end;
 }
 
-static int head_parse(struct ps_shard_index *x, struct ps_load_error *err)
+static int head_parse(struct ps_shard_index *x, struct ps_error *err)
 {
 	const uint8_t *h = x->data;
 
 	if (x->nbytes >= 8 && memcmp(h, PS_PSX_MAGIC, 7) == 0 && h[7] != PS_PSX_MAGIC[7])
-		return ps_load_error_set(
+		return ps_error_set(
 		        err, ESTALE, "%s: belongs to another version of penstock; " PS_INDEX_HINT, x->path);
 	if (x->nbytes < PS_PSX_HEAD || memcmp(h, PS_PSX_MAGIC, 8) != 0)
 		return ps_shard_index_damaged(x, err);
@@ -242,7 +242,7 @@ static bool has_marks(const struct ps_shard_index *x, const struct ps_shard_inde
 	return ps_psx_nmarks(x->count) <= s->n / (width * 8);
 }
 
-static int parse(struct ps_shard_index *x, struct ps_load_error *err)
+static int parse(struct ps_shard_index *x, struct ps_error *err)
 {
 	int rc = head_parse(x, err);
 
@@ -277,14 +277,14 @@ static int parse(struct ps_shard_index *x, struct ps_load_error *err)
 }
 
 /* Takes ownership of `path`; if that is NULL, err is already filled. */
-static int file_open(char *path, struct ps_shard_index **ret_index, struct ps_load_error *err)
+static int file_open(char *path, struct ps_shard_index **ret_index, struct ps_error *err)
 {
 	struct ps_shard_index *x = path ? calloc(1, sizeof(*x)) : NULL;
 	int rc;
 
 	if (!x) {
 		free(path);
-		return path ? ps_load_error_set(err, ENOMEM, "out of memory") : -ENOMEM;
+		return path ? ps_no_memory(err) : -ENOMEM;
 	}
 	x->path = path;
 	rc = data_load(x, err);
@@ -299,11 +299,11 @@ static int file_open(char *path, struct ps_shard_index **ret_index, struct ps_lo
 }
 
 int ps_shard_index_open_file(const char *path, const char *shard, uint64_t nbytes,
-        struct ps_shard_index **ret_index, struct ps_load_error *err)
+        struct ps_shard_index **ret_index, struct ps_error *err)
 {
 	struct ps_shard_index *x;
 	char *copy = strdup(path);
-	int rc = copy ? file_open(copy, &x, err) : ps_load_error_set(err, ENOMEM, "out of memory");
+	int rc = copy ? file_open(copy, &x, err) : ps_no_memory(err);
 
 	if (rc < 0)
 		return rc;
@@ -312,7 +312,7 @@ int ps_shard_index_open_file(const char *path, const char *shard, uint64_t nbyte
 		/* the shard is shown decompressed: the index's offsets are offsets in the file */
 		x->flags &= ~(uint32_t)PS_PSX_FLAG_COMPRESSED;
 	} else if (x->binding.nbytes != nbytes) {
-		rc = ps_load_error_set(err, ESTALE,
+		rc = ps_error_set(err, ESTALE,
 		        "%s: belongs to a shard of %ju bytes, but %s has %ju: it was changed "
 		        "since; " PS_INDEX_HINT,
 		        x->path, (uintmax_t)x->binding.nbytes, shard, (uintmax_t)nbytes);
@@ -326,10 +326,10 @@ int ps_shard_index_open_file(const char *path, const char *shard, uint64_t nbyte
 /* Opens the index beside a shard. If the shard is shown decompressed, its index may have the compressed
  * name. */
 static int beside_open(
-        const char *shard, uint64_t nbytes, struct ps_shard_index **ret_index, struct ps_load_error *err)
+        const char *shard, uint64_t nbytes, struct ps_shard_index **ret_index, struct ps_error *err)
 {
 	static const char *const codings[] = {"", ".zst", ".gz"};
-	struct ps_load_error first = {0};
+	struct ps_error first = {0};
 	int rc = -ENOENT;
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(codings) && rc == -ENOENT; i++) {
@@ -337,17 +337,17 @@ static int beside_open(
 
 		if (asprintf(&path, "%s%s%s", shard, codings[i], PS_PSX_SUFFIX) < 0) {
 			path = NULL;
-			return ps_load_error_set(err, ENOMEM, "out of memory");
+			return ps_no_memory(err);
 		}
 		rc = ps_shard_index_open_file(path, shard, nbytes, ret_index, i == 0 ? &first : err);
 	}
 	if (rc == -ENOENT || (rc < 0 && first.err != ENOENT))
-		return ps_load_error_set(err, first.err, "%s", first.text);
+		return ps_error_set(err, first.err, "%s", first.text);
 	return rc;
 }
 
 int ps_shard_index_open(
-        const char *shard, const char *dir, struct ps_shard_index **ret_index, struct ps_load_error *err)
+        const char *shard, const char *dir, struct ps_shard_index **ret_index, struct ps_error *err)
 {
 	struct ps_shard_index_version now;
 	ps_autofree char *path = NULL;
@@ -383,7 +383,7 @@ static char *longer_path(const char *shard, const char *dir, uint64_t nbytes)
 }
 
 int ps_shard_index_open_of_longer(
-        const char *shard, const char *dir, struct ps_shard_index **ret_index, struct ps_load_error *err)
+        const char *shard, const char *dir, struct ps_shard_index **ret_index, struct ps_error *err)
 {
 	struct ps_shard_index_version now;
 	struct ps_shard_index *x;
@@ -394,12 +394,12 @@ int ps_shard_index_open_of_longer(
 		return rc;
 	path = longer_path(shard, dir, now.nbytes);
 	if (!path)
-		return ps_load_error_set(err, ENOENT, "%s: has no index of a longer shard", shard);
+		return ps_error_set(err, ENOENT, "%s: has no index of a longer shard", shard);
 	rc = file_open(path, &x, err);
 	if (rc < 0)
 		return rc;
 	if (x->binding.nbytes <= now.nbytes) {
-		rc = ps_load_error_set(err, ENOENT, "%s: is not of a longer shard", x->path);
+		rc = ps_error_set(err, ENOENT, "%s: is not of a longer shard", x->path);
 		ps_shard_index_close(x);
 		return rc;
 	}
@@ -408,7 +408,7 @@ int ps_shard_index_open_of_longer(
 }
 
 int ps_shard_index_open_mem(
-        const void *data, size_t nbytes, struct ps_shard_index **ret_index, struct ps_load_error *err)
+        const void *data, size_t nbytes, struct ps_shard_index **ret_index, struct ps_error *err)
 {
 	struct ps_shard_index *x = calloc(1, sizeof(*x));
 	int rc = -ENOMEM;
@@ -419,7 +419,7 @@ int ps_shard_index_open_mem(
 		x->nbytes = nbytes;
 	}
 	if (!x || !x->path || !x->data) {
-		ps_load_error_set(err, ENOMEM, "out of memory");
+		ps_no_memory(err);
 	} else {
 		memcpy(x->data, data, nbytes);
 		rc = parse(x, err);
@@ -433,7 +433,7 @@ int ps_shard_index_open_mem(
 }
 
 int ps_shard_index_open_windows(const char *shard, const struct ps_windows *windows,
-        struct ps_shard_index **ret_index, struct ps_load_error *err)
+        struct ps_shard_index **ret_index, struct ps_error *err)
 {
 	struct ps_shard_index_version version;
 	struct ps_shard_index *x;
@@ -444,7 +444,7 @@ int ps_shard_index_open_windows(const char *shard, const struct ps_windows *wind
 	x = calloc(1, sizeof(*x));
 	if (!x || !(x->path = strdup(shard))) {
 		free(x);
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
 	x->windows = *windows;
 	x->count = ps_tokens_count(windows, version.nbytes);
@@ -498,11 +498,11 @@ uint64_t ps_shard_index_bad(const struct ps_shard_index *x)
 	return x->bad;
 }
 
-static int range_check(const struct ps_shard_index *x, uint64_t sample, struct ps_load_error *err)
+static int range_check(const struct ps_shard_index *x, uint64_t sample, struct ps_error *err)
 {
 	if (sample < x->count)
 		return 0;
-	return ps_load_error_set(err, ERANGE, "%s: has no sample %ju, only %ju", x->path, (uintmax_t)sample,
+	return ps_error_set(err, ERANGE, "%s: has no sample %ju, only %ju", x->path, (uintmax_t)sample,
 	        (uintmax_t)x->count);
 }
 
@@ -575,7 +575,7 @@ static struct ps_shard_index_place window_place(
 }
 
 static int sample_find(struct ps_shard_index *x, uint64_t sample, struct ps_shard_index_place *ret_place,
-        struct ps_shard_index_member *ret_members, struct ps_load_error *err)
+        struct ps_shard_index_member *ret_members, struct ps_error *err)
 {
 	const uint8_t *mark;
 	struct ps_shard_index_place place = {0};
@@ -609,13 +609,13 @@ static int sample_find(struct ps_shard_index *x, uint64_t sample, struct ps_shar
 }
 
 int ps_shard_index_place(struct ps_shard_index *x, uint64_t sample, struct ps_shard_index_place *ret_place,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	return sample_find(x, sample, ret_place, NULL, err);
 }
 
 int ps_shard_index_members(struct ps_shard_index *x, uint64_t sample, struct ps_shard_index_place *ret_place,
-        struct ps_shard_index_member ret_members[static PS_PSX_MAX_MEMBERS], struct ps_load_error *err)
+        struct ps_shard_index_member ret_members[static PS_PSX_MAX_MEMBERS], struct ps_error *err)
 {
 	return sample_find(x, sample, ret_place, ret_members, err);
 }
@@ -640,14 +640,14 @@ static bool text_find(const struct ps_shard_index *x, const uint8_t *p, const ui
 }
 
 int ps_shard_index_key(struct ps_shard_index *x, uint64_t sample, const char **ret_key, size_t *ret_len,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	int rc = range_check(x, sample, err);
 
 	if (rc < 0)
 		return rc;
 	if (x->windows.nbytes > 0)
-		return ps_load_error_set(err, ENOENT, "%s: a token stream has no keys", x->path);
+		return ps_error_set(err, ENOENT, "%s: a token stream has no keys", x->path);
 	if (!ps_shard_index_section_sound(x->keys) ||
 	        !text_find(x, x->keys->p, x->keys->p + x->keys->n, sample, ret_key, ret_len))
 		return ps_shard_index_damaged(x, err);
@@ -719,7 +719,7 @@ static bool members_equal(
 
 int ps_shard_index_check(struct ps_shard_index *x, struct ps_shard_index_walk *w, uint64_t sample,
         uint64_t offset, const char *key, size_t key_len, const struct ps_shard_index_member *members,
-        uint32_t nmembers, struct ps_load_error *err)
+        uint32_t nmembers, struct ps_error *err)
 {
 	struct ps_shard_index_member want[PS_PSX_MAX_MEMBERS];
 	struct ps_shard_index_place place;
@@ -729,7 +729,7 @@ int ps_shard_index_check(struct ps_shard_index *x, struct ps_shard_index_walk *w
 	if (x->windows.nbytes > 0)
 		return 0; /* a token stream's count is computed from its size: nothing to compare */
 	if (sample >= x->count)
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "has a sample %ju, \"%.*s\", but its index %s counts %ju: " STALE_HINT,
 		        (uintmax_t)sample, (int)PS_MIN(key_len, (size_t)100), key, x->path,
 		        (uintmax_t)x->count);
@@ -742,7 +742,7 @@ int ps_shard_index_check(struct ps_shard_index *x, struct ps_shard_index_walk *w
 	        (place.nmembers == 0 ||
 	                (place.nmembers == nmembers && members_equal(want, members, nmembers))))
 		return 0;
-	return ps_load_error_set(err, ESTALE,
+	return ps_error_set(err, ESTALE,
 	        "sample %ju is \"%.*s\" at offset %ju, and not \"%.*s\" at %ju with its members, as its "
 	        "index %s "
 	        "says: " STALE_HINT,
@@ -751,11 +751,11 @@ int ps_shard_index_check(struct ps_shard_index *x, struct ps_shard_index_walk *w
 }
 
 int ps_shard_index_check_first(
-        const struct ps_shard_index *x, const uint8_t *p, size_t n, struct ps_load_error *err)
+        const struct ps_shard_index *x, const uint8_t *p, size_t n, struct ps_error *err)
 {
 	if (x->windows.nbytes > 0 || ps_psx_sum(0, p, n) == x->binding.first)
 		return 0;
-	return ps_load_error_set(
+	return ps_error_set(
 	        err, ESTALE, "its first header differs from that in its index %s: " STALE_HINT, x->path);
 }
 
@@ -840,7 +840,7 @@ static double float_get(const uint8_t *p, unsigned width)
 }
 
 int ps_shard_index_value(struct ps_shard_index *x, int column, uint64_t sample, struct ps_column_value *v,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	const struct ps_shard_index_column *c = &x->columns[column];
 	struct ps_shard_index_section *s = &x->sections[c->section - x->sections];

@@ -72,7 +72,7 @@ struct ps_shard_index_version {
 
 /* -EINVAL: not an ordinary file. */
 int ps_shard_index_version_read(
-        const char *shard, struct ps_shard_index_version *ret_version, struct ps_load_error *err) PS_MUST_USE;
+        const char *shard, struct ps_shard_index_version *ret_version, struct ps_error *err) PS_MUST_USE;
 
 bool ps_shard_index_version_same(
         const struct ps_shard_index_version *a, const struct ps_shard_index_version *b);
@@ -87,7 +87,7 @@ struct ps_shard_index_binding {
 bool ps_shard_index_sha256_known(const uint8_t sha256[static PS_PSX_SHA256]);
 
 /* Reads a shard's first header and returns its checksum. */
-int ps_shard_index_first_read(const char *shard, uint64_t *ret_first, struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_index_first_read(const char *shard, uint64_t *ret_first, struct ps_error *err) PS_MUST_USE;
 
 /* True if reading the shard costs no request: the file is local, or completely cached by its mount. */
 bool ps_shard_index_shard_is_here(const char *shard);
@@ -98,24 +98,24 @@ bool ps_shard_index_shard_is_here(const char *shard);
  * its index. `dir` NULL: beside the shard (for an x.tar that a mount shows decompressed, also the index of
  * x.tar.zst or x.tar.gz). */
 int ps_shard_index_open(const char *shard, const char *dir, struct ps_shard_index **ret_index,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* Opens the index file `path` of a shard with `nbytes` bytes. */
 int ps_shard_index_open_file(const char *path, const char *shard, uint64_t nbytes,
-        struct ps_shard_index **ret_index, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_shard_index **ret_index, struct ps_error *err) PS_MUST_USE;
 
 /* Opens an index from the time when the shard was longer than now, to find the samples that were cut off.
  * -ENOENT: no index of a longer shard. */
 int ps_shard_index_open_of_longer(const char *shard, const char *dir, struct ps_shard_index **ret_index,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* Opens an index from bytes in memory, which are copied; no shard is accessed. For tests and fuzzing. */
-int ps_shard_index_open_mem(const void *data, size_t nbytes, struct ps_shard_index **ret_index,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_index_open_mem(
+        const void *data, size_t nbytes, struct ps_shard_index **ret_index, struct ps_error *err) PS_MUST_USE;
 
 /* Makes an index of a token stream, from the stream's size. It has no keys. */
 int ps_shard_index_open_windows(const char *shard, const struct ps_windows *windows,
-        struct ps_shard_index **ret_index, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_shard_index **ret_index, struct ps_error *err) PS_MUST_USE;
 
 /* The shard that the index belongs to. */
 const struct ps_shard_index_binding *ps_shard_index_binding(const struct ps_shard_index *index);
@@ -140,7 +140,7 @@ struct ps_shard_index_place {
 
 /* Where a sample is in its shard. -ERANGE: no such sample; -EBADMSG: damaged. */
 int ps_shard_index_place(struct ps_shard_index *index, uint64_t sample,
-        struct ps_shard_index_place *ret_place, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_shard_index_place *ret_place, struct ps_error *err) PS_MUST_USE;
 
 struct ps_shard_index_member {
 	const char *suffix; /* lower case, zero-terminated */
@@ -152,11 +152,11 @@ struct ps_shard_index_member {
 int ps_shard_index_members(struct ps_shard_index *index, uint64_t sample,
         struct ps_shard_index_place *ret_place,
         struct ps_shard_index_member ret_members[static PS_PSX_MAX_MEMBERS],
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* The sample's key, not zero-terminated; that of a bad sample may be empty. */
 int ps_shard_index_key(struct ps_shard_index *index, uint64_t sample, const char **ret_key, size_t *ret_len,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* Comparing with the shard ------------------------------------------------------------------------------- */
 
@@ -176,11 +176,11 @@ struct ps_shard_index_walk {
  * name the shard: the sample differs, or the index has no such sample. */
 int ps_shard_index_check(struct ps_shard_index *index, struct ps_shard_index_walk *walk, uint64_t sample,
         uint64_t offset, const char *key, size_t key_len, const struct ps_shard_index_member *members,
-        uint32_t nmembers, struct ps_load_error *err) PS_MUST_USE;
+        uint32_t nmembers, struct ps_error *err) PS_MUST_USE;
 
 /* The same for the shard's first PS_PSX_FIRST bytes (all, if it is shorter), decompressed. */
-int ps_shard_index_check_first(const struct ps_shard_index *index, const uint8_t *p, size_t n,
-        struct ps_load_error *err) PS_MUST_USE;
+int ps_shard_index_check_first(
+        const struct ps_shard_index *index, const uint8_t *p, size_t n, struct ps_error *err) PS_MUST_USE;
 
 /* Memory that the index takes: its bytes if it is not mapped; else 0. */
 size_t ps_shard_index_held(const struct ps_shard_index *index);
@@ -218,7 +218,7 @@ bool ps_shard_index_column_is(const struct ps_shard_index *index, int column, co
 char *ps_shard_index_column_text(const struct ps_shard_index *index, int column);
 
 int ps_shard_index_value(struct ps_shard_index *index, int column, uint64_t sample,
-        struct ps_column_value *ret_value, struct ps_load_error *err) PS_MUST_USE;
+        struct ps_column_value *ret_value, struct ps_error *err) PS_MUST_USE;
 
 /* The indexes of a list of shards ------------------------------------------------------------------------ */
 
@@ -237,12 +237,12 @@ void ps_shard_indexes_free(
  * shard, else from the index beside the shard. A count that was found is kept, so that an epoch always uses
  * the same counts. */
 int ps_shard_indexes_count(struct ps_shard_indexes *indexes, uint32_t shard, uint64_t *ret_count,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* Borrows the index of a shard. -ESTALE also if the index and the catalogue are of different versions of
  * the shard. */
 int ps_shard_indexes_get(struct ps_shard_indexes *indexes, uint32_t shard, struct ps_shard_index **ret_index,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 void ps_shard_indexes_put(struct ps_shard_indexes *indexes, struct ps_shard_index *index);
 
 /* Writing an index --------------------------------------------------------------------------------------- */
@@ -296,11 +296,11 @@ uint64_t ps_shard_index_writer_plain(
 /* Returns the file's bytes, which the caller frees. `nbytes`: stored bytes of the shard; `read`:
  * decompressed bytes that were read. */
 int ps_shard_index_writer_finish(struct ps_shard_index_writer *writer, uint64_t nbytes, uint64_t read,
-        uint8_t **ret_data, size_t *ret_nbytes, struct ps_load_error *err) PS_MUST_USE;
+        uint8_t **ret_data, size_t *ret_nbytes, struct ps_error *err) PS_MUST_USE;
 
 /* The same, written to the shard's index file. -EAGAIN: the shard no longer has that version. */
 int ps_shard_index_writer_save(struct ps_shard_index_writer *writer, const char *shard, const char *dir,
-        const struct ps_shard_index_version *version, uint64_t read, struct ps_load_error *err) PS_MUST_USE;
+        const struct ps_shard_index_version *version, uint64_t read, struct ps_error *err) PS_MUST_USE;
 
 /* Declarations ------------------------------------------------------------------------------------------- */
 
@@ -315,8 +315,7 @@ struct ps_column_spec {
 };
 
 /* -EINVAL with a text. */
-int ps_column_spec_parse(
-        const char *text, struct ps_column_spec *ret_spec, struct ps_load_error *err) PS_MUST_USE;
+int ps_column_spec_parse(const char *text, struct ps_column_spec *ret_spec, struct ps_error *err) PS_MUST_USE;
 void ps_column_spec_fini(struct ps_column_spec *spec);
 
 /* Reads the value from a member's bytes. ret_value points into `scratch` and `data`, and is missing if the
@@ -364,12 +363,11 @@ struct ps_catalogue {
 };
 
 /* Reads the catalogue of a folder. */
-int ps_catalogue_read(
-        const char *dir, struct ps_catalogue **ret_catalogue, struct ps_load_error *err) PS_MUST_USE;
+int ps_catalogue_read(const char *dir, struct ps_catalogue **ret_catalogue, struct ps_error *err) PS_MUST_USE;
 
 /* The same from n bytes in memory, which are copied. */
 int ps_catalogue_parse(const char *path, const void *data, size_t n, struct ps_catalogue **ret_catalogue,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* The entry of a shard; NULL: none. */
 const struct ps_catalogue_entry *ps_catalogue_find(const struct ps_catalogue *catalogue, const char *name);
@@ -387,7 +385,7 @@ void ps_catalogue_free(struct ps_catalogue *catalogue); /* NULL is allowed */
  * lock folders, so the file .SHARDS.psc.lock in the folder is locked, too, and is left there.
  * -EINVAL: a name that a catalogue cannot hold. */
 int ps_catalogue_update(const char *dir, struct ps_catalogue_entry *entries, size_t n, bool is_part,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 /* DALI's indexes ----------------------------------------------------------------------------------------- */
 
@@ -404,14 +402,14 @@ int ps_catalogue_update(const char *dir, struct ps_catalogue_entry *entries, siz
 
 /* The path of the index: beside the shard, or in `dir`. The caller frees it; NULL on error, with err
  * filled. */
-char *ps_dali_path(const char *shard, const char *dir, struct ps_load_error *err);
+char *ps_dali_path(const char *shard, const char *dir, struct ps_error *err);
 
 /* Reads the shard's headers and writes its DALI index. A damaged shard gets none. */
 int ps_dali_write(
-        const char *shard, const char *path, uint64_t *ret_samples, struct ps_load_error *err) PS_MUST_USE;
+        const char *shard, const char *path, uint64_t *ret_samples, struct ps_error *err) PS_MUST_USE;
 
 /* Makes the shard's index, in our own format, from DALI's. */
 int ps_dali_import(const char *shard, const char *path, const char *index_dir, uint64_t *ret_samples,
-        struct ps_load_error *err) PS_MUST_USE;
+        struct ps_error *err) PS_MUST_USE;
 
 #endif

@@ -18,7 +18,7 @@ struct entry {
 struct place {
 	char *dir;
 	struct ps_catalogue *catalogue; /* NULL: none */
-	struct ps_load_error err;       /* why not */
+	struct ps_error err;            /* why not */
 };
 
 struct ps_shard_indexes {
@@ -136,7 +136,7 @@ static struct entry *surplus_unlink(struct ps_shard_indexes *xs)
 /* The path of a shard's index in the folder of indexes. The caller frees the path. NULL with err filled;
  * ENOENT: the folder has no index of this shard. */
 static char *folder_path(
-        struct ps_shard_indexes *xs, const char *shard, uint64_t nbytes, struct ps_load_error *err)
+        struct ps_shard_indexes *xs, const char *shard, uint64_t nbytes, struct ps_error *err)
 {
 	char *path;
 
@@ -175,7 +175,7 @@ static struct place *place_add(struct ps_shard_indexes *xs, const char *dir, siz
 /* Finds a shard in the catalogue of its folder: 1; 0: it is not in there, or there is no catalogue. A
  * catalogue that cannot be read, or has another size of the shard, is an error. */
 static int catalogue_ask(struct ps_shard_indexes *xs, const char *shard, uint64_t nbytes,
-        const struct ps_catalogue_entry **ret_entry, struct ps_load_error *err)
+        const struct ps_catalogue_entry **ret_entry, struct ps_error *err)
 {
 	const char *slash = strrchr(shard, '/');
 	size_t len = slash ? PS_MAX((size_t)(slash - shard), (size_t)1) : 0;
@@ -192,14 +192,14 @@ static int catalogue_ask(struct ps_shard_indexes *xs, const char *shard, uint64_
 	if (!p)
 		p = place_add(xs, shard, len);
 	if (!p)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (!p->catalogue)
-		return p->err.err == ENOENT ? 0 : ps_load_error_set(err, p->err.err, "%s", p->err.text);
+		return p->err.err == ENOENT ? 0 : ps_error_set(err, p->err.err, "%s", p->err.text);
 	e = ps_catalogue_match(p->catalogue, slash ? slash + 1 : shard, nbytes);
 	if (!e)
 		return 0;
 	if (e->nbytes != nbytes && e->plain_nbytes != nbytes)
-		return ps_load_error_set(err, ESTALE,
+		return ps_error_set(err, ESTALE,
 		        "%s: has %ju bytes, but its catalogue %s says %ju: the shard was changed since; "
 		        "fetch or make the "
 		        "catalogue again (penstock-loader index --catalogue)",
@@ -211,7 +211,7 @@ static int catalogue_ask(struct ps_shard_indexes *xs, const char *shard, uint64_
 /* Opens the index that is stored beside a shard. -ESTALE: index and catalogue describe different versions
  * of the shard. */
 static int beside_open(struct ps_shard_indexes *xs, const char *shard, uint64_t nbytes,
-        struct ps_shard_index **ret_index, struct ps_load_error *err)
+        struct ps_shard_index **ret_index, struct ps_error *err)
 {
 	const struct ps_catalogue_entry *e;
 	const struct ps_shard_index_binding *b;
@@ -228,7 +228,7 @@ static int beside_open(struct ps_shard_indexes *xs, const char *shard, uint64_t 
 	        (ps_shard_index_samples(index) != e->samples ||
 	                (ps_shard_index_sha256_known(b->sha256) && ps_shard_index_sha256_known(e->sha256) &&
 	                        memcmp(b->sha256, e->sha256, PS_PSX_SHA256) != 0))) {
-		r = ps_load_error_set(err, ESTALE,
+		r = ps_error_set(err, ESTALE,
 		        "%s: belongs to another version of the shard than " PS_CATALOGUE_NAME
 		        " beside it; fetch both again, or make them again with penstock-loader index "
 		        "--catalogue",
@@ -248,21 +248,21 @@ static bool is_windows(const struct ps_shard_indexes *xs, const char *shard)
 
 /* what: "index", or the entry in the catalogue; for the error text */
 static int source_check(const struct ps_shard_indexes *xs, const char *shard, const char *what, bool of_lines,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	bool lines = ps_shard_kind_of(xs->source, &xs->windows, shard) == PS_SHARD_KIND_LINES;
 
 	if (lines == of_lines)
 		return 0;
-	return ps_load_error_set(err, ESTALE, "%s: its %s describes %s", shard, what,
+	return ps_error_set(err, ESTALE, "%s: its %s describes %s", shard, what,
 	        lines ? "a tar, not lines" : "lines, not a tar");
 }
 
 static int shard_open(struct ps_shard_indexes *xs, const char *shard, struct ps_shard_index **ret_index,
-        struct ps_load_error *err)
+        struct ps_error *err)
 {
 	ps_autofree char *path = NULL;
-	struct ps_load_error why = {0};
+	struct ps_error why = {0};
 	struct ps_shard_index_version now;
 	struct ps_shard_index *index;
 	int rc;
@@ -276,11 +276,11 @@ static int shard_open(struct ps_shard_indexes *xs, const char *shard, struct ps_
 	if (path)
 		rc = ps_shard_index_open_file(path, shard, now.nbytes, &index, err);
 	else if (xs->dir && why.err != ENOENT)
-		return ps_load_error_set(err, why.err, "%s", why.text);
+		return ps_error_set(err, why.err, "%s", why.text);
 	else
 		rc = beside_open(xs, shard, now.nbytes, &index, err);
 	if (rc == -ENOENT && xs->dir && !path)
-		return ps_load_error_set(err, ENOENT, "%s", why.text);
+		return ps_error_set(err, ENOENT, "%s", why.text);
 	if (rc < 0)
 		return rc;
 	rc = source_check(xs, shard, "index", ps_shard_index_is_of_lines(index), err);
@@ -291,8 +291,8 @@ static int shard_open(struct ps_shard_indexes *xs, const char *shard, struct ps_
 	return rc;
 }
 
-int ps_shard_indexes_get(struct ps_shard_indexes *xs, uint32_t shard, struct ps_shard_index **ret_index,
-        struct ps_load_error *err)
+int ps_shard_indexes_get(
+        struct ps_shard_indexes *xs, uint32_t shard, struct ps_shard_index **ret_index, struct ps_error *err)
 {
 	struct entry *e, *mine;
 	int rc;
@@ -306,7 +306,7 @@ int ps_shard_indexes_get(struct ps_shard_indexes *xs, uint32_t shard, struct ps_
 	}
 	mine = calloc(1, sizeof(*mine));
 	if (!mine)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	rc = shard_open(xs, xs->shards[shard], &mine->index, err);
 	if (rc < 0) {
 		free(mine);
@@ -344,11 +344,11 @@ void ps_shard_indexes_put(struct ps_shard_indexes *xs, struct ps_shard_index *in
 
 /* Finds a count in the catalogue: 1; 0: the index has to be asked. */
 static int count_ask(
-        struct ps_shard_indexes *xs, const char *shard, uint64_t *ret_count, struct ps_load_error *err)
+        struct ps_shard_indexes *xs, const char *shard, uint64_t *ret_count, struct ps_error *err)
 {
 	const struct ps_catalogue_entry *e;
 	ps_autofree char *path = NULL;
-	struct ps_load_error why = {0};
+	struct ps_error why = {0};
 	struct ps_shard_index_version now;
 	int rc;
 
@@ -372,7 +372,7 @@ static int count_ask(
 }
 
 int ps_shard_indexes_count(
-        struct ps_shard_indexes *xs, uint32_t shard, uint64_t *ret_count, struct ps_load_error *err)
+        struct ps_shard_indexes *xs, uint32_t shard, uint64_t *ret_count, struct ps_error *err)
 {
 	struct ps_shard_index *x;
 	uint64_t known;

@@ -570,7 +570,7 @@ uint64_t ps_shard_index_writer_plain(const struct ps_shard_index_writer *w, uint
 }
 
 int ps_shard_index_writer_finish(struct ps_shard_index_writer *w, uint64_t nbytes, uint64_t read,
-        uint8_t **ret_data, size_t *ret_nbytes, struct ps_load_error *err)
+        uint8_t **ret_data, size_t *ret_nbytes, struct ps_error *err)
 {
 	size_t head = PS_PSX_HEAD + (3u + (w->ncolumns > 0) + w->ncolumns) * PS_PSX_SECTION;
 	struct file f = {0};
@@ -586,15 +586,14 @@ int ps_shard_index_writer_finish(struct ps_shard_index_writer *w, uint64_t nbyte
 	ps_buf_fini(&f.out);
 	ps_buf_fini(&f.table);
 	if (rc == -ENOMEM)
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (rc < 0)
-		return ps_load_error_set(
-		        err, -rc, "the shard's samples cannot be indexed: %s", strerror(-rc));
+		return ps_error_set(err, -rc, "the shard's samples cannot be indexed: %s", strerror(-rc));
 	return 0;
 }
 
 int ps_shard_index_writer_save(struct ps_shard_index_writer *w, const char *shard, const char *dir,
-        const struct ps_shard_index_version *v, uint64_t read, struct ps_load_error *err)
+        const struct ps_shard_index_version *v, uint64_t read, struct ps_error *err)
 {
 	ps_autofree char *path = ps_shard_index_path(shard, dir, v->nbytes, w->first, err);
 	ps_autofree uint8_t *data = NULL;
@@ -603,7 +602,7 @@ int ps_shard_index_writer_save(struct ps_shard_index_writer *w, const char *shar
 	int rc = path ? ps_shard_index_version_read(shard, &now, err) : -ENOMEM;
 
 	if (rc == 0 && !ps_shard_index_version_same(&now, v))
-		rc = ps_load_error_set(err, EAGAIN, "%s: was changed while it was read; try again", shard);
+		rc = ps_error_set(err, EAGAIN, "%s: was changed while it was read; try again", shard);
 	if (rc == 0)
 		rc = ps_shard_index_writer_finish(w, v->nbytes, read, &data, &nbytes, err);
 	if (rc == 0)
@@ -613,7 +612,7 @@ int ps_shard_index_writer_save(struct ps_shard_index_writer *w, const char *shar
 
 /* Declarations ------------------------------------------------------------------------------------------- */
 
-int ps_column_spec_parse(const char *text, struct ps_column_spec *ret_spec, struct ps_load_error *err)
+int ps_column_spec_parse(const char *text, struct ps_column_spec *ret_spec, struct ps_error *err)
 {
 	const char *eq = strchr(text, '='), *from = eq ? eq + 1 : text;
 	const char *colon = strchr(from, ':');
@@ -622,7 +621,7 @@ int ps_column_spec_parse(const char *text, struct ps_column_spec *ret_spec, stru
 	struct ps_column_spec s = {0};
 
 	if (name_len == 0 || name_len > PS_INDEX_MAX_TEXT || suffix_len == 0 || (colon && !colon[1]))
-		return ps_load_error_set(err, EINVAL,
+		return ps_error_set(err, EINVAL,
 		        "column \"%.100s\": must be NAME=SUFFIX or NAME=SUFFIX:PATH, as label=cls or "
 		        "h=json:height",
 		        text);
@@ -633,7 +632,7 @@ int ps_column_spec_parse(const char *text, struct ps_column_spec *ret_spec, stru
 	s.path = colon ? calloc(1, strlen(colon + 1) + 2) : NULL;
 	if (!s.name || !s.suffix || !s.from || (colon && !s.path)) {
 		ps_column_spec_fini(&s);
-		return ps_load_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
 	for (size_t i = 0; i < suffix_len; i++)
 		if (s.suffix[i] >= 'A' && s.suffix[i] <= 'Z')
