@@ -20,12 +20,20 @@ static void datafile_name(const struct ps_id *id, char ret_name[static NAME_LEN]
 	snprintf(ret_name, NAME_LEN, "%.2s/%s", hex, hex);
 }
 
-int ps_object_data_path(const struct ps_object *object, char *ret_path, size_t nbytes)
+void ps_object_data_name(const struct ps_object *object, char ret_name[static PS_DATA_NAME_LEN])
 {
 	char name[NAME_LEN];
 
 	datafile_name(&object->id, name);
-	int n = snprintf(ret_path, nbytes, "%s/data/%s", object->store->dir, name);
+	snprintf(ret_name, PS_DATA_NAME_LEN, "data/%s", name);
+}
+
+int ps_object_data_path(const struct ps_object *object, char *ret_path, size_t nbytes)
+{
+	char name[PS_DATA_NAME_LEN];
+
+	ps_object_data_name(object, name);
+	int n = snprintf(ret_path, nbytes, "%s/%s", object->store->dir, name);
 	return n < 0 || (size_t)n >= nbytes ? -ENAMETOOLONG : 0;
 }
 

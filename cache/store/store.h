@@ -168,6 +168,9 @@ void ps_object_release(struct ps_hold *hold);
  * until the last put, and reads of callers that get the object meanwhile are streamed: unlinking the file
  * would wait for reads of the kernel's, and these may wait for the daemon. */
 int ps_object_pass_fd(struct ps_object *object);
+#define PS_DATA_NAME_LEN (5 + 2 + 1 + PS_ID_HEX_LEN + 1) /* data/ab/abcdef... */
+/* The name of the data file below the cache directory. */
+void ps_object_data_name(const struct ps_object *object, char ret_name[static PS_DATA_NAME_LEN]);
 /* The absolute name of the data file, as this process sees it. After ps_object_pass_fd() it is the file's
  * name until the last put. -ENAMETOOLONG. Never blocks. */
 int ps_object_data_path(const struct ps_object *object, char *ret_path, size_t nbytes) PS_MUST_USE;

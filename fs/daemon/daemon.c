@@ -369,12 +369,12 @@ static int confine(struct ps_daemon *d, struct ps_error *err)
 		ps_stats_set_sandbox(false, "turned off (--no-sandbox)");
 		return 0;
 	}
-	rc = ps_helper_start(d->first ? &first : NULL, &d->helper, err);
+	rc = ps_helper_start(d->first ? &first : NULL, dir, &d->helper, err);
 	if (rc < 0)
 		return rc;
 	const char *lacks = ps_sandbox_enter(dir);
 	if (*lacks)
-		ps_log_info("sandbox: %s", lacks);
+		ps_log_warning("sandbox incomplete: %s", lacks);
 	ps_stats_set_sandbox(true, lacks);
 	return 0;
 }

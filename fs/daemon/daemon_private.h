@@ -149,6 +149,9 @@ int ps_mountfd_mount(const struct ps_mountfd_options *options, int *ret_fd, stru
  * open. */
 int ps_mountfd_detach(const char *mountpoint, struct ps_mount_id id);
 
+/* True if the descriptor is one of /dev/fuse. */
+bool ps_mountfd_is_fuse(int fd);
+
 /* One mount ---------------------------------------------------------------------------------------------- */
 
 /* One mount of a daemon: its request, its datasets, its session.
@@ -295,9 +298,10 @@ int ps_owned_restore(struct ps_daemon *daemon, struct ps_mount *mount, int *fds,
  * calls fail if the helper was killed. */
 struct ps_helper;
 struct ps_backing_ops;
-/* first: the mountpoint and allow_other of the only mount that ps_helper_mount() may make; NULL: none. */
-int ps_helper_start(
-        const struct ps_mountfd_options *first, struct ps_helper **ret, struct ps_error *err) PS_MUST_USE;
+/* first: the mountpoint and allow_other of the only mount that ps_helper_mount() may make; NULL: none. cache_fd:
+ * the cache directory (borrowed); the helper makes backing ids of files in it only. */
+int ps_helper_start(const struct ps_mountfd_options *first, int cache_fd, struct ps_helper **ret,
+        struct ps_error *err) PS_MUST_USE;
 void ps_helper_free(struct ps_helper *helper);
 /* As ps_mountfd_mount(). A helper uses only options->source, and takes the rest from `first`. */
 int ps_helper_mount(struct ps_helper *helper, const struct ps_mountfd_options *options, int *ret_fd,
@@ -319,7 +323,7 @@ enum ps_keeper_kind {
 	PS_KEEPER_STATE,   /* memfd: fuse/mount_state.h */
 	PS_KEEPER_CLIENT,  /* the socket of the process that waits for the mount's end */
 	PS_KEEPER_OWNER,   /* the socket of an owner */
-	PS_KEEPER_SESSION, /* the FUSE descriptor, with the mountpoint and mount id */
+	PS_KEEPER_SESSION, /* the FUSE descriptor, with the mountpoint and mount id; refused if it is another */
 	PS_KEEPER_DROP_OWNER,
 	PS_KEEPER_DROP,     /* the mount has ended */
 	PS_KEEPER_READY,    /* the first mount answers */
@@ -349,6 +353,8 @@ int ps_keeper_memfd(const struct ps_given *message);
 struct ps_keeper_item {
 	struct ps_keeper_message message;
 	int fd;
+	/* in the keeper, of SESSION: its device was a penstock mount of the keeper's namespace when it arrived */
+	bool ours;
 };
 struct ps_keeper_items {
 	struct ps_keeper_item **v;

@@ -1,12 +1,13 @@
 /* The helper: the small process beside a daemon that does what needs privileges, so that the daemon has
  * none (docs/design/keeper.md). It is forked before the daemon reads anything from the network, ends with
  * the daemon, and does not trust it: it mounts on one folder only, unmounts penstock mounts only, opens one
- * log file only, and makes backing ids only of descriptors that the daemon has.
+ * log file only, and makes backing ids only of files in the cache, which it opens itself.
  *
  *   backing ids   an open waits for them: made at once, one after the other
  *   all else      may wait for the kernel: done in a child process, which has its own socket to answer */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,6 +16,8 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -33,6 +36,7 @@ struct request {
 	int32_t id;            /* BACKING_CLOSE */
 	uint32_t silent;       /* BACKING_CLOSE: it is not answered */
 	struct ps_mount_id mount;
+	uint64_t dev, ino; /* BACKING_OPEN: of the file, whose name is the text */
 };
 
 struct ps_helper {
@@ -50,6 +54,8 @@ union control {
 
 struct job {
 	const struct ps_mountfd_options *first; /* NULL: no mount is made */
+	int cache_fd;
+	uid_t owner; /* of the cache */
 	struct request request;
 	char text[4200];
 	int fds[FDS_MAX];
@@ -151,17 +157,44 @@ static _Noreturn void take_back(const struct job *job, int32_t id)
 	_exit(PS_EXIT_FAILED);
 }
 
+/* Opens a data file for the kernel to read. The kernel opens it again with the flags of a FUSE file, and with
+ * the helper's privileges: on a mount of another program that may be for writing. So whatever the daemon asks
+ * for, it must be a file that the daemon may change itself. */
+static int open_in_cache(const struct job *job)
+{
+	const struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
+	        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV};
+	ps_autofd int fd = (int)syscall(SYS_openat2, job->cache_fd, job->text, &how, sizeof(how));
+	struct stat st;
+
+	if (fd < 0)
+		return errno == ENOENT || errno == ELOOP || errno == ENOTDIR ? -ESTALE : -errno;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode) || st.st_nlink != 1 || st.st_uid != job->owner ||
+	        st.st_dev != job->request.dev || st.st_ino != job->request.ino)
+		return -ESTALE;
+	return ps_steal_fd(&fd);
+}
+
+static int backing(const struct job *job)
+{
+	if (job->nfds != 1 || !ps_mountfd_is_fuse(job->fds[0]))
+		return -EPROTO;
+	if (job->request.kind == BACKING_CLOSE)
+		return ps_backing_close(job->fds[0], job->request.id);
+	ps_autofd int fd = open_in_cache(job);
+	return fd < 0 ? fd : ps_backing_open(job->fds[0], fd);
+}
+
 static void do_one(int sock, struct job *job)
 {
-	int32_t answer = -EPROTO;
+	int32_t answer;
 
 	switch (job->request.kind) {
 	case BACKING_OPEN:
 	case BACKING_CLOSE:
-		if (job->request.kind == BACKING_OPEN && job->nfds == 2)
-			answer = ps_backing_open(job->fds[0], job->fds[1]);
-		if (job->request.kind == BACKING_CLOSE && job->nfds == 1)
-			answer = ps_backing_close(job->fds[0], job->request.id);
+		answer = backing(job);
 		if (!job->request.silent && send(sock, &answer, sizeof(answer), MSG_NOSIGNAL) < 0)
 			take_back(job, answer);
 		break;
@@ -201,25 +234,32 @@ static void write_name(void)
 	memcpy(program_invocation_name, name, sizeof(name));
 }
 
-/* Closes what the helper has inherited, but for the socket. Returns the socket's new descriptor or -errno. */
-static int let_go(int sock)
+#define SOCK_FD (STDERR_FILENO + 1)
+#define CACHE_FD (STDERR_FILENO + 2)
+
+/* Closes what the helper has inherited, but for the socket and the cache directory, which become SOCK_FD and
+ * CACHE_FD. Returns 0 or -errno. */
+static int let_go(int sock, int cache_fd)
 {
+	int high = fcntl(cache_fd, F_DUPFD_CLOEXEC, CACHE_FD + 1);
 	ps_autofd int null = open("/dev/null", O_RDWR);
 
-	if (null < 0 || chdir("/") < 0)
+	if (high < 0 || null < 0 || chdir("/") < 0)
 		return -errno;
 	for (int fd = 0; fd <= STDERR_FILENO; fd++)
 		if (dup2(null, fd) < 0)
 			return -errno;
-	if (dup2(sock, STDERR_FILENO + 1) < 0 || close_range(STDERR_FILENO + 2, ~0u, 0) < 0)
+	if (dup2(sock, SOCK_FD) < 0 || dup2(high, CACHE_FD) < 0 || close_range(CACHE_FD + 1, ~0u, 0) < 0)
 		return -errno;
 	(void)ps_steal_fd(&null);
-	return fcntl(STDERR_FILENO + 1, F_SETFD, FD_CLOEXEC) < 0 ? -errno : STDERR_FILENO + 1;
+	return fcntl(SOCK_FD, F_SETFD, FD_CLOEXEC) < 0 || fcntl(CACHE_FD, F_SETFD, FD_CLOEXEC) < 0 ? -errno
+	                                                                                           : 0;
 }
 
-static _Noreturn void serve(int sock, const struct ps_mountfd_options *first)
+static _Noreturn void serve(int sock, const struct ps_mountfd_options *first, int cache_fd)
 {
-	static struct job job;
+	static struct job job = {.cache_fd = CACHE_FD};
+	struct stat st;
 
 	write_name();
 	write_oom_score();
@@ -229,19 +269,20 @@ static _Noreturn void serve(int sock, const struct ps_mountfd_options *first)
 		if (signo == SIGTERM || signo == SIGINT || signo == SIGHUP || signo == SIGQUIT ||
 		        signo == SIGCHLD || signo == SIGPIPE)
 			signal(signo, SIG_IGN);
-	sock = let_go(sock);
-	if (sock < 0)
+	if (let_go(sock, cache_fd) < 0 || fstat(CACHE_FD, &st) < 0)
 		_exit(PS_EXIT_FAILED);
+	job.owner = st.st_uid;
 	ps_privileges_drop(PS_PRIVILEGES_HELPER);
 	job.first = first;
-	while (receive(sock, &job))
-		do_one(sock, &job);
+	while (receive(SOCK_FD, &job))
+		do_one(SOCK_FD, &job);
 	_exit(PS_EXIT_OK);
 }
 
 /* The daemon's side -------------------------------------------------------------------------------------- */
 
-int ps_helper_start(const struct ps_mountfd_options *first, struct ps_helper **ret, struct ps_error *err)
+int ps_helper_start(
+        const struct ps_mountfd_options *first, int cache_fd, struct ps_helper **ret, struct ps_error *err)
 {
 	const struct timeval patience = {.tv_sec = ANSWER_S};
 	struct ps_helper *h = calloc(1, sizeof(*h));
@@ -256,7 +297,7 @@ int ps_helper_start(const struct ps_mountfd_options *first, struct ps_helper **r
 	fflush(NULL);
 	pid_t pid = fork();
 	if (pid == 0)
-		serve(ends[1], first);
+		serve(ends[1], first, cache_fd);
 	int rc = pid < 0 ? ps_error_set(err, errno, "fork: %s", strerror(errno)) : 0;
 	close(ends[1]);
 	if (rc < 0) {
@@ -323,14 +364,14 @@ static int send_request(
 	return n == (ssize_t)(sizeof(*request) + request->nbytes) ? 0 : give_up(h);
 }
 
-static int call_backing(struct ps_helper *h, struct request request, const int *fds, size_t nfds)
+static int call_backing(struct ps_helper *h, struct request request, const char *name, int dev_fd)
 {
 	int32_t answer;
 	ssize_t n;
 
 	PS_LOCK_SCOPE(&h->lock);
 	request.silent = request.kind == BACKING_CLOSE && h->nsilent < PS_BACKING_CLOSES;
-	int rc = send_request(h, &request, NULL, fds, nfds);
+	int rc = send_request(h, &request, name, &dev_fd, 1);
 	if (rc < 0)
 		return rc;
 	if (request.silent) {
@@ -346,15 +387,24 @@ static int call_backing(struct ps_helper *h, struct request request, const int *
 	return answer;
 }
 
-static int backing_open(void *arg, int dev_fd, int fd)
+static int backing_open(void *arg, int dev_fd, int fd, const char *name)
 {
-	return call_backing(arg, (struct request){.kind = BACKING_OPEN}, (const int[]){dev_fd, fd}, 2);
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	return call_backing(arg,
+	        (struct request){.kind = BACKING_OPEN,
+	                .nbytes = (uint32_t)strlen(name),
+	                .dev = st.st_dev,
+	                .ino = st.st_ino},
+	        name, dev_fd);
 }
 
 /* Most closes are not waited for: on two processors a wait made the opens of small files a tenth slower. */
 static int backing_close(void *arg, int dev_fd, int id)
 {
-	return call_backing(arg, (struct request){.kind = BACKING_CLOSE, .id = id}, &dev_fd, 1);
+	return call_backing(arg, (struct request){.kind = BACKING_CLOSE, .id = id}, NULL, dev_fd);
 }
 
 const struct ps_backing_ops ps_helper_backing = {backing_open, backing_close};

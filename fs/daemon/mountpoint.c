@@ -13,6 +13,7 @@
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 
 #include "base/hash.h"
@@ -464,6 +465,17 @@ int ps_mountfd_mount(const struct ps_mountfd_options *options, int *ret_fd, stru
 		        "/dev/fuse --cap-add SYS_ADMIN)",
 		        options->mountpoint);
 	return rc;
+}
+
+#define FUSE_MAJOR 10 /* devices.txt of the kernel: misc, 229 = /dev/fuse */
+#define FUSE_MINOR 229
+
+bool ps_mountfd_is_fuse(int fd)
+{
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) &&
+	       st.st_rdev == makedev(FUSE_MAJOR, FUSE_MINOR);
 }
 
 int ps_mountfd_detach(const char *mountpoint, struct ps_mount_id id)

@@ -55,11 +55,13 @@ int ps_fs_state_fd(const struct ps_fs *fs);
 /* Call before the start if the daemon has a keeper: requests are then not read through cloned descriptors,
  * which would end with the daemon. */
 void ps_fs_set_kept(struct ps_fs *fs);
-/* Has another process open and close backing ids, as ps_backing_open() and ps_backing_close() do, but close()
- * may return before the id is closed: at most PS_BACKING_CLOSES are then under way. Call before the start. */
+/* Has another process open and close backing ids, as ps_backing_open() and ps_backing_close() do. That process
+ * opens the file itself, by its name below the cache directory: -ESTALE if that is not the file open as fd.
+ * close() may return before the id is closed: at most PS_BACKING_CLOSES are then under way. Call before the
+ * start. */
 #define PS_BACKING_CLOSES 32
 struct ps_backing_ops {
-	int (*open)(void *arg, int dev_fd, int fd);
+	int (*open)(void *arg, int dev_fd, int fd, const char *name);
 	int (*close)(void *arg, int dev_fd, int id);
 };
 void ps_fs_set_backing(struct ps_fs *fs, const struct ps_backing_ops *ops, void *arg);

@@ -225,7 +225,7 @@ static int enter(struct ps_openmode_table *table, struct ps_passthrough *pt, fus
 	if (alias->n[PS_MODE_PASSED]) {
 		mode = PS_MODE_PASSED;
 	} else if (pass && !alias->n[PS_MODE_CACHED] && !alias->n[PS_MODE_DIRECT]) {
-		int id = ps_passthrough_backing_open(pt, req, wish->complete_fd);
+		int id = ps_passthrough_backing_open(pt, req, wish->complete_fd, wish->complete_name);
 
 		if (id > 0) {
 			ps_state_note_backing_id(table->head, id);

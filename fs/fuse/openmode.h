@@ -81,7 +81,8 @@ struct ps_openmode_wish {
 	fuse_ino_t ino;
 	pid_t tid;       /* the thread that opens; 0: unknown */
 	int complete_fd; /* the data file, if it is complete, verified, and may be passed through; else -1 */
-	bool direct;     /* if the file is not passed through: direct, not cached */
+	const char *complete_name; /* the name of that file below the cache directory; borrowed */
+	bool direct;               /* if the file is not passed through: direct, not cached */
 	/* reference for complete_fd: put when the backing id is closed, or at once if none is opened */
 	struct ps_keep keep;
 };

@@ -75,10 +75,15 @@ static void reply_file(struct open_op *op, struct ps_handle *handle)
 	        .handle = handle,
 	        .allowed = ps_handle_allowed(handle),
 	        .reads = {.tid = tid}};
+	char name[PS_DATA_NAME_LEN] = "";
 	int fd = ps_handle_complete_fd(handle), backing_id = 0;
+
+	if (fd >= 0)
+		ps_object_data_name(ps_handle_object(handle), name);
 	const struct ps_openmode_wish wish = {.ino = op->ino,
 	        .tid = tid,
 	        .complete_fd = fd,
+	        .complete_name = name,
 	        .keep = {.arg = fd >= 0 ? ps_object_ref(ps_handle_object(handle)) : NULL,
 	                .put = fd >= 0 ? put_object : NULL},
 	        .direct = wants_direct(fs, tid, fd >= 0)};

@@ -23,6 +23,7 @@ struct kernel_backing_map {
 #define KERNEL_BACKING_OPEN _IOW(229, 1, struct kernel_backing_map)
 #define KERNEL_BACKING_CLOSE _IOW(229, 2, uint32_t)
 
+#define MARKER "penstock-cache" /* a file that each cache directory has */
 #define OVERLAYFS_MAGIC 0x794c7630
 
 int ps_passthrough_install(
@@ -57,6 +58,9 @@ static const char *refusal(int errnum)
 		       "container)";
 	case EPIPE:
 		return "the daemon's helper has ended";
+	case EXDEV:
+		return "a folder of the cache directory is a mountpoint; mount all of the cache directory "
+		       "instead";
 	case ELOOP:
 		return "the cache directory is on a stacked file system; put it on ext4 or xfs";
 	case ENOTTY:
@@ -86,9 +90,9 @@ int ps_backing_close(int dev_fd, int id)
 }
 
 /* Returns a backing id or -errno; a permanent error also turns passthrough off. */
-static int backing_open(struct ps_passthrough *pt, int fd)
+static int backing_open(struct ps_passthrough *pt, int fd, const char *name)
 {
-	int id = pt->backing ? pt->backing->open(pt->backing_arg, pt->dev_fd, fd)
+	int id = pt->backing ? pt->backing->open(pt->backing_arg, pt->dev_fd, fd, name)
 	                     : ps_backing_open(pt->dev_fd, fd);
 
 	if (id > 0)
@@ -97,6 +101,8 @@ static int backing_open(struct ps_passthrough *pt, int fd)
 	const char *reason = refusal(errnum);
 	if (reason)
 		turn_off(pt, reason);
+	else if (errnum == ESTALE) /* evicted meanwhile */
+		ps_log_debug("passthrough: %s is another file by now", name);
 	else
 		ps_log_warning("passthrough: backing file: %s", strerror(errnum));
 	return -errnum;
@@ -123,7 +129,7 @@ void ps_passthrough_probe(struct ps_passthrough *pt)
 		turn_off(pt, "the kernel does not offer it (Linux 6.9 or later, CONFIG_FUSE_PASSTHROUGH)");
 		return;
 	}
-	snprintf(path, sizeof(path), "%s/penstock-cache", pt->cache_dir);
+	snprintf(path, sizeof(path), "%s/" MARKER, pt->cache_dir);
 	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0) {
 		turn_off(pt, "the cache directory's marker cannot be opened");
@@ -131,7 +137,7 @@ void ps_passthrough_probe(struct ps_passthrough *pt)
 	}
 	/* Not through libfuse: its function does not return the kernel's error. */
 	atomic_store(&pt->active, true);
-	int id = backing_open(pt, fd);
+	int id = backing_open(pt, fd, MARKER);
 	if (id > 0)
 		ps_passthrough_backing_close(pt, id);
 	else if (atomic_load(&pt->active))
@@ -150,12 +156,12 @@ const char *ps_passthrough_reason(const struct ps_passthrough *pt)
 
 #if PS_FUSE_KNOWS_PASSTHROUGH
 
-int ps_passthrough_backing_open(struct ps_passthrough *pt, fuse_req_t req, int fd)
+int ps_passthrough_backing_open(struct ps_passthrough *pt, fuse_req_t req, int fd, const char *name)
 {
 	int id = pt->backing ? 0 : fuse_passthrough_open(req, fd);
 
 	/* libfuse returns no error code: the second attempt, by ioctl, finds the reason. */
-	return id > 0 ? id : backing_open(pt, fd);
+	return id > 0 ? id : backing_open(pt, fd, name);
 }
 
 int ps_passthrough_reply_open(fuse_req_t req, struct fuse_file_info *fi, int backing_id)
@@ -173,10 +179,10 @@ struct kernel_open_out {
 };
 #define KERNEL_FOPEN_PASSTHROUGH (UINT32_C(1) << 7)
 
-int ps_passthrough_backing_open(struct ps_passthrough *pt, fuse_req_t req, int fd)
+int ps_passthrough_backing_open(struct ps_passthrough *pt, fuse_req_t req, int fd, const char *name)
 {
 	(void)req;
-	return backing_open(pt, fd);
+	return backing_open(pt, fd, name);
 }
 
 int ps_passthrough_reply_open(fuse_req_t req, struct fuse_file_info *fi, int backing_id)

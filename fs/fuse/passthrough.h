@@ -42,9 +42,9 @@ bool ps_passthrough_active(const struct ps_passthrough *pt);
 /* "" while active. */
 const char *ps_passthrough_reason(const struct ps_passthrough *pt);
 
-/* A backing id (> 0) for the file open as fd, or -errno. The kernel keeps its own reference to the file.
- * req: any of the session. */
-int ps_passthrough_backing_open(struct ps_passthrough *pt, fuse_req_t req, int fd);
+/* A backing id (> 0) for the file open as fd, whose name below the cache directory is `name`, or -errno. The
+ * kernel keeps its own reference to the file. req: any of the session. */
+int ps_passthrough_backing_open(struct ps_passthrough *pt, fuse_req_t req, int fd, const char *name);
 void ps_passthrough_backing_close(struct ps_passthrough *pt, int backing_id);
 
 /* Answers OPEN; as fuse_reply_open(). */

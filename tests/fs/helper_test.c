@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -22,38 +23,47 @@
 
 static char top[] = "/tmp/penstock-helper-XXXXXX";
 static char log_path[64];
+static int fuse_fd; /* of no mount */
+
+#define BAD_ID 99
 
 /* These two replace the ioctls, in the helper. The id is the size of the file: it shows which file was
- * sent. */
+ * opened. `seen` is memory that the helper shares. */
+static struct {
+	int closed_id, flags;
+} * seen;
+
 int ps_backing_open(int dev_fd, int fd)
 {
 	struct stat st;
 
-	return fcntl(dev_fd, F_GETFD) >= 0 && fstat(fd, &st) == 0 ? (int)st.st_size : -EBADF;
+	(void)dev_fd;
+	seen->flags = fcntl(fd, F_GETFL);
+	return fstat(fd, &st) == 0 ? (int)st.st_size : -errno;
 }
 
 int ps_backing_close(int dev_fd, int id)
 {
-	char text[16];
-	int n = snprintf(text, sizeof(text), "%d", id);
-
-	return write(dev_fd, text, (size_t)n) == n ? 0 : -errno;
+	(void)dev_fd;
+	seen->closed_id = id;
+	return id == BAD_ID ? -ENOENT : 0;
 }
 
 static struct ps_helper *start(void)
 {
+	ps_autofd int cache = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct ps_helper *h = NULL;
 	struct ps_error err = {0};
 
-	assert_int_equal(ps_helper_start(NULL, &h, &err), 0);
+	assert_int_equal(ps_helper_start(NULL, cache, &h, &err), 0);
 	return h;
 }
 
-static int file_of(int nbytes)
+static int make(const char *dir, const char *name, int nbytes)
 {
-	char path[80];
+	char path[160];
 
-	snprintf(path, sizeof(path), "%s/%d", top, nbytes);
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
 	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	assert_true(fd >= 0 && ftruncate(fd, nbytes) == 0);
 	return fd;
@@ -68,10 +78,12 @@ struct opener {
 static void *open_often(void *arg)
 {
 	struct opener *o = arg;
-	int fd = file_of(o->nbytes);
+	char name[16];
 
+	snprintf(name, sizeof(name), "%d", o->nbytes);
+	int fd = make(top, name, o->nbytes);
 	for (int i = 0; i < 500; i++)
-		o->failed += ps_helper_backing.open(o->helper, fd, fd) != o->nbytes;
+		o->failed += ps_helper_backing.open(o->helper, fuse_fd, fd, name) != o->nbytes;
 	close(fd);
 	return NULL;
 }
@@ -94,29 +106,121 @@ static void each_thread_gets_the_id_of_its_file(void **state)
 	ps_helper_free(h);
 }
 
-static void an_id_is_closed_on_the_descriptor_that_came(void **state)
+static void an_id_is_closed_without_a_wait(void **state)
 {
 	struct ps_helper *h = start();
-	char text[16] = "";
-	int dev = file_of(0), fd = file_of(7);
+	int fd = make(top, "seven", 7);
 
 	(void)state;
-	assert_int_equal(ps_helper_backing.close(h, dev, 4711), 0);
-	assert_int_equal(ps_helper_backing.open(h, dev, fd), 7); /* an open comes after earlier closes */
-	assert_int_equal(pread(dev, text, sizeof(text) - 1, 0), 4);
-	assert_string_equal(text, "4711");
+	assert_int_equal(ps_helper_backing.close(h, fuse_fd, 4711), 0);
+	/* An open comes after earlier closes. */
+	assert_int_equal(ps_helper_backing.open(h, fuse_fd, fd, "seven"), 7);
+	assert_int_equal(seen->closed_id, 4711);
 	/* After PS_BACKING_CLOSES closes without a wait, one waits for the helper and returns the kernel's
 	 * error. */
-	int closed = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	for (int i = 0; i < PS_BACKING_CLOSES; i++)
-		assert_int_equal(ps_helper_backing.close(h, closed, 1), 0);
-	assert_int_equal(ps_helper_backing.close(h, closed, 1), -EBADF);
-	assert_int_equal(ps_helper_backing.close(h, closed, 1), 0);
-	assert_int_equal(ps_helper_backing.open(h, dev, fd), 7);
-	close(closed);
+		assert_int_equal(ps_helper_backing.close(h, fuse_fd, BAD_ID), 0);
+	assert_int_equal(ps_helper_backing.close(h, fuse_fd, BAD_ID), -ENOENT);
+	assert_int_equal(ps_helper_backing.close(h, fuse_fd, BAD_ID), 0);
+	assert_int_equal(ps_helper_backing.open(h, fuse_fd, fd, "seven"), 7);
 	ps_helper_free(h);
-	close(dev);
 	close(fd);
+}
+
+/* The kernel would open these files again as any FUSE mount asks for it, with the helper's privileges. */
+static void it_makes_backing_ids_of_files_in_the_cache_only(void **state)
+{
+	static const struct {
+		const char *why, *name; /* NULL: the absolute path of the file outside */
+		int errnum;
+	} rows[] = {
+	        {"a file of the cache", "sub/inside", 0},
+	        {"an absolute path", NULL, EXDEV},
+	        {"a way out", "../outside", EXDEV},
+	        {"a way out, of a folder", "sub/../../outside", EXDEV},
+	        {"a symbolic link", "link", ESTALE},
+	        {"a symbolic link in the cache", "inner", ESTALE},
+	        {"a symbolic link to a folder", "way/outside", ESTALE},
+	        {"another name of a file outside", "hard", ESTALE},
+	        {"a descriptor", "/proc/self/fd/0", EXDEV},
+	        {"a folder", "sub", ESTALE},
+	        {"a FIFO", "fifo", ESTALE},
+	        {"a file that does not exist", "sub/none", ESTALE},
+	        {"no name", "", ESTALE},
+	        {"another file than the one that the daemon has", "sub/other", ESTALE},
+	        {"a file of another user", "sub/theirs", ESTALE},
+	        {"another mount", "mounted/inside", EXDEV},
+	};
+	char path[160], outside[96], dir[96];
+	struct ps_helper *h = start();
+
+	(void)state;
+	snprintf(outside, sizeof(outside), "%s.out", top);
+	assert_true(mkdir(outside, 0700) == 0 || errno == EEXIST);
+	close(make(outside, "outside", 20));
+	snprintf(dir, sizeof(dir), "%s/sub", top);
+	assert_int_equal(mkdir(dir, 0700), 0);
+	close(make(dir, "inside", 30));
+	close(make(dir, "other", 40));
+	ps_autofd int theirs = make(dir, "theirs", 50);
+	bool root = geteuid() == 0 && fchown(theirs, 65534, 65534) == 0, mounted = false;
+	snprintf(path, sizeof(path), "%s/fifo", top);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	snprintf(path, sizeof(path), "%s/way", top);
+	assert_int_equal(symlink(outside, path), 0);
+	snprintf(path, sizeof(path), "%s/inner", top);
+	assert_int_equal(symlink("sub/inside", path), 0);
+	snprintf(outside, sizeof(outside), "%s.out/outside", top);
+	snprintf(path, sizeof(path), "%s/link", top);
+	assert_int_equal(symlink(outside, path), 0);
+	snprintf(path, sizeof(path), "%s/hard", top);
+	assert_int_equal(link(outside, path), 0);
+	snprintf(path, sizeof(path), "%s/mounted", top);
+	assert_int_equal(mkdir(path, 0700), 0);
+	if (root)
+		mounted = mount(dir, path, NULL, MS_BIND, NULL) == 0;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		const char *name = rows[i].name ? rows[i].name : outside;
+
+		if ((strstr(name, "theirs") && !root) || (strstr(name, "mounted") && !mounted))
+			continue;
+		/* The daemon has this very file open, but where the row says otherwise. */
+		snprintf(path, sizeof(path), "%s%s%s", *name == '/' ? "" : top, *name == '/' ? "" : "/",
+		        strcmp(name, "sub/other") == 0 ? "sub/inside" : name);
+		ps_autofd int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+		ps_autofd int any = fd < 0 ? open(outside, O_RDONLY | O_CLOEXEC) : -1;
+		int rc = ps_helper_backing.open(h, fuse_fd, fd < 0 ? any : fd, name);
+		if (rc != (rows[i].errnum ? -rows[i].errnum : 30))
+			fail_msg("%s: %d, not %d", rows[i].why, rc, -rows[i].errnum);
+		if (rc > 0)
+			assert_int_equal(seen->flags & O_ACCMODE, O_RDONLY);
+	}
+	if (mounted) {
+		snprintf(path, sizeof(path), "%s/mounted", top);
+		assert_int_equal(umount2(path, MNT_DETACH), 0);
+	}
+	ps_helper_free(h);
+}
+
+static void it_asks_nothing_of_a_device_that_is_not_fuse(void **state)
+{
+	static const char *const paths[] = {"/dev/null", "/dev/zero", "/", "/proc/self/status"};
+	struct ps_helper *h = start();
+	ps_autofd int fd = make(top, "eight", 8);
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(paths); i++) {
+		ps_autofd int dev = open(paths[i], O_RDONLY | O_CLOEXEC);
+
+		assert_true(dev >= 0);
+		assert_int_equal(ps_helper_backing.open(h, dev, fd, "eight"), -EPROTO);
+		seen->closed_id = 0;
+		for (int k = 0; k < PS_BACKING_CLOSES; k++)
+			assert_int_equal(ps_helper_backing.close(h, dev, 5), 0);
+		assert_int_equal(ps_helper_backing.close(h, dev, 5), -EPROTO);
+		assert_int_equal(seen->closed_id, 0);
+	}
+	ps_helper_free(h);
 }
 
 static unsigned open_files(void)
@@ -241,19 +345,18 @@ static void a_killed_helper_is_an_error_at_once(void **state)
 	}
 	struct ps_helper *h = start();
 	pid_t pid = helper_pid();
-	int fd = file_of(9);
+	ps_autofd int fd = make(top, "nine", 9);
 
 	(void)state;
 	assert_true(pid > 0);
 	assert_int_equal(kill(pid, SIGTERM), 0); /* no effect: the daemon still has to unmount */
-	assert_int_equal(ps_helper_backing.open(h, fd, fd), 9);
+	assert_int_equal(ps_helper_backing.open(h, fuse_fd, fd, "nine"), 9);
 	assert_int_equal(kill(pid, SIGKILL), 0);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	assert_int_equal(ps_helper_backing.open(h, fd, fd), -EPIPE);
-	assert_int_equal(ps_helper_backing.close(h, fd, 1), -EPIPE);
+	assert_int_equal(ps_helper_backing.open(h, fuse_fd, fd, "nine"), -EPIPE);
+	assert_int_equal(ps_helper_backing.close(h, fuse_fd, 1), -EPIPE);
 	assert_int_equal(ps_helper_detach(h, top, (struct ps_mount_id){1, 1}), -EPIPE);
 	ps_helper_free(h);
-	close(fd);
 }
 
 static void it_ends_with_its_daemon(void **state)
@@ -273,7 +376,9 @@ static int set_up(void **state)
 	struct ps_error err = {0};
 
 	(void)state;
-	if (!mkdtemp(top))
+	seen = mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	if (seen == MAP_FAILED || !mkdtemp(top))
 		return -1;
 	snprintf(log_path, sizeof(log_path), "%s/log", top);
 	return ps_log_open(log_path, PS_LOG_WARNING, "test", &err);
@@ -284,15 +389,21 @@ static int tear_down(void **state)
 	char command[80];
 
 	(void)state;
-	snprintf(command, sizeof(command), "rm -rf %s", top);
+	snprintf(command, sizeof(command), "rm -rf %s %s.out", top, top);
 	return system(command);
 }
 
 int main(void)
 {
+	if (access("/dev/fuse", R_OK | W_OK) < 0) {
+		puts("1..0 # SKIP /dev/fuse cannot be opened");
+		return 0;
+	}
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(each_thread_gets_the_id_of_its_file),
-	        cmocka_unit_test(an_id_is_closed_on_the_descriptor_that_came),
+	        cmocka_unit_test(an_id_is_closed_without_a_wait),
+	        cmocka_unit_test(it_makes_backing_ids_of_files_in_the_cache_only),
+	        cmocka_unit_test(it_asks_nothing_of_a_device_that_is_not_fuse),
 	        cmocka_unit_test(a_message_leaves_no_descriptor_open),
 	        cmocka_unit_test(it_mounts_nothing_but_the_first_mount),
 	        cmocka_unit_test(it_unmounts_no_mount_of_another_kind),

@@ -28,9 +28,9 @@ bool ps_passthrough_active(const struct ps_passthrough *pt)
 	return active;
 }
 
-int ps_passthrough_backing_open(struct ps_passthrough *pt, fuse_req_t req, int fd)
+int ps_passthrough_backing_open(struct ps_passthrough *pt, fuse_req_t req, int fd, const char *name)
 {
-	(void)pt, (void)req;
+	(void)pt, (void)req, (void)name;
 	assert_true(fd >= 0);
 	if (refuse_backing)
 		return -ENOMEM;
