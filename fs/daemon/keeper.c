@@ -35,7 +35,9 @@
 #define PROGRESS_MAX_MS 60000
 #define PROVEN_MS 1000
 #define ITEMS_MAX 65536 /* a daemon that an attacker has taken over must not use up the memory */
-#define REAP_MS 1000    /* the longest wait for the end of a killed daemon, which may hang in the kernel */
+#define ITEMS_OF_FILES \
+	4            /* the part of RLIMIT_NOFILE that items may use: the next daemon opens them all, too */
+#define REAP_MS 1000 /* the longest wait for the end of a killed daemon, which may hang in the kernel */
 #define REAP_STEP_MS 10
 #define SEND_NBYTES (4 << 20) /* the kernel may lower this */
 #ifndef SO_PEERPIDFD
@@ -57,6 +59,7 @@ struct keeper {
 	char unit[4096]; /* control group in which keeper and daemon have a group each; "": none */
 	struct ps_keeper_item *v;
 	size_t n, nsent; /* nsent: items that were sent to the resuming daemon */
+	size_t nmax;
 	bool resuming, stopping, held, sent_done;
 	bool upgraded; /* a daemon of the new program was started */
 	uint64_t down_ns, progress_ns, served_ns, starts;
@@ -75,7 +78,7 @@ static void remove_item(struct keeper *k, size_t i)
 
 static void add_item(struct keeper *k, const struct ps_keeper_message *m, int fd)
 {
-	struct ps_keeper_item *v = k->n < ITEMS_MAX ? reallocarray(k->v, k->n + 1, sizeof(*v)) : NULL;
+	struct ps_keeper_item *v = k->n < k->nmax ? reallocarray(k->v, k->n + 1, sizeof(*v)) : NULL;
 
 	if (!v) {
 		ps_log_error("keeper: no memory or room for more: a mount will end with its daemon");
@@ -83,7 +86,7 @@ static void add_item(struct keeper *k, const struct ps_keeper_message *m, int fd
 		return;
 	}
 	k->v = v;
-	v[k->n++] = (struct ps_keeper_item){*m, fd};
+	v[k->n++] = (struct ps_keeper_item){.message = *m, .fd = fd};
 }
 
 static void drop(struct keeper *k, uint64_t mount, uint64_t owner)
@@ -111,10 +114,42 @@ static bool is_connected(int fuse_fd)
 	return fuse_fd >= 0 && poll(&p, 1, 0) == 0; /* POLLERR: it has ended */
 }
 
-/* Detaches the mount, but only if a penstock mount is at the place that the daemon has named. */
-static void detach(const struct ps_keeper_message *m)
+/* The number of the descriptor's FUSE connection, which Linux 6.17 and later report; 0: unknown. */
+static unsigned connection_of(int fuse_fd)
 {
-	if (m->here && ps_mount_id_same(m->id, ps_mounts_id(m->text)))
+	char path[48], line[128];
+	unsigned number = 0;
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fuse_fd);
+	FILE *f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f) && sscanf(line, "fuse_connection: %u", &number) != 1) {
+	}
+	if (f)
+		fclose(f);
+	return number;
+}
+
+/* True if this device is a penstock mount, as the kernel says, and not only as the daemon says. */
+static bool is_penstock(dev_t dev, int fuse_fd)
+{
+	unsigned number = connection_of(fuse_fd);
+	struct ps_mounts mounts;
+	bool found = false;
+
+	if ((number && number != minor(dev)) || ps_mounts_read(NULL, false, &mounts) < 0)
+		return false;
+	for (size_t i = 0; i < mounts.n && !found; i++)
+		found = makedev(mounts.v[i].dev_major, mounts.v[i].dev_minor) == dev;
+	ps_mounts_fini(&mounts);
+	return found;
+}
+
+/* Detaches the mount, but only if a penstock mount is at the place that the daemon has named. */
+static void detach(const struct ps_keeper_item *session)
+{
+	const struct ps_keeper_message *m = &session->message;
+
+	if (m->here && session->ours && ps_mount_id_same(m->id, ps_mounts_id(m->text)))
 		(void)ps_mountfd_detach(m->text, m->id);
 }
 
@@ -127,7 +162,7 @@ static void drop_unfinished(struct keeper *k)
 
 		if (m->kind != PS_KEEPER_SESSION || is_connected(k->v[i].fd))
 			continue;
-		detach(m); /* after an abort the dead mount is still there */
+		detach(&k->v[i]); /* after an abort the dead mount is still there */
 		remove_item(k, i);
 	}
 	for (size_t i = k->n; i-- > 0;)
@@ -253,9 +288,25 @@ static void take_message(struct keeper *k, const struct ps_keeper_message *m, in
 			add_item(k, m, ps_steal_fd(&fd));
 		held(k);
 		break;
-	default:
-		if (fd >= 0 && m->mount && m->kind <= PS_KEEPER_SESSION)
+	case PS_KEEPER_SESSION:
+		if (m->mount && ps_mountfd_is_fuse(fd)) {
+			bool ours = is_penstock(m->id.dev, fd);
+			size_t n = k->n;
+
 			add_item(k, m, ps_steal_fd(&fd));
+			if (k->n > n)
+				k->v[n].ours = ours;
+		}
+		break;
+	case PS_KEEPER_REQUEST:
+	case PS_KEEPER_STATE:
+	case PS_KEEPER_CLIENT:
+	case PS_KEEPER_OWNER:
+		if (fd >= 0 && m->mount)
+			add_item(k, m, ps_steal_fd(&fd));
+		break;
+	default:
+		break;
 	}
 	if (fd >= 0)
 		close(fd);
@@ -396,15 +447,18 @@ static void start_next(struct keeper *k)
 /* Giving up ---------------------------------------------------------------------------------------------- */
 
 /* Once our connection has ended, another mount may have its number. So the abort file is opened before the
- * check: if we are still connected then, the open file belongs to our connection, and stays so. */
+ * check: if we are still connected then, the open file belongs to our connection, and stays so. The number is
+ * the daemon's word, and a daemon in foreign hands could name another program's mount: so only a number that
+ * was a penstock mount when it arrived, and is one now, is used. The others end with their descriptors. */
 static void abort_connection(const struct ps_keeper_item *session)
 {
 	unsigned number = minor(session->message.id.dev);
 	char path[64];
 
 	snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", number);
-	ps_autofd int fd = number ? open(path, O_WRONLY | O_CLOEXEC) : -1;
-	if (fd >= 0 && is_connected(session->fd) && write(fd, "1", 1) < 0)
+	ps_autofd int fd = number && session->ours ? open(path, O_WRONLY | O_CLOEXEC) : -1;
+	if (fd >= 0 && is_connected(session->fd) && is_penstock(session->message.id.dev, session->fd) &&
+	        write(fd, "1", 1) < 0)
 		ps_log_debug("keeper: %s: %s", path, strerror(errno));
 }
 
@@ -430,12 +484,9 @@ static _Noreturn void give_up(struct keeper *k, int code)
 		abort_connection(&k->v[i]);
 		close(ps_steal_fd(&k->v[i].fd));
 	}
-	for (size_t i = 0; i < k->n; i++) {
-		const struct ps_keeper_message *m = &k->v[i].message;
-
-		if (m->kind == PS_KEEPER_SESSION)
-			detach(m);
-	}
+	for (size_t i = 0; i < k->n; i++)
+		if (k->v[i].message.kind == PS_KEEPER_SESSION)
+			detach(&k->v[i]);
 	_exit(code);
 }
 
@@ -659,7 +710,7 @@ int ps_keeper_begin(struct ps_daemonize *daemonize, const struct ps_mount_option
 	int rc = k.signals < 0 ? ps_error_set(err, errno, "signalfd: %s", strerror(errno))
 	                       : fork_daemon(&k, ret_sock, err);
 	if (rc > 0) {
-		struct rlimit files;
+		struct rlimit files = {.rlim_cur = 1024};
 
 		prctl(PR_SET_NAME, "penstock-keeper");
 		write_file("/proc/self/oom_score_adj", OOM_SCORE);
@@ -667,6 +718,7 @@ int ps_keeper_begin(struct ps_daemonize *daemonize, const struct ps_mount_option
 			files.rlim_cur = files.rlim_max;
 			setrlimit(RLIMIT_NOFILE, &files);
 		}
+		k.nmax = PS_MIN(files.rlim_cur / ITEMS_OF_FILES, ITEMS_MAX);
 		ps_privileges_drop(PS_PRIVILEGES_KEEPER);
 		int setup = setup_memfd(options);
 		if (setup < 0)
