@@ -147,7 +147,7 @@ static void print_sandbox(const json_t *sandbox)
 	const char *reason = text(sandbox, "reason");
 
 	if (json_is_true(json_object_get(sandbox, "active")))
-		printf("sandboxed%s%s\n", *reason ? ": " : "", reason);
+		printf("%s%s\n", *reason ? "sandbox incomplete: " : "sandboxed", reason);
 	else
 		printf("no sandbox%s%s\n", *reason ? ": " : "", reason);
 }
@@ -601,8 +601,13 @@ static void judge(json_t *found, const json_t *doc, const json_t *mount)
 	const char *mountpoint = text(mount, "mountpoint"), *listing = text(mount, "listing_error");
 	const char *disk = text(json_object_get(doc, "cache"), "disk_error");
 	json_int_t failed_at_s = number(doc, "origin", "last_error_at");
+	const json_t *sandbox = json_object_get(doc, "sandbox");
 	char when[32], reason[PS_ERROR_TEXT_LEN + 64];
 
+	if (json_is_true(json_object_get(sandbox, "active")) && *text(sandbox, "reason")) {
+		snprintf(reason, sizeof(reason), "sandbox incomplete: %s", text(sandbox, "reason"));
+		note(found, mountpoint, LEVEL_WARNING, "unprotected", reason);
+	}
 	if (json_is_true(json_object_get(mount, "offline"))) {
 		note(found, mountpoint, LEVEL_CRITICAL, "offline", "the origin does not answer");
 		return;

@@ -325,8 +325,8 @@ const char *ps_sandbox_enter(int cache_fd)
 {
 	ps_privileges_drop(PS_PRIVILEGES_DAEMON);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-		return "no NoNewPrivs, seccomp and landlock";
+		return "no NoNewPrivs, no seccomp, no landlock";
 	bool files = confine_files(cache_fd) == 0, calls = filter_calls() == 0;
 
-	return files && calls ? "" : files ? "no seccomp" : calls ? "no landlock" : "no seccomp and landlock";
+	return files && calls ? "" : files ? "no seccomp" : calls ? "no landlock" : "no seccomp, no landlock";
 }

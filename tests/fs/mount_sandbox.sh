@@ -133,6 +133,35 @@ else
 fi
 if is_mounted; then umount_penstock; fi
 
+# A unit of systemd, or a container, that refuses the calls by which a process enters a sandbox.
+cat >"$T/refuse.py" <<'PY'
+import ctypes, errno, os, struct, sys
+libc = ctypes.CDLL(None)
+seccomp = {"x86_64": 317, "aarch64": 277}[os.uname().machine]
+calls = [444, 445, 446] + [seccomp] * (sys.argv[1] == "all")
+code = [(0x20, 0, 0, 0)] + [(0x15, len(calls) - i, 0, nr) for i, nr in enumerate(calls)]
+code += [(6, 0, 0, 0x7FFF0000), (6, 0, 0, 0x50000 | errno.EPERM)]
+text = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *c) for c in code))
+program = ctypes.create_string_buffer(struct.pack("=H6xQ", len(code), ctypes.addressof(text)))
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+os.execvp(sys.argv[2], sys.argv[2:])
+PY
+for what in all landlock; do
+	lacks="no landlock"
+	[[ $what != all ]] || lacks="no seccomp, no landlock"
+	check "$what refused: a mount" "$python" "$T/refuse.py" "$what" \
+		penstock mount "$ORIGIN/" "$MNT" --cache-dir "$CACHE" --log "$T/penstock.log"
+	check "$what refused: a file is right" cmp "$MNT/1.bin" "$T/www/1.bin"
+	check "$what refused: status says what is missing" \
+		grep -q "sandbox incomplete: $lacks\$" <(penstock status "$MNT")
+	rc=0
+	penstock status --check "$MNT" >"$T/out" || rc=$?
+	equal "$what refused: status --check warns" \
+		"1 penstock warning: $MNT: unprotected: sandbox incomplete: $lacks" "$rc $(cat "$T/out")"
+	check "$what refused: so does the log" grep -q "warning: sandbox incomplete: $lacks" "$T/penstock.log"
+	umount_penstock
+done
+
 # Turned off; and without a keeper.
 mount_penstock "$ORIGIN/" --no-sandbox
 equal "--no-sandbox: status says so" "false turned off (--no-sandbox)" \

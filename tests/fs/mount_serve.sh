@@ -6,6 +6,9 @@ requires mount nginx jq root unshare nsenter systemctl systemd-analyze systemd-e
 systemd=/lib/systemd/systemd
 [[ -x $systemd ]] || skip_all "systemd is not installed"
 
+landlock_is_there() { # as for a daemon that is in no unit
+	"$python" -c 'import ctypes, sys; sys.exit(ctypes.CDLL(None).syscall(444, None, 0, 1) < 2)'
+}
 mkdir -p "$T/www" "$T/units" "$T/empty" "$T/mnt" "$T/cache" "$T/logs"
 for i in 1 2 3; do
 	random_file "$T/www/$i.bin" 2000000 "$i"
@@ -64,6 +67,8 @@ check_not "the daemon is another process" test "$main" = "$daemon"
 equal "keeper and daemon have control groups of their own" "keeper daemon $(dirname "$(at "$main")")" \
 	"$(basename "$(at "$main")") $(basename "$(at "$daemon")") $(dirname "$(at "$daemon")")"
 equal "the daemon is in its sandbox" true "$(status .sandbox.active)"
+equal "the unit does not take a part of the sandbox away" "$(landlock_is_there || echo "no landlock")" \
+	"$(status .sandbox.reason)"
 
 # The mount is made by another process, in the namespace of process 1.
 join() { inside penstock mount "$ORIGIN/" "$T/mnt" --cache-dir "$T/cache"; }
