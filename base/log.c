@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/utf8.h"
 
 #define LOG_LINE_LEN 2048 /* longer messages are cut */
 #define PATIENCE_MS 20    /* how long a write waits for the reader of a full pipe or queue */
@@ -278,9 +279,7 @@ void ps_log(enum ps_log_level level, const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	/* A name from an origin may hold a newline; it must not be able to forge a line of the log. */
-	for (char *p = text; *p; p++)
-		if ((unsigned char)*p < ' ' || *p == 0x7f)
-			*p = '?';
+	ps_utf8_blank(text);
 	if (!opened) {
 		PS_LOCK_SCOPE(&early_lock);
 		if (nearly < PS_ARRAY_LEN(early)) {

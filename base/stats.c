@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/strbuf.h"
+#include "base/utf8.h"
 
 static const char *const bounds_text[PS_HISTOGRAM_BUCKETS] = {"0.0001", "0.00025", "0.0005", "0.001",
         "0.0025", "0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "25", "50",
@@ -88,4 +89,55 @@ json_t *ps_json_lossy(const char *text)
 			ps_strbuf_add(&b, "\xef\xbf\xbd");
 	}
 	return b.failed ? NULL : json_string(ps_strbuf_peek(&b));
+}
+
+static json_t *printable_string(const char *text)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	ps_strbuf_add_printable(&b, text);
+	return b.failed ? NULL : json_string(ps_strbuf_peek(&b));
+}
+
+json_t *ps_json_printable(const json_t *json)
+{
+	const char *key;
+	json_t *value, *copy;
+	size_t i;
+
+	if (json_is_string(json))
+		return printable_string(json_string_value(json));
+	if (json_is_array(json)) {
+		copy = json_array();
+		json_array_foreach(json, i, value) json_array_append_new(copy, ps_json_printable(value));
+		return copy;
+	}
+	if (!json_is_object(json))
+		return json_deep_copy(json);
+	copy = json_object();
+	json_object_foreach((json_t *)(uintptr_t)json, key, value)
+	{
+		json_t *name = printable_string(key);
+
+		if (name)
+			json_object_set_new(copy, json_string_value(name), ps_json_printable(value));
+		json_decref(name);
+	}
+	return copy;
+}
+
+char *ps_json_dump(const json_t *json, size_t flags)
+{
+	ps_autofree char *text = json_dumps(json, flags);
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	/* JSON escapes those below ' '; a line break is layout. */
+	size_t n = 0;
+	for (const char *s = text; s && *s; s += n) {
+		if (ps_utf8_control(s, &n) && (unsigned char)*s >= ' ')
+			ps_strbuf_addf(&b, "\\u%04x", (unsigned char)s[n - 1]);
+		else
+			ps_strbuf_addn(&b, s, n);
+	}
+	return text ? ps_strbuf_take(&b) : NULL;
 }

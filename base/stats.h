@@ -38,4 +38,11 @@ uint64_t ps_waits_ns(struct ps_waits *waits, unsigned *ret_n);
  * out of memory. */
 json_t *ps_json_lossy(const char *text);
 
+/* A copy of a document of others, for a terminal: control characters in its strings and names become \n,
+ * \r, \t or \x1b. NULL: out of memory. */
+json_t *ps_json_printable(const json_t *json);
+/* json_dumps(), with those control characters escaped that JSON allows and a terminal may obey. The caller
+ * frees it; NULL: out of memory. */
+char *ps_json_dump(const json_t *json, size_t flags);
+
 #endif

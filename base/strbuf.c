@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 void ps_strbuf_fini(struct ps_strbuf *b)
 {
 	free(b->s);
@@ -70,6 +72,18 @@ void ps_strbuf_addf(struct ps_strbuf *b, const char *fmt, ...)
 		b->len += (size_t)n;
 	}
 	va_end(again);
+}
+
+void ps_strbuf_add_printable(struct ps_strbuf *b, const char *s)
+{
+	for (size_t n; *s; s += n) {
+		if (!ps_utf8_control(s, &n))
+			ps_strbuf_addn(b, s, n);
+		else if (*s == '\n' || *s == '\r' || *s == '\t')
+			ps_strbuf_addf(b, "\\%c", *s == '\n' ? 'n' : *s == '\r' ? 'r' : 't');
+		else
+			ps_strbuf_addf(b, "\\x%02x", (unsigned char)s[n - 1]);
+	}
 }
 
 const char *ps_strbuf_peek(const struct ps_strbuf *b)

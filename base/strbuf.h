@@ -27,6 +27,8 @@ void ps_strbuf_fini(struct ps_strbuf *b);
 void ps_strbuf_addn(struct ps_strbuf *b, const void *bytes, size_t n);
 void ps_strbuf_add(struct ps_strbuf *b, const char *s);
 void ps_strbuf_addc(struct ps_strbuf *b, char c);
+/* Adds a text of others for a terminal: control characters become \n, \r, \t or \x1b. */
+void ps_strbuf_add_printable(struct ps_strbuf *b, const char *s);
 void ps_strbuf_addf(struct ps_strbuf *b, const char *fmt, ...) PS_PRINTF(2, 3);
 
 /* The text so far ("" if nothing was added); valid until the next call. */

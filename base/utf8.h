@@ -2,6 +2,7 @@
 #ifndef PS_BASE_UTF8_H
 #define PS_BASE_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -54,6 +55,27 @@ static inline size_t ps_utf8_check(const uint8_t *p, size_t n)
 		i += len;
 	}
 	return n;
+}
+
+/* True if the NUL-terminated text, which is not empty, begins with a control character, which a terminal may
+ * obey: C0, DEL, or C1, also as a single byte. *ret_nbytes: the length of its first character. */
+static inline bool ps_utf8_control(const char *text, size_t *ret_nbytes)
+{
+	const uint8_t *p = (const uint8_t *)text;
+	size_t len = ps_utf8_len(p, strnlen(text, 4));
+
+	*ret_nbytes = len ? len : 1;
+	if (len == 0)
+		return p[0] < 0xa0;
+	return p[0] < ' ' || p[0] == 0x7f || (p[0] == 0xc2 && p[1] < 0xa0);
+}
+
+/* Replaces each byte of a control character by '?', in place. */
+static inline void ps_utf8_blank(char *text)
+{
+	for (size_t n; *text; text += n)
+		if (ps_utf8_control(text, &n))
+			memset(text, '?', n);
 }
 
 /* The largest length up to n at which a longer text can be cut without splitting a character. */

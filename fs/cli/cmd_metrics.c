@@ -97,6 +97,7 @@ static int of_mounts(json_t *docs, json_t *up)
 
 	if (rc < 0)
 		return ps_cli_fail("metrics", PS_EXIT_FAILED, "/proc/self/mountinfo: %s", strerror(-rc));
+	ps_mounts_keep_own(&mounts);
 	rc = collect(&mounts, docs, up);
 	ps_mounts_fini(&mounts);
 	return rc < 0 ? ps_cli_fail("metrics", PS_EXIT_FAILED, "%s", strerror(-rc)) : PS_EXIT_OK;

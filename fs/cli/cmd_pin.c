@@ -232,9 +232,13 @@ static int add(struct list *l, const char *path, const char *url, uint64_t nbyte
 	if (!l->files) {
 		if (cached_nbytes < nbytes)
 			snprintf(state, sizeof(state), "%.0f %%", share < 99 ? share : 99);
-		printf("%9s  %6s  %s%s%s\n", ps_size_format(nbytes, size), state, path ? l->mountpoint : "",
-		        path ? "/" : "", path ? path : url);
-		return 0;
+		ps_autostrbuf struct ps_strbuf where = {0};
+
+		ps_strbuf_add_printable(&where, path ? l->mountpoint : "");
+		ps_strbuf_add(&where, path ? "/" : "");
+		ps_strbuf_add_printable(&where, path ? path : url);
+		printf("%9s  %6s  %s\n", ps_size_format(nbytes, size), state, ps_strbuf_peek(&where));
+		return where.failed ? -ENOMEM : 0;
 	}
 	json_t *file = json_pack("{s:o, s:o, s:o, s:I, s:I}", "mountpoint",
 	        path ? ps_json_lossy(l->mountpoint) : json_null(), "path",
@@ -252,7 +256,9 @@ static int finish(struct list *l, int code)
 		json_t *doc = json_pack("{s:O, s:I, s:I}", "files", l->files, "bytes", (json_int_t)l->nbytes,
 		        "cached_bytes", (json_int_t)l->cached_nbytes);
 
-		if (!doc || json_dumpf(doc, stdout, JSON_COMPACT) < 0 || putchar('\n') == EOF)
+		ps_autofree char *json = doc ? ps_json_dump(doc, JSON_COMPACT) : NULL;
+
+		if (!json || puts(json) == EOF)
 			code = PS_EXIT_FAILED;
 		json_decref(doc);
 		json_decref(l->files);
@@ -339,8 +345,10 @@ static int ps_pin_list_mount(const char *arg, const char *const *globs, size_t n
 		json_decref(l.files);
 		return ps_cli_fail("pin", PS_EXIT_FAILED, "%s", arg ? err.text : strerror(-rc));
 	}
+	/* Without an argument, not those of other users, which may not answer. */
 	for (size_t i = 0; i < mounts.n; i++)
-		if (!info || &mounts.v[i] == info)
+		if (info ? &mounts.v[i] == info
+		         : mounts.v[i].uid == geteuid() || mounts.v[i].uid == (uid_t)-1)
 			code = of_mount(&l, &mounts.v[i], globs, nglobs) ? PS_EXIT_FAILED : code;
 	ps_mounts_fini(&mounts);
 	return finish(&l, code);

@@ -35,6 +35,7 @@ static const struct ps_opts opts = {
 #define LOG_LINES "1000"
 #define TAR_BLOCK 512
 #define CHILD_SECONDS "20"
+#define LOG_FILES_MS 5000
 
 struct report {
 	struct ps_redact redact;
@@ -74,11 +75,16 @@ static void add_clean(struct report *r, const char *name, const char *about, con
 
 static void add_part(struct report *r, const char *name, const char *about, const char *text)
 {
-	ps_autostrbuf struct ps_strbuf clean = {0};
+	ps_autostrbuf struct ps_strbuf clean = {0}, lines = {0};
 
 	ps_redact_text(&r->redact, text, &clean);
-	r->failed |= clean.failed;
-	add_clean(r, name, about, ps_strbuf_peek(&clean));
+	for (char *rest = clean.s, *line; (line = strsep(&rest, "\n"));) {
+		ps_strbuf_add_printable(&lines, line);
+		if (rest)
+			ps_strbuf_addc(&lines, '\n');
+	}
+	r->failed |= clean.failed || lines.failed;
+	add_clean(r, name, about, ps_strbuf_peek(&lines));
 }
 
 /* Returns the archive as gzip; the caller frees it. NULL: out of memory. */
@@ -206,40 +212,48 @@ static void add_mountinfo(struct report *r)
 	add_part(r, "mounts.txt", "the kernel's list of penstock mounts", ps_strbuf_peek(&b));
 }
 
-/* Adds the log files that a daemon appends to. The index's own log is in the cache folder, and is left
- * out. */
-static void add_log_files(struct ps_strbuf *b, pid_t pid, const char *cache_dir)
+struct log_files {
+	pid_t pid;
+	const char *cache_dir;
+};
+
+/* Writes the ends of the log files that a daemon appends to. The index's own log is in the cache folder, and
+ * is left out. Runs in a child: another user's process may pose as a daemon, with files that do not answer. */
+static int add_log_files(void *arg, int out)
 {
+	const struct log_files *l = arg;
+	ps_autostrbuf struct ps_strbuf text = {0};
 	char path[64], target[4096], line[128];
 	struct dirent *d;
 	DIR *dir;
 
-	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)l->pid);
 	dir = opendir(path);
 	if (!dir)
-		ps_strbuf_addf(b, "log of pid %d: %s\n", (int)pid, strerror(errno));
+		ps_strbuf_addf(&text, "log of pid %d: %s\n", (int)l->pid, strerror(errno));
 	while (dir && (d = readdir(dir))) {
 		unsigned flags = 0;
 		struct stat st;
 
-		snprintf(path, sizeof(path), "/proc/%d/fdinfo/%.16s", (int)pid, d->d_name);
+		snprintf(path, sizeof(path), "/proc/%d/fdinfo/%.16s", (int)l->pid, d->d_name);
 		FILE *f = fopen(path, "re");
 		while (f && fgets(line, sizeof(line), f))
 			sscanf(line, "flags: %o", &flags);
 		if (f)
 			fclose(f);
-		snprintf(path, sizeof(path), "/proc/%d/fd/%.16s", (int)pid, d->d_name);
+		snprintf(path, sizeof(path), "/proc/%d/fd/%.16s", (int)l->pid, d->d_name);
 		ssize_t n = readlink(path, target, sizeof(target) - 1);
 		if (n < 0 || !(flags & O_APPEND) || stat(path, &st) < 0 || !S_ISREG(st.st_mode))
 			continue;
 		target[n] = '\0';
-		if (strncmp(target, cache_dir, strlen(cache_dir)) == 0)
+		if (strncmp(target, l->cache_dir, strlen(l->cache_dir)) == 0)
 			continue;
-		ps_strbuf_addf(b, "-- %s\n", target);
-		add_file_end(b, path, LOG_NBYTES);
+		ps_strbuf_addf(&text, "-- %s\n", target);
+		add_file_end(&text, path, LOG_NBYTES);
 	}
 	if (dir)
 		closedir(dir);
+	return text.failed ? -ENOMEM : write_all(out, (const uint8_t *)ps_strbuf_peek(&text), text.len);
 }
 
 static void add_mounts(struct report *r)
@@ -247,6 +261,8 @@ static void add_mounts(struct report *r)
 	ps_autostrbuf struct ps_strbuf logs = {0}, units = {0};
 	struct ps_mounts mounts = {0};
 	int rc = ps_mounts_read(NULL, false, &mounts);
+	if (rc == 0)
+		ps_mounts_keep_own(&mounts);
 	ps_autofree struct ps_mount_answer *answers =
 	        rc == 0 ? ps_mounts_ask(&mounts, PS_TIMED_TIMEOUT_MS) : NULL;
 	json_t *all = json_array();
@@ -266,13 +282,21 @@ static void add_mounts(struct report *r)
 		pid_t pid = ps_mounts_pid(doc);
 		const char *dir = json_string_value(json_object_get(json_object_get(doc, "cache"), "dir"));
 
-		if (pid > 0 && pid != last)
-			add_log_files(&logs, pid, dir ? dir : "/dev/null");
+		struct log_files files = {.pid = pid, .cache_dir = dir ? dir : "/dev/null"};
+		ps_autofree char *lines = NULL;
+
+		if (pid > 0 && pid != last) {
+			rc = ps_timed_run(add_log_files, &files, LOG_FILES_MS, &lines);
+			if (rc < 0)
+				ps_strbuf_addf(&logs, "logs of pid %d: %s\n", (int)pid, strerror(-rc));
+			else
+				ps_strbuf_add(&logs, lines);
+		}
 		last = pid;
 		json_array_append_new(all, ps_redact_json(&r->redact, doc));
 		json_decref(answers[i].doc);
 	}
-	ps_autofree char *text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+	ps_autofree char *text = ps_json_dump(all, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
 	r->failed |= !text || logs.failed;
 	add_clean(r, "status.json", "penstock status --json", text ? text : "");
 	add_part(r, "log.txt", "last lines of the journal and of daemons' log files", ps_strbuf_peek(&logs));

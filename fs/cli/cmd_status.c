@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/stats.h"
 #include "base/size.h"
+#include "base/strbuf.h"
 #include "cli/commands.h"
 #include "cli/live.h"
 #include "daemon/daemon.h"
@@ -427,31 +428,36 @@ static bool show(const struct status *s, const struct ps_mount_info *info,
 		*ret_doc = json_incref(answer->doc);
 		return true;
 	}
-	print_mount(answer->doc, json_array_get(json_object_get(answer->doc, "mounts"), 0),
+	/* The document may be of another user's mount, which can be any program. */
+	json_t *doc = ps_json_printable(answer->doc);
+	print_mount(doc, json_array_get(json_object_get(doc, "mounts"), 0),
 	        s->options.watch ? seen_of(seen, info->dev_minor) : NULL);
+	json_decref(doc);
 	return true;
 }
 
 static int print_json(const struct status *s, json_t *doc)
 {
-	int rc = json_dumpf(
-	        doc, stdout, JSON_REAL_PRECISION(9) | (s->options.watch ? JSON_COMPACT : JSON_INDENT(2)));
+	ps_autofree char *json = ps_json_dump(
+	        doc, JSON_REAL_PRECISION(9) | (s->options.watch ? JSON_COMPACT : JSON_INDENT(2)));
 
 	json_decref(doc);
-	return putchar('\n') == EOF || fflush(stdout) || rc ? PS_EXIT_FAILED : PS_EXIT_OK;
+	return !json || puts(json) == EOF || fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 
 /* Asks the daemon itself, since some of its mounts may be in other mount namespaces. */
 static int cache_round(const struct status *s, struct seen seen[static SEEN_MAX])
 {
 	struct ps_error err = {0};
-	json_t *doc, *mount;
+	json_t *raw, *doc, *mount;
 	size_t i;
 
-	if (ps_control_status(s->options.cache_dir, PS_TIMED_TIMEOUT_MS, &doc, &err) < 0)
+	if (ps_control_status(s->options.cache_dir, PS_TIMED_TIMEOUT_MS, &raw, &err) < 0)
 		return ps_cli_fail("status", PS_EXIT_FAILED, "%s", err.text);
 	if (s->options.json)
-		return print_json(s, doc);
+		return print_json(s, raw);
+	doc = ps_json_printable(raw);
+	json_decref(raw);
 	json_array_foreach(json_object_get(doc, "mounts"), i, mount)
 	        print_mount(doc, mount, s->options.watch ? seen_of(seen, (unsigned)i + 1) : NULL);
 	json_decref(doc);
@@ -461,6 +467,7 @@ static int cache_round(const struct status *s, struct seen seen[static SEEN_MAX]
 /* The mounts that were asked, and their answers; free with forget(). `these`: the selected part of `all`. */
 struct asked {
 	struct ps_mounts all, these;
+	size_t nothers; /* mounts of other users, which were left out */
 	struct ps_mount_answer *answers;
 };
 
@@ -479,6 +486,7 @@ static int ask(const struct status *s, struct asked *ret, struct ps_error *err)
 		rc = ps_mounts_read(NULL, false, &ret->all);
 		if (rc < 0)
 			return ps_error_set(err, -rc, "/proc/self/mountinfo: %s", strerror(-rc));
+		ret->nothers = ps_mounts_keep_own(&ret->all);
 		ret->these = ret->all;
 	}
 	ret->answers = ps_mounts_ask(&ret->these, PS_TIMED_TIMEOUT_MS);
@@ -516,7 +524,7 @@ static int one_round(const struct status *s, struct seen seen[static SEEN_MAX])
 			json_array_append_new(list, doc);
 	}
 	if (asked.these.n == 0 && !s->options.json)
-		puts("no penstock mounts");
+		printf("no penstock mounts%s\n", asked.nothers ? " of this user" : "");
 	if (s->options.json && print_json(s, s->mountpoint ? json_incref(json_array_get(list, 0))
 	                                                   : json_pack("{s:O}", "daemons", list)))
 		code = PS_EXIT_FAILED;
@@ -659,9 +667,10 @@ static size_t judge_all(const struct status *s, json_t *found)
 			        json_array_get(json_object_get(asked.answers[i].doc, "mounts"), 0));
 	}
 	n = asked.these.n;
-	forget(&asked);
 	if (n == 0)
-		note(found, "", LEVEL_UNKNOWN, "unknown", "no penstock mounts");
+		note(found, "", LEVEL_UNKNOWN, "unknown",
+		        asked.nothers ? "no penstock mounts of this user" : "no penstock mounts");
+	forget(&asked);
 	return n;
 }
 
@@ -685,8 +694,11 @@ static enum level worst_of(const json_t *found)
 /* Prints the text on one line, without '|', which begins performance data in a Nagios plugin's output. */
 static void print_word(const char *s)
 {
-	for (; *s; s++)
-		putchar((unsigned char)*s < ' ' || *s == '|' ? '?' : *s);
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	ps_strbuf_add_printable(&b, s);
+	for (s = ps_strbuf_peek(&b); *s; s++)
+		putchar(*s == '|' ? '?' : *s);
 }
 
 static int check(const struct status *s)

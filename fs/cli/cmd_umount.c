@@ -166,6 +166,14 @@ static size_t busy_find(const struct ps_mount_info *mount, struct process proces
 	return n;
 }
 
+/* A command, or the child penstock-NUMBER with which it asks a mount. */
+static bool looks_only(const char *comm)
+{
+	const char *number = strncmp(comm, "penstock-", 9) == 0 ? comm + 9 : "-";
+
+	return strcmp(comm, "penstock") == 0 || number[strspn(number, "0123456789abcdef")] == '\0';
+}
+
 /* True if no process that we can see uses the mount, or only penstock processes do: a short-lived user, such
  * as df or penstock status, then keeps it busy. */
 static bool passing_by(const struct ps_mount_info *info)
@@ -174,7 +182,7 @@ static bool passing_by(const struct ps_mount_info *info)
 	size_t n = busy_find(info, processes);
 
 	for (size_t i = 0; i < PS_MIN(n, (size_t)PROCESSES_MAX); i++)
-		if (strcmp(processes[i].comm, "penstock") != 0)
+		if (!looks_only(processes[i].comm))
 			return false;
 	return n <= PROCESSES_MAX;
 }
@@ -287,18 +295,37 @@ static void server_fini(struct server *s)
 	free(s->cache_dir);
 }
 
+struct awaited {
+	const char *cache_dir;
+	dev_t dev;
+	int ms;
+};
+
+/* Runs in a child: the cache folder is what the mount says, and may be one that does not answer. */
+static int await_end(void *arg, int out)
+{
+	const struct awaited *a = arg;
+	struct ps_error err = {0};
+	unsigned others = 0;
+	int rc = ps_control_await_end(a->cache_dir, a->dev, a->ms, &others, &err);
+
+	return rc < 0 ? rc : dprintf(out, "%u", others) < 0 ? -errno : 0;
+}
+
 /* Waits until the daemon has released the mount and, if that was its last, the cache. */
 static int await_server(
         const struct umount *u, const struct ps_mount_info *info, const struct server *s, const char *arg)
 {
 	const dev_t dev = makedev(info->dev_major, info->dev_minor);
-	struct ps_error err = {0};
 	unsigned others = 0;
 
 	/* The socket may be unreachable, in another mount namespace: then only the end of the process can
 	 * be seen. */
-	int rc = s->cache_dir ? ps_control_await_end(s->cache_dir, dev, left_ms(u, TOTAL_MS), &others, &err)
-	                      : -ENOENT;
+	struct awaited awaited = {.cache_dir = s->cache_dir, .dev = dev, .ms = left_ms(u, TOTAL_MS)};
+	ps_autofree char *answer = NULL;
+	int rc = s->cache_dir ? ps_timed_run(await_end, &awaited, awaited.ms, &answer) : -ENOENT;
+	if (rc == 0)
+		others = (unsigned)strtoul(answer, NULL, 10);
 	bool waits = s->fd >= 0 && (rc == 0 ? others == 0 : s->nmounts <= 1);
 	struct pollfd p = {.fd = s->fd, .events = POLLIN};
 
@@ -397,9 +424,10 @@ static char *named_mountpoint(const struct umount *u, const char *arg, struct ps
 {
 	struct ps_conf conf = {0};
 
-	if (!ps_conf_is_name(arg) || access(arg, F_OK) == 0)
+	int there = ps_conf_is_name(arg) ? ps_timed_stat(arg, PS_TIMED_TIMEOUT_MS, NULL) : 0;
+	if (there == 0)
 		return NULL;
-	bool missing = errno == ENOENT; /* not the error of a mount whose daemon has ended */
+	bool missing = there == -ENOENT; /* not the error of a mount whose daemon has ended */
 	if (ps_conf_read(u->options.config, &conf, NULL) < 0)
 		return NULL;
 	const struct ps_conf_section *section = ps_conf_find(&conf, arg);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/strbuf.h"
 #include "cli/commands.h"
 #include "config.h"
 #include "daemon/daemon.h"
@@ -59,9 +60,13 @@ static int upgrade(struct ps_mount_options *o, const char *mountpoint, struct ps
 		return -EINVAL;
 	if (rc == 0)
 		rc = ps_control_upgrade(dir ? dir : o->cache_dir, exe, UPGRADE_MS, &pid, err);
-	if (rc == 0)
-		printf("%s: process %d serves it now (penstock %s)\n", dir ? dir : o->cache_dir, (int)pid,
+	if (rc == 0) {
+		ps_autostrbuf struct ps_strbuf name = {0};
+
+		ps_strbuf_add_printable(&name, dir ? dir : o->cache_dir);
+		printf("%s: process %d serves it now (penstock %s)\n", ps_strbuf_peek(&name), (int)pid,
 		        PACKAGE_VERSION);
+	}
 	return rc;
 }
 

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/size.h"
 #include "base/strbuf.h"
+#include "base/utf8.h"
 #include "options/options.h"
 
 /* The course of a value over the last intervals ---------------------------------------------------------- */
@@ -109,13 +110,15 @@ static void end_line(struct screen *s)
 {
 	const char *p = ps_strbuf_peek(&s->line);
 
+	if (s->line.s)
+		ps_utf8_blank(s->line.s);
 	s->drawn++;
 	if (s->drawn > 1 && s->drawn <= s->rows)
 		ps_strbuf_add(&s->out, "\r\n");
 	for (unsigned column = 0; s->drawn <= s->rows && *p; p++) {
 		if (((unsigned char)*p & 0xc0) != 0x80 && ++column > s->columns)
 			break;
-		ps_strbuf_addc(&s->out, (unsigned char)*p < ' ' || *p == 0x7f ? '?' : *p);
+		ps_strbuf_addc(&s->out, *p);
 	}
 	if (s->drawn <= s->rows)
 		ps_strbuf_add(&s->out, "\033[K");

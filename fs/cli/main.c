@@ -3,6 +3,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/process.h"
+#include "base/size.h"
 #include "base/strbuf.h"
 #include "cli/commands.h"
 #include "config.h"
@@ -83,6 +85,7 @@ static int run_external(char **argv)
 		return ps_cli_fail("", PS_EXIT_FAILED, "out of memory");
 	char *own = argv[0];
 	argv[0] = name;
+	ps_process_give_back();
 	execvp(name, argv);
 	if (errno == ENOENT)
 		return unknown_command(own);
@@ -108,14 +111,28 @@ static int run(int argc, char **argv)
 	return run_external(argv);
 }
 
+static void warn_of_limit(void)
+{
+	char limit[PS_SIZE_TEXT_LEN], least[PS_SIZE_TEXT_LEN];
+
+	if (ps_process_small_as())
+		ps_cli_fail("", 0,
+		        "warning: the address space is limited to %s (ulimit -v); below %s threads and "
+		        "memory may run out",
+		        ps_size_format(ps_process_small_as(), limit),
+		        ps_size_format(PS_PROCESS_AS_NBYTES, least));
+}
+
 int main(int argc, char **argv)
 {
 	const char *self = argc > 0 && strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1
 	                   : argc > 0                        ? argv[0]
 	                                                     : "";
 
+	ps_process_begin();
 	/* Also for RocksDB's files, whose modes cannot be set otherwise. */
 	given_umask = umask(077);
+	warn_of_limit();
 	if (strcmp(self, "mount.penstock") == 0 || strcmp(self, "mount.fuse.penstock") == 0)
 		return ps_cmd_mount_helper(argc, argv);
 	if (argc < 2) {

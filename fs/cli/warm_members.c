@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/progress.h"
 #include "base/size.h"
+#include "base/strbuf.h"
 #include "cli/warm.h"
 
 #define POLL_MS 100
@@ -42,9 +43,13 @@ static int conclude(const json_t *stats, const struct ps_warm_options *options)
 
 	if (!options->quiet)
 		printf("%s in %s\n", PS_COUNTED(number(stats, "files"), "file"), PS_COUNTED(nknown, "shard"));
-	if (!options->quiet && nhidden)
+	if (!options->quiet && nhidden) {
+		ps_autostrbuf struct ps_strbuf reason = {0};
+
+		ps_strbuf_add_printable(&reason, json_string_value(json_object_get(stats, "hidden_reason")));
 		printf("%s not shown; the first: %s\n", PS_COUNTED(nhidden, "more member"),
-		        json_string_value(json_object_get(stats, "hidden_reason")));
+		        ps_strbuf_peek(&reason));
+	}
 	if (*trouble_of(stats))
 		return ps_cli_fail(
 		        "warm", PS_EXIT_FAILED, "the tables cannot all be made: %s", trouble_of(stats));

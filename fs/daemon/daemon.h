@@ -69,6 +69,7 @@ struct ps_mount_info {
 	char *mountpoint, *fstype, *source; /* unescaped */
 	uid_t uid;                          /* the mount's owner; (uid_t)-1: not in mountinfo */
 	gid_t gid;
+	bool allow_other; /* every user may use it */
 };
 
 struct ps_mounts {
@@ -80,6 +81,9 @@ struct ps_mounts {
  * and is later in the list. */
 int ps_mounts_read(const char *mountinfo, bool any, struct ps_mounts *ret) PS_MUST_USE;
 void ps_mounts_fini(struct ps_mounts *mounts);
+/* Removes the mounts that are none of the caller's: root keeps all, another user the user's own and those
+ * that root has mounted for every user. Returns how many were removed. */
+size_t ps_mounts_keep_own(struct ps_mounts *mounts);
 /* The topmost mount on exactly this path, or NULL. */
 const struct ps_mount_info *ps_mounts_find(const struct ps_mounts *mounts, const char *path);
 
@@ -115,7 +119,9 @@ int ps_mounts_lookup(const char *arg, struct ps_mounts *ret, const struct ps_mou
         struct ps_error *err) PS_MUST_USE;
 
 /* Reads the mount's own .penstock/stats; as root also that of another user's mount. Asks the daemon:
- * -ETIMEDOUT, -ENOTCONN. */
+ * -ETIMEDOUT, -ENOTCONN. The document may be a lie of whoever has mounted: see ps_json_printable(). A child
+ * process that asks a daemon which never answers stays until the mount ends; while it is there, the mount is
+ * not asked again (-ETIMEDOUT at once). */
 int ps_mounts_stats(const struct ps_mount_info *info, int timeout_ms, json_t **ret) PS_MUST_USE;
 /* Asks all mounts within timeout_ms. Returns an array of mounts->n answers, which the caller frees; `doc`
  * is set where rc is 0. NULL: out of memory. */
@@ -130,7 +136,7 @@ const char *ps_mounts_why_not(int rc);
 pid_t ps_mounts_pid(const json_t *stats);
 
 /* The mountpoint of a mount whose daemon serves this cache directory; NULL: none was found. The caller frees
- * it. Asks the daemons of all mounts. */
+ * it. Asks the daemons of all mounts of ps_mounts_keep_own(). */
 char *ps_mounts_of_cache(const char *cache_dir);
 
 /* Where to mount ----------------------------------------------------------------------------------------- */

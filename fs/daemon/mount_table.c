@@ -1,11 +1,13 @@
 #include "daemon/daemon.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -56,6 +58,7 @@ static bool parse_line(char *line, struct ps_mount_info *ret)
 	while ((word = strsep(&rest, ",\n"))) {
 		sscanf(word, "user_id=%u", &ret->uid);
 		sscanf(word, "group_id=%u", &ret->gid);
+		ret->allow_other |= strcmp(word, "allow_other") == 0;
 	}
 	return true;
 }
@@ -105,15 +108,36 @@ int ps_mounts_read(const char *mountinfo, bool any, struct ps_mounts *ret)
 	return 0;
 }
 
+static void info_fini(struct ps_mount_info *m)
+{
+	free(m->mountpoint);
+	free(m->fstype);
+	free(m->source);
+}
+
 void ps_mounts_fini(struct ps_mounts *mounts)
 {
-	for (size_t i = 0; i < mounts->n; i++) {
-		free(mounts->v[i].mountpoint);
-		free(mounts->v[i].fstype);
-		free(mounts->v[i].source);
-	}
+	for (size_t i = 0; i < mounts->n; i++)
+		info_fini(&mounts->v[i]);
 	free(mounts->v);
 	*mounts = (struct ps_mounts){0};
+}
+
+size_t ps_mounts_keep_own(struct ps_mounts *mounts)
+{
+	size_t n = 0, before = mounts->n;
+	uid_t self = geteuid();
+
+	for (size_t i = 0; i < before; i++) {
+		struct ps_mount_info *m = &mounts->v[i];
+
+		if (self == 0 || m->uid == self || m->uid == (uid_t)-1 || (m->uid == 0 && m->allow_other))
+			mounts->v[n++] = *m;
+		else
+			info_fini(m);
+	}
+	mounts->n = n;
+	return before - n;
 }
 
 const struct ps_mount_info *ps_mounts_find(const struct ps_mounts *mounts, const char *path)
@@ -238,12 +262,59 @@ static int copy_stats(const char *path, int out)
 	return n < 0 ? -errno : 0;
 }
 
+/* The name of the child processes that ask this mount. */
+static void name_child(const struct ps_mount_info *info, char ret[static 16])
+{
+	snprintf(ret, 16, "penstock-%x", info->dev_minor & 0xfffff);
+}
+
+/* Sets stuck[i] for each mount that a child of an earlier call still asks: one that was killed, and cannot
+ * end (state D) before the daemon answers. Without this, each call would add such a process. */
+static void find_stuck(const struct ps_mounts *mounts, bool *stuck)
+{
+	DIR *proc = opendir("/proc");
+	const struct dirent *d;
+
+	while (proc && (d = readdir(proc))) {
+		char path[300], comm[16], ours[16], state;
+		struct stat st;
+
+		if (d->d_name[0] < '1' || d->d_name[0] > '9')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%s/stat", d->d_name);
+		FILE *f = fopen(path, "re");
+		bool asks = f && fscanf(f, "%*d (%15[^)]) %c", comm, &state) == 2 && state == 'D' &&
+		            fstat(fileno(f), &st) == 0;
+		for (size_t i = 0; asks && i < mounts->n; i++) {
+			name_child(&mounts->v[i], ours);
+			stuck[i] |=
+			        mounts->v[i].dev_major == 0 && strcmp(comm, ours) == 0 &&
+			        (st.st_uid == 0 || st.st_uid == geteuid() || st.st_uid == mounts->v[i].uid);
+		}
+		if (f)
+			fclose(f);
+	}
+	if (proc)
+		closedir(proc);
+}
+
+static int is_stuck(void *arg, int out)
+{
+	(void)arg;
+	(void)out;
+	return -ETIMEDOUT;
+}
+
 /* Runs in a child. If FUSE refuses root, tries again as the mount's owner. */
 static int read_stats(void *arg, int out)
 {
 	const struct ps_mount_info *info = arg;
 	ps_autostrbuf struct ps_strbuf path = {0};
 
+	char name[16];
+
+	name_child(info, name);
+	prctl(PR_SET_NAME, name);
 	ps_strbuf_addf(&path, "%s/.penstock/stats", info->mountpoint);
 	if (path.failed)
 		return -ENOMEM;
@@ -273,13 +344,16 @@ struct ps_mount_answer *ps_mounts_ask(const struct ps_mounts *mounts, int timeou
 {
 	ps_autofree struct ps_timed_call *calls = calloc(mounts->n + 1, sizeof(*calls));
 	struct ps_mount_answer *answers = calloc(mounts->n + 1, sizeof(*answers));
+	ps_autofree bool *stuck = calloc(mounts->n + 1, sizeof(*stuck));
 
-	if (!calls || !answers) {
+	if (!calls || !answers || !stuck) {
 		free(answers);
 		return NULL;
 	}
+	find_stuck(mounts, stuck);
 	for (size_t i = 0; i < mounts->n; i++)
-		calls[i] = (struct ps_timed_call){.fn = read_stats, .arg = &mounts->v[i]};
+		calls[i] =
+		        (struct ps_timed_call){.fn = stuck[i] ? is_stuck : read_stats, .arg = &mounts->v[i]};
 	ps_timed_run_all(calls, mounts->n, timeout_ms);
 	for (size_t i = 0; i < mounts->n; i++)
 		answers[i] = take_answer(&calls[i]);
@@ -288,13 +362,14 @@ struct ps_mount_answer *ps_mounts_ask(const struct ps_mounts *mounts, int timeou
 
 int ps_mounts_stats(const struct ps_mount_info *info, int timeout_ms, json_t **ret)
 {
-	struct ps_timed_call call = {.fn = read_stats, .arg = (void *)(uintptr_t)info};
+	const struct ps_mounts one = {.v = (struct ps_mount_info *)(uintptr_t)info, .n = 1};
+	ps_autofree struct ps_mount_answer *answer = ps_mounts_ask(&one, timeout_ms);
 
-	ps_timed_run_all(&call, 1, timeout_ms);
-	struct ps_mount_answer answer = take_answer(&call);
-	if (answer.rc == 0)
-		*ret = answer.doc;
-	return answer.rc;
+	if (!answer)
+		return -ENOMEM;
+	if (answer->rc == 0)
+		*ret = answer->doc;
+	return answer->rc;
 }
 
 const char *ps_mounts_why_not(int rc)
@@ -340,16 +415,17 @@ char *ps_mounts_of_cache(const char *cache_dir)
 	if (ps_store_dir_find(cache_dir, false, &fd, &real, NULL) < 0 ||
 	        ps_mounts_read(NULL, false, &mounts) < 0)
 		return NULL;
-	for (size_t i = 0; i < mounts.n && !found; i++) {
-		json_t *stats = NULL;
+	ps_mounts_keep_own(&mounts);
+	ps_autofree struct ps_mount_answer *answers = ps_mounts_ask(&mounts, PS_TIMED_TIMEOUT_MS);
+	for (size_t i = 0; answers && i < mounts.n; i++) {
+		const json_t *cache = json_object_get(answers[i].doc, "cache");
+		const char *dir = json_string_value(json_object_get(cache, "dir"));
+		ps_autofree char *dir_real = NULL;
 
-		if (ps_mounts_stats(&mounts.v[i], PS_TIMED_TIMEOUT_MS, &stats) < 0)
-			continue;
-		const char *dir = json_string_value(json_object_get(json_object_get(stats, "cache"), "dir"));
-		ps_autofree char *dir_real = dir ? realpath(dir, NULL) : NULL;
-		if (dir_real && strcmp(dir_real, real) == 0)
+		if (!found && dir && ps_timed_realpath(dir, PS_TIMED_TIMEOUT_MS, &dir_real) == 0 &&
+		        strcmp(dir_real, real) == 0)
 			found = strdup(mounts.v[i].mountpoint);
-		json_decref(stats);
+		json_decref(answers[i].doc);
 	}
 	ps_mounts_fini(&mounts);
 	return found;

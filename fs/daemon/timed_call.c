@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "base/strbuf.h"
 
 #define EXIT_NO_PROGRAM 255 /* above every errno and the usual exit codes */
@@ -36,6 +37,22 @@ static int wait_child(pid_t pid, uint64_t deadline_ns)
 	}
 }
 
+/* Closes all descriptors of a child but `out`. A child that hangs in a file system cannot be killed, and
+ * would keep the caller's pipes and terminal open. Returns the new descriptor of `out`, or -errno. */
+static int let_go(int out)
+{
+	ps_autofd int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 ||
+	        dup2(null, STDERR_FILENO) < 0)
+		return -errno;
+	(void)ps_steal_fd(&null);
+	if (out != STDERR_FILENO + 1 && dup3(out, STDERR_FILENO + 1, O_CLOEXEC) < 0)
+		return -errno;
+	closefrom(STDERR_FILENO + 2);
+	return STDERR_FILENO + 1;
+}
+
 static int begin(struct ps_timed_call *call)
 {
 	int ends[2];
@@ -47,7 +64,8 @@ static int begin(struct ps_timed_call *call)
 	fflush(NULL);
 	call->pid = fork();
 	if (call->pid == 0) {
-		int rc = call->fn(call->arg, ends[1]);
+		int out = let_go(ends[1]);
+		int rc = out < 0 ? out : call->fn(call->arg, out);
 
 		_exit(rc < 0 ? -rc & 0xff : 0);
 	}
@@ -204,11 +222,10 @@ int ps_timed_umount(const char *path, int flags, int timeout_ms)
 static int exec_program(void *arg, int out)
 {
 	char *const *argv = arg;
-	int null = open("/dev/null", O_RDWR);
 
-	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 ||
-	        dup2(out, STDERR_FILENO) < 0)
+	if (dup2(out, STDOUT_FILENO) < 0 || dup2(out, STDERR_FILENO) < 0)
 		return -errno;
+	ps_process_give_back();
 	execvp(argv[0], argv);
 	return errno == ENOENT ? -EXIT_NO_PROGRAM : -errno;
 }

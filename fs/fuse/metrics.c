@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/strbuf.h"
+#include "base/utf8.h"
 
 enum kind { COUNTER, GAUGE, FLAG /* a boolean; or a text, which is empty while all is well */, HISTOGRAM };
 
@@ -125,15 +126,20 @@ static const struct row of_mount[] = {
 
 static void add_label(struct ps_strbuf *b, const char *name, const char *value)
 {
+	size_t n;
+
 	ps_strbuf_addf(b, "%s%s=\"", b->len ? "," : "", name);
-	for (const char *s = value ? value : ""; *s; s++) {
+	for (const char *s = value ? value : ""; *s; s += n) {
+		bool control = ps_utf8_control(s, &n);
+
 		if (*s == '\n')
 			ps_strbuf_add(b, "\\n");
-		else {
-			if (*s == '"' || *s == '\\')
-				ps_strbuf_addc(b, '\\');
-			ps_strbuf_addc(b, *s);
-		}
+		else if (control) /* may reach a terminal, and Prometheus has no escape for it */
+			ps_strbuf_addf(b, "\\\\x%02x", (unsigned char)s[n - 1]);
+		else if (*s == '"' || *s == '\\')
+			ps_strbuf_addf(b, "\\%c", *s);
+		else
+			ps_strbuf_addn(b, s, n);
 	}
 	ps_strbuf_addc(b, '"');
 }
@@ -267,8 +273,15 @@ static void add_histogram(struct ps_strbuf *b, const char *name, const char *lab
 	json_t *buckets = json_object_get(value, "buckets"), *count;
 	const char *bound;
 
-	json_object_foreach(buckets, bound, count) ps_strbuf_addf(b, "%s_bucket{%s,le=\"%s\"} %lld\n", name,
-	        labels, bound, (long long)json_integer_value(count));
+	json_object_foreach(buckets, bound, count)
+	{
+		ps_autostrbuf struct ps_strbuf le = {0};
+
+		add_label(&le, "le", bound);
+		ps_strbuf_addf(b, "%s_bucket{%s,%s} %lld\n", name, labels, ps_strbuf_peek(&le),
+		        (long long)json_integer_value(count));
+		b->failed |= le.failed;
+	}
 	ps_strbuf_addf(b, "%s_sum{%s} %.6f\n%s_count{%s} %lld\n", name, labels,
 	        json_number_value(json_object_get(value, "sum")), name, labels,
 	        (long long)json_integer_value(json_object_get(value, "count")));

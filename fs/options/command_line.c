@@ -417,15 +417,17 @@ bool ps_cli_begin(const struct ps_opts *opts, struct ps_mount_options *o, int ar
 
 int ps_cli_fail(const char *command, int code, const char *fmt, ...)
 {
+	ps_autostrbuf struct ps_strbuf b = {0};
 	char text[1024];
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	for (char *s = text; *s; s++)
-		if ((unsigned char)*s < ' ' || *s == 0x7f)
-			*s = *s == '\n' && !s[1] ? '\0' : '?';
-	fprintf(stderr, "penstock%s%s: %s\n", *command ? " " : "", command, text);
+	size_t n = strlen(text);
+	if (n > 0 && text[n - 1] == '\n')
+		text[n - 1] = '\0';
+	ps_strbuf_add_printable(&b, text);
+	fprintf(stderr, "penstock%s%s: %s\n", *command ? " " : "", command, ps_strbuf_peek(&b));
 	return code;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "penstock.h"
+#include "base/process.h"
 #include "base/suggest.h"
 #include "tools/tools.h"
 
@@ -77,6 +78,11 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+	ps_process_begin();
+	if (ps_process_small_as())
+		ps_complain("warning: the address space is limited to %zu MiB (ulimit -v); below %zu MiB "
+		            "threads and memory may run out",
+		        ps_process_small_as() >> 20, PS_PROCESS_AS_NBYTES >> 20);
 	if (argc < 2) {
 		ps_complain("no command (see penstock-loader --help)");
 		return PS_EXIT_USAGE;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/cpus.h"
+#include "base/process.h"
 #include "image/image.h"
 #include "shard/file/file.h"
 #include "shard/index/index.h"
@@ -440,6 +441,7 @@ static int parquet_exec(const struct pack_options *o, int n, char **words)
 			all[at++] = fixed[i];
 	for (int i = 0; i < n; i++)
 		all[at++] = words[i];
+	ps_process_give_back();
 	execvp(python, (char **)all);
 	ps_complain("--from needs Python: %s: %s", python, strerror(errno));
 	free(all);

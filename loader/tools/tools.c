@@ -45,9 +45,7 @@ void ps_complain(const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	for (char *p = text; *p; p++)
-		if ((unsigned char)*p < ' ' || *p == 0x7f)
-			*p = '?';
+	ps_utf8_blank(text);
 	fprintf(stderr, "penstock-loader%s%s: %s\n", command_name ? " " : "",
 	        command_name ? command_name : "", text);
 }

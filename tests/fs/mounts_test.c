@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -50,6 +51,31 @@ static void test_only_penstock_mounts_are_listed_unescaped(void **state)
 	assert_int_equal(mounts.v[0].gid, 100);
 	assert_int_equal(mounts.v[1].uid, (uid_t)-1);
 	ps_mounts_fini(&mounts);
+	remove(path);
+}
+
+static void test_other_users_keep_their_mounts(void **state)
+{
+	struct ps_mounts mounts;
+	char path[32];
+
+	(void)state;
+	write_mountinfo(path);
+	assert_int_equal(ps_mounts_read(path, false, &mounts), 0);
+	mounts.v[1].uid = 0;
+	mounts.v[2].uid = 0;
+	mounts.v[2].allow_other = true;
+	if (geteuid() == 0) {
+		assert_int_equal(ps_mounts_keep_own(&mounts), 0);
+		assert_int_equal(mounts.n, 3);
+		assert_int_equal(seteuid(1001), 0);
+	}
+	assert_int_equal(ps_mounts_keep_own(&mounts), 2);
+	assert_int_equal(mounts.n, 1);
+	assert_string_equal(mounts.v[0].source, "second");
+	ps_mounts_fini(&mounts);
+	if (getuid() == 0)
+		assert_int_equal(seteuid(0), 0);
 	remove(path);
 }
 
@@ -280,6 +306,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_only_penstock_mounts_are_listed_unescaped),
+	        cmocka_unit_test(test_other_users_keep_their_mounts),
 	        cmocka_unit_test(test_the_topmost_mount_is_found),
 	        cmocka_unit_test(test_octal_escapes),
 	        cmocka_unit_test(test_paths_are_resolved_except_for_the_last_part),
