@@ -555,6 +555,8 @@ static void forget(struct ps_dataset *ds)
 	ps_listing_filter_free(ds->filter);
 	for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
 		free(ds->errors[i].text);
+	for (size_t i = 0; i < PS_DATASET_ALTERNATIONS; i++)
+		free(ds->alternations[i].text);
 	pthread_mutex_destroy(&ds->merge_lock);
 	pthread_mutex_destroy(&ds->lock);
 	pthread_cond_destroy(&ds->cond);
@@ -730,6 +732,8 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 		return ps_error_set(err, ENOMEM, "out of memory");
 	ds->cache = cache;
 	ds->index = ps_store_index(cache->store);
+	ds->by_size = options->origin.by_size;
+	ds->checksums = options->checksums;
 	ds->revalidate_ms = options->revalidate_ms ? options->revalidate_ms : REVALIDATE_DEFAULT_MS;
 	ds->access = id->access;
 	ds->anonymous = id->anonymous;
@@ -898,7 +902,7 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 	json_t *tier = ds->origin->tiers ? ps_tiers_stats(ds->origin->tiers) : NULL;
 
 	PS_LOCK_SCOPE(&ds->lock);
-	return json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b,s:o*}",
+	return json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b,s:s,s:o*}",
 	        "cached_bytes", (json_int_t)cached, "include", include, "exclude", exclude, "unmatched",
 	        unmatched, "source", ps_json_lossy(ds->catalog->row.source), "files",
 	        (json_int_t)(nfiles - PS_MIN(nmissing, nfiles)), "listed_at", (json_int_t)(listed_ms / 1000),
@@ -907,5 +911,5 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 	        ps_json_lossy(ds->ended > 0 && !ds->listing_ok ? ds->listing_error.text : ""), "offline",
 	        (int)atomic_load(&ds->offline), "opens", (json_int_t)atomic_load(&ds->nopens), "missing",
 	        (json_int_t)nmissing, "missing_names", names, "versionless", (int)ps_dataset_versionless(ds),
-	        "tier", tier);
+	        "version_by", ds->by_size ? "size" : "version", "tier", tier);
 }

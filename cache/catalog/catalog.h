@@ -24,6 +24,7 @@ struct ps_dataset_options {
 	/* an open revalidates a version whose last confirmation is older; 0: 1 h; UINT64_MAX: never */
 	uint64_t revalidate_ms;
 	bool raw; /* compressed shards are shown raw, not decoded */
+	enum ps_checksums checksums;
 	/* The mount was attached by a process before this one, and the kernel has node numbers of it. The
 	 * attach uses the stored listing and waits for no new one: see ps_watch.resumed_s. -ESTALE: there is
 	 * no stored listing, so those numbers name nothing. */

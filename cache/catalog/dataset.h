@@ -37,8 +37,9 @@
 #include "fetch/fill.h"
 #include "index/index.h"
 
-#define PS_DATASET_ERRORS 64 /* last failures kept for user.penstock.error */
-#define PS_DATASET_MISSING 8 /* missing names that are reported */
+#define PS_DATASET_ERRORS 64       /* last failures kept for user.penstock.error */
+#define PS_DATASET_ALTERNATIONS 64 /* slots for names that change; a name replaces another one in its slot */
+#define PS_DATASET_MISSING 8       /* missing names that are reported */
 #define PS_DATASET_UNANSWERED \
 	256 /* slots for nodes whose revalidation failed; a node replaces another one in its slot */
 
@@ -121,6 +122,8 @@ struct ps_dataset {
 	bool anonymous;      /* the origin has no credentials */
 	uint64_t revalidate_ms;
 	bool raw;
+	bool by_size; /* see ps_origin_options */
+	enum ps_checksums checksums;
 	/* before shown_names is set: compare the first names shown to this access with the catalog's */
 	bool compares;
 	pthread_mutex_t merge_lock;     /* held while the merged tree is made (members/merge.c) */
@@ -163,6 +166,14 @@ struct ps_dataset {
 		char *text;
 	} errors[PS_DATASET_ERRORS];
 	unsigned next_error;
+	/* Names whose versions come and go: see note_version(). Under names_lock of the catalog. */
+	struct ps_alternation {
+		uint64_t url;    /* a hash; 0: empty */
+		uint64_t before; /* a hash of the version before the present one */
+		unsigned times;  /* in a row, the version before came back */
+		uint64_t at_ns;  /* the last time */
+		char *text;      /* why its files fail with ESTALE; NULL: it does not alternate */
+	} alternations[PS_DATASET_ALTERNATIONS];
 	struct {
 		uint64_t node, until_ns; /* not asked for before this time, because the last attempt failed */
 		int errnum;              /* error of that attempt, if no version is known */
@@ -204,6 +215,8 @@ void ps_dataset_doubt(struct ps_dataset *dataset, uint64_t node);
 /* Gives the name a new node of the same version, so that the kernel does not use its pages of the old node.
  * -ESTALE: the name already has another node. Blocks on the index. */
 int ps_dataset_renew(struct ps_dataset *dataset, const struct ps_node_row *row) PS_MUST_USE;
+/* Fills in ret if the versions of the file at this URL alternate; leaves it otherwise. */
+void ps_dataset_alternation(struct ps_dataset *dataset, const char *url, char *ret, size_t cap);
 
 /* revalidation.c */
 /* Does what ps_revalidate() (catalog_private.h) does, and also decides the grant: an answer of 2xx gives

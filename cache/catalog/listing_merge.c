@@ -342,8 +342,13 @@ static bool row_still_right(const struct ps_merge *m, const struct ps_node_row *
 		return false;
 	if (row->remote.size != PS_SIZE_UNKNOWN && row->checked_ms >= m->begun_ms)
 		return true; /* a HEAD has confirmed this version since the listing began */
-	if (listed->remote.size == PS_SIZE_UNKNOWN)
-		return true; /* the listing has no version; a HEAD will give it */
+	if (listed->remote.size == PS_SIZE_UNKNOWN) { /* the listing has no version; a HEAD will give it */
+		uint64_t stated = ps_remote_stated_size(&listed->remote);
+
+		return row->remote.size == PS_SIZE_UNKNOWN
+		               ? stated == ps_remote_stated_size(&row->remote)
+		               : stated == PS_SIZE_UNKNOWN || stated == row->remote.size;
+	}
 	return row->remote.size != PS_SIZE_UNKNOWN && ps_remote_same_version(&row->remote, &listed->remote);
 }
 
@@ -505,7 +510,9 @@ int ps_merge_add(void *arg, const struct ps_listed *listed)
 	struct ps_listed copy = *listed;
 	uint64_t parent;
 
-	copy.remote = usable(&listed->remote);
+	if (m->dataset->by_size && copy.remote.size != PS_SIZE_UNKNOWN)
+		ps_remote_by_size(&copy.remote);
+	copy.remote = usable(&copy.remote);
 	if (!listed->checksum || !ps_checksum_parse(listed->checksum, copy.remote.checksum))
 		(void)ps_checksum_parse(listed->remote.checksum, copy.remote.checksum);
 	PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);

@@ -239,6 +239,8 @@ int ps_node_info_get(struct ps_dataset *ds, uint64_t node, struct ps_node_info *
 			ps_object_put(object);
 		}
 	}
+	if (row.url)
+		ps_dataset_alternation(ds, row.url, error, sizeof(error));
 	info.url = ps_steal_ptr(&row.url);
 	info.etag = strdup(row.remote.etag);
 	{

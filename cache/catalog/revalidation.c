@@ -7,9 +7,13 @@
  */
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "catalog/catalog_private.h"
@@ -44,6 +48,9 @@ static bool ps_offline_now(struct ps_dataset *dataset, uint64_t node, bool *ret_
 /* how often a probe may change from a HEAD that confirms the version to a GET that finds another, and
  * back */
 #define PROBE_TURNS 2
+/* a version that has come back this often in a row alternates with another one */
+#define ALTERNATIONS_TOLD 3
+#define ALTERNATION_MAX_MS 600000 /* if that takes longer, they are changes */
 /* minimum time between requests for a file's grant or version ahead of its open */
 #define ASK_AHEAD_MS 30000
 /* no version is requested ahead of an open while this many probes run, those of the sweep not counted */
@@ -174,6 +181,74 @@ static void take_seen(struct ps_node_row *row, const struct ps_remote *seen, boo
 	}
 }
 
+static uint64_t version_hash(const struct ps_remote *remote)
+{
+	uint64_t h = ps_hash(PS_HASH_BEGIN, remote->etag, strlen(remote->etag));
+
+	h = ps_hash(h, &remote->size, sizeof(remote->size));
+	return ps_hash(h, &remote->mtime_s, sizeof(remote->mtime_s));
+}
+
+static void add_version(struct ps_strbuf *b, const struct ps_remote *remote)
+{
+	char date[32] = "";
+	time_t t = (time_t)remote->mtime_s;
+	struct tm tm;
+
+	if (remote->mtime_s >= 0 && gmtime_r(&t, &tm))
+		strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%SZ", &tm);
+	ps_strbuf_addf(b, "%s%s%s (%" PRIu64 " bytes)", remote->etag,
+	        remote->etag[0] && date[0] ? " of " : "", date, remote->size);
+}
+
+/* A version that comes back again and again is not a change: several replicas answer, and disagree about ETags
+ * or times. Then the reader needs another text than "the object has changed".
+ *
+ * Called for a name whose version was `old` and is now `seen`, or whose version the origin confirms (NULL)
+ * although a read has just met another one. names_lock held. */
+static void note_version(struct ps_dataset *ds, const struct ps_node_row *old, const struct ps_remote *seen)
+{
+	uint64_t url = ps_hash(PS_HASH_BEGIN, old->url, strlen(old->url)) | 1, now_ns = ps_clock_mono_ns();
+	struct ps_alternation *a = &ds->alternations[url / 2 % PS_DATASET_ALTERNATIONS];
+	bool recent = a->url == url && now_ns - a->at_ns < ALTERNATION_MAX_MS * PS_NS_PER_MS;
+	bool back = !seen || (recent && a->before == version_hash(seen));
+	ps_autostrbuf struct ps_strbuf text = {0};
+
+	free(a->text);
+	*a = (struct ps_alternation){.url = url,
+	        .before = seen     ? version_hash(&old->remote)
+	                  : recent ? a->before
+	                           : 0,
+	        .times = back ? (recent ? a->times : 0) + 1 : 0,
+	        .at_ns = now_ns};
+	if (seen && a->times < ALTERNATIONS_TOLD)
+		ps_log_info("changed: %s: the origin has a new version", old->url);
+	if (a->times < ALTERNATIONS_TOLD)
+		return;
+	ps_strbuf_add(&text, "the origin alternates between versions: ");
+	add_version(&text, &old->remote);
+	ps_strbuf_add(&text, " and ");
+	if (seen)
+		add_version(&text, seen);
+	else
+		ps_strbuf_add(&text, "another one");
+	ps_strbuf_add(&text, "; if these are replicas with the same bytes, mount with --version-by size");
+	if (a->times == ALTERNATIONS_TOLD)
+		ps_log_warning("changed: %s: %s", old->url, ps_strbuf_peek(&text));
+	ps_fill_note_error(ds->cache->fill, ps_strbuf_peek(&text));
+	a->text = ps_strbuf_take(&text);
+}
+
+void ps_dataset_alternation(struct ps_dataset *ds, const char *url_text, char *ret, size_t cap)
+{
+	uint64_t url = ps_hash(PS_HASH_BEGIN, url_text, strlen(url_text)) | 1;
+
+	PS_LOCK_SCOPE(&ds->catalog->names_lock);
+	const struct ps_alternation *a = &ds->alternations[url / 2 % PS_DATASET_ALTERNATIONS];
+	if (a->url == url && a->text && ps_clock_mono_ns() - a->at_ns < ALTERNATION_MAX_MS * PS_NS_PER_MS)
+		snprintf(ret, cap, "%s", a->text);
+}
+
 /* Applies an answer to the name, in the index. *row becomes the name's present node; -ENOENT: the name has
  * none. -EAGAIN: *row is another file, without a known version. */
 static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const struct ps_remote *seen, bool gone)
@@ -203,6 +278,8 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 		ps_index_batch_del_child(batch, row->parent, row->name);
 		ps_catalog_changed(ds->catalog, row->node);
 	} else if (!row_sized(row) || ps_remote_same_version(&row->remote, seen)) {
+		if (row->checked_ms == PS_CHECKED_DOUBTFUL && row_sized(row))
+			note_version(ds, row, NULL);
 		/* A known version keeps its strings: they are part of the object's id. */
 		take_seen(row, seen, row_sized(row), true);
 		row->checked_ms = ps_clock_real_ms();
@@ -211,7 +288,7 @@ static int apply_seen(struct ps_dataset *ds, struct ps_node_row *row, const stru
 		row->superseded = true;
 		ps_index_batch_put_node(batch, row);
 		ps_catalog_changed(ds->catalog, row->node);
-		ps_log_info("changed: %s: the origin has a new version", row->url);
+		note_version(ds, row, seen);
 		row->superseded = false;
 		take_seen(row, seen, false, row->sum_of_name);
 		row->checked_ms = ps_clock_real_ms();
@@ -327,10 +404,27 @@ static bool wants_grant(struct probe *probe)
 	return probe->for_grant;
 }
 
-static void answered(struct probe *probe, const struct ps_origin_head *head, const struct ps_error *err,
-        int64_t key_expires_s)
+/* False, with the reason, if the file cannot be shown as the origin reports it. */
+static bool is_usable(const struct ps_node_row *row, const struct ps_remote *seen, char *ret_why, size_t cap)
+{
+	uint64_t stated = ps_remote_stated_size(&row->remote);
+
+	if (seen->size == PS_SIZE_UNKNOWN)
+		snprintf(ret_why, cap, "the origin does not report its size");
+	else if (stated != PS_SIZE_UNKNOWN && stated != seen->size)
+		snprintf(ret_why, cap, "the list says %" PRIu64 " bytes, the origin has %" PRIu64, stated,
+		        seen->size);
+	else
+		return true;
+	return false;
+}
+
+static void answered(
+        struct probe *probe, struct ps_origin_head *head, const struct ps_error *err, int64_t key_expires_s)
 {
 	struct ps_dataset *ds = probe->dataset;
+	if (ds->by_size && head->seen.size != PS_SIZE_UNKNOWN)
+		ps_remote_by_size(&head->seen);
 	/* A version that is identified by its first bytes comes from a GET, which proves that the file may
 	 * be read. */
 	bool proves = ds->origin->proved &&
@@ -371,9 +465,12 @@ static void answered(struct probe *probe, const struct ps_origin_head *head, con
 		probe_end(probe, errnum, NULL);
 		return;
 	}
-	if (!err->err && head->seen.size == PS_SIZE_UNKNOWN) {
-		ps_log_warning("head: %s: the origin does not report its size", probe->row.url);
-		ps_dataset_note_error(ds, probe->row.node, "the origin does not report its size");
+	char why[128];
+	if (!err->err && !is_usable(&probe->row, &head->seen, why, sizeof(why))) {
+		ps_log_warning("head: %s: %s", probe->row.url, why);
+		ps_dataset_note_error(ds, probe->row.node, why);
+		if (head->seen.size != PS_SIZE_UNKNOWN)
+			ps_fill_note_error(ds->cache->fill, why);
 		probe_end(probe, EIO, NULL);
 		return;
 	}

@@ -65,15 +65,21 @@ int ps_view_object(struct ps_dataset *ds, const struct ps_node_row *row, bool op
 	struct ps_id id;
 	int rc;
 
-	if (!row->coding && !ds->catalog->route[0])
-		return ps_object_get(
+	if (!row->coding && !ds->catalog->route[0]) {
+		rc = ps_object_get(
 		        ds->cache->store, row->url, &row->remote, ds->catalog->row.number, opened, ret);
+		if (rc == 0)
+			ps_object_checksum_policy(*ret, ds->checksums);
+		return rc;
+	}
 	if (!row->coding) {
 		ps_view_raw_id(ds, row, &id);
 		rc = ps_object_get_view(ds->cache->store, row->url, &row->remote, &id, row->remote.size,
 		        ds->catalog->row.number, opened, ret);
-		if (rc == 0)
+		if (rc == 0) {
+			ps_object_checksum_policy(*ret, ds->checksums);
 			ps_object_expect(*ret, row->remote.checksum, true);
+		}
 		return rc;
 	}
 	rc = get_decompressing(ds, row, &decompressing);

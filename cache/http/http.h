@@ -276,6 +276,7 @@ struct ps_http_response {
 	/* Headers of an S3 store. */
 	char checksum[PS_CHECKSUM_LEN]; /* x-amz-checksum-*, of the whole object; "": not given */
 	bool checksum_of_parts;         /* it is a checksum of the parts' checksums, not of the object */
+	bool checksum_of_whole;         /* the answer says that it is one of the whole object */
 	bool checksum_is_google;        /* it covers the whole stored object, also in answer to a range */
 	char bucket_region[64];         /* x-amz-bucket-region; "": not given */
 };

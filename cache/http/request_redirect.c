@@ -462,7 +462,7 @@ bool ps_http_request_condition(
 	time_t t = rq->expect ? (time_t)rq->expect->mtime_s : 0;
 	struct tm tm;
 
-	if (!rq->expect)
+	if (!rq->expect || ps_remote_is_by_size(rq->expect))
 		return false;
 	if (ps_etag_is_strong(rq->expect->etag)) {
 		*ret_name = "If-Match";

@@ -143,6 +143,14 @@ static void take_hub_header(struct ps_http_response *r, const char *name, const 
 	}
 }
 
+/* The ETag of an object that was uploaded in parts ends in "-" and the number of parts. */
+static bool is_etag_of_parts(const char *etag)
+{
+	const char *dash = strrchr(etag, '-');
+
+	return dash && isdigit((unsigned char)dash[1]) && strspn(dash + 1, "0123456789") + 2 == strlen(dash);
+}
+
 /* x-amz-checksum-sha256 and similar headers hold a checksum in base64. A checksum of parts ends in "-" and
  * the number of parts; it is ignored. */
 static void take_store_header(struct ps_http_response *r, const char *name, const char *value)
@@ -158,8 +166,10 @@ static void take_store_header(struct ps_http_response *r, const char *name, cons
 	}
 	if (strncasecmp(name, "x-amz-checksum-", strlen("x-amz-checksum-")) != 0)
 		return;
-	if (strcasecmp(algorithm, "type") == 0)
+	if (strcasecmp(algorithm, "type") == 0) {
 		r->checksum_of_parts = strcasecmp(value, "FULL_OBJECT") != 0;
+		r->checksum_of_whole = !r->checksum_of_parts;
+	}
 	for (size_t i = 0; i < PS_ARRAY_LEN(known); i++) {
 		if (strcasecmp(algorithm, known[i]) != 0 || n < 4 || n % 4)
 			continue;
@@ -273,8 +283,10 @@ void ps_http_response_remote(const struct ps_http_response *r, struct ps_remote 
 	memcpy(ret->etag, r->etag, sizeof(ret->etag));
 	if (ps_remote_is_marked(ret)) /* not a valid ETag (those are quoted), and must not count as a mark */
 		ret->etag[0] = '\0';
-	/* In answer to a range the checksum may be that of the range. */
-	if (r->checksum_is_google || (r->status == 200 && !r->has_range && !r->checksum_of_parts))
+	/* In answer to a range the checksum may be that of the range. Some stores leave out that a checksum is
+	 * one of parts, so an object that was uploaded in parts has one only if the answer says so. */
+	bool of_whole = r->checksum_of_whole || (!r->checksum_of_parts && !is_etag_of_parts(r->etag));
+	if (r->checksum_is_google || (r->status == 200 && !r->has_range && of_whole))
 		memcpy(ret->checksum, r->checksum, sizeof(ret->checksum));
 }
 
@@ -396,7 +408,9 @@ int ps_http_response_check_range(const struct ps_http_response *r, const struct 
 
 	if (rc)
 		return rc;
-	if (r->encoded)
+	/* An encoded part of known place is a part of the stored bytes: a server that encodes as it answers
+	 * does not know where its parts are. */
+	if (r->encoded && !is_partial(r, offset, nbytes))
 		return lie(err, r, "the answer has a Content-Encoding, though identity was requested");
 	ps_http_response_remote(r, &seen);
 	/* The version is compared first: a 200 with another size probably is a new version, and is reported

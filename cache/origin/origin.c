@@ -488,6 +488,7 @@ int ps_identity_of(const char *source, const char *canonical, const struct ps_or
 	ret->has_endpoint = endpoint;
 	add(&names, "endpoint", endpoint);
 	add(&names, "versions", options->pin_versions ? "pinned" : NULL);
+	add(&names, "versions", options->by_size ? "by size" : NULL);
 	digest_take(&names, &ret->names);
 	return rc;
 }

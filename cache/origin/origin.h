@@ -168,6 +168,7 @@ struct ps_origin_options {
 	bool request_payer;    /* the requester pays for reads, not the bucket's owner */
 	/* list the objects' versions, and read each object in its listed version */
 	bool pin_versions;
+	bool by_size; /* objects of one size count as one version, whatever their ETags and times */
 	enum ps_s3_addressing addressing;
 };
 

@@ -374,7 +374,7 @@ static int hand_on(struct expansion *x, const char *signature, const char *url, 
 	        .checksum = entry->checksum,
 	};
 
-	listed.remote.size = entry->size;
+	ps_remote_state_size(&listed.remote, entry->size);
 	if (signature && x->sign && x->sign(x->sign_arg, url, signature) < 0)
 		return no_memory(x);
 	return ps_names_add(x->names, &listed);

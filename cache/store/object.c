@@ -175,7 +175,7 @@ static void ps_object_load(struct ps_object *object)
 void ps_object_id(const char *url, const struct ps_remote *remote, const char *view, struct ps_id *ret_id)
 {
 	char size[32], mtime[32];
-	bool strong = remote->etag[0] == '"';
+	bool strong = remote->etag[0] == '"' || ps_remote_is_by_size(remote);
 	const char *const parts[] = {
 	        url, view, strong ? "strong" : "weak", remote->etag, size, strong ? "" : mtime};
 
@@ -456,9 +456,19 @@ void ps_object_expect(struct ps_object *object, const char *checksum, bool sure)
 	if (strcmp(object->checksum, text) == 0 || (object->checksum[0] && !sure))
 		return;
 	memcpy(object->checksum, text, sizeof(text));
-	object->sum_matched = false;
+	object->sum_matched = object->sum_warned = false;
 	if (object->npresent > 0)
 		ps_commit_queue_locked(object, 0);
+	ps_object_checksum_look(object);
+}
+
+void ps_object_checksum_policy(struct ps_object *object, enum ps_checksums policy)
+{
+	PS_LOCK_SCOPE(&object->store->lock);
+	if (object->sum_policy == policy)
+		return;
+	object->sum_policy = policy;
+	object->sum_warned = false;
 	ps_object_checksum_look(object);
 }
 
@@ -467,9 +477,9 @@ enum ps_sum ps_object_sum(struct ps_object *object)
 	PS_LOCK_SCOPE(&object->store->lock);
 	if (object->corrupt)
 		return PS_SUM_CORRUPT;
-	if (!object->checksum[0] || object->nblocks == 0)
+	if (!object->checksum[0] || object->nblocks == 0 || object->sum_policy == PS_CHECKSUMS_OFF)
 		return PS_SUM_NONE;
-	return object->sum_matched ? PS_SUM_MATCHED : PS_SUM_PENDING;
+	return object->sum_matched || object->sum_warned ? PS_SUM_MATCHED : PS_SUM_PENDING;
 }
 
 bool ps_object_corrupt(const struct ps_object *object)

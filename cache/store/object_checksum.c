@@ -73,7 +73,7 @@ bool ps_object_refusal(struct ps_object *object, struct ps_refusal *ret)
 	*ret = refused ? refused->story : (struct ps_refusal){.nodes_below = store->forgotten_below};
 	if (!refused)
 		return store->forgotten_below > 0;
-	ret->now = ps_clock_mono_ns() < refused->until_ns;
+	ret->now = object->sum_policy == PS_CHECKSUMS_VERIFY && ps_clock_mono_ns() < refused->until_ns;
 	return true;
 }
 
@@ -132,6 +132,27 @@ static void matched(struct ps_object *object, const char *expected)
 	ps_commit_queue_locked(object, 0);
 }
 
+/* True if the object's bytes stay although they do not match. */
+static bool only_warn(struct ps_object *object, const char *expected, const char *seen)
+{
+	struct ps_store *store = object->store;
+	{
+		PS_LOCK_SCOPE(&store->lock);
+		if (object->sum_policy == PS_CHECKSUMS_VERIFY)
+			return false;
+		if (object->sum_policy == PS_CHECKSUMS_OFF || strcmp(object->checksum, expected) != 0 ||
+		        object->sum_warned)
+			return true;
+		object->sum_warned = true;
+		store->checksum_errors++;
+	}
+	ps_log_warning(
+	        "checksum: %s: its data have %s, but the origin or its list says %s; they stay, because of "
+	        "--checksums warn",
+	        object->url, seen, expected);
+	return true;
+}
+
 static void refuse(struct ps_object *object, const char *expected, const char *seen)
 {
 	struct ps_store *store = object->store;
@@ -182,6 +203,8 @@ int ps_object_checksum_check(struct ps_object *object)
 	int rc = sum_object(object, expected, seen);
 	if (rc == 0)
 		matched(object, expected);
+	else if (rc == -EBADMSG && only_warn(object, expected, seen))
+		rc = 0;
 	else if (rc == -EBADMSG)
 		refuse(object, expected, seen);
 	else if (rc != -ECANCELED && rc != -EAGAIN)

@@ -168,10 +168,11 @@ void ps_object_checksum_look(struct ps_object *object)
 	if (!object->checksum[0] || object->state != PS_OBJECT_READY)
 		return;
 	if (!ps_object_complete(object)) {
-		object->sum_matched = false;
+		object->sum_matched = object->sum_warned = false;
 		return;
 	}
-	if (object->sum_matched || object->sum_queued || object->nblocks == 0 || !start_thread(store))
+	if (object->sum_policy == PS_CHECKSUMS_OFF || object->sum_warned || object->sum_matched ||
+	        object->sum_queued || object->nblocks == 0 || !start_thread(store))
 		return;
 	object->sum_queued = true;
 	object->refs++;

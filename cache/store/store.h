@@ -191,6 +191,9 @@ uint64_t ps_object_pin_nbytes(struct ps_object *object);
 void ps_object_learned_etag(struct ps_object *object, char ret[static PS_ETAG_LEN]);
 void ps_object_learn_etag(struct ps_object *object, const char *etag);
 
+/* Callers that share an object share its policy: the last call counts. */
+void ps_object_checksum_policy(struct ps_object *object, enum ps_checksums policy);
+
 /* The object's checksum as its origin gave it, in a form of base/checksum.h (other forms are ignored). A
  * thread of the store compares it once the object is complete. `sure`: it replaces another one that was
  * given before, and the object is compared again. Kept with the object. Never blocks. */

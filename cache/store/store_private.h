@@ -143,7 +143,9 @@ struct ps_object {
 
 	char learned_etag[PS_ETAG_LEN]; /* of the first response, if the listing had none */
 	char checksum[PS_CHECKSUM_LEN]; /* as the origin gave it; "": none */
+	enum ps_checksums sum_policy;
 	bool sum_matched;
+	bool sum_warned; /* it does not match, and was reported: nothing more is done about it */
 	bool sum_queued; /* on store->sums, which holds a reference */
 	struct ps_list sum_link;
 

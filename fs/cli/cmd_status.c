@@ -371,7 +371,9 @@ static void print_mount(const json_t *doc, const json_t *mount, struct seen *las
 	print_missing(mount);
 	print_patterns(mount);
 	json_array_foreach(json_object_get(mount, "sources"), i, source) print_patterns(source);
-	if (json_is_true(json_object_get(mount, "versionless")))
+	if (strcmp(text(mount, "version_by"), "size") == 0)
+		puts("  versions  not checked, only sizes (--version-by size)");
+	else if (json_is_true(json_object_get(mount, "versionless")))
 		puts("  versions  none: the server sends neither ETag nor Last-Modified");
 	print_reads(mount);
 	print_members(mount);

@@ -174,6 +174,8 @@ struct ps_mount_options {
 	char *endpoint, *region, *profile, *gs_credentials, *az_sas_file; /* for stores with buckets */
 	bool no_sign_request, request_payer, pin_versions, follow_redirects;
 	enum ps_s3_addressing addressing;
+	enum ps_version_by { PS_VERSION_BY_VERSION, PS_VERSION_BY_SIZE } version_by;
+	enum ps_checksums checksums;
 	/* the mount */
 	uid_t uid;
 	gid_t gid;

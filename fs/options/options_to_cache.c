@@ -339,10 +339,12 @@ void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_datase
 	                .request_payer = o->request_payer,
 	                .pin_versions = o->pin_versions,
 	                .follow_redirects = o->follow_redirects,
+	                .by_size = o->version_by == PS_VERSION_BY_SIZE,
 	                .addressing = o->addressing,
 	                .http.env = (const char *const *)o->env},
 	        .revalidate_ms = o->revalidate_ms,
 	        .raw = o->raw,
+	        .checksums = o->checksums,
 	        .include = (const char *const *)o->include,
 	        .exclude = (const char *const *)o->exclude,
 	};

@@ -140,6 +140,17 @@ static void a_checksum_with_a_range_is_not_the_object_s(void **state)
 	READ_LINES(&r, "HTTP/1.1 200 OK", "Content-Length: 1000", sum, type);
 	ps_http_response_remote(&r, &remote);
 	assert_string_equal(remote.checksum, "");
+	/* An ETag of parts, without a word about the checksum's type: it may be one of parts. */
+	READ_LINES(&r, "HTTP/1.1 200 OK", "Content-Length: 1000", "ETag: \"0a1b-3\"", sum);
+	ps_http_response_remote(&r, &remote);
+	assert_string_equal(remote.checksum, "");
+	READ_LINES(&r, "HTTP/1.1 200 OK", "Content-Length: 1000", "ETag: \"0a1b-3\"", sum,
+	        "x-amz-checksum-type: FULL_OBJECT");
+	ps_http_response_remote(&r, &remote);
+	assert_string_not_equal(remote.checksum, "");
+	READ_LINES(&r, "HTTP/1.1 200 OK", "Content-Length: 1000", "ETag: \"0a1b-3c\"", sum);
+	ps_http_response_remote(&r, &remote);
+	assert_string_not_equal(remote.checksum, "");
 	/* Google's checksum is of the stored object, whatever range was requested. */
 	READ_LINES(&r, "HTTP/1.1 206 Partial", range,
 	        "x-goog-hash: crc32c=yZRlqg==,md5=1B2M2Y8AsgTpgAmY7PhCfg==");

@@ -42,6 +42,39 @@ check "an object with checksums of parts is kept" wait_until 20 is bad.damaged c
 umount_penstock
 
 rm -rf "$CACHE"
+echo untold >"$T/cloud/amz_checksums"
+start
+check "an object in one part has a checksum of the whole object" wait_until 20 bash -c \
+	"cat '$MNT/bad.damaged' >'$T/out' 2>&1; getfattr --only-values -n user.penstock.error '$MNT/bad.damaged' | grep -q 'says sha256:'"
+umount_penstock
+rm -rf "$CACHE"
+touch "$T/cloud/etags_of_parts"
+start
+check "an object of several parts, without the checksum's type: it is not compared" reads bad.damaged
+check "an object of several parts is kept" wait_until 20 is bad.damaged cached
+umount_penstock
+rm "$T/cloud/etags_of_parts"
+
+# What a mismatch does is the user's choice.
+rm -rf "$CACHE"
+echo FULL_OBJECT >"$T/cloud/amz_checksums"
+start --checksums warn
+cat "$MNT/bad.damaged" >/dev/null
+check "--checksums warn: the file that does not match is kept" wait_until 20 is bad.damaged cached
+check "--checksums warn: the log reports the mismatch" wait_until 20 grep -q 'checksum: .*bad.damaged.*they stay' "$T/penstock.log"
+equal "--checksums warn: the mismatch is counted" 1 "$(stats .cache.checksum_errors)"
+check "--checksums warn: the file is read again" reads bad.damaged
+umount_penstock
+start --checksums off
+check "--checksums off: the file is read" reads bad.damaged
+equal "--checksums off: no mismatch is counted" 0 "$(stats .cache.checksum_errors)"
+umount_penstock
+start
+refused_now() { ! reads bad.damaged 2>/dev/null; }
+check "--checksums verify: the bytes that another mount kept are refused" wait_until 20 refused_now
+umount_penstock
+
+rm -rf "$CACHE"
 echo none >"$T/cloud/amz_checksums"
 for i in {1..24}; do
 	cp "$T/cloud/bucket/train/good.bin" "$T/cloud/bucket/train/$i.bin"
