@@ -16,7 +16,8 @@
 
 /* Raise these when the same options give another order (order.h, random.h) or other pixels (image/). */
 #define ORDER_VERSION 4
-/* The last version that gave the same order but for epoch 0 of PENSTOCK_ORDER_WINDOW. */
+#define ORDER_VERSION_MIX 5 /* with several datasets */
+/* The last version that gave the same order but for epoch 0 of PENSTOCK_ORDER_WINDOW, and for mixes. */
 #define ORDER_VERSION_LATER_EPOCHS 3
 #define PIXELS_VERSION 2
 
@@ -331,7 +332,7 @@ int ps_state_print_make(struct ps_state_print *print, const struct ps_options *o
 		w[P_FIELDS] = hash_u64(hash_u64(w[P_FIELDS], o->source), o->token_stride);
 	if (o->rename)
 		w[P_FIELDS] = ps_hash(w[P_FIELDS], o->rename, strlen(o->rename));
-	w[P_VERSIONS] = versions(ORDER_VERSION);
+	w[P_VERSIONS] = versions(o->nmix > 1 ? ORDER_VERSION_MIX : ORDER_VERSION);
 	w[P_NSHARDS] = options->shards.n;
 	w[P_SEED] = o->seed;
 	w[P_ORDER] = o->order;
@@ -512,9 +513,15 @@ static int number_refuse(const struct ps_state_print *print, int i, uint64_t the
 /* True if the state is of an earlier version that has the same order from the state's position on. */
 static bool is_of_same_order(const struct ps_state_print *print, const void *state)
 {
-	return word_get(state, W_PRINT + P_VERSIONS) == versions(ORDER_VERSION_LATER_EPOCHS) &&
-	       (word_get(state, W_EPOCH) > 0 || word_get(state, W_BATCHES) == 0 ||
-	               print->words[P_ORDER] != PENSTOCK_ORDER_WINDOW || print->words[P_BUCKET] > 1);
+	uint64_t theirs = word_get(state, W_PRINT + P_VERSIONS);
+
+	if (theirs != versions(ORDER_VERSION) && theirs != versions(ORDER_VERSION_LATER_EPOCHS))
+		return false;
+	if (word_get(state, W_BATCHES) == 0)
+		return true;
+	return print->words[P_VERSIONS] == versions(ORDER_VERSION) &&
+	       (word_get(state, W_EPOCH) > 0 || print->words[P_ORDER] != PENSTOCK_ORDER_WINDOW ||
+	               print->words[P_BUCKET] > 1);
 }
 
 /* Refuses a state whose fingerprint differs; the text names the first difference. */

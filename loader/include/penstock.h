@@ -537,8 +537,9 @@ struct penstock_options {
 	uint32_t mix_end; /* enum penstock_mix_end; FIRST */
 	uint32_t nmix;
 	/* Several datasets: weights, one for each string of `shards` given to open, whose shards are a
-	 * dataset. In any stretch of the order each dataset has samples in proportion to its weight, one more
-	 * or less. `nmix` is the number of weights; NULL (default): all strings are one dataset. With
+	 * dataset. From the beginning of an epoch's order to any place in it, each dataset has samples in
+	 * proportion to its weight, at most 4 more or less with up to 64 datasets; in a stretch in the middle,
+	 * at most 6. `nmix` is the number of weights; NULL (default): all strings are one dataset. With
 	 * world > 1 counts or `steps` are needed. */
 	const double *mix;
 

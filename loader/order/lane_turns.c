@@ -8,13 +8,31 @@
 
 typedef unsigned __int128 u128;
 
-/* The number of samples of a set of weight w that are due before sample j of a set of weight v; with
- * `equal` also those that are due at the same time. */
-static uint64_t due_before(uint64_t w, uint64_t v, uint64_t j, bool equal)
-{
-	u128 x = ((u128)2 * j + 1) * w; /* 2i + 1 < x / v */
-	u128 n = equal ? (x / v + 1) / 2 : ((x + v - 1) / v) / 2;
+/* Times at which samples of sets are due are fractions: sample j of set d at (j * PHASES + phase(d)) / weight. */
+#define PHASES 65536u
 
+/* The multiples of the golden ratio's fraction (40503 / 65536) are spread evenly, however many there are. So
+ * sets of equal weight are due at different times, and not all at once. */
+static uint32_t phase(uint32_t set)
+{
+	return set * 40503u % PHASES;
+}
+
+/* The numerator of the time at which sample j of a set is due. */
+static u128 due(uint32_t set, uint64_t j)
+{
+	return (u128)j * PHASES + phase(set);
+}
+
+/* The number of samples of set e that come before sample j of set d. */
+static uint64_t due_before(const struct ps_lane_set *sets, uint32_t e, uint32_t d, uint64_t j)
+{
+	u128 x = due(d, j) * sets[e].weight, v = sets[d].weight, first = phase(e) * v, n;
+
+	if (e < d) /* of samples due at the same time, that of the lower set comes first */
+		n = x < first ? 0 : (x - first) / (PHASES * v) + 1;
+	else
+		n = x <= first ? 0 : (x - first - 1) / (PHASES * v) + 1;
 	return n > UINT64_MAX ? UINT64_MAX : (uint64_t)n;
 }
 
@@ -220,7 +238,7 @@ static void turn_find(struct ps_turns *t)
 	for (uint32_t d = 1; d < t->nsets; d++) {
 		const struct ps_turns_set *a = &t->sets[best], *b = &t->sets[d];
 
-		if (((u128)2 * b->given + 1) * a->o.weight < ((u128)2 * a->given + 1) * b->o.weight)
+		if (due(d, b->given) * a->o.weight < due(best, a->given) * b->o.weight)
 			best = d;
 	}
 	t->set = best;
@@ -292,7 +310,7 @@ static void set_skip(struct ps_turns *t, struct ps_turns_set *s, uint64_t n)
 void ps_turns_skip(struct ps_turns *t, uint64_t n)
 {
 	uint64_t to = t->position + n, sum = 0;
-	u128 due, weights = 0;
+	u128 until, weights = 0;
 
 	if (t->nsets == 1) {
 		set_skip(t, &t->sets[0], n);
@@ -302,11 +320,12 @@ void ps_turns_skip(struct ps_turns *t, uint64_t n)
 	}
 	for (uint32_t d = 0; d < t->nsets; d++)
 		weights += t->sets[d].o.weight;
-	/* By the time 2 (to - nsets) / weights at most `to` samples are due, and only a few fewer. */
-	due = to > t->nsets ? (u128)2 * (to - t->nsets) : 0;
+	/* By the time PHASES (to - nsets) / weights at most `to` samples are due, and only a few fewer. */
+	until = to > t->nsets ? (u128)PHASES * (to - t->nsets) : 0;
 	for (uint32_t d = 0; d < t->nsets; d++) {
 		struct ps_turns_set *s = &t->sets[d];
-		uint64_t given = (uint64_t)((due * s->o.weight / weights + 1) / 2);
+		u128 of_set = until * s->o.weight / weights;
+		uint64_t given = of_set > phase(d) ? (uint64_t)((of_set - phase(d) - 1) / PHASES) + 1 : 0;
 
 		if (given > s->given)
 			set_skip(t, s, given - s->given);

@@ -39,10 +39,11 @@
  *   lane 1   1  4                 position of (lane, index):  sum over lanes of min(length, index)
  *   lane 2   2  5  7  9  10                                 + number of earlier lanes longer than index
  *
- * Sets take turns by stride scheduling: sample j (from 0) of a set of weight w is due at (2j + 1) / w; the
- * earliest comes first, the set with the lower number among equals. A division gives the number of a set's
- * samples before a given time, so positions are computed without a walk. The sequence ends when the next set
- * due has no lane left.
+ * Sets take turns by stride scheduling: sample j (from 0) of set d, of weight w, is due at (j + phase) / w, where
+ * the phase of set d is the fraction of d * 0.618 (the golden ratio); the earliest comes first, the set with the
+ * lower number among equals. With one phase for all sets, the samples of sets of equal weight would all be due at
+ * once, and leave the others waiting. A division gives the number of a set's samples before a given time, so
+ * positions are computed without a walk. The sequence ends when the next set due has no lane left.
  *
  * Two views: ps_turns walks (and jumps) forward; where lengths are not known, the caller reports each
  * lane's end (ps_turns_finish()). ps_sequence gives the position of any sample, and needs all lengths

@@ -377,6 +377,106 @@ static void lanes_take_the_same_turns_with_known_and_with_found_lengths(void **s
 	}
 }
 
+/* Datasets take turns in proportion to their weights: no prefix of the order has 3 samples more or less of one than
+ * its share, and no step of 64 rows has a burst. Computed places and skips equal the walk. */
+static void mixes_stay_near_their_shares(void **state)
+{
+	enum { ROWS = 6000 };
+	static struct ps_lane_set sets[59];
+	static uint64_t lengths[59], given[59];
+	double worst = 0;
+
+	(void)state;
+	memset(lengths, 0xff, sizeof(lengths)); /* PS_ENDLESS */
+	for (uint32_t i = 0; i < 60; i++) {
+		uint32_t n = 2 + rnd(58);
+		struct ps_sequence *sequence;
+		struct ps_turns t, skipped;
+		uint64_t sum = 0;
+
+		for (uint32_t d = 0; d < n; d++) {
+			uint64_t weights[] = {1 + rnd(1u << 24), d ? 1 : n - 1, (1u << 24) / (1 + rnd(n))};
+
+			sets[d] = (struct ps_lane_set){.first = d, .n = 1, .weight = weights[i % 3]};
+			given[d] = 0;
+			sum += sets[d].weight;
+		}
+		assert_int_equal(ps_turns_init(&t, sets, n), 0);
+		assert_int_equal(ps_turns_init(&skipped, sets, n), 0);
+		assert_int_equal(ps_sequence_new(sets, n, lengths, &sequence), 0);
+		ps_turns_reset(&t, lengths);
+		for (uint64_t p = 0; p < ROWS; p++) {
+			if (p % 601 == i) {
+				ps_turns_reset(&skipped, lengths);
+				ps_turns_skip(&skipped, p);
+				turns_same(&t, &skipped);
+			}
+			assert_int_equal(ps_sequence_position(sequence, t.lane, t.index), p);
+			given[t.lane]++;
+			for (uint32_t d = 0; d < n; d++) {
+				double share = (double)(p + 1) * (double)sets[d].weight / (double)sum;
+				double off = (double)given[d] > share ? (double)given[d] - share
+				                                      : share - (double)given[d];
+
+				worst = PS_MAX(worst, off);
+			}
+			ps_turns_advance(&t);
+		}
+		ps_sequence_free(sequence);
+		ps_turns_fini(&t);
+		ps_turns_fini(&skipped);
+	}
+	print_message("largest deviation of a prefix: %.2f\n", worst);
+	assert_true(worst <= 3);
+}
+
+/* The large dataset has half of the weight, 50 small ones share the rest: each step has 32 rows of the large one, two
+ * more or less. */
+static void equal_datasets_do_not_come_in_bursts(void **state)
+{
+	static struct ps_lane_set sets[51];
+	static uint64_t lengths[51];
+	struct ps_turns t;
+
+	(void)state;
+	memset(lengths, 0xff, sizeof(lengths));
+	for (uint32_t d = 0; d < 51; d++)
+		sets[d] = (struct ps_lane_set){.first = d, .n = 1, .weight = d ? 1 : 50};
+	assert_int_equal(ps_turns_init(&t, sets, 51), 0);
+	ps_turns_reset(&t, lengths);
+	for (int step = 0; step < 20; step++) {
+		int large = 0;
+
+		for (int row = 0; row < 64; row++, ps_turns_advance(&t))
+			large += t.lane == 0;
+		assert_in_range(large, 30, 34);
+	}
+	ps_turns_fini(&t);
+}
+
+/* Of samples that are due at the same time the one of the lower set comes first, in the walk and by arithmetic. */
+static void of_two_that_are_due_the_lower_set_comes_first(void **state)
+{
+	/* sample 0 of set 1 is due at 40503 / 40503, sample 1 of set 0 at 65536 / 65536 */
+	const struct ps_lane_set sets[2] = {{.n = 1, .weight = 65536}, {.first = 1, .n = 1, .weight = 40503}};
+	const uint64_t lengths[2] = {PS_ENDLESS, PS_ENDLESS};
+	static const uint32_t want[] = {0, 0, 1};
+	struct ps_sequence *s;
+	struct ps_turns t;
+
+	(void)state;
+	assert_int_equal(ps_turns_init(&t, sets, 2), 0);
+	assert_int_equal(ps_sequence_new(sets, 2, lengths, &s), 0);
+	ps_turns_reset(&t, lengths);
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(t.lane, want[i]);
+		assert_int_equal(ps_sequence_position(s, t.lane, t.index), i);
+		ps_turns_advance(&t);
+	}
+	ps_turns_fini(&t);
+	ps_sequence_free(s);
+}
+
 /* Two datasets of the same, largest weight alternate; steps may begin after row 2^32. */
 static void large_numbers_do_not_overflow(void **state)
 {
@@ -520,6 +620,9 @@ int main(void)
 	        cmocka_unit_test(computed_places_equal_counted_ones),
 	        cmocka_unit_test(a_skip_of_n_equals_n_single_steps_also_beyond_the_end),
 	        cmocka_unit_test(lanes_take_the_same_turns_with_known_and_with_found_lengths),
+	        cmocka_unit_test(mixes_stay_near_their_shares),
+	        cmocka_unit_test(equal_datasets_do_not_come_in_bursts),
+	        cmocka_unit_test(of_two_that_are_due_the_lower_set_comes_first),
 	        cmocka_unit_test(large_numbers_do_not_overflow),
 	        cmocka_unit_test(a_batch_has_samples_of_many_shards),
 	        cmocka_unit_test(few_ranks_read_a_shard),

@@ -232,6 +232,15 @@ static void permutation_model(const struct setting *s, uint64_t passes, struct l
 	}
 }
 
+/* When sample j of a set of weight 1 is due: the phase is the fraction of the multiples of 0.618. All numbers are
+ * exact in a double. */
+static double due_model(uint32_t set, uint32_t j)
+{
+	double phase = set * (40503.0 / 65536);
+
+	return j + phase - (uint32_t)phase;
+}
+
 /* The canonical sequence of an epoch: the sequence of world size 1, for any `end`; with `own`, the lanes of
  * one rank. */
 static void canonical_model(const struct setting *s, struct sequence *ret)
@@ -282,7 +291,7 @@ static void canonical_model(const struct setting *s, struct sequence *ret)
 		uint32_t due = 0;
 
 		for (uint32_t d = 1; d < nsets; d++)
-			if ((2 * given[d] + 1) * weights[due] < (2 * given[due] + 1) * weights[d])
+			if (due_model(d, given[d]) * weights[due] < due_model(due, given[due]) * weights[d])
 				due = d;
 		if (given[due] == sets[due].samples.n)
 			return;

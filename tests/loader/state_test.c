@@ -448,6 +448,40 @@ static void states_of_the_order_before_go_on_where_it_was_the_same(void **state)
 	assert_true(refused > 1);
 }
 
+/* Version 4 of the order had another one for mixes alone. */
+static void states_of_the_mixes_before_hold_at_the_beginning_of_an_epoch_alone(void **state)
+{
+	static const char *const two[] = {"t-{0..3}.tar", "t-{4..6}.tar"};
+	const double mix[] = {1, 1};
+
+	(void)state;
+	for (uint32_t batches = 0; batches < 2; batches++) {
+		uint64_t words[256], first = 0;
+		struct penstock_loader *l;
+		struct penstock_error e = {0};
+		struct setting s;
+		size_t n;
+
+		setting_init(&s);
+		s.o.mix = mix;
+		s.o.nmix = 2;
+		l = open_ok(&s.o, two, 2);
+		n = (size_t)save(l, (uint8_t *)words);
+		first = event(l);
+		if (batches > 0)
+			n = (size_t)save(l, (uint8_t *)words);
+		assert_int_equal(le64toh(words[4]) >> 48, 5);
+		words[4] = htole64((le64toh(words[4]) & UINT64_MAX >> 16) | UINT64_C(4) << 48);
+		words[1] = htole64(hash(0xcbf29ce484222325u, &words[2], n - 16));
+		assert_int_equal(penstock_loader_state_load(l, words, n, &e), batches == 0 ? 0 : -ESTALE);
+		if (batches == 0)
+			assert_true(event(l) == first);
+		else
+			assert_non_null(strstr(e.text, "begin the epoch again"));
+		penstock_loader_close(l);
+	}
+}
+
 /* Whatever numbers a state has, the loader gives batches or errors. */
 static void states_with_random_numbers_are_safe(void **state)
 {
@@ -671,6 +705,7 @@ int main(void)
 	        cmocka_unit_test(pax_global_headers_apply_after_a_resume),
 	        cmocka_unit_test(states_of_other_runs_are_refused_with_what_differs),
 	        cmocka_unit_test(states_of_the_order_before_go_on_where_it_was_the_same),
+	        cmocka_unit_test(states_of_the_mixes_before_hold_at_the_beginning_of_an_epoch_alone),
 	        cmocka_unit_test(states_with_random_numbers_are_safe),
 	        cmocka_unit_test(shards_that_became_shorter_are_an_error),
 	        cmocka_unit_test(shards_of_another_size_are_an_error_when_they_are_opened),
