@@ -44,16 +44,22 @@ struct penstock_loader {
 	/* Used by the calling thread alone (next, set_epoch). */
 	int failed;
 	struct ps_error why;
-	uint32_t bad_run; /* consecutive bad samples up to the last row delivered */
+	uint32_t bad_run;          /* consecutive bad samples up to the last row delivered */
+	bool has_good;             /* a good sample of this epoch was delivered */
+	struct ps_error first_bad; /* of the epoch, until a good one comes; err 0: none */
 
 	struct ps_shard_indexes *indexes;
 	struct ps_random_access *random_access; /* NULL: not used yet */
 	struct ps_planner *planner;             /* NULL: no mount takes plans */
 	struct ps_state_print print;            /* fingerprint of shards and options; zero until needed */
 
-	_Atomic uint64_t samples, batches, bad, blank; /* relaxed atomics: counters */
+	_Atomic uint64_t samples, batches, bad, blank, repeats; /* relaxed atomics: counters */
 	struct ps_shard_errors lost;
 };
+
+/* Begins to judge the rank's share of an epoch, of which `batches` batches were delivered before; `bad_run` must be
+ * set. */
+void ps_share_begin(struct penstock_loader *loader, uint64_t batches);
 
 /* Reads a state and makes `at`, the position at which this loader continues. -EINVAL, -ESTALE, -ENOMEM. */
 int ps_loader_state_read(struct penstock_loader *loader, const void *bytes, size_t size,

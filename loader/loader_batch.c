@@ -16,7 +16,7 @@ void penstock_batch_info(const struct penstock_batch *b, struct penstock_batch_i
 	        .index = b->index,
 	        .rows = b->out_rows,
 	        .bad = b->nbad,
-	        .valid = b->nrows - b->nbad,
+	        .valid = b->repeats ? 0 : b->nrows - b->nbad,
 	        .slot = b->mirror ? b->mirror->data : b->mem,
 	        .slot_nbytes = b->used};
 }

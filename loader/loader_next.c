@@ -57,6 +57,47 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 	return b->failed;
 }
 
+void ps_share_begin(struct penstock_loader *l, uint64_t batches)
+{
+	l->has_good = l->bad_run < batches * l->options.o.batch;
+	ps_error_clear(&l->first_bad);
+}
+
+/* Notes whether the rank's share of the epoch has good samples so far. Repeats are not of its share. */
+static void share_note(struct penstock_loader *l, const struct penstock_batch *b)
+{
+	uint32_t first;
+
+	if (b->repeats || l->has_good)
+		return;
+	l->has_good = b->nbad < b->nrows;
+	if (l->has_good || l->first_bad.err)
+		return;
+	first = b->bad_rows[0];
+	bad_sample(b, first, &l->first_bad);
+	if (b->rows[first].lost)
+		lost_sample(b, first, &l->first_bad);
+	l->first_bad.key = NULL; /* the sample is freed with its batch */
+}
+
+/* Judges the epoch that has ended. If no sample of the rank's share was good, it is an error even with SKIP: the
+ * path is wrong, or the mount is gone, and each epoch would be one of blank batches. */
+static int share_judge(struct penstock_loader *l, struct ps_error *err)
+{
+	uint64_t epoch = ps_pipeline_position(l->pipeline)->epoch - 1;
+	int rc = 0;
+
+	if (!l->has_good && l->first_bad.err) {
+		*err = l->first_bad;
+		rc = ps_error_prefix(err, -err->err,
+		        "epoch %ju had no good sample on this rank, so there is nothing to go on with; the "
+		        "first",
+		        (uintmax_t)epoch);
+	}
+	ps_share_begin(l, 0);
+	return rc;
+}
+
 static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, struct ps_error *err)
 {
 	struct penstock_batch *b;
@@ -80,8 +121,10 @@ static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, st
 			ps_pipeline_delivered(l->pipeline, b);
 			if (l->planner)
 				ps_planner_at(l->planner, ps_pipeline_position(l->pipeline));
+			share_note(l, b);
 			*ret_batch = b;
-			atomic_fetch_add_explicit(&l->samples, b->nrows, memory_order_relaxed);
+			atomic_fetch_add_explicit(
+			        b->repeats ? &l->repeats : &l->samples, b->nrows, memory_order_relaxed);
 			atomic_fetch_add_explicit(&l->batches, 1, memory_order_relaxed);
 			atomic_fetch_add_explicit(&l->bad, b->nbad, memory_order_relaxed);
 			atomic_fetch_add_explicit(&l->blank, b->blank && b->nbad > 0, memory_order_relaxed);
@@ -89,6 +132,8 @@ static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, st
 		}
 		ps_pipeline_release(b);
 		rc = e;
+	} else if (rc == 0) {
+		rc = share_judge(l, err);
 	}
 	if (rc < 0 && rc != -EBUSY && rc != -EAGAIN) {
 		l->failed = rc;
@@ -273,6 +318,7 @@ int penstock_loader_set_epoch(struct penstock_loader *l, uint64_t epoch, struct 
 		l->failed = rc;
 		l->why = err;
 		l->bad_run = 0;
+		ps_share_begin(l, 0);
 	}
 	return rc < 0 ? ps_give_error(error, rc, &err) : 0;
 }

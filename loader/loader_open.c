@@ -150,7 +150,8 @@ static struct ps_planner *planner_make(struct penstock_loader *l, const struct p
 	                              .epochs = o->plan_epochs ? o->plan_epochs : PS_PLANNER_EPOCHS,
 	                              .uses = l->schedule.uses.n ? &l->schedule.uses : NULL,
 	                              .batch = o->batch,
-	                              .fed = numbers && ps_numbers_is_feed(numbers)},
+	                              .fed = numbers && ps_numbers_is_feed(numbers),
+	                              .repeats_of = l->schedule.epochs},
 	        at);
 }
 
@@ -184,6 +185,7 @@ static int pipeline_begin(struct penstock_loader *l, struct ps_error *err)
 	l->options.o.state = NULL; /* the caller's memory is not used after the call */
 	if (rc < 0)
 		return rc;
+	ps_share_begin(l, at.batches);
 	rc = pipeline_put(l, &at, err);
 	ps_position_fini(&at);
 	return rc;

@@ -89,6 +89,7 @@ static int state_load(struct penstock_loader *l, const void *state, size_t size,
 	l->failed = rc;
 	l->why = *err;
 	l->bad_run = bad_run;
+	ps_share_begin(l, at.batches);
 	ps_position_fini(&at);
 	return rc;
 }

@@ -111,6 +111,7 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	s.batches = atomic_load_explicit(&l->batches, memory_order_relaxed);
 	s.bad = atomic_load_explicit(&l->bad, memory_order_relaxed);
 	s.blank_batches = atomic_load_explicit(&l->blank, memory_order_relaxed);
+	s.repeats = atomic_load_explicit(&l->repeats, memory_order_relaxed);
 	s.empty_epochs = p.empty_epochs;
 	s.bytes_read = p.nbytes_read;
 	s.reread = p.reread;

@@ -175,7 +175,7 @@ void ps_batch_clear(struct penstock_batch *b)
 		b->rows[i] = (struct ps_row){0};
 	}
 	b->nrows = b->ndone = b->out_rows = b->nbad = 0;
-	b->closed = b->drop = b->pad = false;
+	b->closed = b->drop = b->pad = b->repeats = false;
 	b->failed = 0;
 	atomic_store_explicit(&b->ragged_nbytes, 0, memory_order_relaxed);
 }

@@ -360,12 +360,13 @@ struct penstock_batch {
 	uint64_t seq; /* in the order of delivery, over epochs */
 	uint64_t epoch, index;
 	uint32_t offload; /* share of images that is offered to the GPU, out of PS_OFFLOAD_ALL */
-	uint32_t want;    /* rows that the batch will have; 0: the rank has no sample in this step */
+	uint32_t want;    /* rows that the batch will have */
 	uint32_t nrows;   /* rows that have a sample */
 	uint32_t ndone;   /* rows of `nrows` that are decoded */
 	bool closed;      /* no more rows will come */
 	bool drop;        /* closed, and not to be delivered */
 	bool pad;         /* fill up to cap when finishing */
+	bool repeats;     /* the rank has no sample in this step: its row is another rank's, and not valid */
 
 	/* Set by ps_batch_finish(). */
 	uint32_t out_rows;

@@ -61,7 +61,7 @@ static void fixed_fill(struct penstock_batch *b)
 	for (uint32_t i = 0; i < b->out_rows; i++) {
 		const struct ps_sample *s = b->rows[b->sources[i]].sample;
 
-		b->mem[b->at.valid + i] = b->sources[i] == i;
+		b->mem[b->at.valid + i] = b->sources[i] == i && !b->repeats;
 		shards[i] = s->file->shard;
 		samples[i] = (int64_t)s->ordinal;
 		for (uint32_t f = 0; f < b->layout->nfields && b->sources[i] != i; f++)
@@ -250,14 +250,13 @@ static void blank_put(struct penstock_batch *b, uint32_t i, uint32_t row)
 		        f->row_nbytes / ps_dtype_nbytes(f->dtype));
 }
 
-/* Fills a batch without a good row (only bad samples, or a rank without a sample in this step) with zeros and
- * empty ragged fields. */
+/* Fills a batch without a good row with zeros and empty ragged fields. */
 static void blank_fill(struct penstock_batch *b)
 {
 	int64_t *shards = (int64_t *)(void *)(b->mem + b->at.shards);
 	int64_t *samples = (int64_t *)(void *)(b->mem + b->at.samples);
 
-	b->out_rows = b->pad ? b->cap : PS_MAX(b->nrows, 1u);
+	b->out_rows = b->pad ? b->cap : b->nrows;
 	ps_decode_clear(b); /* drops the GPU's results for rows that are bad in another field */
 	memset(b->mem, 0, b->at.fixed_nbytes);
 	for (uint32_t i = 0; i < b->out_rows; i++) {
@@ -332,7 +331,7 @@ void ps_batch_finish(struct penstock_batch *b)
 	} else {
 		rows_fill(b);
 	}
-	if (b->profile && !b->failed)
+	if (b->profile && !b->failed && !b->repeats)
 		ps_profile_batch(b->profile, b);
 	for (uint32_t i = 0; i < b->nrows; i++)
 		ps_batch_bytes_drop(b->layout, b->rows[i].sample, NULL);

@@ -365,12 +365,15 @@ enum penstock_end {
 	PENSTOCK_END_UNEVEN = 0,
 	/* Samples that do not fill a global batch are left out: fewer than global_batch in each epoch. */
 	PENSTOCK_END_DROP_LAST = 1,
-	/* Every sample once. The last batch is filled by rows with valid = 0, fewer than global_batch in each
-	 * epoch: repeated rows, or, on a rank that has no sample left, zeros (shard and sample -1). */
+	/* Every sample once. The last batch is filled by repeated rows with valid = 0, fewer than global_batch in
+	 * each epoch. */
 	PENSTOCK_END_PAD = 2,
 	/* Every sample once, and the same number of batches on all ranks: the ranks' last batches differ by
 	 * at most one row (default; with one rank this is UNEVEN). If that is impossible (batch 1, or fewer
-	 * samples than ranks), a rank's last batch is one row of zeros, valid = 0. */
+	 * samples than ranks), the last batch of a rank without a sample is one repeated row, valid = 0.
+	 *
+	 * SPLIT and PAD: rank r without a sample in a step of n samples repeats the one of rank r mod n, with
+	 * the same random choices. stats.repeats counts such rows. */
 	PENSTOCK_END_SPLIT = 3,
 };
 
@@ -404,8 +407,9 @@ enum penstock_on_error {
 	/* A bad sample's row repeats the next good row of its batch (cyclic), valid = 0; the sample is
 	 * counted. A batch without any good row (most likely a batch of one or a few rows) is blank: rows of
 	 * zeros; nothing in ragged fields, padding in padded ones; missing_value in integer fields that are
-	 * optional or whose missing_value was set; valid = 0, shard and sample -1. Only max_bad ends the
-	 * run. */
+	 * optional or whose missing_value was set; valid = 0, shard and sample -1. max_bad ends the run, and so
+	 * does an epoch without any good sample on this rank (a wrong path, a mount that is gone): next() fails
+	 * at its end. Other ranks may have good samples and go on. */
 	PENSTOCK_SKIP = 1,
 };
 
@@ -842,7 +846,9 @@ struct penstock_batch_info {
 	 * not in it). Since 0.2. */
 	const void *slot;
 	uint64_t slot_nbytes;
-	uint32_t valid; /* rows whose __valid__ is 1; 0: a blank batch, see PENSTOCK_SKIP. Since 0.2. */
+	/* Rows whose __valid__ is 1; 0: a blank batch (PENSTOCK_SKIP), or a repeated row (PENSTOCK_END_SPLIT).
+	 * Since 0.2. */
+	uint32_t valid;
 	uint32_t reserved1;
 	uint64_t reserved[1];
 };
@@ -852,7 +858,7 @@ void penstock_batch_info(const struct penstock_batch *batch, struct penstock_bat
 /* A field by the name given in the options, or by one of its alternatives. Padded fields and tokens have
  * further tensors (NAME:lengths, NAME:mask, NAME:y). Besides them every batch has:
  *   "__key__"     ragged bytes: the samples' keys
- *   "__valid__"   u8: 1, or 0 for a row that repeats another (a bad sample, padding)
+ *   "__valid__"   u8: 1, or 0 for a row that repeats another (a bad sample, padding, a rank without one)
  *   "__shard__"   int64: the shard's place in the list
  *   "__sample__"  int64: the sample's place in its shard
  * -ENOENT: no such field. */
@@ -1002,6 +1008,9 @@ struct penstock_stats {
 	 * decoder, or a loaded libjpeg with which our decoder does not give the same pixels, which is
 	 * tested once a process). Static text. */
 	const char *jpeg_decoder;
+	/* Rows of steps in which this rank had no sample: each repeats a sample of another rank, valid = 0, and is
+	 * not counted in `samples`; see END_SPLIT. */
+	uint64_t repeats;
 };
 
 /* Takes a snapshot. `size` is sizeof(struct penstock_stats). */

@@ -96,11 +96,12 @@ static void shares_find(struct ps_deal *d, uint64_t step)
 		d->lack[v % nodes] += ps_steps_rows(s, step, v) - d->have[v];
 }
 
-/* Finds the surplus rows that fill this rank's gaps. *own: those of its node's surplus; *common: those of
+/* Finds the surplus rows that fill the gaps of rank `me`. *own: those of its node's surplus; *common: those of
  * the remaining surplus of all nodes. */
-static void gaps_find(const struct ps_deal *d, uint64_t step, struct gap *own, struct gap *common)
+static void gaps_find(
+        const struct ps_deal *d, uint64_t step, uint32_t me, struct gap *own, struct gap *common)
 {
-	uint32_t me = d->o.rank, nodes = d->o.nodes, node = me % nodes;
+	uint32_t nodes = d->o.nodes, node = me % nodes;
 	uint64_t n = ps_steps_rows(&d->o.steps, step, me) - d->have[me], at = 0;
 	uint64_t matched = PS_MIN(d->over[node], d->lack[node]);
 
@@ -112,7 +113,7 @@ static void gaps_find(const struct ps_deal *d, uint64_t step, struct gap *own, s
 		common->from += d->lack[i] - PS_MIN(d->over[i], d->lack[i]);
 }
 
-/* Changes the meaning of two arrays for row_is_mine(). d->lack: number of rows of a node's surplus that fill
+/* Changes the meaning of two arrays for row_is_of(). d->lack: number of rows of a node's surplus that fill
  * gaps of that node. d->over: the place of the node's first remaining row in the remaining surplus of all
  * nodes. */
 static void excess_number(struct ps_deal *d)
@@ -133,11 +134,12 @@ static bool gap_has(const struct gap *g, uint64_t x)
 	return x >= g->from && x - g->from < g->n;
 }
 
-/* True if the next row of this lane in the step belongs to this rank. */
-static bool row_is_mine(struct ps_deal *d, uint32_t lane, const struct gap *own, const struct gap *common)
+/* True if the next row of this lane in the step belongs to rank `me`. */
+static bool row_is_of(
+        struct ps_deal *d, uint32_t lane, uint32_t me, const struct gap *own, const struct gap *common)
 {
 	struct share *share = &d->shares[lane];
-	uint32_t me = d->o.rank, nodes = d->o.nodes, v = lane % d->o.steps.world, node = v % nodes;
+	uint32_t nodes = d->o.nodes, v = lane % d->o.steps.world, node = v % nodes;
 	uint64_t x;
 
 	if (share->seen++ < share->keep)
@@ -149,13 +151,13 @@ static bool row_is_mine(struct ps_deal *d, uint32_t lane, const struct gap *own,
 }
 
 /* Deals a step. d->turns must be at the step's beginning and is moved to its end. Returns the number of
- * this rank's rows. */
+ * rows of this rank's batch. */
 static uint32_t step_deal(struct ps_deal *d, uint64_t step, struct ps_dealt *ret_rows)
 {
 	const struct ps_steps *s = &d->o.steps;
 	uint64_t n = ps_steps_begin(s, step + 1) - ps_steps_begin(s, step);
+	uint32_t me = ps_steps_source(s, step, d->o.rank), mine = 0;
 	struct gap own, common;
-	uint32_t mine = 0;
 
 	for (uint32_t l = 0; l < d->nlanes; l++)
 		d->shares[l].count = 0;
@@ -165,10 +167,10 @@ static uint32_t step_deal(struct ps_deal *d, uint64_t step, struct ps_dealt *ret
 		ps_turns_advance(&d->turns);
 	}
 	shares_find(d, step);
-	gaps_find(d, step, &own, &common);
+	gaps_find(d, step, me, &own, &common);
 	excess_number(d);
 	for (uint64_t i = 0; i < n; i++)
-		if (row_is_mine(d, d->walked[i].lane, &own, &common))
+		if (row_is_of(d, d->walked[i].lane, me, &own, &common))
 			ret_rows[mine++] = d->walked[i];
 	return mine;
 }
@@ -393,7 +395,7 @@ void ps_deal_free(struct ps_deal *d)
 int ps_deal_step(struct ps_deal *d, uint64_t step, struct ps_dealt *ret_rows)
 {
 	const struct ps_steps *s = &d->o.steps;
-	uint32_t n = ps_steps_rows(s, step, d->o.rank);
+	uint32_t n = ps_steps_rows(s, step, ps_steps_source(s, step, d->o.rank));
 	struct window *w;
 
 	if (step < d->regular) {

@@ -264,7 +264,13 @@ int ps_epochs_length(struct ps_epochs *e, uint64_t number, uint64_t *ret_samples
 
 uint32_t ps_epoch_rows(const struct ps_epoch *e, uint64_t step)
 {
-	return e->numbers ? ps_numbers_rows(e->numbers, step) : ps_steps_rows(&e->steps, step, e->rank);
+	return e->numbers ? ps_numbers_rows(e->numbers, step)
+	                  : ps_steps_rows(&e->steps, step, ps_steps_source(&e->steps, step, e->rank));
+}
+
+bool ps_epoch_repeats(const struct ps_epoch *e, uint64_t step)
+{
+	return !e->numbers && ps_steps_source(&e->steps, step, e->rank) != e->rank;
 }
 
 bool ps_epoch_is_hole(const struct ps_epoch *e, uint64_t position)

@@ -43,7 +43,7 @@ static uint64_t set_position(const struct ps_lane_set *sets, uint32_t nsets, uin
 
 	for (uint32_t e = 0; e < nsets; e++)
 		if (e != d)
-			p += due_before(sets[e].weight, sets[d].weight, j, e < d);
+			p += due_before(sets, e, d, j);
 	return p >= PS_ENDLESS ? PS_ENDLESS - 1 : (uint64_t)p;
 }
 
@@ -434,6 +434,14 @@ uint32_t ps_steps_rows(const struct ps_steps *s, uint64_t step, uint32_t rank)
 	uint64_t n = ps_steps_begin(s, step + 1) - ps_steps_begin(s, step);
 
 	return n > rank ? (uint32_t)((n - rank + s->world - 1) / s->world) : 0;
+}
+
+uint32_t ps_steps_source(const struct ps_steps *s, uint64_t step, uint32_t rank)
+{
+	uint64_t n = ps_steps_begin(s, step + 1) - ps_steps_begin(s, step);
+	bool fills = s->end == PENSTOCK_END_PAD || s->end == PENSTOCK_END_SPLIT;
+
+	return fills && n > 0 && rank >= n ? (uint32_t)(rank % n) : rank;
 }
 
 uint64_t ps_steps_count(const struct ps_steps *s, uint32_t rank)

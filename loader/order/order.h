@@ -151,11 +151,13 @@ uint64_t ps_turns_round(const struct ps_turns *turns, uint32_t lane);
  *   DROP_LAST   F full steps; R samples are not given
  *   PAD         F full steps, then R; each rank's last batch is filled up with rows that are not valid
  *   SPLIT       F full steps, then R, dealt so that every rank has one more batch. Where R < world, the last
- *               full step gives `world` of its samples to the one after it, so that no rank's batch is empty.
- *               With batch 1, or fewer samples than ranks, that is impossible: a rank without a sample gets
- *               one row that is not valid.
+ *               full step gives `world` of its samples to the one after it, so that no rank's batch is empty
+ *               (impossible with batch 1, or fewer samples than ranks)
  *
- * So in each step the ranks' batches differ by at most one row, and no sample comes twice. Ownership: none.
+ * Repeats: with PAD and SPLIT a rank r without a sample in a step of n samples gets the row of rank r mod n, the
+ * same draw of the same sample, as a row that is not valid.
+ *
+ * So in each step the ranks' batches differ by at most one row, and no sample is valid twice. Ownership: none.
  * Threads: any. Locks: none. Blocks: never. */
 
 struct ps_steps {
@@ -174,6 +176,10 @@ uint64_t ps_steps_begin(const struct ps_steps *steps, uint64_t step);
 
 /* Samples of a rank in a step: 0 to batch. */
 uint32_t ps_steps_rows(const struct ps_steps *steps, uint64_t step, uint32_t rank);
+
+/* The rank whose samples a rank's batch of a step has: the rank itself, or, for a repeat, another one, which has
+ * one sample in this step. */
+uint32_t ps_steps_source(const struct ps_steps *steps, uint64_t step, uint32_t rank);
 
 /* Number of positions that are given in the epoch. */
 uint64_t ps_steps_end(const struct ps_steps *steps);
@@ -347,6 +353,7 @@ int ps_order_samples(struct ps_order *order, uint64_t epoch, uint32_t lane, cons
  *   2. Surplus rows of a node, ordered by lane and place in the lane, fill the gaps of the node's ranks that
  *      have less than their share, ordered by rank: the i-th row fills the i-th gap.
  *   3. The remaining surplus, ordered by node, fills the remaining gaps, ordered by node, likewise.
+ *   4. A rank that has no row gets the row that its repeat (above) names.
  *
  * A rank's rows are in the order of their positions. If there is one set, no lane has ended, and W divides
  * both the number of lanes and the rows of the step, each rank has exactly the rows of its own lanes. Such
@@ -378,7 +385,7 @@ struct ps_deal;
 int ps_deal_new(const struct ps_deal_options *options, struct ps_deal **ret_deal) PS_MUST_USE;
 void ps_deal_free(struct ps_deal *deal); /* NULL is allowed */
 
-/* This rank's rows of a step; ret_rows has room for ps_steps_rows() of them. */
+/* The rows of this rank's batch of a step, a repeat included; ret_rows has room for a batch. */
 int ps_deal_step(struct ps_deal *deal, uint64_t step, struct ps_dealt *ret_rows) PS_MUST_USE;
 
 enum {
@@ -387,10 +394,10 @@ enum {
 	PS_DEAL_LATER = 2, /* no sample before *ret_index: ask again from *ret_index on */
 };
 
-/* This rank's next sample of a lane, from `index` on: one of the results above, or -ENOMEM. */
+/* This rank's next sample of a lane, or a repeat, from `index` on: one of the results above, or -ENOMEM. */
 int ps_deal_next(struct ps_deal *deal, uint32_t lane, uint64_t index, uint64_t *ret_index) PS_MUST_USE;
 
-/* Which of n samples of a lane, from `index` on, belong to this rank. */
+/* Which of n samples of a lane, from `index` on, are this rank's, or repeats. */
 int ps_deal_wanted(
         struct ps_deal *deal, uint32_t lane, uint64_t index, uint32_t n, bool *ret_wanted) PS_MUST_USE;
 
@@ -568,8 +575,11 @@ void ps_epochs_know(struct ps_epochs *epochs);
 int ps_epochs_length(struct ps_epochs *epochs, uint64_t epoch, uint64_t *ret_samples, uint64_t *ret_batches,
         struct ps_error *err) PS_MUST_USE;
 
-/* Rows of this rank in a step; a feed's step must have been fed. */
+/* Rows of this rank's batch of a step, a repeat included; a feed's step must have been fed. */
 uint32_t ps_epoch_rows(const struct ps_epoch *epoch, uint64_t step);
+
+/* True if the rank has no sample in the step: the batch's row is a repeat. */
+bool ps_epoch_repeats(const struct ps_epoch *epoch, uint64_t step);
 
 /* True if there is no sample at this position (numbers only). The position must be before the epoch's
  * end. */
@@ -741,7 +751,8 @@ static inline void ps_position_take(
  * "from" is the offset at which reading goes on in each, and "bytes" about how many bytes of each are needed before
  * the next batch (0: not known). Its write returns when the mount has queued fetches of these, or after 50 ms. The
  * mount ignores lines and members that it does not know.
- * Epochs before a rank's position are over.
+ * Epochs before a rank's position are over. The shard of a repeat, which another rank's lane has, is last; as it is
+ * known once the epoch is made, the plan of an epoch with a repeat is sent again when the epoch begins.
  *
  * With an order of sample numbers the files are those that hold the numbers, by first use. An array has the
  * same files in each epoch; a file is done after its last number. A feed has the files of the numbers fed
@@ -778,6 +789,9 @@ struct ps_planner_options {
 	const struct ps_uses *uses;
 	uint32_t batch; /* with `uses`: the places of a batch */
 	bool fed;       /* the files are those given to ps_planner_use() */
+	struct ps_epochs
+	        *repeats_of;    /* in which the rank's repeats are looked up; borrowed; NULL: none are */
+	const uint32_t *repeat; /* for ps_plan_text(): the shard of the epoch's repeat; NULL: none */
 };
 
 struct ps_planner;

@@ -87,12 +87,42 @@ static bool file_print(
 	return true;
 }
 
+/* Finds the shard of the rank's repeat in an epoch. False: there is none, lengths are not known, or lanes read samples
+ * from any shard. */
+static bool repeat_find(struct ps_epochs *epochs, uint64_t number, uint32_t *ret_shard)
+{
+	const struct ps_epochs_options *o = ps_epochs_options(epochs);
+	ps_autofree struct ps_dealt *rows = NULL;
+	uint64_t steps, sum = 0, n, pass;
+	struct ps_epoch *epoch;
+	bool found = false;
+
+	if (o->world < 2 || !o->known || ps_order_mode_scatters(o->mode) ||
+	        ps_epochs_get(epochs, number, &epoch, NULL) < 0)
+		return false;
+	steps = ps_steps_count(&epoch->steps, epoch->rank);
+	/* only the last step can have fewer samples than there are ranks */
+	if (steps > 0 && steps != PS_ENDLESS && ps_epoch_repeats(epoch, steps - 1)) {
+		rows = malloc(o->batch * sizeof(*rows));
+		found = rows && ps_deal_step(epoch->deal, steps - 1, rows) == 0;
+	}
+	for (uint64_t k = 0; found; k++) {
+		found = ps_order_shard(o->order, number, rows->lane, k, ret_shard, &pass) == 1 &&
+		        o->counts.count(o->counts.ctx, number, pass, *ret_shard, &n, NULL) == 0;
+		sum += found ? n : 0;
+		if (sum > rows->index)
+			break;
+	}
+	ps_epoch_unref(epoch);
+	return found;
+}
+
 /* Prints the files of one pass, in the order in which lanes reach them. */
 static void files_print(FILE *out, const struct ps_planner_options *o, const char *root, uint64_t epoch)
 {
 	uint32_t n = 0, shard;
 	uint64_t pass;
-	bool more = true;
+	bool more = true, repeats = o->repeat;
 
 	for (uint32_t i = 0; o->uses && i < o->uses->n && n < PS_PLANNER_MAX_FILES; i++)
 		(void)file_print(out, o, root, o->uses->shards[i], &n);
@@ -106,9 +136,12 @@ static void files_print(FILE *out, const struct ps_planner_options *o, const cha
 			        ps_order_shard(o->order, epoch, lane, k, &shard, &pass) != 1)
 				continue;
 			more = true;
+			repeats = repeats && shard != *o->repeat;
 			(void)file_print(out, o, root, shard, &n);
 		}
 	}
+	if (repeats && n < PS_PLANNER_MAX_FILES)
+		(void)file_print(out, o, root, *o->repeat, &n);
 }
 
 char *ps_plan_text(const struct ps_planner_options *o, const char *root, uint64_t epoch, uint64_t files_done)
@@ -237,14 +270,31 @@ static int epochs_announce(const struct ps_planner *p, uint64_t epoch, uint64_t 
 	return rc == -ENOSPC || rc == -E2BIG ? 0 : rc;
 }
 
-/* Announces all that is due at this position. */
-static int place_announce(const struct ps_planner *p, uint64_t epoch, uint64_t done, uint64_t *announced)
+/* Announces the files of an epoch again if one of them is that of a repeat. */
+static int repeat_announce(const struct ps_planner *p, uint64_t epoch, uint64_t done)
+{
+	struct ps_planner_options o = p->o;
+	uint32_t shard;
+	int rc;
+
+	if (!o.repeats_of || epoch >= o.end_epoch || !repeat_find(o.repeats_of, epoch, &shard))
+		return 0;
+	o.repeat = &shard;
+	rc = plan_send(p, ps_plan_text(&o, p->root, epoch, done));
+	return rc == -ENOSPC || rc == -E2BIG ? 0 : rc;
+}
+
+/* Announces all that is due at this position. `begins`: the epoch was not announced as the current one before. */
+static int place_announce(
+        const struct ps_planner *p, uint64_t epoch, uint64_t done, bool begins, uint64_t *announced)
 {
 	int rc;
 
 	/* the run jumped to another epoch */
 	*announced = *announced < epoch || *announced - epoch > p->o.epochs ? epoch : *announced;
 	rc = epochs_announce(p, epoch, done, announced);
+	if (rc == 0 && begins)
+		rc = repeat_announce(p, epoch, done);
 	return rc < 0 ? rc : plan_send(p, ps_plan_position_text(&p->o, epoch, done));
 }
 
@@ -309,17 +359,18 @@ static void *planner_main(void *arg)
 	announced = p->epoch;
 	while (rc == 0 && !p->stop) {
 		struct timespec until;
-		bool due = p->epoch != epoch || p->files_done != done || ++quiet_s >= PS_PLANNER_BEAT_S;
+		bool begins = p->epoch != epoch;
+		bool due = begins || p->files_done != done || ++quiet_s >= PS_PLANNER_BEAT_S;
 
 		epoch = p->epoch;
 		done = p->files_done;
 		pthread_mutex_unlock(&p->lock);
 		if (due) {
 			quiet_s = 0;
-			rc = place_announce(p, epoch, done, &announced);
+			rc = place_announce(p, epoch, done, begins, &announced);
 			if (rc == -ESTALE) {
 				announced = epoch;
-				rc = place_announce(p, epoch, done, &announced);
+				rc = place_announce(p, epoch, done, true, &announced);
 			}
 		}
 		clock_gettime(CLOCK_MONOTONIC, &until);

@@ -63,8 +63,10 @@ static struct penstock_batch *batch_open(struct ps_pipeline *p)
 	b->seq = p->claim_seq++;
 	b->offload = ps_offload_at(&p->offload, b->epoch, b->index);
 	b->want = b->cap;
-	if (p->claiming->known)
+	if (p->claiming->known) {
 		b->want = ps_epoch_rows(p->claiming, b->index);
+		b->repeats = ps_epoch_repeats(p->claiming, b->index);
+	}
 	p->filling = b;
 	return b;
 }
@@ -213,10 +215,6 @@ static enum ps_claim unit_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 		}
 	}
 	*u = (struct ps_unit){.batch = p->filling, .first = p->filling->nrows};
-	if (u->batch->want == 0) {
-		batch_close(p, u->batch);
-		return PS_CLAIMED;
-	}
 	while (row_claim_known(p, u) && !unit_full(p, u))
 		;
 	if (ps_due_any(p))

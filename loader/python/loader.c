@@ -615,8 +615,8 @@ static PyObject *stats_dict(struct loader_object *l, struct open_loader *o)
 	}
 	if (!stages)
 		return NULL;
-	return Py_BuildValue(
-	        "{s:K,s:K,s:K,s:K,s:K,s:d,s:N,s:d,s:d,s:d,s:s,s:s,s:K,s:d,s:s,s:s,s:N,s:K,s:N,s:K,s:K,s:I}",
+	return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:d,s:N,s:d,s:d,s:d,s:s,s:s,s:K,s:d,s:s,s:s,s:N,s:K,s:N,s:"
+	                     "K,s:K,s:K,s:I}",
 	        "samples", (unsigned long long)s.samples, "batches", (unsigned long long)s.batches, "bad",
 	        (unsigned long long)s.bad, "bytes_read", (unsigned long long)s.bytes_read, "reread",
 	        (unsigned long long)s.reread, "seconds", s.seconds, "stages", stages, "wait_storage",
@@ -625,7 +625,8 @@ static PyObject *stats_dict(struct loader_object *l, struct open_loader *o)
 	        "copy_seconds", s.copy_seconds, "pixels", s.pixels, "jpeg_decoder", s.jpeg_decoder,
 	        "gpu_decode", gpu_decode_dict(&s), "shards_lost", (unsigned long long)s.shards_lost, "lost",
 	        lost_list(o), "blank_batches", (unsigned long long)s.blank_batches, "empty_epochs",
-	        (unsigned long long)s.empty_epochs, "added_batches", (unsigned)atomic_load(&l->nadded));
+	        (unsigned long long)s.empty_epochs, "repeats", (unsigned long long)s.repeats, "added_batches",
+	        (unsigned)atomic_load(&l->nadded));
 }
 
 static PyObject *loader_stats(PyObject *self, PyObject *unused)

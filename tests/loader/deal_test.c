@@ -128,7 +128,7 @@ static void map_free(struct map *map)
 }
 
 /* Sets step_of[i] to the step of the sample at place i of the map, or UINT32_MAX: none. Asserts that no
- * sample comes twice, and that ps_deal_wanted(), asked lane by lane, names the same samples of each rank. */
+ * sample comes twice, but for repeats, and that ps_deal_wanted(), asked lane by lane, names the same samples of each rank. */
 static void steps_note(const struct run *r, uint32_t *step_of, uint64_t n, const struct map *map)
 {
 	ps_autofree struct ps_dealt *rows = malloc(r->batch * sizeof(*rows));
@@ -143,11 +143,12 @@ static void steps_note(const struct run *r, uint32_t *step_of, uint64_t n, const
 		memset(mine, 0, n);
 		for (uint64_t s = 0; s < ps_steps_count(&rank.epoch->steps, i); s++) {
 			assert_int_equal(ps_deal_step(rank.epoch->deal, s, rows), 0);
-			for (uint32_t k = 0; k < ps_steps_rows(&rank.epoch->steps, s, i); k++) {
+			for (uint32_t k = 0; k < ps_epoch_rows(rank.epoch, s); k++) {
 				uint64_t at = map->begins[rows[k].lane] + rows[k].index;
 
 				assert_true(at < map->begins[rows[k].lane + 1]);
-				assert_int_equal(step_of[at], UINT32_MAX);
+				assert_int_equal(
+				        step_of[at], ps_epoch_repeats(rank.epoch, s) ? s : UINT32_MAX);
 				step_of[at] = (uint32_t)s;
 				mine[at] = true;
 			}

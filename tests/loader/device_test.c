@@ -240,6 +240,58 @@ static void memory_is_reused_only_after_all_streams(void **state)
 	records_same(&same, &again);
 }
 
+/* Of 240 samples two are left for the last step of 7 ranks with batch 1: rank 6 repeats that of rank 0, with 0 in
+ * __valid__ on the device, too. */
+static void a_repeated_row_is_not_valid_on_the_device(void **state)
+{
+	struct penstock_error e;
+	uint8_t valid[2];
+	int64_t samples[2];
+
+	(void)state;
+	for (uint32_t i = 0; i < 2; i++) {
+		static const char *const names[] = {"__valid__", "__sample__"};
+		void *const to[] = {&valid[i], &samples[i]};
+		void *stream = on.stream_new();
+		struct penstock_field f;
+		struct penstock_options o;
+		struct penstock_batch *b, *last = NULL;
+		struct penstock_loader *l;
+		struct penstock_stats stats;
+
+		penstock_options_init(&o, sizeof(o));
+		penstock_field_init(&f, sizeof(f), "cls", PENSTOCK_INT64);
+		o.fields = &f;
+		o.nfields = 1;
+		o.batch = 1;
+		o.rank = i ? 6 : 0; /* 240 is 34 * 7 + 2, and 6 mod 2 is 0 */
+		o.world = 7;
+		o.index = PENSTOCK_INDEX_MAKE;
+		o.memory_budget = 64 << 20;
+		o.device = on.device;
+		if (penstock_loader_open(&o, pattern, 1, &l, &e) < 0)
+			fail_msg("%s", e.text);
+		while ((b = next(l))) {
+			penstock_batch_release(last);
+			last = b;
+		}
+		use(last, stream);
+		for (size_t k = 0; k < 2; k++)
+			on.copy_out(
+			        stream, to[k], tensor(last, names[k]).data, tensor(last, names[k]).nbytes);
+		on.sync(stream);
+		penstock_batch_release(last);
+		assert_int_equal(penstock_loader_stats(l, &stats, sizeof(stats), NULL), 0);
+		assert_int_equal(stats.repeats, i);
+		assert_int_equal(stats.samples, 35 - i);
+		penstock_loader_close(l);
+		on.stream_free(stream);
+	}
+	assert_int_equal(valid[0], 1);
+	assert_int_equal(valid[1], 0);
+	assert_int_equal(samples[0], samples[1]);
+}
+
 static void device_batches_are_in_host_memory_too(void **state)
 {
 	struct penstock_loader *l = loader_open(on.device, 3, 2);
@@ -676,6 +728,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(streams_see_the_same_bytes_as_the_host),
 	        cmocka_unit_test(memory_is_reused_only_after_all_streams),
+	        cmocka_unit_test(a_repeated_row_is_not_valid_on_the_device),
 	        cmocka_unit_test(device_batches_are_in_host_memory_too),
 	        cmocka_unit_test(after_batch_sync_a_stream_need_not_wait),
 	        cmocka_unit_test(an_error_reports_that_all_batches_are_held),

@@ -20,6 +20,11 @@ uint32_t rnd(uint32_t below)
 	return (uint32_t)(rnd_state >> 33) % below;
 }
 
+void rnd_seed(uint32_t seed)
+{
+	rnd_state = seed;
+}
+
 uint32_t label_of(uint32_t v)
 {
 	return (v / 100 + v % 100 * v % 7) % 4;
@@ -401,7 +406,7 @@ void course_model(const struct setting *s, uint32_t rank, struct course *c)
 	if (endless && !(s->take && n == s->take))
 		rest = 0;
 	for (uint32_t step = 0; step < full + (rest > 0); step++) {
-		uint32_t len = step < full ? global : rest, size = 0;
+		uint32_t len = step < full ? global : rest, size = 0, repeat = BLANK;
 
 		if (s->steps && step == s->steps)
 			break;
@@ -418,16 +423,18 @@ void course_model(const struct setting *s, uint32_t rank, struct course *c)
 			if (owner[p - begin] == rank) {
 				add(&c->rows, both.samples.v[p]);
 				size++;
+			} else if (owner[p - begin] == rank % len) {
+				repeat = 100000 + both.samples.v[p]; /* used if the rank has no sample */
 			}
 		begin += len;
 		if (s->end == PENSTOCK_END_PAD) {
 			uint32_t have = size, first = c->rows.n - size;
 
 			for (; size < s->batch; size++)
-				add(&c->rows, have ? 100000 + c->rows.v[first + size % have] : BLANK);
+				add(&c->rows, have ? 100000 + c->rows.v[first + size % have] : repeat);
 		}
 		if (s->end == PENSTOCK_END_SPLIT && size == 0) {
-			add(&c->rows, BLANK);
+			add(&c->rows, repeat);
 			size++;
 		}
 		if (size > 0)

@@ -68,6 +68,7 @@ bool is_empty(const struct setting *s);
 
 /* A random number in [0, below); the same sequence in each run. */
 uint32_t rnd(uint32_t below);
+void rnd_seed(uint32_t seed); /* for another sequence */
 
 void setting_random(struct setting *s);
 void setting_world(struct setting *s, uint32_t world); /* on nodes of any size */

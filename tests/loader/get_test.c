@@ -227,6 +227,22 @@ static void plans_name_each_ranks_files_once(void **state)
 	        "\"files\": [\"sub/d.tar\", \"a.tar\"]}\n");
 	free(text);
 	o.uses = NULL;
+	/* The shard of a repeat is last, unless the rank reads it anyway. */
+	o.order = ps_order_new(
+	        &(struct ps_order_options){
+	                .mode = PS_ORDER_NONE, .nshards = 4, .lanes = 2, .world = 2, .repeat = 1},
+	        &err);
+	o.repeat = &(uint32_t){3};
+	text = ps_plan_text(&o, "/m/", 5, 0);
+	assert_non_null(strstr(text, "\"files\": [\"a.tar\", \"sub/d.tar\"]"));
+	free(text);
+	o.repeat = &(uint32_t){0};
+	text = ps_plan_text(&o, "/m/", 5, 0);
+	assert_non_null(strstr(text, "\"files\": [\"a.tar\"]"));
+	free(text);
+	ps_order_free(o.order);
+	o.order = order;
+	o.repeat = NULL;
 	text = ps_plan_position_text(&o, 5, 3);
 	assert_string_equal(text,
 	        "{\"penstock_position\": 1, \"job\": \"j\", \"rank\": 0, \"epoch\": 5, \"files_done\": 3}\n");

@@ -102,6 +102,108 @@ static void on_error_and_max_bad_decide_when_bad_samples_fail(void **state)
 	}
 }
 
+/* Takes batches to the end of the epoch, or to a failure. */
+static int epoch_run(struct penstock_loader *l, uint32_t *ret_batches, struct penstock_error *e)
+{
+	struct penstock_batch *b;
+	int rc;
+
+	for (*ret_batches = 0; (rc = penstock_loader_next(l, &b, e)) == 1; ++*ret_batches)
+		penstock_batch_release(b);
+	return rc;
+}
+
+/* A mistyped path, and a folder on which nothing is mounted: without an error each epoch would be one of blank
+ * batches. */
+static void an_epoch_without_a_good_sample_fails_whatever_on_error_says(void **state)
+{
+	static const char *const lists[] = {"nothere/x-{0..3}.tar", "unmounted/x-{0..3}.tar", "all-bad.tar"};
+	static const char *const why[] = {
+	        "nothere/x-0.tar", "unmounted/x-0.tar", "all-bad.tar: sample \"b/0\""};
+	struct tar t = {0};
+
+	(void)state;
+	mkdir("unmounted", 0700);
+	tar_add_text(&t, "b/0.cls", "no number");
+	tar_add_text(&t, "b/1.cls", "no number");
+	tar_end(&t);
+	tar_save(&t, "all-bad.tar");
+	for (size_t i = 0; i < PS_ARRAY_LEN(lists); i++) {
+		struct setting s;
+		struct penstock_loader *l;
+		struct penstock_error e;
+		uint32_t batches;
+
+		setting_init(&s);
+		s.o.order = PENSTOCK_ORDER_NONE;
+		s.o.on_error = PENSTOCK_SKIP;
+		s.o.epochs = 0;
+		s.o.batch = 2;
+		l = open_ok(&s.o, &lists[i], 1);
+		for (int epoch = 0; epoch < 3; epoch++) {
+			char begins[64];
+
+			snprintf(begins, sizeof(begins), "epoch %d had no good sample on this rank", epoch);
+			assert_int_equal(epoch_run(l, &batches, &e), -EBADMSG);
+			assert_int_equal(batches, i < 2 ? 2 : 1);
+			assert_non_null(strstr(e.text, begins));
+			assert_non_null(strstr(e.text, why[i]));
+			if (i < 2)
+				assert_non_null(strstr(e.text, "No such file or directory; check the path"));
+			assert_int_equal(epoch_run(l, &batches, &e), -EBADMSG); /* it stays failed ... */
+			assert_int_equal(batches, 0);
+			assert_int_equal(
+			        penstock_loader_set_epoch(l, (uint64_t)epoch + 1, &e), 0); /* ... till then */
+		}
+		penstock_loader_close(l);
+	}
+	rmdir("unmounted");
+}
+
+/* The good sample may come before or after a place where the run was interrupted. */
+static void a_resumed_epoch_counts_what_was_good_before(void **state)
+{
+	for (int good = 0; good < 4; good++) { /* the place of the good sample; 3: there is none */
+		static const char *const shards[] = {"one-good.tar"};
+		struct setting s;
+		struct penstock_loader *l;
+		struct penstock_batch *b;
+		struct penstock_error e;
+		struct tar t = {0};
+		uint32_t batches;
+		char bytes[4096];
+		int n;
+
+		(void)state;
+		for (int i = 0; i < 3; i++)
+			tar_add_text(
+			        &t, (char[]){(char)('a' + i), '.', 'c', 'l', 's', 0}, i == good ? "1" : "x");
+		tar_end(&t);
+		tar_save(&t, shards[0]);
+		setting_init(&s);
+		s.o.fields = &s.f[1];
+		s.o.nfields = 1;
+		s.o.order = PENSTOCK_ORDER_NONE;
+		s.o.on_error = PENSTOCK_SKIP;
+		s.o.batch = 1;
+		l = open_ok(&s.o, shards, 1);
+		assert_int_equal(penstock_loader_next(l, &b, &e), 1);
+		penstock_batch_release(b);
+		n = penstock_loader_state_save(l, bytes, sizeof(bytes), &e);
+		assert_true(n > 0);
+		assert_int_equal(epoch_run(l, &batches, &e), good < 3 ? 0 : -EBADMSG);
+		assert_int_equal(penstock_loader_state_load(l, bytes, (size_t)n, &e), 0);
+		assert_int_equal(epoch_run(l, &batches, &e), good < 3 ? 0 : -EBADMSG);
+		assert_int_equal(batches, 2);
+		penstock_loader_close(l);
+		s.o.state = bytes;
+		s.o.state_nbytes = (size_t)n;
+		l = open_ok(&s.o, shards, 1);
+		assert_int_equal(epoch_run(l, &batches, &e), good < 3 ? 0 : -EBADMSG);
+		penstock_loader_close(l);
+	}
+}
+
 /* Fields of all kinds. The last one makes a sample bad after the others were written. */
 enum { PPM, SEG, BOX, OPT, DEF, GIV, FLT, VEC, TXT, PAD, LNG, TOK, OUT, VAR, CLS, NKINDS };
 
@@ -581,6 +683,8 @@ int main(void)
 	        cmocka_unit_test(a_bad_row_repeats_the_next_good_one),
 	        cmocka_unit_test(reasons_name_the_fault_in_images_masks_and_boxes),
 	        cmocka_unit_test(on_error_and_max_bad_decide_when_bad_samples_fail),
+	        cmocka_unit_test(an_epoch_without_a_good_sample_fails_whatever_on_error_says),
+	        cmocka_unit_test(a_resumed_epoch_counts_what_was_good_before),
 	        cmocka_unit_test(a_batch_without_a_good_row_is_blank),
 	        cmocka_unit_test(an_error_names_the_missing_field_and_those_present),
 	        cmocka_unit_test(a_truncated_shard_is_one_bad_sample_in_its_place),

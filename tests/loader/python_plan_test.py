@@ -121,5 +121,26 @@ def nothing_is_said_where_lanes_read_from_any_shard():
         tap.equal(reads(take(2)), [])
 
 
+@tap.test
+def the_shard_of_a_repeated_row_is_named_last():
+    for i in range(3):
+        os.setxattr(os.path.join(MNT, "t-%d.tar" % i), "user.penstock.state", b"cached")  # so that an index is made
+    options = {"batch": 1, "world": 7, "lanes": 3, "shuffle_window": 1, "index": "make", "format": "numpy"}  # 30 samples: 2 in the last step
+    with loader(rank=1, **options) as load:
+        want = ["t-%d.tar" % (labels(load)[-1] // 100) for _ in range(2)]
+    take(1)
+    with loader(rank=5, **options) as load:  # 5 mod 2 is 1
+        for epoch, n in (0, 5), (1, 3):
+            batches = iter(load)
+            last = next(batches)
+            lines = take(n)
+            for last in batches:
+                pass
+            tap.equal((last["__valid__"].tolist(), load.stats()["repeats"]), ([0], epoch + 1))
+            tap.equal("t-%d.tar" % (labels([last])[0] // 100), want[epoch])
+            plans = [line["files"] for line in lines if line.get("penstock_plan") and line["epoch"] == epoch]
+            tap.equal((plans[-1][-1], plans[-1].count(want[epoch])), (want[epoch], 1), lines)
+
+
 if __name__ == "__main__":
     tap.main()

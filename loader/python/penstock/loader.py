@@ -272,10 +272,10 @@ class Batch(Dict[str, Any]):
     names such as "tokens:y", "text:mask", "text:lengths".
 
     Besides the fields, and not iterated over: "__key__" (Ragged of str), "__valid__" (u8: 0 for a row that repeats
-    another one in place of a bad sample or as padding), "__shard__" and "__sample__" (i64: the place of each sample).
+    another one: in place of a bad sample, as padding, or on a rank that has no sample left), "__shard__" and "__sample__" (i64: the place of each sample).
     epoch, index, rows, bad and valid are numbers; bad_samples() lists the bad samples and the reasons. If no sample of a
-    batch is good (on_error="skip"), or none is left for this rank, the rows are blank: zeros, `missing_value` in
-    optional integer fields, and "__valid__" 0, so that they do not change a loss that is weighted by it.
+    batch is good (on_error="skip"), the rows are blank: zeros, `missing_value` in optional integer fields, and
+    "__valid__" 0. Weight a loss by "__valid__", so that rows with 0 do not change it.
 
     The memory is the loader's, and is used again once neither the batch nor one of its tensors is in use. With
     Loader(copy=True) tensors are the caller's own, and the batch holds no memory of the loader. On a GPU
@@ -330,7 +330,7 @@ class Batch(Dict[str, Any]):
     rows = property(lambda self: self._raw.rows, doc="The number of samples.")
     bad = property(lambda self: self._raw.bad, doc="Rows whose sample was bad.")
     valid = property(
-        lambda self: self._raw.valid, doc="Rows that are valid: neither bad nor padding. 0: the batch is blank.")
+        lambda self: self._raw.valid, doc="Rows that are valid: neither bad nor repeated. 0: the batch is blank or repeats a row.")
 
     def bad_samples(self) -> List[Dict[str, Any]]:
         """A dict (row, shard, key, offset, reason) for each bad sample; for one that a map refused, also with its
