@@ -85,10 +85,11 @@ static const char *id_text(struct ps_mount_id id, char buf[static 48])
 	return buf;
 }
 
-/* From "prepared" on: mounts, sends the descriptor, and checks that the mount answers. */
+/* From "prepared" on: mounts, sends the descriptor, and checks that the mount answers. keeps: the daemon says
+ * when its keeper has the mount, which then outlives the daemon. */
 static int hand_over(int sock, const struct ps_mount_request *request,
-        const struct ps_control_mount_options *options, const char *device, struct ps_mount_id *ret_id,
-        struct ps_error *err)
+        const struct ps_control_mount_options *options, const char *device, bool keeps,
+        struct ps_mount_id *ret_id, struct ps_error *err)
 {
 	const char *mountpoint = request->mountpoint;
 	struct ps_given message = {0};
@@ -116,9 +117,13 @@ static int hand_over(int sock, const struct ps_mount_request *request,
 		        err, errno, "the mount on %s does not answer: %s", mountpoint, strerror(errno));
 	if (rc == 0 && !ps_mount_id_same(id, ps_mounts_id(mountpoint)))
 		rc = ps_error_set(err, EIO, "the mount on %s was unmounted at once", mountpoint);
-	if (rc == 0 && (rc = say(sock, "answers", NULL, NULL, -1)) < 0)
+	if (rc == 0 && (rc = say(sock, "answers", keeps ? PS_THEN : NULL, "kept", -1)) < 0)
 		ps_error_set(err, -rc,
 		        "the daemon that serves this cache has died, or has no memory (see its log)");
+	if (rc == 0 && keeps) {
+		rc = expect(sock, "kept", WORD_MS, &message, err);
+		ps_given_fini(&message);
+	}
 	if (rc < 0)
 		ps_mountfd_detach(mountpoint, id);
 	return rc;
@@ -216,7 +221,8 @@ int ps_control_mount(const char *cache_dir, const struct ps_mount_request *reque
 	const char *device = ps_control_get(&message, "device");
 	/* From here on a signal would leave a mount without a daemon, so signals are blocked. */
 	block_signals(&unblocked);
-	rc = hand_over(sock, request, options, device ? device : "penstock", &id, err);
+	rc = hand_over(sock, request, options, device ? device : "penstock",
+	        ps_control_get(&message, PS_THEN) != NULL, &id, err);
 	ps_given_fini(&message);
 	if (rc < 0)
 		return rc;

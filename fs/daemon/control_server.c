@@ -103,6 +103,8 @@ static int say_prepared(const struct client *c, const struct ps_mount *m)
 	if (rc == 0)
 		rc = ps_given_add(&reply, "device", m->device, NULL);
 	if (rc == 0)
+		rc = ps_given_add(&reply, PS_THEN, "kept", NULL);
+	if (rc == 0)
 		rc = add_warnings(c->daemon, &m->request.given, &reply);
 	for (size_t i = 0; rc == 0 && i < m->warnings.n; i++)
 		rc = ps_given_add(&reply, "warning", m->warnings.v[i].value, NULL);
@@ -132,8 +134,8 @@ static void set_attaching(struct client *c, bool attaching)
 	ps_daemon_wake(c->daemon);
 }
 
-/* Exchanges the messages from "prepared" to "answers". */
-static int hand_over(struct client *c, struct ps_mount *m, struct ps_error *err)
+/* Exchanges the messages from "prepared" to "answers". *ret_waits: the client waits for "kept". */
+static int hand_over(struct client *c, struct ps_mount *m, bool *ret_waits, struct ps_error *err)
 {
 	struct ps_given message = {0};
 	ps_autofd int fd = -1;
@@ -156,6 +158,7 @@ static int hand_over(struct client *c, struct ps_mount *m, struct ps_error *err)
 	rc = say(c, "serving", NULL, NULL);
 	if (rc == 0)
 		rc = expect(c, "answers", WORD_MS, &message, NULL);
+	*ret_waits = rc == 0 && ps_control_get(&message, PS_THEN);
 	ps_given_fini(&message);
 	if (rc == 0)
 		return 0;
@@ -239,6 +242,7 @@ static void serve_mount(struct client *c, const struct ps_given *message, bool f
 	struct ps_mount *m = NULL;
 	struct ps_owned *owned = NULL;
 	ps_autofree char *joined = NULL;
+	bool waits = false;
 	if (!begin_mounting(c->daemon))
 		return;
 	int rc = ps_request_decode(message, &request, &err);
@@ -266,7 +270,7 @@ static void serve_mount(struct client *c, const struct ps_given *message, bool f
 		set_attaching(c, false);
 	}
 	if (rc == 0)
-		rc = hand_over(c, m, &err);
+		rc = hand_over(c, m, &waits, &err);
 	if (rc < 0)
 		ps_owned_failed(c->daemon, owned, &err, atomic_load(&c->cancelled) || !peer_is_there(c));
 	else if (owned)
@@ -276,6 +280,8 @@ static void serve_mount(struct client *c, const struct ps_given *message, bool f
 		ps_keeper_keep(c->daemon, m, c->sock, ps_owned_keep);
 		ps_log_info("mount: %s on %s%s", m->device, m->request.mountpoint,
 		        m->here ? "" : " (of another mount namespace)");
+		if (waits && say(c, "kept", NULL, NULL) < 0)
+			ps_log_debug("control: a client went away");
 	} else {
 		ps_log_warning("mount: %s", err.text);
 		say_error(c, err.text);

@@ -7,16 +7,18 @@
  *      client                          daemon
  *        │ do=mount, options, sources    │
  *        ├──────────────────────────────▶│ attaches the datasets, which may take long
- *        │ do=prepared, device, warning  │ (cancelled if the client ends meanwhile)
- *        │◀──────────────────────────────┤
+ *        │ do=prepared, device, warning, then=kept
+ *        │◀──────────────────────────────┤ (cancelled if the client ends meanwhile)
  *        │ mounts, in its own namespace  │
  *        │ do=mounted, mount + the descriptor
  *        ├──────────────────────────────▶│ starts the session
  *        │ do=serving                    │
  *        │◀──────────────────────────────┤
  *        │ stat of the mount             │
- *        │ do=answers                    │
+ *        │ do=answers, then=kept         │
  *        ├──────────────────────────────▶│ from here on the mount outlives its client
+ *        │ do=kept                       │ and from here on its daemon
+ *        │◀──────────────────────────────┤
  *        │ do=ended, after the unmount   │
  *        │◀──────────────────────────────┤
  *
@@ -48,6 +50,7 @@
 /* The clients' requests and the answers to them. */
 #define PS_DO "do"
 #define PS_WARNED "warned" /* a warning that the client cannot log itself */
+#define PS_THEN "then"     /* the message after "answers", which both sides must know: "kept" */
 
 /* A group of threads ------------------------------------------------------------------------------------- */
 

@@ -4,7 +4,9 @@
  * if the opener had been killed before the reply. The kernel then sends no RELEASE.
  *
  * While PENSTOCK_TEST_SLOW names a file, each fstatat() takes 0.2 s and writes 4 KiB to it, as on a slow
- * disk. While it names a folder, nothing is written, as with a disk that hangs. */
+ * disk. While it names a folder, nothing is written, as with a disk that hangs.
+ *
+ * While the file named by PENSTOCK_TEST_SLOW_KEEPER exists, each message to the keeper is sent 0.2 s late. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -16,6 +18,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,4 +56,18 @@ __attribute__((visibility("default"))) int fstatat(int dir_fd, const char *name,
 	}
 	memcpy(&next, &symbol, sizeof(next));
 	return next(dir_fd, name, ret, flags);
+}
+
+__attribute__((visibility("default"))) ssize_t sendmsg(int sock, const struct msghdr *message, int flags)
+{
+	const char *path = getenv("PENSTOCK_TEST_SLOW_KEEPER");
+	void *symbol = dlsym(RTLD_NEXT, "sendmsg");
+	ssize_t (*next)(int, const struct msghdr *, int);
+	int type = 0;
+
+	if (path && getsockopt(sock, SOL_SOCKET, SO_TYPE, &type, &(socklen_t){sizeof(type)}) == 0 &&
+	        type == SOCK_SEQPACKET && access(path, F_OK) == 0)
+		poll(NULL, 0, 200);
+	memcpy(&next, &symbol, sizeof(next));
+	return next(sock, message, flags);
 }
