@@ -77,32 +77,33 @@ check "the log reports the missing CURL_CA_BUNDLE" grep -q 'CURL_CA_BUNDLE:.*No 
 CURL_CA_BUNDLE=$PWD/none works "CURL_CA_BUNDLE yields to --cacert" "$ORIGIN_TLS/" --cacert ca.pem
 
 # The same source is the same dataset: a second mount fetches nothing, whatever the order of its environment.
-# fetched SOURCE OPTION...: mounts, reads the tree, and prints the requests for file bytes at the origin.
+# fetched [VARIABLE=VALUE...] SOURCE OPTION...: mounts with these variables, in this order, reads the tree, and
+# prints the requests for file bytes at the origin.
 fetched() {
+	local vars=()
+	while [[ $1 == *=/* ]]; do
+		vars+=("$1")
+		shift
+	done
 	: >"$T/nginx/access.log"
-	CACHE=$T/cache-shared mount_penstock "$@" && read_tree 1m >/dev/null && umount_penstock
+	mkdir -p "$MNT"
+	env -i PATH="$PATH" HOME="$HOME" LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}" "${vars[@]}" timeout 60 penstock mount "$1" \
+		"$MNT" --cache-dir "$T/cache-shared" --log "$T/penstock.log" "${@:2}" &&
+		read_tree 1m >/dev/null && umount_penstock
 	grep -c '^GET [^ ]*\.bin ' "$T/nginx/access.log" || true
 }
 ca=$PWD/ca.pem
 system=/etc/ssl/certs/ca-certificates.crt
 cp ca.pem other.pem
-env_in_order() { # VARIABLE=VALUE... COMMAND...: the environment has the variables in this order
-	local vars=()
-	while [[ $1 == *=* ]]; do
-		vars+=("$1")
-		shift
-	done
-	(unset SSL_CERT_FILE CURL_CA_BUNDLE SSL_CERT_DIR AWS_CA_BUNDLE && for v in "${vars[@]}"; do export "${v?}"; done && "$@")
-}
-check "the first mount fetches" test "$(env_in_order "SSL_CERT_FILE=$ca" "CURL_CA_BUNDLE=$ca" fetched "$ORIGIN_TLS/")" -gt 0
+check "the first mount fetches" test "$(fetched "SSL_CERT_FILE=$ca" "CURL_CA_BUNDLE=$ca" "$ORIGIN_TLS/")" -gt 0
 equal "the same variables in another order: nothing is fetched again" 0 \
-	"$(env_in_order "CURL_CA_BUNDLE=$ca" "SSL_CERT_FILE=$ca" fetched "$ORIGIN_TLS/")"
-equal "the same file by one variable alone" 0 "$(env_in_order "SSL_CERT_FILE=$ca" fetched "$ORIGIN_TLS/")"
-equal "the same file by --cacert" 0 "$(env_in_order fetched "$ORIGIN_TLS/" --cacert "$ca")"
+	"$(fetched "CURL_CA_BUNDLE=$ca" "SSL_CERT_FILE=$ca" "$ORIGIN_TLS/")"
+equal "the same file by one variable alone" 0 "$(fetched "SSL_CERT_FILE=$ca" "$ORIGIN_TLS/")"
+equal "the same file by --cacert" 0 "$(fetched "$ORIGIN_TLS/" --cacert "$ca")"
 check "another file is another dataset" \
-	test "$(env_in_order "SSL_CERT_FILE=$PWD/other.pem" fetched "$ORIGIN_TLS/")" -gt 0
-check "without TLS: the first mount fetches" test "$(env_in_order fetched "$ORIGIN/")" -gt 0
-equal "without TLS: certificates do not matter" 0 "$(env_in_order "SSL_CERT_FILE=$system" fetched "$ORIGIN/")"
+	test "$(fetched "SSL_CERT_FILE=$PWD/other.pem" "$ORIGIN_TLS/")" -gt 0
+check "without TLS: the first mount fetches" test "$(fetched "$ORIGIN/")" -gt 0
+equal "without TLS: certificates do not matter" 0 "$(fetched "SSL_CERT_FILE=$system" "$ORIGIN/")"
 equal "patterns in another order: nothing is fetched again" "0 0" \
 	"$(fetched "$ORIGIN/" --exclude x --exclude y) $(fetched "$ORIGIN/" --exclude y --exclude x)"
 
