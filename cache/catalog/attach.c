@@ -525,6 +525,7 @@ int ps_dataset_id(struct ps_store *store, const char *canonical, const char *sou
 		return rc;
 	keyed(store, &identity.access, &ret->access);
 	ret->anonymous = identity.anonymous;
+	memcpy(ret->route_text, identity.route_text, sizeof(ret->route_text));
 	keyed(store, &identity.names, &names);
 	ret->route[0] = '\0';
 	if (identity.has_route) {
@@ -737,6 +738,7 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	ds->revalidate_ms = options->revalidate_ms ? options->revalidate_ms : REVALIDATE_DEFAULT_MS;
 	ds->access = id->access;
 	ds->anonymous = id->anonymous;
+	memcpy(ds->route_text, id->route_text, sizeof(ds->route_text));
 	ds->raw = options->raw;
 	ds->compares = id->may_be_another;
 	ps_list_init(&ds->probes);
@@ -902,7 +904,7 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 	json_t *tier = ds->origin->tiers ? ps_tiers_stats(ds->origin->tiers) : NULL;
 
 	PS_LOCK_SCOPE(&ds->lock);
-	return json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b,s:s,s:o*}",
+	return json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b,s:s,s:o,s:o*}",
 	        "cached_bytes", (json_int_t)cached, "include", include, "exclude", exclude, "unmatched",
 	        unmatched, "source", ps_json_lossy(ds->catalog->row.source), "files",
 	        (json_int_t)(nfiles - PS_MIN(nmissing, nfiles)), "listed_at", (json_int_t)(listed_ms / 1000),
@@ -911,5 +913,6 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 	        ps_json_lossy(ds->ended > 0 && !ds->listing_ok ? ds->listing_error.text : ""), "offline",
 	        (int)atomic_load(&ds->offline), "opens", (json_int_t)atomic_load(&ds->nopens), "missing",
 	        (json_int_t)nmissing, "missing_names", names, "versionless", (int)ps_dataset_versionless(ds),
-	        "version_by", ds->by_size ? "size" : "version", "tier", tier);
+	        "version_by", ds->by_size ? "size" : "version", "route", ps_json_lossy(ds->route_text),
+	        "tier", tier);
 }

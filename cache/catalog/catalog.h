@@ -66,10 +66,11 @@ const char *ps_dataset_source(const struct ps_dataset *dataset); /* canonical, w
 uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *dataset);
 /* {"source", "include", "exclude", "unmatched", "files", "cached_bytes", "listed_at", "next_listing_at",
  * "refresh_seconds", "listing", "listing_error", "offline", "opens", "missing", "missing_names",
- * "versionless"}; the caller owns it.
+ * "versionless", "version_by", "route"}; the caller owns it.
  * cached_bytes: ps_store_dataset_nbytes(), which mounts of the same source share.
  * next_listing_at: when ps_watch.refresh_ms next requires a listing; null if no watch sets it.
  * refresh_seconds: the smallest refresh_ms of all watches, in seconds.
+ * route: the proxy and the certificates, for people; mounts with other routes share no cached data.
  * offline: the origin does not answer, and known versions count as valid.
  * missing, missing_names: the number of names of a brace expansion or a manifest that the origin does not
  * have, and the first few of them.

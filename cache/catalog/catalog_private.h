@@ -14,6 +14,7 @@ struct ps_dataset_id {
 	bool may_be_another;
 	struct ps_id own_catalog;
 	char route[PS_ID_HEX_LEN + 1]; /* part of catalog and access, too; "": the usual route */
+	char route_text[PS_ROUTE_TEXT_LEN]; /* for people */
 };
 
 /* attach.c: the first ps_dataset_attach() of a dataset, and its last ps_dataset_detach() */

@@ -122,6 +122,7 @@ struct ps_dataset {
 	bool anonymous;      /* the origin has no credentials */
 	uint64_t revalidate_ms;
 	bool raw;
+	char route_text[PS_ROUTE_TEXT_LEN];
 	bool by_size; /* see ps_origin_options */
 	enum ps_checksums checksums;
 	/* before shown_names is set: compare the first names shown to this access with the catalog's */

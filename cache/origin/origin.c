@@ -315,12 +315,14 @@ static int add_hub(struct digest *d, const struct ps_origin_options *options)
 }
 
 /* Adds a proxy without its user and password: the route is the same for every access. */
-static void add_proxy(struct digest *d, const char *name, const char *proxy)
+static void add_proxy(struct digest *d, const char *name, const char *proxy, struct ps_strbuf *text)
 {
 	const char *at = strrchr(proxy, '@'), *scheme = strstr(proxy, "://");
+	const char *host = at ? at + 1 : scheme ? scheme + 3 : proxy;
 
-	add(d, name, at ? at + 1 : scheme ? scheme + 3 : proxy);
+	add(d, name, host);
 	add_bytes(d, proxy, scheme ? (size_t)(scheme - proxy) : 0);
+	ps_strbuf_addf(text, "%s%s %s", text->len ? ", " : "", name, host);
 }
 
 /* True for a list of URLs, local or on a web server. */
@@ -349,7 +351,8 @@ static bool is_cleartext(const char *canonical, const struct ps_origin_options *
 
 /* Adds the route to the origin as requests will take it: the proxy, the CAs that may vouch for a host's name,
  * and the tiers. */
-static int add_route(struct digest *d, const char *canonical, const struct ps_origin_options *options)
+static int add_route(struct digest *d, const char *canonical, const struct ps_origin_options *options,
+        struct ps_strbuf *text)
 {
 	bool is_s3 = ps_s3_url_is(canonical) && !ps_s3_url_is_azure(canonical);
 	const struct ps_http_options http = is_s3 ? ps_s3_http_options(options) : options->http;
@@ -359,16 +362,24 @@ static int add_route(struct digest *d, const char *canonical, const struct ps_or
 	ps_http_route_of(&http, &route);
 	bool one = route.proxy && route.tls_proxy && strcmp(route.proxy, route.tls_proxy) == 0;
 	if (route.proxy)
-		add_proxy(d, one ? "proxy" : "http proxy", route.proxy);
+		add_proxy(d, one ? "proxy" : "http proxy", route.proxy, text);
 	if (route.tls_proxy && !one)
-		add_proxy(d, "https proxy", route.tls_proxy);
+		add_proxy(d, "https proxy", route.tls_proxy, text);
 	if (d->any)
 		rc = add_words(d, "no proxy", route.no_proxy);
 	if (!is_cleartext(canonical, options)) {
+		const char *ca = route.ca_file ? route.ca_file : route.ca_dir;
+
 		add(d, "CA", route.ca_file);
 		add(d, "CAs", route.ca_dir);
 		add(d, "TLS", http.insecure ? "not verified" : NULL);
+		if (ca)
+			ps_strbuf_addf(text, "%scertificates of %s", text->len ? ", " : "", ca);
+		if (http.insecure)
+			ps_strbuf_addf(text, "%sTLS not verified", text->len ? ", " : "");
 	}
+	if (http.tiers.list)
+		ps_strbuf_addf(text, "%stiers", text->len ? ", " : "");
 	if (rc == 0)
 		rc = add_words(d, "tier", http.tiers.list);
 	add(d, "tier CA", http.tiers.ca_file);
@@ -456,6 +467,7 @@ int ps_identity_of(const char *source, const char *canonical, const struct ps_or
         struct ps_identity *ret)
 {
 	autodigest route = {0}, access = {0}, names = {0};
+	ps_autostrbuf struct ps_strbuf text = {0};
 	bool is_store = ps_s3_url_is(canonical);
 	char hex[PS_ID_HEX_LEN + 1];
 
@@ -468,10 +480,11 @@ int ps_identity_of(const char *source, const char *canonical, const struct ps_or
 	if (rc < 0)
 		return rc;
 	if (strncmp(canonical, "file:", 5) != 0)
-		rc = add_route(&route, canonical, options);
+		rc = add_route(&route, canonical, options, &text);
 	if (rc < 0)
 		return rc;
 	ret->has_route = route.any;
+	snprintf(ret->route_text, sizeof(ret->route_text), "%s", text.len ? ps_strbuf_peek(&text) : "");
 	ret->anonymous = !route.any && is_anonymous(source, canonical, options);
 	digest_take(&route, &ret->route);
 

@@ -195,6 +195,8 @@ char *ps_source_canonical(const char *source, struct ps_error *err);
  *
  * Ownership: the caller's. Threads: any. Blocks on disk, for files of credentials. */
 
+#define PS_ROUTE_TEXT_LEN 512
+
 /* Unkeyed digests of secrets: only keyed ones (ps_store_fingerprint()) may be stored or printed. */
 struct ps_identity {
 	struct ps_id access;
@@ -208,6 +210,8 @@ struct ps_identity {
 	/* no credentials, and the usual route: every such access gets the same answers */
 	bool anonymous;
 	bool has_route; /* the route is not the usual one (no proxy, the system's CAs) */
+	/* the route for people, without secrets: "proxy p:3128, certificates of /etc/ca.pem"; "": the usual one */
+	char route_text[PS_ROUTE_TEXT_LEN];
 };
 
 /* canonical: ps_source_canonical(source). -ENOMEM. */

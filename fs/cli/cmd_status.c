@@ -33,6 +33,8 @@ struct seen {
 	uint64_t at_ns;
 	json_int_t origin_bytes, read_bytes, passed;
 };
+#define SHARE_LEAST_NBYTES \
+	(1 << 20)   /* of fewer bytes through the daemon, the share that waited means nothing */
 #define SEEN_MAX 64 /* further mounts are shown without rates */
 
 static json_int_t number(const json_t *doc, const char *part, const char *name)
@@ -278,6 +280,18 @@ static void print_siblings(const json_t *doc, const json_t *mount)
 			printf("%s%s", n++ ? ", " : "", text(other, "mountpoint"));
 	}
 	putchar('\n');
+	json_array_foreach(mounts, i, other)
+	{
+		const char *here = text(mount, "route"), *there = text(other, "route");
+
+		if (strcmp(text(mount, "source"), text(other, "source")) != 0 || strcmp(here, there) == 0)
+			continue;
+		printf("            %s has the same source and shares no cached data with this mount: "
+		       "another "
+		       "route (there: %s; here: %s)\n",
+		        text(other, "mountpoint"), *there ? there : "no proxy, the system's certificates",
+		        *here ? here : "no proxy, the system's certificates");
+	}
 }
 
 /* For files that the kernel reads itself, only the number of opens is known. */
@@ -291,7 +305,7 @@ static void print_reads(const json_t *mount)
 	if (passed > 0)
 		printf("%s served straight from the cache (kernel), ", PS_COUNTED(passed, "open"));
 	printf("%s through the daemon", size(nbytes, a));
-	if (nbytes > 0)
+	if (nbytes >= SHARE_LEAST_NBYTES)
 		printf(", %.1f %% without waiting",
 		        100 * (double)number(mount, "reads", "ready_bytes") / (double)nbytes);
 	printf("; waited %.1f s, %lld waiting now\n",

@@ -102,6 +102,17 @@ equal "the same file by one variable alone" 0 "$(fetched "SSL_CERT_FILE=$ca" "$O
 equal "the same file by --cacert" 0 "$(fetched "$ORIGIN_TLS/" --cacert "$ca")"
 check "another file is another dataset" \
 	test "$(fetched "SSL_CERT_FILE=$PWD/other.pem" "$ORIGIN_TLS/")" -gt 0
+
+# Two mounts of one source that share nothing: status says so, and why.
+mkdir "$T/m2"
+SSL_CERT_FILE=$ca mount_penstock "$ORIGIN_TLS/"
+SSL_CERT_FILE=$PWD/other.pem penstock mount "$ORIGIN_TLS/" "$T/m2" --cache-dir "$CACHE"
+check "status says that mounts with other certificates share nothing" grep -q \
+	"$T/m2 has the same source and shares no cached data .*(there: certificates of $PWD/other.pem; here: certificates of $ca)" \
+	<(penstock status "$MNT")
+penstock umount "$T/m2"
+umount_penstock
+
 check "without TLS: the first mount fetches" test "$(fetched "$ORIGIN/")" -gt 0
 equal "without TLS: certificates do not matter" 0 "$(fetched "SSL_CERT_FILE=$system" "$ORIGIN/")"
 equal "patterns in another order: nothing is fetched again" "0 0" \
