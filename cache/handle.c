@@ -119,7 +119,7 @@ static int check_grant(
 	if (row->coding && ps_view_cached_nbytes(ds, row) == 0)
 		return -EIO;
 	ps_log_warning("open: %s: " NOT_SHOWN, row->url);
-	ps_dataset_note_error(ds, row->node, NOT_SHOWN);
+	ps_dataset_note_error(ds, row->node, EACCES, NOT_SHOWN);
 	return -EACCES;
 }
 
@@ -299,9 +299,9 @@ void ps_handle_close(struct ps_handle *handle)
 
 	if (!handle)
 		return;
-	ps_fill_file_error(handle->file, error, sizeof(error));
+	int errnum = ps_fill_file_error(handle->file, error, sizeof(error));
 	if (error[0])
-		ps_dataset_note_error(handle->dataset, handle->node, error);
+		ps_dataset_note_error(handle->dataset, handle->node, errnum, error);
 	/* Only the file records that its version is doubtful, and handle_put() may free the file. */
 	if (ps_fill_file_doubted(handle->file))
 		ps_dataset_doubt(handle->dataset, handle->node);

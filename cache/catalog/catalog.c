@@ -597,7 +597,7 @@ void ps_grant_revoke(struct ps_dataset *ds, const struct ps_id *of)
 
 /* Datasets: their failures, their refreshes -------------------------------------------------------------- */
 
-void ps_dataset_note_error(struct ps_dataset *ds, uint64_t node, const char *text)
+void ps_dataset_note_error(struct ps_dataset *ds, uint64_t node, int errnum, const char *text)
 {
 	char *copy = strdup(text);
 
@@ -613,6 +613,7 @@ void ps_dataset_note_error(struct ps_dataset *ds, uint64_t node, const char *tex
 	free(ds->errors[slot].text);
 	ds->errors[slot].text = copy;
 	ds->errors[slot].node = node;
+	ds->errors[slot].errnum = errnum;
 }
 
 void ps_refreshes_end(struct ps_list *refreshes, int errnum, const struct ps_refreshed *result)

@@ -184,7 +184,8 @@ struct ps_node_info {
 	bool pinned;       /* its URL is pinned, whatever the version */
 	/* coding of a shard that is shown decoded: "zstd", "gzip"; "": not decoded */
 	const char *encoding;
-	char *error; /* the last failure of this object, "" if none */
+	char *error; /* the last failure of this object, "" if none ... */
+	int errnum;  /* ... and its errno, as the origin gave it, 0 if none */
 };
 /* Blocks on the index. -ENOENT: no such node. */
 int ps_node_info_get(struct ps_dataset *dataset, uint64_t node, struct ps_node_info *ret);

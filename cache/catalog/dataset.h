@@ -164,6 +164,7 @@ struct ps_dataset {
 	unsigned nsweep;        /* how many of nprobes belong to the sweep */
 	struct {
 		uint64_t node;
+		int errnum;
 		char *text;
 	} errors[PS_DATASET_ERRORS];
 	unsigned next_error;
@@ -184,8 +185,8 @@ struct ps_dataset {
 	} asked_ahead[PS_DATASET_UNANSWERED];
 };
 
-/* Remembers a failure of a node for user.penstock.error. */
-void ps_dataset_note_error(struct ps_dataset *dataset, uint64_t node, const char *text);
+/* Remembers a failure of a node for user.penstock.error and .errno. */
+void ps_dataset_note_error(struct ps_dataset *dataset, uint64_t node, int errnum, const char *text);
 
 /* view.c and lookup.c */
 /* True if this node was shown with a size that was wrong. Blocks on the index. */

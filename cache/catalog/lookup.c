@@ -233,9 +233,12 @@ int ps_node_info_get(struct ps_dataset *ds, uint64_t node, struct ps_node_info *
 			info.pinned = ps_object_url_pinned(object);
 			struct ps_refusal refusal;
 
-			ps_fill_object_error(ds->cache->fill, object, ds->origin, error, sizeof(error));
-			if (ps_object_refusal(object, &refusal) && refusal.text[0])
+			info.errnum = ps_fill_object_error(
+			        ds->cache->fill, object, ds->origin, error, sizeof(error));
+			if (ps_object_refusal(object, &refusal) && refusal.text[0]) {
+				info.errnum = EILSEQ;
 				snprintf(error, sizeof(error), "%s", refusal.text);
+			}
 			ps_object_put(object);
 		}
 	}
@@ -245,9 +248,12 @@ int ps_node_info_get(struct ps_dataset *ds, uint64_t node, struct ps_node_info *
 	info.etag = strdup(row.remote.etag);
 	{
 		PS_LOCK_SCOPE(&ds->lock);
-		for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
-			if (!error[0] && ds->errors[i].text && ds->errors[i].node == node)
-				snprintf(error, sizeof(error), "%s", ds->errors[i].text);
+		for (size_t i = 0; i < PS_DATASET_ERRORS; i++) {
+			if (error[0] || !ds->errors[i].text || ds->errors[i].node != node)
+				continue;
+			info.errnum = ds->errors[i].errnum;
+			snprintf(error, sizeof(error), "%s", ds->errors[i].text);
+		}
 		info.error = strdup(error);
 	}
 	ps_node_row_fini(&row);

@@ -455,7 +455,7 @@ static void answered(
 		}
 		if (err->err != ECANCELED)
 			ps_log_warning("head: %s: %s", probe->row.url, err->text);
-		ps_dataset_note_error(ds, probe->row.node, err->text);
+		ps_dataset_note_error(ds, probe->row.node, err->err, err->text);
 		if (err->err != ECANCELED)
 			ps_fill_note_error(ds->cache->fill, err->text);
 		int errnum =
@@ -468,7 +468,7 @@ static void answered(
 	char why[128];
 	if (!err->err && !is_usable(&probe->row, &head->seen, why, sizeof(why))) {
 		ps_log_warning("head: %s: %s", probe->row.url, why);
-		ps_dataset_note_error(ds, probe->row.node, why);
+		ps_dataset_note_error(ds, probe->row.node, EIO, why);
 		if (head->seen.size != PS_SIZE_UNKNOWN)
 			ps_fill_note_error(ds->cache->fill, why);
 		probe_end(probe, EIO, NULL);

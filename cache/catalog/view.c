@@ -144,7 +144,7 @@ static void sized(void *arg, int errnum, uint64_t size, const char *text)
 	struct ps_attr attr;
 
 	if (errnum && errnum != ECANCELED) {
-		ps_dataset_note_error(q->dataset, q->node, text);
+		ps_dataset_note_error(q->dataset, q->node, errnum, text);
 		ps_fill_note_error(q->dataset->cache->fill, text);
 	}
 	bool damaged = errnum && q->shows && ps_decompressing_damaged(q->decompressing);

@@ -159,12 +159,12 @@ void ps_fill_file_doubt(struct ps_fill_file *file);
 void ps_fill_file_trust(struct ps_fill_file *file);
 /* Calls ps_fill_file_doubt() for all files of the object. */
 void ps_fill_object_doubt(struct ps_fill *fill, const struct ps_object *object);
-/* The text of the file's last failure, "" if there was none; cap is the buffer's size. */
-void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap);
+/* The origin's errno of the file's last failure, 0 if there was none, and its text; cap is the buffer's size. */
+int ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap);
 /* The same for the object's open files whose origin is this one or is based on this one. ret_text is left
- * as it is if no such file is open, or none has failed. */
-void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object,
-        const struct ps_origin *origin, char *ret_text, size_t cap);
+ * as it is if no such file is open, or none has failed: 0. */
+int ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, const struct ps_origin *origin,
+        char *ret_text, size_t cap);
 
 /* Attaches a reference-counted structure of the caller's to the file, shared by all users of the file. The
  * first call creates it with `make`, while the file's lock is held: `make` must not call the engine.

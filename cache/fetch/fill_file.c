@@ -549,10 +549,11 @@ void ps_fill_file_trust(struct ps_fill_file *file)
 		ps_object_learned_etag(file->object, file->remote.etag);
 }
 
-void ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap)
+int ps_fill_file_error(struct ps_fill_file *file, char *ret_text, size_t cap)
 {
 	PS_LOCK_SCOPE(&file->lock);
 	snprintf(ret_text, cap, "%s", file->error);
+	return file->errnum;
 }
 
 void ps_fill_object_doubt(struct ps_fill *fill, const struct ps_object *object)
@@ -565,16 +566,21 @@ void ps_fill_object_doubt(struct ps_fill *fill, const struct ps_object *object)
 	}
 }
 
-void ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object,
-        const struct ps_origin *origin, char *ret_text, size_t cap)
+int ps_fill_object_error(struct ps_fill *fill, const struct ps_object *object, const struct ps_origin *origin,
+        char *ret_text, size_t cap)
 {
+	int errnum = 0;
+
 	PS_LOCK_SCOPE(&fill->lock);
 	for (struct ps_fill_file *file = ps_fill_file_first(fill, object); file;
 	        file = ps_fill_file_next(file)) {
 		if (!ps_origin_is(file->origin, origin))
 			continue;
 		PS_LOCK_SCOPE(&file->lock);
-		if (file->error[0])
-			snprintf(ret_text, cap, "%s", file->error);
+		if (!file->error[0])
+			continue;
+		errnum = file->errnum;
+		snprintf(ret_text, cap, "%s", file->error);
 	}
+	return errnum;
 }

@@ -142,8 +142,10 @@ struct ps_fill_file {
 	bool sum_asked;            /* the checksum was requested, or need not be */
 	uint64_t refused_until_ns; /* until then, fetches only what a reader waits for */
 	uint64_t told_ns;          /* time of the last warning in the log */
+	int errnum;                /* of `error`, as the origin gave it; 0: none */
 	char error[PS_ERROR_TEXT_LEN];
 	/* error of the last attempt that failed and is followed by another; "" after a success */
+	int attempt_errnum;
 	char attempt[PS_ERROR_TEXT_LEN];
 };
 

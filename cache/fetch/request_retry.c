@@ -351,6 +351,7 @@ static bool request_retry(struct ps_range_request *request, const struct ps_erro
 	request->retry_ns = ps_clock_mono_ns() + backoff_ns(request->attempts, err->retry_after_ms);
 	{
 		PS_LOCK_SCOPE(&request->file->lock);
+		request->file->attempt_errnum = err->err;
 		snprintf(request->file->attempt, sizeof(request->file->attempt), "%s", err->text);
 	}
 	PS_LOCK_SCOPE(&fill->lock);
@@ -412,6 +413,7 @@ void ps_range_request_fail(
 
 	{
 		PS_LOCK_SCOPE(&file->lock);
+		file->errnum = err->err;
 		snprintf(file->error, sizeof(file->error), "%s", err->text);
 		if (err->err == ESTALE)
 			file->changed = true;

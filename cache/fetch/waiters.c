@@ -374,6 +374,7 @@ static void timed_out(struct ps_fill_file *file)
 	bool first = strncmp(file->error, told, sizeof(told) - 1) != 0;
 	char why[PS_ERROR_TEXT_LEN];
 
+	file->errnum = file->attempt[0] ? file->attempt_errnum : first ? ETIMEDOUT : file->errnum;
 	if (file->attempt[0] || first)
 		snprintf(why, sizeof(why), "%s", file->attempt[0] ? file->attempt : file->error);
 	else

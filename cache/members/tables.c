@@ -218,7 +218,7 @@ void ps_members_distrust(struct ps_members *m, const struct ps_member_table *tab
 	if (rc == 0)
 		rc = ps_index_get_node(m->index, table->shard, &row);
 	ps_log_error("members: %s: %s", row.url ? row.url : "a shard", text);
-	ps_dataset_note_error(m->dataset, table->shard, text);
+	ps_dataset_note_error(m->dataset, table->shard, EBADMSG, text);
 	ps_node_row_fini(&row);
 	if (rc < 0)
 		ps_log_error("members: the table of that shard cannot be dropped: %s", strerror(-rc));
@@ -281,7 +281,7 @@ static void scan_table(struct ps_members *m, unsigned number, struct table *tabl
 	ps_member_close(ps_steal_ptr(&table->shard), rc < 0);
 	if (rc < 0 && rc != -ECANCELED) {
 		ps_log_warning("members: %s: %s", row.url ? row.url : "a shard", err.text);
-		ps_dataset_note_error(m->dataset, t.shard, err.text);
+		ps_dataset_note_error(m->dataset, t.shard, err.err, err.text);
 	} else if (rc == 0 && t.damage[0]) {
 		ps_log_warning("members: %s: %s; the members before it are shown", row.url, t.damage);
 	}

@@ -7,6 +7,7 @@
  *   user.penstock.pinned  yes, no
  *   user.penstock.encoding  of a compressed shard whose contents are shown: zstd, gzip; else ""
  *   user.penstock.error   the last failure, "" if none
+ *   user.penstock.errno   its errno, as the origin gave it, where read() gives EIO; 0 if none
  *
  * Attributes of a folder:
  *
@@ -20,7 +21,8 @@
 static const char prefix[] = "user.penstock.";
 static const char names[] =
         "user.penstock.url\0user.penstock.etag\0user.penstock.size\0user.penstock.cached\0"
-        "user.penstock.state\0user.penstock.pinned\0user.penstock.encoding\0user.penstock.error";
+        "user.penstock.state\0user.penstock.pinned\0user.penstock.encoding\0user.penstock.error\0"
+        "user.penstock.errno";
 
 /* The value of one attribute, in `number` or borrowed from info; NULL: no such attribute. */
 static const char *value_of(const char *name, const struct ps_node_info *info, char number[static 24])
@@ -43,6 +45,8 @@ static const char *value_of(const char *name, const struct ps_node_info *info, c
 		n = info->size;
 	else if (strcmp(name, "cached") == 0)
 		n = info->cached_nbytes;
+	else if (strcmp(name, "errno") == 0)
+		n = (uint64_t)info->errnum;
 	else
 		return NULL;
 	snprintf(number, 24, "%llu", (unsigned long long)n);
