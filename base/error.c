@@ -62,6 +62,19 @@ int ps_error_prefix(struct ps_error *err, int rc, const char *fmt, ...)
 	return rc;
 }
 
+void ps_error_append(struct ps_error *err, const char *fmt, ...)
+{
+	size_t n;
+	va_list ap;
+
+	if (!err)
+		return;
+	n = strlen(err->text);
+	va_start(ap, fmt);
+	format(err->text + n, sizeof(err->text) - n, fmt, ap, NULL);
+	va_end(ap);
+}
+
 int ps_no_memory(struct ps_error *err)
 {
 	return ps_error_set(err, ENOMEM, "out of memory");

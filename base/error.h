@@ -26,7 +26,7 @@ enum ps_cause {
 	PS_CAUSE_OTHER = 0, /* errno says it */
 	PS_CAUSE_SAMPLE,    /* a damaged sample, or one that does not fit its field */
 	PS_CAUSE_FIELD,     /* a sample without a field */
-	PS_CAUSE_FILE,      /* a shard that is missing or cannot be read */
+	PS_CAUSE_SHARD,     /* a shard that is missing or cannot be read */
 	PS_CAUSE_CHANGED,   /* a shard that was replaced */
 	PS_CAUSE_OPTIONS,   /* options that are wrong, or do not fit each other */
 };
@@ -41,6 +41,7 @@ struct ps_error {
 
 	/* Set by the loader; else 0. */
 	enum ps_cause cause;
+	bool advised;      /* the text says what to do */
 	int storage;       /* errno of the storage that failed, where `err` has another; 0: none */
 	uint64_t offset;   /* of the sample in the shard; with `key` */
 	const char *shard; /* borrowed from the list of shards; NULL: none */
@@ -59,6 +60,8 @@ static inline void ps_error_clear(struct ps_error *err)
 int ps_error_set(struct ps_error *err, int errnum, const char *fmt, ...) PS_PRINTF(3, 4);
 /* Puts "PREFIX: ", what the caller was doing, before the text; returns rc, the error code. */
 int ps_error_prefix(struct ps_error *err, int rc, const char *fmt, ...) PS_PRINTF(3, 4);
+/* Appends to the text; all else is kept. */
+void ps_error_append(struct ps_error *err, const char *fmt, ...) PS_PRINTF(2, 3);
 /* "out of memory"; returns -ENOMEM. */
 int ps_no_memory(struct ps_error *err);
 

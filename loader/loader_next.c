@@ -9,21 +9,62 @@
 #include "base/range.h"
 #include "shard/file/file.h"
 
-static int bad_sample(const struct penstock_batch *b, uint32_t row, struct ps_error *err)
+/* What to do about a row that lacks a field, or is damaged. If no row of the batch is good, the fields are the
+ * likelier cause. */
+static const char *row_advice(const struct penstock_batch *b, uint32_t row, enum ps_cause cause)
 {
-	return ps_sample_error_set(err, b->rows[row].sample, ps_batch_reason(b, row));
+	if (b->rows[row].advised || b->rows[row].bad == EFBIG ||
+	        strstr(ps_batch_reason(b, row), PS_FOREIGN_MARK))
+		return ""; /* the text has the remedy */
+	if (b->nbad == b->nrows && b->nrows > 1)
+		return cause == PS_CAUSE_FIELD
+		               ? "; no sample of this batch has it: check the field's name"
+		               : "; no sample of this batch is good: check that the field's kind fits";
+	if (cause == PS_CAUSE_FIELD)
+		return "; make the field optional (images cannot be), or skip such samples by on_error skip";
+	if (b->rows[row].sample->key_len == 0 && b->rows[row].sample->offset == 0)
+		return "; is this file a shard? If so, repair it, or skip what is damaged by on_error skip";
+	return "; repair the shard, or skip such samples by on_error skip";
 }
 
-/* Appends to the text what to do about a shard that cannot be read. */
-static int lost_sample(const struct penstock_batch *b, uint32_t row, struct ps_error *err)
+/* Makes the error's key a copy, *kept: the sample's own is freed with the batch. */
+static void key_keep(char **kept, struct ps_error *err)
 {
-	const char *hint = ps_shard_error_hint(b->rows[row].sample->file->path, b->rows[row].bad);
-	/* a shard that was replaced, at its origin or since its index was made, is not damaged */
-	int errnum = b->rows[row].bad == ESTALE ? ESTALE : EBADMSG;
+	free(*kept);
+	*kept = err->key ? strdup(err->key) : NULL;
+	err->key = *kept;
+}
 
-	if (strstr(err->text, hint) || strstr(err->text, PS_INDEX_STALE))
-		return ps_error_set(err, errnum, "%s", err->text); /* the text has the hint already */
-	return ps_error_set(err, errnum, "%s; %s", err->text, hint);
+/* The error of a bad row: what it is about, and with `advise` what to do. */
+static int row_error(
+        const struct penstock_batch *b, uint32_t row, bool advise, char **key, struct ps_error *err)
+{
+	const struct ps_row *r = &b->rows[row];
+
+	ps_sample_error_set(err, r->sample, ps_batch_reason(b, row));
+	key_keep(key, err);
+	if (r->bad == ESTALE)
+		err->cause = PS_CAUSE_CHANGED; /* not damaged */
+	else if (r->lost)
+		err->cause = PS_CAUSE_SHARD;
+	else if (r->lacks)
+		err->cause = PS_CAUSE_FIELD;
+	err->err = r->bad == ESTALE ? ESTALE : EBADMSG;
+	err->storage = r->lost ? ps_shard_errno(err->shard, r->bad) : 0;
+	if (!r->lost) {
+		ps_error_append(err, "%s", advise ? row_advice(b, row, err->cause) : "");
+		return -err->err;
+	}
+	ps_shard_error_explain(err->shard, r->bad, err);
+	return -err->err;
+}
+
+/* The error of a failed batch. */
+static int batch_error(struct penstock_loader *l, const struct penstock_batch *b, struct ps_error *err)
+{
+	*err = b->why;
+	key_keep(&l->key, err);
+	return b->failed;
 }
 
 /* Applies on_error and max_bad to a batch. */
@@ -31,29 +72,21 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 {
 	const struct penstock_options *o = &l->options.o;
 
-	if (o->on_error == PENSTOCK_FAIL && b->nbad > 0 && !b->failed) {
-		bad_sample(b, b->bad_rows[0], err);
-		if (b->rows[b->bad_rows[0]].lost)
-			return lost_sample(b, b->bad_rows[0], err);
-		if (strstr(err->text, PS_FOREIGN_MARK))
-			return -EBADMSG; /* not a shard: the text has the remedy */
-		return ps_error_set(err, EBADMSG,
-		        "%s; repair the shard, or skip such samples by on_error skip", err->text);
-	}
+	if (o->on_error == PENSTOCK_FAIL && b->nbad > 0 && !b->failed)
+		return row_error(b, b->bad_rows[0], true, &l->key, err);
 	if (b->nbad == 0 && b->nrows > 0)
 		l->bad_run = 0; /* fast path, without a loop over the rows */
 	for (uint32_t i = 0; i < b->nrows && b->nbad > 0; i++) {
 		l->bad_run = b->rows[i].bad ? l->bad_run + 1 : 0;
 		if (l->bad_run <= o->max_bad)
 			continue;
-		bad_sample(b, i, err);
-		ps_error_prefix(err, -EBADMSG,
+		row_error(b, i, false, &l->key, err);
+		return ps_error_prefix(err, -err->err,
 		        "more than %u bad samples in a row (max_bad: raise it to skip more); the last",
 		        o->max_bad);
-		return b->rows[i].lost ? lost_sample(b, i, err) : -EBADMSG;
 	}
 	if (b->failed)
-		*err = b->why;
+		batch_error(l, b, err);
 	return b->failed;
 }
 
@@ -74,10 +107,7 @@ static void share_note(struct penstock_loader *l, const struct penstock_batch *b
 	if (l->has_good || l->first_bad.err)
 		return;
 	first = b->bad_rows[0];
-	bad_sample(b, first, &l->first_bad);
-	if (b->rows[first].lost)
-		lost_sample(b, first, &l->first_bad);
-	l->first_bad.key = NULL; /* the sample is freed with its batch */
+	row_error(b, first, false, &l->first_key, &l->first_bad);
 }
 
 /* Judges the epoch that has ended. If no sample of the rank's share was good, it is an error even with SKIP: the
@@ -135,6 +165,8 @@ static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, st
 	} else if (rc == 0) {
 		rc = share_judge(l, err);
 	}
+	if (rc == -ESTALE)
+		err->cause = PS_CAUSE_CHANGED;
 	if (rc < 0 && rc != -EBUSY && rc != -EAGAIN) {
 		l->failed = rc;
 		l->why = *err;
@@ -185,12 +217,9 @@ static int get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
 		return rc;
 	ps_shard_errors_note(&l->lost, b);
 	if (l->options.o.on_error == PENSTOCK_FAIL && b->nbad > 0 && !b->failed) {
-		rc = bad_sample(b, b->bad_rows[0], err);
-		if (b->rows[b->bad_rows[0]].lost)
-			rc = lost_sample(b, b->bad_rows[0], err);
+		rc = row_error(b, b->bad_rows[0], true, &l->key, err);
 	} else if (b->failed) {
-		*err = b->why;
-		rc = b->failed;
+		rc = batch_error(l, b, err);
 	}
 	if (rc < 0)
 		ps_random_access_give_back(b);

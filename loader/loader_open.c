@@ -242,8 +242,11 @@ int penstock_loader_open(const struct penstock_options *options, const char *con
 	l->open_ns = ps_clock_mono_ns();
 	rc = loader_make(l, options, shards, nshards, &err);
 	if (rc < 0) {
+		if (!err.cause && (rc == -EINVAL || rc == -E2BIG))
+			err.cause = PS_CAUSE_OPTIONS;
+		ps_give_error(error, rc, &err); /* before names of shards are freed */
 		penstock_loader_close(l);
-		return ps_give_error(error, rc, &err);
+		return rc;
 	}
 	*ret_loader = l;
 	return 0;
@@ -272,5 +275,7 @@ void penstock_loader_close(struct penstock_loader *l)
 	ps_shard_errors_fini(&l->lost);
 	ps_options_fini(&l->options);
 	ps_shard_indexes_free(l->indexes);
+	free(l->key);
+	free(l->first_key);
 	free(l);
 }

@@ -323,6 +323,10 @@ static int shards_add(struct ps_options *p, const char *shards, size_t i, struct
 	size_t before = p->shards.n;
 	int rc = ps_shard_list_add(&p->shards, shards, err);
 
+	if (ps_errno_is_lost(-rc)) {
+		err->cause = PS_CAUSE_SHARD;
+		err->shard = shards;
+	}
 	if (rc < 0 || !p->ends)
 		return rc;
 	p->ends[i] = p->shards.n;

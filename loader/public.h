@@ -4,26 +4,14 @@
 #define PS_PUBLIC_H
 
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "penstock.h"
 
-/* Copies an error to the caller's struct, with '?' for control characters, which names in shards may have.
- * Returns r. */
-static inline int ps_give_error(struct penstock_error *error, int r, const struct ps_error *err)
-{
-	if (!error)
-		return r;
-	error->code = -r;
-	snprintf(error->text, sizeof(error->text), "%s", err->text[0] ? err->text : strerror(-r));
-	for (char *p = error->text; *p; p++)
-		if ((unsigned char)*p < ' ' || *p == 0x7f)
-			*p = '?';
-	return r;
-}
+/* Copies an error to the caller's struct, with '?' for control characters, which names in shards may have,
+ * and keeps what penstock_error_detail() returns. Returns r. */
+int ps_give_error(struct penstock_error *error, int r, const struct ps_error *err);
 
 /* -ECHILD: the loader was opened by a parent of this process, before a fork. */
 static inline int ps_opener_check(pid_t opener, struct ps_error *err)

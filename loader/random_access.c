@@ -110,9 +110,12 @@ static int sample_read(
 		return 0;
 	if (rc == 1)
 		ps_sample_free(ps_steal_ptr(ret_sample));
-	return ps_error_set(err, ESTALE,
+	ps_error_set(err, ESTALE,
 	        "%s: it has no sample %ju, but its index lists one; index it again (penstock-loader index)",
 	        g->o.shards[shard], (uintmax_t)ordinal);
+	err->cause = PS_CAUSE_CHANGED;
+	err->shard = g->o.shards[shard];
+	return -ESTALE;
 }
 
 int ps_random_access_read(struct ps_random_access *g, const uint64_t *numbers, uint32_t n,

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -67,7 +68,16 @@ int ps_shard_errors_get(struct ps_shard_errors *l, uint64_t n, struct penstock_l
 	return 0;
 }
 
-const char *ps_shard_error_hint(const char *shard, int errnum)
+/* Reads an attribute that penstock mounts have. False: there is none, or it is empty. */
+static bool attribute(const char *shard, const char *name, char *ret, size_t room)
+{
+	ssize_t n = getxattr(shard, name, ret, room - 1);
+
+	ret[PS_MAX(n, 0)] = '\0';
+	return n > 0;
+}
+
+static const char *hint_of(const char *shard, int errnum)
 {
 	if (errnum == ENOTCONN)
 		return "the mount is gone: mount it again";
@@ -80,6 +90,27 @@ const char *ps_shard_error_hint(const char *shard, int errnum)
 	if (errnum == ENOENT)
 		return ps_stream_path_hint(shard) ?: "check the path";
 	return "check the path, and the disk or share it is on";
+}
+
+void ps_shard_error_explain(const char *shard, int errnum, struct ps_error *err)
+{
+	char said[PS_ERROR_TEXT_LEN];
+	const char *hint = hint_of(shard, errnum);
+
+	if ((errnum == EIO || errnum == EACCES) &&
+	        attribute(shard, "user.penstock.error", said, sizeof(said)))
+		ps_error_append(err, "; the mount says: %s", said);
+	else if (!strstr(err->text, hint) && !strstr(err->text, PS_INDEX_STALE))
+		ps_error_append(err, "; %s", hint);
+}
+
+int ps_shard_errno(const char *shard, int errnum)
+{
+	char text[16];
+	int origin =
+	        errnum == EIO && attribute(shard, "user.penstock.errno", text, sizeof(text)) ? atoi(text) : 0;
+
+	return origin > 0 ? origin : errnum;
 }
 
 /* Missing shards ========================================================================================= */
@@ -255,12 +286,16 @@ static int run_look(struct search *s, const struct run *run)
 
 static int missing_report(const struct search *s, struct ps_error *err)
 {
-	const char *name = s->shards[s->first], *hint = ps_shard_error_hint(name, ENOENT);
+	const char *name = s->shards[s->first], *hint = hint_of(name, ENOENT);
 
 	if (s->nmissing == 1)
-		return ps_error_set(err, ENOENT, "%s: %s; %s", name, strerror(ENOENT), hint);
-	return ps_error_set(err, ENOENT, "%s: %s (and %ju more of the shards); %s", name, strerror(ENOENT),
-	        (uintmax_t)s->nmissing - 1, hint);
+		ps_error_set(err, ENOENT, "%s: %s; %s", name, strerror(ENOENT), hint);
+	else
+		ps_error_set(err, ENOENT, "%s: %s (and %ju more of the shards); %s", name, strerror(ENOENT),
+		        (uintmax_t)s->nmissing - 1, hint);
+	err->cause = PS_CAUSE_SHARD;
+	err->shard = name;
+	return -ENOENT;
 }
 
 int ps_shards_missing_check(struct ps_order *order, const struct ps_position *at, char *const *shards,

@@ -2,7 +2,7 @@
  * answer. In batches such a shard gives at least one bad row, although nothing in the shard is damaged.
  *
  * Ownership: the caller's, until fini.   Threads: any.   Locks: its own, a leaf.
- * Blocks: only ps_shard_error_hint(), on a stat of the shard. */
+ * Blocks: only ps_shard_error_explain() and ps_shard_errno(), on a stat and attributes of the shard. */
 #ifndef PS_SHARD_ERRORS_H
 #define PS_SHARD_ERRORS_H
 
@@ -35,8 +35,12 @@ uint64_t ps_shard_errors_count(struct ps_shard_errors *lost);
 /* The nth shard that was noted, for n below PENSTOCK_LOST_KEPT; -ENOENT: there is none. */
 int ps_shard_errors_get(struct ps_shard_errors *lost, uint64_t n, struct penstock_lost *ret_lost);
 
-/* Advice on a lost shard, to be appended to an error text. */
-const char *ps_shard_error_hint(const char *shard, int errnum);
+/* Appends to an error text on a lost shard what the shard's mount says about it, or else advice. */
+void ps_shard_error_explain(const char *shard, int errnum, struct ps_error *err);
+
+/* The errno of the storage that a read of the shard failed with. A penstock mount answers EIO to most failures
+ * of its origin, and has their errno in user.penstock.errno. */
+int ps_shard_errno(const char *shard, int errnum);
 
 /* Missing shards ----------------------------------------------------------------------------------------- */
 

@@ -67,15 +67,17 @@ static int elements_check(
 		size_t k = (size_t)PS_MIN(n - i, (uint64_t)CHUNK);
 		size_t done = convert(f, piece, piece->data + i * size, out, k);
 
-		if (done < k)
-			return ps_error_set(err, EBADMSG,
-			        "its element %ju, a %s, %s in %s; ask for another dtype%s",
+		if (done < k) {
+			ps_error_set(err, EBADMSG, "its element %ju, a %s, %s in %s; ask for another dtype%s",
 			        (uintmax_t)(i + done), ps_dtype_name(piece->dtype),
 			        f->rounds ? "has no finite value" : "has no exact value",
 			        ps_dtype_name(f->dtype),
 			        f->rounds || f->kind != PENSTOCK_NPY || !ps_dtype_is_float(f->dtype)
 			                ? ""
 			                : ", or for rounding nearest");
+			err->advised = true;
+			return -EBADMSG;
+		}
 	}
 	return 0;
 }

@@ -306,6 +306,7 @@ static void rows_judge(struct penstock_batch *b)
 		if (b->rows[i].bad == PS_ROW_OVERFLOWS && !b->failed) {
 			ps_sample_error_set(&b->why, b->rows[i].sample, ps_batch_reason(b, i));
 			b->why.err = E2BIG;
+			b->why.cause = PS_CAUSE_OPTIONS; /* a limit is too low */
 			fail(b, E2BIG, NULL);
 		}
 		if (b->rows[i].bad)
@@ -317,8 +318,7 @@ void ps_batch_finish(struct penstock_batch *b)
 {
 	b->nbad = 0;
 	b->failed = 0;
-	b->why.err = 0;
-	b->why.text[0] = 0;
+	ps_error_clear(&b->why);
 	b->used = b->at.fixed_nbytes;
 	b->out_rows = b->pad ? b->cap : b->nrows;
 	rows_judge(b);

@@ -178,18 +178,78 @@ static const char *defaults_tell(const struct ps_batch_layout *layout)
 	return "; jpg;jpeg and cls are the default fields, give your own";
 }
 
+/* True if one edit makes a text the other (two edits, if `name` has 5 characters or more): a character more,
+ * less, or another one, or two neighbours swapped. */
+static bool is_like(const char *name, size_t n, const char *other)
+{
+	enum { MOST = 32 };
+	uint8_t d[MOST + 1][MOST + 1];
+	size_t m = strlen(other);
+
+	if (n > MOST || m > MOST)
+		return false;
+	for (size_t i = 0; i <= n; i++) {
+		for (size_t j = 0; j <= m; j++) {
+			if (i == 0 || j == 0) {
+				d[i][j] = (uint8_t)(i + j);
+				continue;
+			}
+			d[i][j] = (uint8_t)PS_MIN(PS_MIN(d[i - 1][j], d[i][j - 1]) + 1,
+			        d[i - 1][j - 1] + (name[i - 1] != other[j - 1]));
+			if (i > 1 && j > 1 && name[i - 1] == other[j - 2] && name[i - 2] == other[j - 1])
+				d[i][j] = PS_MIN(d[i][j], (uint8_t)(d[i - 2][j - 2] + 1));
+		}
+	}
+	return d[n][m] <= (n < 5 ? 1 : 2);
+}
+
+static bool is_image_suffix(const char *suffix)
+{
+	static const char *const all[] = {"jpg", "jpeg", "png", "webp", "ppm", "pgm"};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(all); i++)
+		if (strcmp(suffix, all[i]) == 0)
+			return true;
+	return false;
+}
+
+/* Writes the name that a field of the sample suggests in place of `name`. False: none does. */
+static bool likely_name(const struct ps_sample *s, const char *name, bool image, char *ret, size_t room)
+{
+	const char *end = s->key + s->names_nbytes;
+
+	for (const char *p = s->key + s->key_len + 1; p < end; p += strlen(p) + 1)
+		for (const char *one = name; *p && *one; one += *one == ';') {
+			size_t n = strcspn(one, ";");
+
+			if (is_like(one, n, p))
+				return snprintf(ret, room, "%s", p) > 0;
+			one += n;
+		}
+	for (const char *p = s->key + s->key_len + 1; p < end && image; p += strlen(p) + 1)
+		if (is_image_suffix(p))
+			return snprintf(ret, room, "%.100s;%s", name, p) > 0;
+	return false;
+}
+
 /* Handles a field that the sample does not have. */
 static int missing_put(struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_error *err)
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];
 	const struct ps_piece none = {0};
-	char listed[LISTED_NBYTES];
+	const char *name = f->member ? f->member : f->name;
+	char listed[LISTED_NBYTES], like[128];
 
 	if (!f->optional) {
 		fields_list(b->rows[row].sample, listed);
-		return ps_error_set(err, EBADMSG, "has no %s .%.100s; it has %s%s",
-		        f->path ? "value" : "field", f->member ? f->member : f->name, listed,
-		        defaults_tell(b->layout));
+		ps_error_set(err, EBADMSG, "has no %s .%.100s; it has %s%s", f->path ? "value" : "field",
+		        name, listed, defaults_tell(b->layout));
+		err->cause = PS_CAUSE_FIELD;
+		err->advised = !f->path && likely_name(b->rows[row].sample, name, f->kind == PENSTOCK_IMAGE,
+		                                   like, sizeof(like));
+		if (err->advised)
+			ps_error_append(err, "; did you mean \"%s\"?", like);
+		return -EBADMSG;
 	}
 	piece_put(b, row, i, &none);
 	return 0;
@@ -289,8 +349,7 @@ void ps_batch_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_wor
 	struct ps_row *r = &b->rows[row];
 	struct ps_error err;
 
-	err.err = 0;
-	err.text[0] = 0;
+	ps_error_clear(&err);
 	r->bad = r->sample->bad;
 	r->lost = ps_errno_is_lost(r->bad);
 	if (!r->bad) {
@@ -298,6 +357,8 @@ void ps_batch_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_wor
 
 		if (rc < 0) {
 			r->bad = -rc;
+			r->lacks = err.cause == PS_CAUSE_FIELD;
+			r->advised = err.advised;
 			r->reason = strdup(err.text);
 		}
 	}
@@ -409,12 +470,14 @@ int ps_transform_run(struct penstock_batch *b, uint32_t row, struct ps_batch_wor
 	}
 	ps_error_set(
 	        err, rc == -ENOMEM ? ENOMEM : EBADMSG, "transform: %s", s->text[0] ? s->text : strerror(-rc));
+	err->advised = true;
 	return -err->err;
 }
 
 static void row_refuse(struct penstock_batch *b, uint32_t row, int errnum, const char *text)
 {
 	b->rows[row].bad = errnum;
+	b->rows[row].advised = true; /* the caller's own text */
 	b->rows[row].reason = strdup(text);
 }
 

@@ -185,10 +185,14 @@ static int finish(
 			ps_affine_labels(&view->transform.map, labels, width, height, fill, m->mapped);
 			labels = m->mapped;
 		}
-		if (!store(m->spec.dtype, labels, n, (uint8_t *)dst + v * n * ps_dtype_nbytes(m->spec.dtype)))
-			return ps_error_set(err, EBADMSG,
+		if (!store(m->spec.dtype, labels, n,
+		            (uint8_t *)dst + v * n * ps_dtype_nbytes(m->spec.dtype))) {
+			ps_error_set(err, EBADMSG,
 			        "mask: has labels that %s cannot hold; ask for another dtype",
 			        ps_dtype_name(m->spec.dtype));
+			err->advised = true;
+			return -EBADMSG;
+		}
 	}
 	return 0;
 }

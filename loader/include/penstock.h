@@ -74,6 +74,32 @@ struct penstock_error {
 	char text[PENSTOCK_ERROR_TEXT_LEN];
 };
 
+/* What an error is about. Since 0.4. */
+enum penstock_cause {
+	PENSTOCK_CAUSE_OTHER = 0,   /* none of these: `code` says it */
+	PENSTOCK_CAUSE_SAMPLE = 1,  /* a sample is damaged, or does not fit the kind of its field */
+	PENSTOCK_CAUSE_FIELD = 2,   /* a sample lacks a field */
+	PENSTOCK_CAUSE_SHARD = 3,   /* a shard is missing or cannot be read */
+	PENSTOCK_CAUSE_CHANGED = 4, /* a shard was replaced */
+	PENSTOCK_CAUSE_OPTIONS = 5, /* an option is wrong, or contradicts another one or the shards */
+};
+
+struct penstock_error_detail {
+	uint32_t cause; /* enum penstock_cause */
+	/* A positive errno. PENSTOCK_CAUSE_SHARD: the storage's. For a file on a penstock mount whose read
+	 * failed with EIO it is the origin's, if the mount knows it: ETIMEDOUT, ECONNREFUSED. Other causes: as
+	 * in struct penstock_error. */
+	int32_t code;
+	const char *shard; /* path of the shard; NULL: the error is about no shard */
+	const char *key;   /* key of the sample; NULL: the error is about no sample; cut at 1023 bytes */
+	uint64_t offset;   /* with `key`: of the sample in the shard, decompressed */
+};
+
+/* Describes the newest error that a function of this library returned on the calling thread. The texts are
+ * valid until the next error on this thread. `size` is sizeof(struct penstock_error_detail). -ENODATA: there
+ * was no error. Since 0.4. */
+int penstock_error_detail(struct penstock_error_detail *ret_detail, size_t size);
+
 /* Options ------------------------------------------------------------------------------------------------ */
 
 /* How a field's bytes become part of a batch. */

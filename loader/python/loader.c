@@ -292,7 +292,7 @@ static int released_wait(struct loader_object *l, struct open_loader *o)
 		rc = penstock_loader_wait_released(o->loader, ms, &error);
 		Py_END_ALLOW_THREADS
 		if (rc < 0)
-			raise_read_error(l->state, rc, &error);
+			raise_error(l->state, rc, &error);
 		if (rc < 0 || !look())
 			return -1;
 	}
@@ -374,7 +374,7 @@ static int batch_take(struct loader_object *l, struct open_loader *o, struct pen
 	if (r == -EBUSY)
 		return held_wait(l, o) < 0 ? -1 : batch_take(l, o, ret_batch);
 	if (r < 0)
-		raise_read_error(l->state, r, &error);
+		raise_error(l->state, r, &error);
 	return r < 0 ? -1 : r;
 }
 
@@ -510,7 +510,7 @@ static PyObject *loader_get(PyObject *self, PyObject *sequence)
 	if (rc == -ENODATA)
 		raise_text(l->state->unknown_length, &error);
 	else if (rc < 0)
-		raise_read_error(l->state, rc, &error);
+		raise_error(l->state, rc, &error);
 	else
 		result = batch_new(l, o, batch);
 	leave(l, o);

@@ -73,7 +73,7 @@ static int module_exec(PyObject *module)
 	state->writer_type = type_add(module, "Shard", &writer_spec);
 	state->unit_type = type_add(module, "Unit", &unit_spec);
 	if (state->loader_type && state->batch_type && state->tensor_type && state->writer_type &&
-	        state->unit_type && errors_init(module, state) == 0)
+	        state->unit_type && errors_init(state) == 0)
 		return 0;
 	return -1;
 }

@@ -42,15 +42,13 @@ static inline PyCriticalSection *guard_begin(PyCriticalSection *guard, void *obj
 
 struct module_state {
 	PyObject *loader_type, *batch_type, *tensor_type, *writer_type, *unit_type;
-	PyObject *error, *bad_sample, *busy, *stale, *changed, *unknown_length;
+	PyObject *error, *stale, *unknown_length, *made; /* of penstock.errors */
 };
 
-/* error.c: raises the exception for a negative errno of the library; returns NULL, for `return
- * raise_error(...)`. */
-int errors_init(PyObject *module, struct module_state *state);
+/* error.c: raises the exception for a negative errno, which a function of the library just returned on this
+ * thread; returns NULL, for `return raise_error(...)`. The classes are Python code: penstock/errors.py. */
+int errors_init(struct module_state *state);
 PyObject *raise_error(struct module_state *state, int r, const struct penstock_error *error);
-/* As raise_error(), for reading samples, where ESTALE means that a shard was replaced. */
-PyObject *raise_read_error(struct module_state *state, int r, const struct penstock_error *error);
 
 /* Raises `type` with the error's text; returns NULL. */
 PyObject *raise_text(PyObject *type, const struct penstock_error *error);

@@ -178,10 +178,16 @@ int ps_sample_error_set(struct ps_error *err, const struct ps_sample *s, const c
 	const char *path_cut = path == s->file->path ? "" : "...", *key_cut = key == s->key ? "" : "...";
 
 	if (s->key_len == 0)
-		return ps_error_set(err, EBADMSG, "%s%s: at offset %ju: %s", path_cut, path,
-		        (uintmax_t)s->offset, reason);
-	return ps_error_set(err, EBADMSG, "%s%s: sample \"%s%s\" at offset %ju: %s", path_cut, path, key_cut,
-	        key, (uintmax_t)s->offset, reason);
+		ps_error_set(err, EBADMSG, "%s%s: at offset %ju: %s", path_cut, path, (uintmax_t)s->offset,
+		        reason);
+	else
+		ps_error_set(err, EBADMSG, "%s%s: sample \"%s%s\" at offset %ju: %s", path_cut, path, key_cut,
+		        key, (uintmax_t)s->offset, reason);
+	err->cause = PS_CAUSE_SAMPLE;
+	err->shard = s->file->path;
+	err->key = s->key_len > 0 ? s->key : NULL;
+	err->offset = s->offset;
+	return -EBADMSG;
 }
 
 void ps_sample_drop(struct ps_sample *s, struct ps_sample_field *f)

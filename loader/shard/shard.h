@@ -143,8 +143,8 @@ int ps_sample_load(struct ps_sample *sample, struct ps_sample_field *field, stru
 /* Frees a field's bytes. */
 void ps_sample_drop(struct ps_sample *sample, struct ps_sample_field *field);
 
-/* Sets -EBADMSG with a text that names a bad sample: shard, key, offset, reason. Of long names the end is
- * kept. */
+/* Sets -EBADMSG, with a text that names a bad sample: shard, key, offset, reason. Of long names the text has
+ * the end. The error borrows the sample's names. */
 int ps_sample_error_set(struct ps_error *err, const struct ps_sample *sample, const char *reason);
 
 /* True if an errno of a bad sample means that storage failed, as opposed to damage inside the shard. */

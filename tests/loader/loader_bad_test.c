@@ -431,6 +431,49 @@ static void a_batch_without_a_good_row_is_blank(void **state)
 	}
 }
 
+static void the_detail_of_an_error_has_cause_shard_and_key(void **state)
+{
+	struct penstock_error_detail d;
+	struct penstock_loader *l;
+	struct penstock_options o;
+	struct penstock_error e;
+	struct penstock_field f;
+	struct tar t = {0};
+
+	(void)state;
+	tar_add_text(&t, "a.txt", "\xff");
+	tar_end(&t);
+	tar_save(&t, "detail.tar");
+	penstock_options_init(&o, sizeof(o));
+	o.fields = &f;
+	o.nfields = 1;
+	penstock_field_init(&f, sizeof(f), "txt", PENSTOCK_TEXT);
+	assert_int_equal(first_failure(&o, "detail.tar", &e), -EBADMSG);
+	assert_int_equal(penstock_error_detail(&d, sizeof(d)), 0);
+	assert_int_equal(d.cause, PENSTOCK_CAUSE_SAMPLE);
+	assert_int_equal(d.code, EBADMSG);
+	assert_string_equal(d.shard, "detail.tar");
+	assert_string_equal(d.key, "a");
+	f.name = "text";
+	assert_int_equal(first_failure(&o, "detail.tar", &e), -EBADMSG);
+	assert_int_equal(penstock_error_detail(&d, sizeof(d)), 0);
+	assert_int_equal(d.cause, PENSTOCK_CAUSE_FIELD);
+	assert_non_null(strstr(e.text, "did you mean \"txt\"?"));
+	/* found missing at open, and while reading */
+	assert_int_equal(penstock_loader_open(&o, &(const char *){"nosuch.tar"}, 1, &l, &e), -ENOENT);
+	assert_int_equal(penstock_error_detail(&d, sizeof(d)), 0);
+	assert_true(d.cause == PENSTOCK_CAUSE_SHARD && d.code == ENOENT && !d.key);
+	assert_string_equal(d.shard, "nosuch.tar");
+	assert_int_equal(symlink("loop.tar", "loop.tar"), 0);
+	assert_int_equal(first_failure(&o, "loop.tar", &e), -EBADMSG);
+	assert_int_equal(penstock_error_detail(&d, sizeof(d)), 0);
+	assert_true(d.cause == PENSTOCK_CAUSE_SHARD && d.code == ELOOP);
+	o.batch = 0;
+	assert_int_equal(penstock_loader_open(&o, &(const char *){"detail.tar"}, 1, &l, &e), -EINVAL);
+	assert_int_equal(penstock_error_detail(&d, sizeof(d)), 0);
+	assert_true(d.cause == PENSTOCK_CAUSE_OPTIONS && !d.shard);
+}
+
 static void an_error_names_the_missing_field_and_those_present(void **state)
 {
 	struct penstock_options o;
@@ -452,7 +495,7 @@ static void an_error_names_the_missing_field_and_those_present(void **state)
 	o.fields = &f;
 	o.nfields = 1;
 	assert_int_equal(first_failure(&o, "other.tar", &e), -EBADMSG);
-	assert_non_null(strstr(e.text, "has no field .txt; it has .png, .json; repair"));
+	assert_non_null(strstr(e.text, "has no field .txt; it has .png, .json; make the field optional"));
 	for (int i = 0; i < 100; i++) {
 		snprintf(name, sizeof(name), "a.suffix-%d", i);
 		tar_add_text(&t, name, "");
@@ -686,6 +729,7 @@ int main(void)
 	        cmocka_unit_test(an_epoch_without_a_good_sample_fails_whatever_on_error_says),
 	        cmocka_unit_test(a_resumed_epoch_counts_what_was_good_before),
 	        cmocka_unit_test(a_batch_without_a_good_row_is_blank),
+	        cmocka_unit_test(the_detail_of_an_error_has_cause_shard_and_key),
 	        cmocka_unit_test(an_error_names_the_missing_field_and_those_present),
 	        cmocka_unit_test(a_truncated_shard_is_one_bad_sample_in_its_place),
 	        cmocka_unit_test(a_folder_is_refused_as_a_shard),

@@ -14,15 +14,20 @@
 
 The same options give the same batches on any machine, whatever `threads` is. See Loader.
 """
-from ._penstock import (
+from ._penstock import Tensor, version
+from .errors import (
     BadSampleError,
     BatchesHeldError,
+    ConfigError,
+    DamagedSampleError,
     Error,
+    MissingFieldError,
     ShardChangedError,
+    ShardDeniedError,
+    ShardNotFoundError,
+    ShardReadError,
     StateError,
-    Tensor,
     UnknownLengthError,
-    version,
 )
 from .fields import Array, Boxes, Bytes, Field, Float, Image, Int, Json, Mask, OneOf, Output, RandomApply, Text, Tokens
 from .loader import Batch, Budget, Loader, Ragged, Spec
@@ -40,6 +45,8 @@ __all__ = [
     "Boxes",
     "Budget",
     "Bytes",
+    "ConfigError",
+    "DamagedSampleError",
     "Error",
     "Field",
     "Float",
@@ -48,6 +55,7 @@ __all__ = [
     "Json",
     "Loader",
     "Mask",
+    "MissingFieldError",
     "Mount",
     "MountError",
     "OneOf",
@@ -56,6 +64,9 @@ __all__ = [
     "Ragged",
     "RandomApply",
     "ShardChangedError",
+    "ShardDeniedError",
+    "ShardNotFoundError",
+    "ShardReadError",
     "ShardWriter",
     "Spec",
     "StateError",

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Mapping as MappingABC
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
-from . import _penstock, nvjpeg, remote
+from . import _penstock, errors, nvjpeg, remote
 from . import map as _map
 from . import order as _order
 from . import shapes as _shapes
@@ -468,19 +468,19 @@ def _state_of(
     """The contents of a state_dict(): libpenstock's state, and the epoch. Versions are compared here, since
     libpenstock has only their hashes."""
     if not isinstance(state, MappingABC) or state.get("version") != _STATE_VERSION:
-        raise _penstock.StateError("this is not a state of a penstock.Loader, or it is from a newer one")
+        raise errors.StateError("this is not a state of a penstock.Loader, or it is from a newer one")
     theirs = state.get("transform_version", transform_version)
     if theirs != transform_version:
-        raise _penstock.StateError("the state is of a loader with transform_version %r, but this one has %r; open it with the "
+        raise errors.StateError("the state is of a loader with transform_version %r, but this one has %r; open it with the "
                                    "transform that the state was saved with" % (theirs, transform_version))
     theirs = state.get("map_version", map_version)
     if theirs != map_version:
-        raise _penstock.StateError("the state is of a loader with %s, but this one has %s; open it with the map that the state "
+        raise errors.StateError("the state is of a loader with %s, but this one has %s; open it with the map that the state "
                                    "was saved with" % tuple("no map" if v is None else "map_version %r" % v for v in (theirs, map_version)))
     try:
         return base64.b64decode(state["state"], validate=True), int(state["epoch"])
     except (KeyError, TypeError, ValueError) as e:
-        raise _penstock.StateError("this state is damaged: %s" % e) from None
+        raise errors.StateError("this state is damaged: %s" % e) from None
 
 
 class Budget:
@@ -548,12 +548,15 @@ class _Epoch:
                                "(set_epoch, load_state_dict)")
         batch: Any
         asks = _profiler_asks  # read once: another thread may reset it
-        if asks() if asks else _profiler._is_profiler_enabled:
-            batch = loader._next_recorded()
-        else:
-            batch = loader._raw_next()
-            if batch is not None:
-                batch = loader._hand_out(batch)
+        try:
+            if asks() if asks else _profiler._is_profiler_enabled:
+                batch = loader._next_recorded()
+            else:
+                batch = loader._raw_next()
+                if batch is not None:
+                    batch = loader._hand_out(batch)
+        except StopIteration as error:  # of the caller's own code; here it would end the epoch
+            raise RuntimeError("transform, collate, map_factory or order raised StopIteration") from error
         if batch is None:
             self._mark = None
             loader._tell_end()
@@ -923,7 +926,7 @@ class Loader:
         assert self._map is not None
         try:
             return call(*args)
-        except (_penstock.Error, MemoryError) as error:
+        except (errors.Error, MemoryError) as error:
             explained = self._map.explain(error)
             if explained is error:
                 raise
@@ -1019,7 +1022,7 @@ class Loader:
         if self._feed:
             n = self._feed.length()[what]
             if n is None:
-                raise _penstock.UnknownLengthError(
+                raise errors.UnknownLengthError(
                     "the length is not known: order is an iterable without a len() that gives it")
             return n
         return self._raw.length(self._next_epoch if self._fresh else self._current)[what]

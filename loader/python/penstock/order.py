@@ -10,7 +10,7 @@ from collections.abc import Mapping as MappingABC
 from collections.abc import Sequence as SequenceABC
 from typing import Any, Deque, Dict, Iterator, List, Optional, Tuple
 
-from . import _penstock
+from . import _penstock, errors
 
 _NUMBERS = 4  # PENSTOCK_ORDER_NUMBERS
 _BATCH = 64
@@ -270,7 +270,7 @@ class Feed:
             self._deliver()
         if self._batches < batches or (
                 resume["hash"] != self._hash and all(resume[k] == self._who[k] for k in self._who)):
-            raise _penstock.StateError(
+            raise errors.StateError(
                 "order: its first %d batches have other numbers than when the state was saved, so the run cannot "
                 "continue after them: seed the order by the epoch (set_epoch), or give it state_dict() and "
                 "load_state_dict()" % batches)
@@ -336,11 +336,11 @@ class Feed:
             if "of" in state:
                 resume.update(of=state["of"], sampler=state["sampler"], used_up=bool(state["used_up"]))
         except (KeyError, TypeError) as e:
-            raise _penstock.StateError("this state is damaged: order: %s" % e) from None
+            raise errors.StateError("this state is damaged: order: %s" % e) from None
         if "of" in resume and any(resume[k] != self._who[k] for k in self._who):
-            raise _penstock.StateError(
+            raise errors.StateError(
                 "the state has the sampler of rank %d of world %d, and this is rank %d of world %d: each rank "
                 "continues with its own state" % (resume["rank"], resume["world"], self._who["rank"], self._who["world"]))
         if "of" in resume and resume["of"] == "sampler" and not hasattr(self._order, "load_state_dict"):
-            raise _penstock.StateError("the state has a sampler's own state, but this order has no load_state_dict()")
+            raise errors.StateError("the state has a sampler's own state, but this order has no load_state_dict()")
         return resume

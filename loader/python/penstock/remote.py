@@ -12,7 +12,7 @@ import warnings
 import weakref
 from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
-from . import _penstock
+from . import errors
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -27,7 +27,7 @@ _REMEDY = (
 )
 
 
-class MountError(_penstock.Error):
+class MountError(errors.Error):
     """A source cannot be mounted on this machine; the text has the reason and the remedy."""
 
 
