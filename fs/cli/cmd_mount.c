@@ -97,6 +97,8 @@ static int join(struct mount *m, struct ps_error *err)
 {
 	const struct ps_control_mount_options options = {.owner = owner_of(m),
 	        .allow_other = m->options.allow_other,
+	        .flags = m->options.mount_flags,
+	        .security = m->options.security,
 	        .stay = m->options.foreground,
 	        .place = make_place,
 	        .ready = mount_ready,
@@ -389,15 +391,19 @@ static int mount_owned(struct mount *m, char **args, int nargs)
 	if (nargs < 1)
 		return ps_cli_fail("mount", PS_EXIT_USAGE,
 		        "too few arguments; usage: penstock mount --owner FD SOURCE...");
-	if (m->options.foreground || m->options.nonempty)
-		return ps_cli_fail(
-		        "mount", PS_EXIT_USAGE, "--owner cannot be combined with -f or --nonempty");
+	if (m->options.foreground || m->options.nonempty || m->options.mount_flags || m->options.security)
+		return ps_cli_fail("mount", PS_EXIT_USAGE,
+		        "--owner cannot be combined with -f, --nonempty and options such as noexec: others "
+		        "may join the mount");
 	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0 || domain != AF_UNIX ||
 	        fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
 		return ps_cli_fail("mount", PS_EXIT_USAGE,
 		        "option owner: descriptor %d is not one end of a socketpair", fd);
 	return run_sources(m, args, nargs, NULL);
 }
+
+/* The shell has made several arguments of one. */
+static const char quote_it[] = ": quote a URL with braces, as in 'https://HOST/x-{000..127}.tar'";
 
 /* args: SOURCE... MOUNTPOINT, or NAME [MOUNTPOINT]. */
 static int mount_with(struct mount *m, char **args, int nargs)
@@ -421,8 +427,9 @@ static int mount_with(struct mount *m, char **args, int nargs)
 	for (int i = 0; nargs > 2 && i < nargs - 1; i++)
 		if (!ps_source_has_name(args[i], &n))
 			return ps_cli_fail("mount", PS_EXIT_USAGE,
-			        "too many arguments; several sources need names: train=SOURCE val=SOURCE "
-			        "MOUNTPOINT");
+			        "too many arguments%s; several sources need names: train=SOURCE val=SOURCE "
+			        "MOUNTPOINT",
+			        strchr(args[0], '/') && strchr(args[1], '/') ? quote_it : "");
 	if (nargs > 1 && strstr(args[nargs - 1], "://"))
 		return ps_cli_fail("mount", PS_EXIT_USAGE,
 		        "the MOUNTPOINT comes last, after the sources; usage: penstock mount %s", opts.usage);

@@ -27,13 +27,15 @@
 struct umount {
 	struct ps_mount_options options;
 	uint64_t deadline_ns;
+	char why[256]; /* what fusermount3 said */
 };
 
 static const struct ps_opts opts = {
         .command = "umount",
         .id = PS_CMD_UMOUNT,
-        .usage = "[OPTION...] MOUNTPOINT|NAME",
-        .about = "Unmounts a penstock mount, and waits until its daemon has released it and, after the last "
+        .usage = "[OPTION...] MOUNTPOINT|NAME...",
+        .about = "Unmounts penstock mounts, and waits until their daemon has released them and, after its "
+                 "last\n"
                  "mount, the cache.\n"
                  "NAME: a mount of penstock.conf(5).",
         .words = {{"all", "unmount every mount of penstock.conf(5)"},
@@ -209,7 +211,7 @@ static int busy(const struct ps_mount_info *info, const char *arg)
 /* Unmounting --------------------------------------------------------------------------------------------- */
 
 /* fusermount3, for users to whom umount(2) is not permitted. */
-static int umount_by_helper(const struct umount *u, const char *mountpoint)
+static int umount_by_helper(struct umount *u, const char *mountpoint)
 {
 	ps_autofree char *words = NULL;
 	char name[] = "fusermount3", flags[] = "-u", lazy[] = "-z", dashes[] = "--";
@@ -223,6 +225,14 @@ static int umount_by_helper(const struct umount *u, const char *mountpoint)
 	int rc = ps_timed_exec(argv, left_ms(u, CALL_TIMEOUT_MS), &words);
 	if (rc == -EIO && words && strstr(words, "usy"))
 		return -EBUSY;
+	if (rc == -EIO && words) {
+		const char *said = strncmp(words, "fusermount3: ", 13) == 0 ? words + 13 : words;
+
+		snprintf(u->why, sizeof(u->why), "%.*s%s", (int)strcspn(said, "\n"), said,
+		        ps_fusermount_advice(words));
+	} else if (rc == -ENOENT) {
+		snprintf(u->why, sizeof(u->why), "run as root, or install fusermount3 (package fuse3)");
+	}
 	return rc == -ENOENT || rc == -EIO ? -EPERM : rc;
 }
 
@@ -251,7 +261,7 @@ static bool is_gone(const struct ps_mount_info *info)
 	return !found;
 }
 
-static int call_umount(const struct umount *u, const struct ps_mount_info *info)
+static int call_umount(struct umount *u, const struct ps_mount_info *info)
 {
 	int flags = UMOUNT_NOFOLLOW | (u->options.lazy || u->options.force ? MNT_DETACH : 0) |
 	            (u->options.force ? MNT_FORCE : 0);
@@ -363,8 +373,13 @@ static int run(struct umount *u, const char *arg)
 		code = ps_cli_fail("umount", PS_EXIT_FAILED,
 		        "%s: the kernel does not answer; try --force, or --lazy", arg);
 	} else if (rc < 0) {
-		code = ps_cli_fail("umount", PS_EXIT_FAILED, "%s: %s", arg,
-		        rc == -EPERM ? "not permitted: it is another user's; run as root" : strerror(-rc));
+		bool ours = info->uid == geteuid();
+
+		code = ps_cli_fail("umount", PS_EXIT_FAILED, "%s: %s%s%s", arg,
+		        rc != -EPERM ? strerror(-rc)
+		        : ours       ? "not permitted"
+		                     : "not permitted: it is another user's; run as root",
+		        rc == -EPERM && ours && *u->why ? ": " : "", rc == -EPERM && ours ? u->why : "");
 	} else if (!u->options.lazy) {
 		/* A lazily detached mount lasts for as long as a file is open. */
 		code = await_server(u, info, &server, arg);
@@ -377,6 +392,7 @@ static int run(struct umount *u, const char *arg)
 static int run_timed(struct umount *u, const char *arg)
 {
 	u->deadline_ns = ps_clock_mono_ns() + TOTAL_MS * PS_NS_PER_MS;
+	u->why[0] = '\0';
 	return run(u, arg);
 }
 
@@ -438,27 +454,50 @@ static char *named_mountpoint(const struct umount *u, const char *arg, struct ps
 	return found;
 }
 
+/* Unmounts all arguments, also after one that fails. */
+static int run_each(struct umount *u, char **args, int nargs)
+{
+	ps_autofree char **paths = calloc((size_t)nargs, sizeof(*paths));
+	int code = PS_EXIT_OK;
+
+	if (!paths)
+		return ps_cli_fail("umount", PS_EXIT_FAILED, "out of memory");
+	/* Before the first changes the working folder. */
+	for (int i = 0; i < nargs; i++) {
+		struct ps_error err = {0};
+
+		paths[i] = named_mountpoint(u, args[i], &err);
+		if (err.err)
+			code = ps_cli_fail("umount", PS_EXIT_FAILED, "%s: there is no such folder; %s",
+			        args[i], err.text);
+		else if (!paths[i])
+			paths[i] = nargs > 1 ? ps_path_absolute(args[i]) : strdup(args[i]);
+	}
+	for (int i = 0; i < nargs; i++) {
+		int one = paths[i] ? run_timed(u, paths[i]) : code;
+
+		code = code ? code : one;
+		free(paths[i]);
+	}
+	return code;
+}
+
 int ps_cmd_umount(int argc, char **argv)
 {
 	struct umount u = {0};
-	struct ps_error err = {0};
 	int nargs, code;
 
-	if (!ps_cli_begin(&opts, &u.options, argc, argv, 0, 1, &nargs, &code)) {
+	if (!ps_cli_begin(&opts, &u.options, argc, argv, 0, -1, &nargs, &code)) {
 		ps_mount_options_fini(&u.options);
 		return code;
 	}
-	ps_autofree char *named = nargs == 1 ? named_mountpoint(&u, argv[1], &err) : NULL;
 	if (u.options.all != (nargs == 0))
 		code = ps_cli_fail("umount", PS_EXIT_USAGE, "%s; usage: penstock umount %s",
 		        u.options.all ? "--all takes no arguments" : "too few arguments", opts.usage);
 	else if (u.options.all)
 		code = run_all(&u);
-	else if (err.err)
-		code = ps_cli_fail(
-		        "umount", PS_EXIT_FAILED, "%s: there is no such folder; %s", argv[1], err.text);
 	else
-		code = run_timed(&u, named ? named : argv[1]);
+		code = run_each(&u, argv + 1, nargs);
 	ps_mount_options_fini(&u.options);
 	return code;
 }

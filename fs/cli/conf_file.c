@@ -92,6 +92,15 @@ static char *trim(char *text)
 	return text;
 }
 
+/* True if the key alone means KEY = yes. */
+static bool is_yes_or_no(const char *key)
+{
+	const char *dot = strrchr(key, '.');
+	const struct ps_opt *opt = ps_options_find(dot ? dot + 1 : key);
+
+	return strcmp(key, "auto") == 0 || (opt && opt->kind == PS_OPT_FLAG);
+}
+
 static int parse_line(struct ps_conf *conf, char *text, unsigned line, struct ps_error *err)
 {
 	char *s = trim(text), *equals;
@@ -109,6 +118,8 @@ static int parse_line(struct ps_conf *conf, char *text, unsigned line, struct ps
 		return add_section(conf, trim(s + 1), line, err);
 	}
 	equals = strchr(s, '=');
+	if (!equals && is_yes_or_no(s))
+		return add_entry(conf, s, "yes", line, err);
 	if (!equals || equals == s)
 		return bad_line(conf, line, err, "the line is neither [NAME] nor KEY = VALUE");
 	*equals = '\0';

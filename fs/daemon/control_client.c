@@ -97,9 +97,11 @@ static int hand_over(int sock, const struct ps_mount_request *request,
 	char text[48];
 	ps_autofd int fd = -1;
 
-	int rc = ps_mountfd_mount(
-	        &(struct ps_mountfd_options){
-	                .source = device, .mountpoint = mountpoint, .allow_other = options->allow_other},
+	int rc = ps_mountfd_mount(&(struct ps_mountfd_options){.source = device,
+	                                  .mountpoint = mountpoint,
+	                                  .allow_other = options->allow_other,
+	                                  .flags = options->flags,
+	                                  .security = options->security},
 	        &fd, err);
 	if (rc < 0)
 		return rc;

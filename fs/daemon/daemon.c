@@ -89,7 +89,9 @@ static int mount_here(struct ps_daemon *d, struct ps_mount *m, struct ps_error *
 	int rc = ps_helper_mount(d->helper,
 	        &(struct ps_mountfd_options){.source = m->device,
 	                .mountpoint = mountpoint,
-	                .allow_other = m->options->allow_other},
+	                .allow_other = m->options->allow_other,
+	                .flags = d->options->mount_flags,
+	                .security = d->options->security},
 	        &fd, err);
 	if (rc < 0)
 		return rc;
@@ -350,8 +352,10 @@ static void report_reach(const struct ps_daemon *d)
  * privileges. */
 static int confine(struct ps_daemon *d, struct ps_error *err)
 {
-	const struct ps_mountfd_options first = {
-	        .mountpoint = d->first ? d->first->mountpoint : NULL, .allow_other = d->options->allow_other};
+	const struct ps_mountfd_options first = {.mountpoint = d->first ? d->first->mountpoint : NULL,
+	        .allow_other = d->options->allow_other,
+	        .flags = d->options->mount_flags,
+	        .security = d->options->security};
 	ps_autofd int dir = -1;
 	int rc = ps_store_dir_lock(d->options->cache_dir, &dir, &d->lock_fd, err);
 

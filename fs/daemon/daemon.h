@@ -135,6 +135,9 @@ const char *ps_mounts_why_not(int rc);
 /* The pid in a stats document if it is a penstock process's, else 0. */
 pid_t ps_mounts_pid(const json_t *stats);
 
+/* What to do about an error of fusermount3, in parentheses; "": nothing is known. */
+const char *ps_fusermount_advice(const char *words);
+
 /* The mountpoint of a mount whose daemon serves this cache directory; NULL: none was found. The caller frees
  * it. Asks the daemons of all mounts of ps_mounts_keep_own(). */
 char *ps_mounts_of_cache(const char *cache_dir);
@@ -242,6 +245,8 @@ int ps_options_check_sources(const struct ps_given *given, size_t ngiven,
 struct ps_control_mount_options {
 	int owner; /* the mount's owner: a socket, borrowed; -1: none */
 	bool allow_other;
+	unsigned long flags;  /* further ones of mount(2) */
+	const char *security; /* labels of SELinux; NULL: none */
 	bool stay; /* return only after the mount has ended; SIGTERM, SIGINT and SIGHUP unmount it */
 	/* With an owner: called if there is no mount to join; sets the request's mountpoint. */
 	int (*place)(void *arg, struct ps_error *err);

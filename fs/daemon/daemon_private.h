@@ -142,6 +142,8 @@ struct ps_mountfd_options {
 	const char *source; /* shown as the mount's device; no secrets */
 	const char *mountpoint;
 	bool allow_other;
+	unsigned long flags;  /* further ones of mount(2) */
+	const char *security; /* labels of SELinux: context="..."; NULL: none */
 };
 
 /* Read-only, nosuid, nodev, default_permissions, type fuse.penstock. The caller closes the descriptor; that

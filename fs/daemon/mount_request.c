@@ -196,7 +196,8 @@ int ps_request_check(const struct ps_mount_request *r, struct ps_error *err)
 			        "several sources need names: train=SOURCE val=SOURCE MOUNTPOINT");
 		for (size_t j = 0; j < i; j++)
 			if (strcmp(s->name, r->sources[j].name) == 0)
-				return ps_error_set(err, EINVAL, "two sources are named '%s'", s->name);
+				return ps_error_set(err, EINVAL,
+				        "two sources are named '%s'; quote a URL with braces", s->name);
 	}
 	for (size_t i = 0; i < r->given.n; i++) {
 		const struct ps_opt *opt = ps_options_find(r->given.v[i].name);

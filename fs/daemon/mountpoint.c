@@ -300,15 +300,18 @@ static int open_device(struct ps_error *err)
 static int mount_directly(const struct ps_mountfd_options *o, int *ret_fd, struct ps_error *err)
 {
 	ps_autofd int fd = open_device(err);
-	char data[256];
+	ps_autostrbuf struct ps_strbuf data = {0};
 
 	if (fd < 0)
 		return fd;
-	snprintf(data, sizeof(data),
-	        "fd=%d,rootmode=40000,user_id=%u,group_id=%u,default_permissions,max_read=%u%s", fd,
+	ps_strbuf_addf(&data,
+	        "fd=%d,rootmode=40000,user_id=%u,group_id=%u,default_permissions,max_read=%u%s%s%s", fd,
 	        (unsigned)geteuid(), (unsigned)getegid(), PS_FS_READ_NBYTES,
-	        o->allow_other ? ",allow_other" : "");
-	if (mount(o->source, o->mountpoint, "fuse.penstock", MS_RDONLY | MS_NOSUID | MS_NODEV, data) < 0)
+	        o->allow_other ? ",allow_other" : "", o->security ? "," : "", o->security ? o->security : "");
+	if (data.failed)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	if (mount(o->source, o->mountpoint, "fuse.penstock", MS_RDONLY | MS_NOSUID | MS_NODEV | o->flags,
+	            ps_strbuf_peek(&data)) < 0)
 		return ps_error_set(err, errno, "mount on %s: %s", o->mountpoint, strerror(errno));
 	*ret_fd = ps_steal_fd(&fd);
 	return 0;
@@ -383,6 +386,15 @@ static void read_words(int fd, char *ret, size_t room)
 	ret[strcspn(ret, "\n")] = '\0';
 }
 
+const char *ps_fusermount_advice(const char *words)
+{
+	if (strstr(words, "username"))
+		return " (fusermount3 needs an entry for your user ID in /etc/passwd)";
+	if (strstr(words, "mtab"))
+		return " (fusermount3 needs /etc/mtab; as root: ln -s /proc/self/mounts /etc/mtab)";
+	return "";
+}
+
 static void add_escaped(struct ps_strbuf *b, const char *text)
 {
 	for (; *text; text++) {
@@ -415,14 +427,32 @@ static int run_helper(
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EPERM;
 }
 
+#ifndef MS_NOSYMFOLLOW
+#define MS_NOSYMFOLLOW 256
+#endif
+
+/* As fusermount3 spells them. Those that it does not know it refuses. MS_RELATIME is the kernel's default. */
+static const struct {
+	unsigned long flag;
+	const char *word;
+} words_of[] = {{MS_NOEXEC, "noexec"}, {MS_NOATIME, "noatime"}, {MS_STRICTATIME, "strictatime"},
+        {MS_NODIRATIME, "nodiratime"}, {MS_SYNCHRONOUS, "sync"}, {MS_DIRSYNC, "dirsync"},
+        {MS_LAZYTIME, "lazytime"}, {MS_NOSYMFOLLOW, "nosymfollow"}};
+
 static int mount_by_helper(const struct ps_mountfd_options *o, int *ret_fd, struct ps_error *err)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
 	char words[256] = "";
 	int sockets[2], fd = -1;
 
-	ps_strbuf_addf(&b, "ro,nosuid,nodev,default_permissions,max_read=%u,subtype=penstock%s,fsname=",
+	ps_strbuf_addf(&b, "ro,nosuid,nodev,default_permissions,max_read=%u,subtype=penstock%s,",
 	        PS_FS_READ_NBYTES, o->allow_other ? ",allow_other" : "");
+	for (size_t i = 0; i < PS_ARRAY_LEN(words_of); i++)
+		if (o->flags & words_of[i].flag)
+			ps_strbuf_addf(&b, "%s,", words_of[i].word);
+	if (o->security)
+		ps_strbuf_addf(&b, "%s,", o->security);
+	ps_strbuf_add(&b, "fsname=");
 	add_escaped(&b, o->source);
 	ps_autofree char *options = ps_strbuf_take(&b);
 	if (!options)
@@ -445,8 +475,8 @@ static int mount_by_helper(const struct ps_mountfd_options *o, int *ret_fd, stru
 		/* fusermount3 opens the device as the user, who has no permission. */
 		if (access(device, R_OK | W_OK) < 0 && errno == EACCES)
 			return refuse_device(err, EACCES);
-		return ps_error_set(
-		        err, EPERM, "mount on %s: %s", o->mountpoint, *words ? words : "fusermount3 failed");
+		return ps_error_set(err, EPERM, "mount on %s: %s%s", o->mountpoint,
+		        *words ? words : "fusermount3 failed", ps_fusermount_advice(words));
 	}
 	*ret_fd = fd;
 	return 0;

@@ -5,7 +5,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "base/secret.h"
 #include "base/size.h"
@@ -154,18 +156,75 @@ static const struct ps_opt *find(const struct ps_opts *opts, const char *name, s
 	return NULL;
 }
 
-/* Options of mount(8) and fstab that are ignored: they always hold for this mount, or are for other
+/* Options of mount(8) and fstab that are ignored: they hold for every mount of ours, or are for other
  * programs. */
-static const char *const ignored[] = {"ro", "defaults", "auto", "noauto", "nofail", "_netdev", "user",
-        "users", "nouser", "owner", "group", "noowner", "nogroup", "nosuid", "nodev", "noexec", "exec",
-        "atime", "noatime", "relatime", "norelatime", "strictatime", "lazytime", "nodiratime", "async",
-        "sync", "default_permissions", "intr", "comment"};
+static const char *const ignored[] = {"ro", "defaults", "auto", "noauto", "nofail", "_netdev", "nouser",
+        "owner", "group", "noowner", "nogroup", "nosuid", "nodev", "default_permissions", "intr", "comment"};
 /* mount(8) adds these unless "ro" was given; the mount is read-only all the same. */
 static const char *const lenient[] = {"rw", "suid", "dev"};
 
-/* Accepts or refuses an option of mount(8). -ENOENT: `name` is in neither list. */
-static int take_generic(const struct ps_mount_options *o, const char *name, struct ps_error *err)
+#ifndef MS_NOSYMFOLLOW
+#define MS_NOSYMFOLLOW 256
+#endif
+#define ATIMES (MS_NOATIME | MS_RELATIME | MS_STRICTATIME)
+
+/* Options that become flags of mount(2); a later one has priority. "user" and "users" imply noexec. */
+static const struct {
+	const char *name;
+	unsigned long clear, set;
+} flags_of[] = {{"noexec", 0, MS_NOEXEC}, {"exec", MS_NOEXEC, 0}, {"user", 0, MS_NOEXEC},
+        {"users", 0, MS_NOEXEC}, {"noatime", ATIMES, MS_NOATIME}, {"atime", MS_NOATIME, 0},
+        {"relatime", ATIMES, MS_RELATIME}, {"norelatime", ATIMES, MS_STRICTATIME},
+        {"strictatime", ATIMES, MS_STRICTATIME}, {"nostrictatime", MS_STRICTATIME, 0},
+        {"nodiratime", 0, MS_NODIRATIME}, {"diratime", MS_NODIRATIME, 0}, {"sync", 0, MS_SYNCHRONOUS},
+        {"async", MS_SYNCHRONOUS, 0}, {"dirsync", 0, MS_DIRSYNC}, {"lazytime", 0, MS_LAZYTIME},
+        {"nolazytime", MS_LAZYTIME, 0}, {"nosymfollow", 0, MS_NOSYMFOLLOW}, {"symfollow", MS_NOSYMFOLLOW, 0}};
+
+static const char *const security[] = {"context", "fscontext", "defcontext", "rootcontext"};
+
+static bool is_security(const char *name, size_t len)
 {
+	for (size_t i = 0; i < PS_ARRAY_LEN(security); i++)
+		if (strlen(security[i]) == len && memcmp(name, security[i], len) == 0)
+			return true;
+	return false;
+}
+
+/* A label of SELinux for all files, which the kernel applies. */
+static int add_security(struct ps_mount_options *o, const char *name, const char *value, struct ps_error *err)
+{
+	size_t n = value ? strlen(value) : 0;
+	bool quoted = n >= 2 && value[0] == '"' && value[n - 1] == '"';
+	char *text;
+
+	if (quoted) {
+		value++;
+		n -= 2;
+	}
+	if (n == 0 || memchr(value, '"', n))
+		return ps_error_set(err, EINVAL, "option %s needs a label of SELinux", name);
+	if (access("/sys/fs/selinux/enforce", F_OK) < 0)
+		return ps_error_set(
+		        err, EINVAL, "option %s: SELinux is not enabled here; leave it out", name);
+	if (asprintf(&text, "%s%s%s=\"%.*s\"", o->security ? o->security : "", o->security ? "," : "", name,
+	            (int)n, value) < 0)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	free(o->security);
+	o->security = text;
+	return 0;
+}
+
+/* Takes or refuses an option of mount(8). -ENOENT: `name` is none of them. */
+static int take_generic(struct ps_mount_options *o, const char *name, const char *value, struct ps_error *err)
+{
+	for (size_t i = 0; i < PS_ARRAY_LEN(flags_of); i++) {
+		if (!value && strcmp(name, flags_of[i].name) == 0) {
+			o->mount_flags = (o->mount_flags & ~flags_of[i].clear) | flags_of[i].set;
+			return 0;
+		}
+	}
+	if (is_security(name, strlen(name)))
+		return add_security(o, name, value, err);
 	for (size_t i = 0; i < PS_ARRAY_LEN(ignored); i++)
 		if (strcmp(name, ignored[i]) == 0)
 			return 0;
@@ -182,14 +241,18 @@ static int take_generic(const struct ps_mount_options *o, const char *name, stru
 	return -ENOENT;
 }
 
-/* Cuts the next item off a -o list, with its escapes resolved in place: "name" or "name=value". */
+/* Cuts the next item off a -o list, with its escapes resolved in place: "name" or "name=value". A label of
+ * SELinux may have commas between quotes, as mount(8) allows it. */
 static char *next_item(char **list)
 {
 	char *item = *list, *in = item, *out = item;
+	const char *equals = strchr(item, '=');
+	bool label = equals && is_security(item, (size_t)(equals - item)), inside = false;
 
 	if (!*in)
 		return NULL;
-	while (*in && *in != ',') {
+	while (*in && (*in != ',' || inside)) {
+		inside ^= label && *in == '"';
 		if (*in == '\\' && (in[1] == ',' || in[1] == '\\'))
 			in++;
 		*out++ = *in++;
@@ -237,7 +300,7 @@ int ps_opts_parse_list(
 		if (opt && !(opt->flags & PS_OPT_CLI_ONLY) && !(opt->flags & PS_OPT_SECRET && !value)) {
 			rc = set_option(opt, o, value, err);
 		} else {
-			rc = take_generic(o, item, err);
+			rc = take_generic(o, item, value, err);
 			if (rc == -ENOENT) {
 				suggest(opts, item, strlen(item), PS_OPT_CLI_ONLY, "", instead);
 				rc = ps_error_set(err, EINVAL, "unknown mount option '%s'%s", item, instead);

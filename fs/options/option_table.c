@@ -72,6 +72,7 @@ void ps_mount_options_fini(struct ps_mount_options *o)
 	ps_given_fini(&o->given);
 	free(o->cache_size);
 	free(o->policy);
+	free(o->security);
 	free(o->cacert);
 	free(o->tier);
 	free(o->log);

@@ -181,6 +181,8 @@ struct ps_mount_options {
 	gid_t gid;
 	mode_t file_mode, dir_mode;
 	bool allow_other, nonempty, foreground, no_passthrough, no_keeper, no_sandbox, serve;
+	unsigned long mount_flags; /* generic options of mount(8), as MS_ flags: noexec, noatime, ... */
+	char *security;            /* SELinux's: 'context="..."', several with commas; NULL: none */
 	uint64_t refresh_ms;
 	enum ps_missing missing;
 	enum ps_cold_reads cold_reads;

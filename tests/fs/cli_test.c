@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -153,6 +155,58 @@ static void test_generic_mount_options_are_ignored(void **state)
 	                &err),
 	        0);
 	assert_null(o.user);
+	assert_true(o.mount_flags == (MS_NOEXEC | MS_NOATIME)); /* user implies noexec */
+	ps_mount_options_fini(&o);
+}
+
+static void test_generic_mount_options_become_flags(void **state)
+{
+	static const struct {
+		const char *list;
+		unsigned long flags;
+	} table[] = {{"noexec", MS_NOEXEC}, {"noexec,exec", 0}, {"user,exec", 0},
+	        {"noatime,strictatime", MS_STRICTATIME}, {"strictatime,noatime", MS_NOATIME},
+	        {"noatime,relatime", MS_RELATIME},
+	        {"nodiratime,sync,dirsync,lazytime",
+	                MS_NODIRATIME | MS_SYNCHRONOUS | MS_DIRSYNC | MS_LAZYTIME},
+	        {"ro,nosuid,nodev,exec,async,atime", 0}};
+	static const char *const refused[] = {
+	        "noexec=1", "nosuch", "mand", "context", "context=", "context=x\"y"};
+	struct ps_mount_options o;
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(table); i++) {
+		struct ps_error err = {0};
+
+		assert_int_equal(parse_list(table[i].list, &o, &err), 0);
+		assert_true(o.mount_flags == table[i].flags);
+		ps_mount_options_fini(&o);
+	}
+	for (size_t i = 0; i < PS_ARRAY_LEN(refused); i++) {
+		struct ps_error err = {0};
+
+		assert_int_equal(parse_list(refused[i], &o, &err), -EINVAL);
+		ps_mount_options_fini(&o);
+	}
+}
+
+static void test_labels_of_selinux(void **state)
+{
+	static const char list[] = "context=\"system_u:object_r:x_t:s0:c1,c2\",rootcontext=a:b:c,uid=3";
+	struct ps_mount_options o;
+	struct ps_error err = {0};
+	int rc = parse_list(list, &o, &err);
+
+	(void)state;
+	if (access("/sys/fs/selinux/enforce", F_OK) < 0) {
+		assert_int_equal(rc, -EINVAL);
+		assert_string_equal(err.text, "option context: SELinux is not enabled here; leave it out");
+	} else {
+		assert_int_equal(rc, 0);
+		assert_string_equal(
+		        o.security, "context=\"system_u:object_r:x_t:s0:c1,c2\",rootcontext=\"a:b:c\"");
+		assert_int_equal(o.uid, 3);
+	}
 	ps_mount_options_fini(&o);
 }
 
@@ -256,6 +310,8 @@ int main(void)
 	        cmocka_unit_test(test_bad_lists_are_refused),
 	        cmocka_unit_test(test_too_many_headers_are_refused),
 	        cmocka_unit_test(test_generic_mount_options_are_ignored),
+	        cmocka_unit_test(test_generic_mount_options_become_flags),
+	        cmocka_unit_test(test_labels_of_selinux),
 	        cmocka_unit_test(test_rw_from_mount8_is_ignored),
 	        cmocka_unit_test(test_arguments_and_options_mix),
 	        cmocka_unit_test(test_secrets_are_removed_from_argv),

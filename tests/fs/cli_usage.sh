@@ -98,7 +98,6 @@ bad 1 "no such" mount "$T/src/" "$T/empty" --cache-dir "$T/nothing/c"
 bad 1 "no such|permission|log file" mount "$T/src/" "$T/empty" --cache-dir "$T/cache/c" --log "$T/nothing/log"
 
 bad 2 "too few" umount
-bad 2 "too many" umount "$T/empty" more
 bad 2 "unknown option" umount --gently "$T/empty"
 bad 1 "not a penstock mount" umount "$T/empty"
 bad 1 "not a penstock mount|type" umount /proc

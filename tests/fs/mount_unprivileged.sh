@@ -126,6 +126,33 @@ refused "without fusermount3" "install fusermount3" env PATH="$top_builddir" pen
 check "no daemon is left of the refused mounts" wait_until 30 no_daemon
 equal "no mount is left of the refused mounts" 0 "$(grep -c fuse.penstock /proc/self/mountinfo)"
 
+check "noexec, by fusermount3" as_user penstock mount "$source/" "$T/m1" -o noexec,noatime
+check "it holds" grep -q " $T/m1 fuse.penstock ro,nosuid,nodev,noexec,noatime" /proc/mounts
+check "the mount with noexec is unmounted" as_user penstock umount "$T/m1"
+refused "an option that fusermount3 does not know" "strictatime" penstock mount "$source/" "$T/m1" \
+	-o strictatime
+
+# Without /etc/mtab, and as a user without an entry in /etc/passwd: small containers.
+check "a mount for the next test" as_user penstock mount "$source/" "$T/m1"
+without_mtab() {
+	unshare -m bash -c 'mount -t tmpfs none "$1" && cp -a /etc/fuse.conf /etc/passwd /etc/group "$1" &&
+		mount --rbind "$1" /etc && shift && exec "$@"' - "$T/etc" "$@"
+}
+mkdir "$T/etc"
+rc=0
+without_mtab setpriv --reuid=65534 --regid=65534 --clear-groups -- \
+	env HOME="$T/home" "$top_builddir/penstock" umount "$T/m1" >"$T/out" 2>&1 || rc=$?
+equal "umount without /etc/mtab fails" 1 "$rc"
+check "with fusermount3's own words, and what to do" \
+	grep -q "not permitted: .*/etc/mtab.*ln -s /proc/self/mounts /etc/mtab" "$T/out"
+check_not "and does not call it another user's" grep -q "another user" "$T/out"
+check "with /etc/mtab it works" as_user penstock umount "$T/m1"
+chown 64321 "$T/m2"
+rc=0
+setpriv --reuid=64321 --regid=64321 --clear-groups -- "$top_builddir/penstock" mount "$source/" "$T/m2" \
+	--cache-dir "$T/m2/../c64321" >"$T/out" 2>&1 || rc=$?
+check "a user ID without a name is told what is missing" test "$rc" = 1
+
 echo user_allow_other >"$T/fuse.conf"
 check "--allow_other, with user_allow_other" as_user penstock mount "$source/" "$T/m1" --allow_other
 check "other users read a mount with --allow_other" cmp "$source/f.bin" "$T/m1/f.bin"
