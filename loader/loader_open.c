@@ -4,6 +4,7 @@
 #include "loader.h"
 
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -191,6 +192,46 @@ static int pipeline_begin(struct penstock_loader *l, struct ps_error *err)
 	return rc;
 }
 
+/* Takes the type of a token stream's tokens from the index beside its first file, unless the field has one.
+ * The other files are compared when they are opened. */
+static int token_type_take(struct penstock_loader *l, const struct ps_windows *windows, struct ps_error *err)
+{
+	static const enum ps_dtype types[] = {PS_U16, PS_U32, PS_I32, PS_I64};
+	const struct ps_shard_list *shards = &l->options.shards;
+	enum ps_shard_kind source = (enum ps_shard_kind)l->options.o.source;
+	struct penstock_field *given = l->options.fields;
+	struct ps_layout_field *f = l->layout->fields;
+	const char *type;
+	size_t i = 0;
+	int rc;
+
+	while (i < shards->n && ps_shard_kind_of(source, windows, shards->names[i]) != PS_SHARD_KIND_TOKENS)
+		i++;
+	if (windows->nbytes == 0 || i == shards->n)
+		return 0;
+	rc = ps_tokens_type(shards->names[i], &type, err);
+	if (rc < 0 || !type)
+		return rc;
+	while (f->names != windows->suffix)
+		f++;
+	while (strcmp(given->name, f->name) != 0)
+		given++;
+	if (given->source_dtype != 0 && strcmp(type, windows->type) != 0)
+		return ps_error_set(err, EINVAL,
+		        "field %.100s: source_dtype %s, but the .idx beside %s says that its tokens are %s",
+		        f->name, windows->type, shards->names[i], type);
+	for (size_t k = 0; k < PS_ARRAY_LEN(types); k++) {
+		if (strcmp(type, ps_dtype_name(types[k])) == 0) {
+			given->source_dtype = (uint32_t)types[k];
+			f->source_dtype = types[k];
+			return 0;
+		}
+	}
+	return ps_error_set(err, EINVAL,
+	        "%s: the .idx beside it says that its tokens are %s; they must be u16, u32, i32 or i64",
+	        shards->names[i], type);
+}
+
 static int loader_make(struct penstock_loader *l, const struct penstock_options *options,
         const char *const *shards, size_t nshards, struct ps_error *err)
 {
@@ -207,6 +248,10 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 		return ps_no_memory(err);
 	rc = ps_batch_layout_new(o, &l->layout, err);
 	if (rc == 0)
+		rc = ps_layout_windows(l->layout, o->token_stride, &windows, err);
+	if (rc == 0)
+		rc = token_type_take(l, &windows, err);
+	if (rc == 0) /* now with the type */
 		rc = ps_layout_windows(l->layout, o->token_stride, &windows, err);
 	if (rc < 0)
 		return rc;

@@ -149,11 +149,14 @@ static uint64_t set_hash(
 	return h;
 }
 
-static uint64_t field_hash(uint64_t h, const struct penstock_field *f)
+static uint64_t field_hash(uint64_t h, const struct penstock_field *given)
 {
-	struct penstock_field unset;
+	struct penstock_field unset, plain = *given;
+	const struct penstock_field *f = &plain;
 	bool later = false;
 
+	if (plain.source_dtype == 0) /* the default of older versions, whose states stay valid */
+		plain.source_dtype = PENSTOCK_U16;
 	penstock_field_init(&unset, sizeof(unset), f->name, f->kind);
 	for (size_t i = 0; i < ps_n_field_options && !later; i++)
 		later = ps_field_options[i].print == PS_PRINT_LATER &&
@@ -170,7 +173,7 @@ static uint64_t field_hash(uint64_t h, const struct penstock_field *f)
 			h = hash_double(hash_double(h, (double)f->mean[i]), (double)f->std[i]);
 	} else {
 		h = group_hash(h, f, PS_PRINT_COLUMN);
-		for (uint32_t i = 0; i < f->ndim; i++)
+		for (uint32_t i = 0; i < f->ndim && i < PS_ARRAY_LEN(f->shape); i++)
 			h = hash_u64(h, f->shape[i]);
 		h = f->add_offset_of ? text_hash(h, f->add_offset_of) : h;
 	}

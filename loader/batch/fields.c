@@ -32,14 +32,14 @@ static int shape_check(const struct ps_layout_field *f, struct ps_npy *npy, stru
 	char have[128], want[128];
 	bool same;
 
-	if (npy->ndim == 0) {
+	if (npy->ndim == 0)
+		npy->shape[0] = 1; /* the number of items */
+	if (npy->ndim == 0 && f->ndim > 0)
 		npy->ndim = 1;
-		npy->shape[0] = 1;
-	}
 	same = npy->ndim == f->ndim;
 	for (uint32_t i = 1; i < f->ndim && same; i++)
 		same = npy->shape[i] == f->shape[i];
-	if (same && (npy->shape[0] == f->shape[0] || f->shape[0] == 0))
+	if (same && (f->ndim == 0 || npy->shape[0] == f->shape[0] || f->shape[0] == 0))
 		return 0;
 	return ps_error_set(err, EBADMSG, "the array has shape %s, but the field has %s%s",
 	        shape_text(npy->shape, npy->ndim, false, have), shape_text(f->shape, f->ndim, true, want),
@@ -334,6 +334,11 @@ static int json_text_measure(const struct ps_layout_field *f, const uint8_t *dat
 		return rc;
 	if (f->kind == PENSTOCK_TEXT && v.type != PS_JSON_STRING)
 		return ps_error_set(err, EBADMSG, "the value at %.200s is not a string", f->path);
+	if (v.type == PS_JSON_STRING && ps_json_has_surrogate(&v))
+		return ps_error_set(err, EBADMSG,
+		        "the text at %.200s has a lone surrogate (\\ud800 to \\udfff), which UTF-8 cannot "
+		        "hold",
+		        f->path);
 	*ret_piece = piece_of(
 	        &v, v.type == PS_JSON_STRING ? ps_json_string(&v, NULL, SIZE_MAX) : (uint64_t)(v.end - v.p));
 	return 0;

@@ -63,8 +63,9 @@ bool ps_field_store(const struct ps_layout_field *field, const struct ps_number 
 
 /* JSON, scanned in place: nothing is allocated and nothing copied.
  *
- * It accepts what Python's json.loads() accepts as UTF-8 bytes (so NaN and Infinity are numbers), except
- * unpaired surrogates, which UTF-8 cannot encode. Of equal names in an object the last one counts.
+ * It accepts what Python's json.loads() accepts as UTF-8 bytes, so NaN and Infinity are numbers, and a string
+ * may have the escape of a lone surrogate (half of a UTF-16 pair). Of equal names in an object the last one
+ * counts.
  * Ownership: values point into the caller's bytes.   Threads: any.   Locks: none.   Blocks: never. */
 
 #define PS_JSON_MAX_DEPTH 256 /* deeper nesting is refused */
@@ -93,6 +94,9 @@ int ps_json_find(const void *text, size_t nbytes, const char *path, struct ps_js
 
 /* False if the path is empty, too long or has an empty part. */
 bool ps_json_path_ok(const char *path);
+
+/* True if a string has the escape of a lone surrogate, so its value is not UTF-8. */
+bool ps_json_has_surrogate(const struct ps_json *string);
 
 /* Writes a string's value to dst, if dst is not NULL: whole characters, up to `most` bytes. Returns the
  * number of bytes. */

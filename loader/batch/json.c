@@ -64,8 +64,8 @@ static int32_t hex4(const uint8_t *p, const uint8_t *end)
 	return v;
 }
 
-/* Takes the escape at *p, which follows a backslash, and moves *p past it. Returns the character; -1:
- * invalid. */
+/* Takes the escape at *p, which follows a backslash, and moves *p past it. Returns the character, which may
+ * be a lone surrogate; -1: invalid. */
 static int32_t escape_take(const uint8_t **p, const uint8_t *end)
 {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -85,10 +85,10 @@ static int32_t escape_take(const uint8_t **p, const uint8_t *end)
 	if (c < 0xd800 || c > 0xdfff)
 		return c;
 	if (c > 0xdbff || end - *p < 6 || (*p)[0] != '\\' || (*p)[1] != 'u')
-		return -1;
+		return c;
 	low = hex4(*p + 2, end);
 	if (low < 0xdc00 || low > 0xdfff)
-		return -1;
+		return c;
 	*p += 6;
 	return 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
 }
@@ -141,6 +141,21 @@ static size_t utf8_put(int32_t c, uint8_t *dst)
 	dst[2] = (uint8_t)(0x80 | (c >> 6 & 63));
 	dst[3] = (uint8_t)(0x80 | (c & 63));
 	return 4;
+}
+
+bool ps_json_has_surrogate(const struct ps_json *v)
+{
+	const uint8_t *p = v->p, *end = v->end;
+
+	while ((p = memchr(p, '\\', (size_t)(end - p)))) {
+		int32_t c;
+
+		p++;
+		c = escape_take(&p, end);
+		if (c >= 0xd800 && c <= 0xdfff)
+			return true;
+	}
+	return false;
 }
 
 size_t ps_json_string(const struct ps_json *v, uint8_t *dst, size_t most)

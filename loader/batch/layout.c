@@ -281,6 +281,7 @@ int ps_layout_windows(const struct ps_batch_layout *layout, uint64_t stride, str
 		*ret_windows = (struct ps_windows){.nbytes = (f->shape[0] + 1) * item,
 		        .stride = stride * item,
 		        .item = (uint32_t)item,
+		        .type = ps_dtype_name(f->source_dtype),
 		        .suffix = f->names};
 		return 0;
 	}

@@ -115,6 +115,8 @@ static int dtype_plan(struct ps_layout_field *f, const struct penstock_field *in
 static int shape_plan(
         struct ps_layout_field *f, const struct penstock_field *in, bool open, struct ps_error *err)
 {
+	if (in->ndim == PENSTOCK_NDIM_SCALAR && in->kind == PENSTOCK_NPY)
+		return 0;
 	if (in->ndim > PS_ARRAY_LEN(f->shape))
 		return ps_error_set(err, EINVAL, "field %.100s: ndim %u: must be 0 to %zu", f->name, in->ndim,
 		        PS_ARRAY_LEN(f->shape));
@@ -143,8 +145,8 @@ static int array_plan(struct ps_layout_field *f, const struct penstock_field *in
 static int tokens_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
 {
 	f->planes = 2;
-	f->source_dtype = (enum ps_dtype)in->source_dtype;
-	if (in->source_dtype != PENSTOCK_U16 && in->source_dtype != PENSTOCK_U32 &&
+	f->source_dtype = in->source_dtype ? (enum ps_dtype)in->source_dtype : PS_U16;
+	if (in->source_dtype != 0 && in->source_dtype != PENSTOCK_U16 && in->source_dtype != PENSTOCK_U32 &&
 	        in->source_dtype != PENSTOCK_I32 && in->source_dtype != PENSTOCK_I64)
 		return ps_error_set(err, EINVAL,
 		        "field %.100s: source_dtype %u: must be u16, u32, i32 or i64", f->name,

@@ -99,6 +99,11 @@ static int check_format(const struct ps_image_spec *s, struct ps_error *err)
 		        ps_dtype_name(s->dtype), (int)s->dtype);
 	if (s->layout != PS_NCHW && s->layout != PS_NHWC)
 		return ps_error_set(err, EINVAL, "image: layout %d: must be NCHW or NHWC", (int)s->layout);
+	for (int c = 0; c < 3; c++)
+		if (s->mean[c] > 1)
+			return ps_error_set(err, EINVAL,
+			        "image: mean %g, std %g of channel %d: values are 0 to 1: divide by 255",
+			        (double)s->mean[c], (double)s->std[c], c);
 	for (int c = 0; ps_dtype_is_float(s->dtype) && c < 3; c++) {
 		if (!isfinite(s->mean[c]) || !(s->std[c] >= 1e-6f && s->std[c] <= 1e6f))
 			return ps_error_set(err, EINVAL,

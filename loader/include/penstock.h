@@ -216,6 +216,9 @@ enum penstock_overflow {
 
 #define PENSTOCK_MAX_DIMS 8
 
+/* penstock_field.ndim of NPY: arrays without dimensions, of shape (), as numpy.float32(3). */
+#define PENSTOCK_NDIM_SCALAR UINT32_MAX
+
 /* What happens to a number that a float type cannot hold exactly. */
 enum penstock_rounding {
 	PENSTOCK_ROUNDING_EXACT = 0,   /* the sample is bad */
@@ -265,7 +268,8 @@ struct penstock_field {
 	/* NPY, JSON with a path, TOKENS, OUTPUT: the shape of a row, `ndim` dimensions of `shape`, at most 7;
 	 * a sample's data must have that shape. shape[0] = 0: as many items as the sample has: the field is
 	 * ragged, and an item has the shape of the rest. ndim 0: one element (a JSON number); for NPY,
-	 * TOKENS, and OUTPUT with pad_to or max_bytes, the same as {0}. A scalar NPY counts as {1}. */
+	 * TOKENS, and OUTPUT with pad_to or max_bytes, the same as {0}. NPY: PENSTOCK_NDIM_SCALAR is for
+	 * arrays of shape (), which other fields take as {1}. */
 	uint32_t ndim;
 	/* Ragged fields (BYTES, TEXT, JSON texts; the above with shape[0] = 0). 0 (default): values and
 	 * offsets, one row after the other. N: each row padded to N items. PENSTOCK_PAD_LONGEST: to the
@@ -283,8 +287,9 @@ struct penstock_field {
 	 * batch: for edges of graphs, which are numbers of nodes. A number that is not the index of an item
 	 * of the other field in the same row makes the sample bad. NULL: nothing is added. */
 	const char *add_offset_of;
-	/* TOKENS: the type of tokens in members that are not .npy: PENSTOCK_U16 (default), U32, I32, I64,
-	 * little-endian. */
+	/* TOKENS: the type of tokens in members that are not .npy: PENSTOCK_U16, U32, I32 or I64,
+	 * little-endian. 0 (default): as the index NAME.idx beside a shard NAME.bin says, in Megatron's format;
+	 * without one u16. An index that says another type than the field is an error. */
 	uint32_t source_dtype;
 
 	/* IMAGE: 1: turned as the file's EXIF orientation says. 0 (default): as stored. MASK: likewise. */

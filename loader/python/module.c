@@ -2,6 +2,8 @@
 
 #include <errno.h>
 
+#include "batch/batch.h"
+
 static PyObject *version(PyObject *module, PyObject *unused)
 {
 	(void)module, (void)unused;
@@ -37,11 +39,36 @@ static PyObject *profile_drift(PyObject *module, PyObject *args)
 	return rc < 0 ? raise_error(state, rc, &error) : text;
 }
 
+/* The shape of a sound .npy file of numbers; None: the bytes are not such a file. */
+static PyObject *npy_shape(PyObject *module, PyObject *bytes)
+{
+	struct ps_npy npy;
+	Py_ssize_t n;
+	char *p;
+	PyObject *shape;
+
+	(void)module;
+	if (PyBytes_AsStringAndSize(bytes, &p, &n) < 0)
+		return NULL;
+	if (ps_npy_parse(p, (size_t)n, &npy, NULL) < 0)
+		Py_RETURN_NONE;
+	shape = PyTuple_New((Py_ssize_t)npy.ndim);
+	for (uint32_t i = 0; shape && i < npy.ndim; i++) {
+		PyObject *dim = PyLong_FromUnsignedLongLong(npy.shape[i]);
+
+		if (!dim || PyTuple_SetItem(shape, (Py_ssize_t)i, dim) < 0)
+			Py_CLEAR(shape);
+	}
+	return shape;
+}
+
 static PyMethodDef functions[] = {
         {"profile_drift", profile_drift, METH_VARARGS,
                 "profile_drift(was, now): a line for each difference."},
         {"member_nbytes", member_nbytes, METH_VARARGS,
                 "member_nbytes(name, nbytes): the bytes that such a file takes in a tar."},
+        {"npy_shape", npy_shape, METH_O,
+                "npy_shape(bytes): the shape of the array in a .npy file; None: not a sound one."},
         {"version", version, METH_NOARGS, "The version of libpenstock."},
         {"libraries", libraries, METH_NOARGS, "The libraries that decode images, with versions."},
         {"budget_new", budget_new, METH_O, "A budget of that many bytes, for the option budget."},

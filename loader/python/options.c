@@ -126,7 +126,7 @@ static bool shape_set(struct penstock_field *field, const struct ps_option *m, P
 		        sizeof(field->shape) / sizeof(field->shape[0]), value);
 		return false;
 	}
-	field->ndim = (uint32_t)n;
+	field->ndim = n == 0 && field->kind == PENSTOCK_NPY ? PENSTOCK_NDIM_SCALAR : (uint32_t)n;
 	for (Py_ssize_t i = 0; i < n; i++) {
 		PyObject *number = PySequence_GetItem(value, i);
 		bool ok = number && number_set(&field->shape[i], &item, number);

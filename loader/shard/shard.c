@@ -391,6 +391,8 @@ enum ps_shard_rest ps_shard_rest(const struct ps_shard *s, uint64_t *ret_offset)
 static int reader_make(struct ps_shard *s, struct ps_error *err)
 {
 	const struct ps_shard_options *o = &s->options;
+	const char *type;
+	int rc;
 
 	switch (ps_shard_kind_of(o->source, &o->windows, s->file->path)) {
 	case PS_SHARD_KIND_LINES:
@@ -402,6 +404,13 @@ static int reader_make(struct ps_shard *s, struct ps_error *err)
 		if (o->windows.nbytes == 0)
 			return ps_error_set(err, EINVAL,
 			        "a token stream needs a field of kind tokens with a fixed length");
+		rc = ps_tokens_type(s->file->path, &type, err);
+		if (rc < 0)
+			return rc;
+		if (type && strcmp(type, o->windows.type) != 0)
+			return ps_error_set(err, EBADMSG,
+			        "the .idx beside it says that its tokens are %s, but the field reads %s",
+			        type, o->windows.type);
 		s->tokens = ps_tokens_new(s->file->path, s->stream, &o->windows);
 		break;
 	default:

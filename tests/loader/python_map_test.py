@@ -56,7 +56,7 @@ def a_map_gets_fields_and_returns_others():
         seen.append({name: type(value).__name__ for name, value in sample.items()})
         assert sample["image"].shape == (32, 32, 3) and sample["image"].dtype == "u1"
         sample["image"][:] = 255 - sample["image"]
-        return {"label": sample["label"] + 1000, "mean": sample["image"].mean(), "words": sample["text"].split(), "image": sample["image"],
+        return {"label": sample["label"] + 1000, "mean": sample["image"].mean(), "image": sample["image"],
                 "ids": list(sample["text"][:2])}
 
     fields = {**PIXELS, "text": penstock.Bytes("txt", hidden=1)}
@@ -213,7 +213,8 @@ def a_wrong_result_of_a_map_is_an_error_with_the_declared_output():
 
     shards()
     assert "(2,)" in of([1, 2], penstock.Output((3,))) and "(3,)" in of([1, 2], penstock.Output((3,)))
-    assert "f64" in of(numpy.zeros(2), penstock.Output((2,), "i32")) or "float64" in of(numpy.zeros(2), penstock.Output((2,), "i32"))
+    assert "0.5 has no value in i32" in of(numpy.full(2, 0.5), penstock.Output((2,), "i32"))
+    assert "dtype complex128" in of(1j, penstock.Output((), "f32"))
     assert "room for 2" in of([1, 2, 3], penstock.Output((0,), "i32", max_bytes=8))
     assert "no 'y'" in str(_raised(lambda: list(pixels(map=lambda s: s, outputs={"y": penstock.Output()}))))
     assert "a dict" in str(_raised(lambda: list(pixels(map=lambda s: 3))))
@@ -228,6 +229,58 @@ def _raised(call):
     except Exception as error:
         return error
     raise AssertionError("nothing was raised")
+
+
+@tap.test
+def an_output_that_does_not_fit_its_dtype_is_a_bad_sample():
+    def of(value, dtype, shape=()):
+        try:
+            return next(iter(pixels(pattern=pattern, map=lambda s: {"x": value}, outputs={"x": penstock.Output(shape, dtype)})))["x"][0].tolist()
+        except penstock.BadSampleError as error:
+            return str(error)
+
+    pattern = shards(1)
+    big = numpy.array([2**63 + 5], "u8")
+    for value, dtype, shape in [(200, "i8", ()), (-129, "i8", ()), (40000, "i16", ()), (2**31, "i32", ()), (2**40, "i32", ()),
+                                ([1, 2**40], "i32", (2,)), (numpy.uint64(2**63), "i64", ()), (2**70, "i64", ()), (256, "u8", ()),
+                                ([1, 70000], "u16", (2,)), (numpy.array([300], "u2"), "u8", (1,)), (numpy.array([-1]), "u64", (1,)),
+                                (numpy.array([3_000_000_000]), "i32", (1,)), (numpy.array([2**40], "u8"), "u32", (1,)), (big, "i64", (1,)),
+                                (1e6, "f16", ()), (1e39, "f32", ()), (numpy.array([1e39]), "f32", (1,)), (70000, "f16", ()),
+                                (1.5, "i64", ()), (2.0**63, "i64", ()), (float("nan"), "i32", ()), (float("inf"), "i64", ()),
+                                ([2**60 + 1, 0.5], "i64", (2,)), (2, "bool", ()), (numpy.array([2.0]), "bool", (1,)),
+                                (torch.tensor([2**40]), "i32", (1,)), ("ä", "i8", (2,)), ([2**63, -1], "i64", (2,))]:
+        got = of(value, dtype, shape)
+        assert "has no value in %s" % dtype in str(got) or "of dtype object" in str(got), (value, dtype, got)
+    for value, dtype, shape, want in [(3, "u8", (), 3), (255, "u8", (), 255), (-128, "i8", (), -128), (2**63, "u64", (), 2**63),
+                                      (numpy.array([5]), "u8", (1,), [5]), (numpy.array([4.0]), "i16", (1,), [4]),
+                                      ([2**60, 0.0], "i64", (2,), [2**60, 0]), (float("inf"), "f16", (), float("inf")),
+                                      (0.1, "f32", (), float(numpy.float32(0.1))), (True, "i32", (), 1), ([0, 1], "bool", (2,), [False, True]),
+                                      (65504, "f16", (), 65504.0), (numpy.array([[1e30]]), "f32", (1, 1), [[float(numpy.float32(1e30))]])]:
+        tap.equal(of(value, dtype, shape), want)
+    for dtype, change, want in [("i8", lambda y: 200, "label: 200 has no value in i8"), ("i32", lambda y: y + 2**40, "has no value in i32")]:
+        load = pixels(pattern=pattern, fields={"label": penstock.Int("cls", dtype=dtype)}, map=lambda s: {"label": change(s["label"])})
+        assert want in str(_raised(lambda: next(iter(load)))), dtype
+
+
+@tap.test
+def a_map_may_return_its_fields_but_nothing_that_is_not_declared():
+    fields = {**PIXELS, "text": penstock.Text("txt"), "raw": penstock.Bytes("cls", hidden=1)}
+
+    def reason(function):
+        return str(_raised(lambda: next(iter(pixels(pattern=pattern, fields=fields, map=function)))))
+
+    def adds(sample):
+        sample["more"] = 1
+
+    pattern = shards(1)
+    assert "returned a 'extra', which outputs= does not declare" in reason(lambda s: {**s, "extra": 1})
+    assert "returned a 'more'" in reason(adds)
+    assert "returned another 'text'" in reason(lambda s: {**s, "text": "other"})
+    assert "returned another 'raw'" in reason(lambda s: {"raw": b"other"})
+    plain = list(pixels(pattern=pattern, fields={**PIXELS, "text": penstock.Text("txt")}))
+    for same in (lambda s: {**s}, lambda s: s, lambda s: None, lambda s: {}, lambda s: {"text": s["text"], "label": s["label"]}):
+        for a, b in zip(plain, pixels(pattern=pattern, fields=fields, map=same)):
+            tap.equal((list(a["text"]), a["label"].tolist()), (list(b["text"]), b["label"].tolist()))
 
 
 @tap.test

@@ -7,8 +7,10 @@ import logging
 import os
 import pickle
 import re
+import struct
 import subprocess
 import sys
+import tarfile
 import warnings
 
 import tap
@@ -220,7 +222,7 @@ def an_array_without_a_shape_has_that_of_the_first_good_sample():
     list(load)
     tap.equal(set(seen), {(2, 3)})
     npy_tar("s.tar", [numpy.float32(3)])
-    tap.equal(next(iter(penstock.Loader("s.tar", fields=[penstock.Array("npy")], batch=1, format="numpy")))["npy"].shape, (1, 1))
+    tap.equal(next(iter(penstock.Loader("s.tar", fields=[penstock.Array("npy")], batch=1, format="numpy")))["npy"].shape, (1,))
 
 
 @tap.test
@@ -620,6 +622,115 @@ def arrays_texts_and_tokens_have_the_form_of_their_fields():
     tap.equal(sorted(batch), ["points", "points:lengths", "points:mask"])
     tap.equal((batch["points"].shape, batch["points"][0].tolist()), ((3, 3, 2), [[0, 1], [7, 7], [7, 7]]))
     tap.equal((batch["points:mask"].dtype, batch["points:mask"].sum(1).tolist()), (torch.bool, [1, 2, 3]))
+
+
+@tap.test
+def arrays_without_dimensions_are_a_number_a_row():
+    def npy(array):
+        buf = io.BytesIO()
+        numpy.save(buf, array)
+        return buf.getvalue()
+
+    def first(field, **options):
+        return next(iter(penstock.Loader("t.tar", batch=4, fields={"x": field}, order="none", format="numpy", **options)))["x"]
+
+    tap.make_tar("t.tar", [("%d.npy" % i, npy(numpy.float32(i))) for i in range(4)])
+    for field in (penstock.Array("npy"), penstock.Array("npy", ()), penstock.Array("npy", (), dtype="i64")):
+        tap.equal(first(field).tolist(), [0, 1, 2, 3])
+    tap.equal(first(penstock.Array("npy", (1,))).tolist(), [[0], [1], [2], [3]])
+    tap.equal(first(penstock.Array("npy", (0,))).values.tolist(), [0, 1, 2, 3])
+    tap.equal(first(penstock.Array("npy"), map=lambda s: {"x": s["x"] + 0.5}).tolist(), [0.5, 1.5, 2.5, 3.5])
+    load = penstock.Loader("t.tar", batch=2, fields={"x": penstock.Array("npy")}, order="none", format="numpy")
+    tap.equal(load.element_spec["x"].shape, (2,))
+    next(iter(load))
+    again = penstock.Loader("t.tar", batch=2, fields={"x": penstock.Array("npy")}, order="none", format="numpy", state=load.state_dict())
+    tap.equal(next(iter(again))["x"].tolist(), [2, 3])
+    tap.make_tar("t.tar", [("%d.npy" % i, npy(numpy.zeros(1, "f4"))) for i in range(4)])
+    try:
+        raise AssertionError(first(penstock.Array("npy", ())))
+    except penstock.BadSampleError as error:
+        assert "has shape (1), but the field has ()" in str(error), error
+    head = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2L, 3L), }".ljust(117) + b"\n"
+    tap.make_tar("t.tar", [("%d.npy" % i, b"\x93NUMPY\x01\0" + len(head).to_bytes(2, "little") + head + bytes(24)) for i in range(4)])
+    tap.equal(first(penstock.Array("npy")).shape, (4, 2, 3))  # as Python 2 wrote it
+
+
+@tap.test
+def a_name_that_is_not_utf8_has_surrogate_escapes():
+    with tarfile.open("t.tar", "w", format=tarfile.GNU_FORMAT, encoding="latin-1") as tar:
+        for name, data in (("caf\xe9.cls", b"1"), ("b.cls", b"2")):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    batch = next(iter(penstock.Loader("t.tar", 2, penstock.Int("cls"), order="none", format="numpy")))
+    tap.equal(list(batch["__key__"]), ["caf\udce9", "b"])
+    tap.equal(batch["__key__"].tolist()[0].encode(errors="surrogateescape"), b"caf\xe9")
+
+
+@tap.test
+def a_lone_surrogate_in_json_concerns_its_text_alone():
+    def first(field):
+        try:
+            return list(next(iter(penstock.Loader("t.tar", 2, {"x": field}, order="none", format="numpy")))["x"])
+        except penstock.BadSampleError as error:
+            return str(error)
+
+    texts = [b'{"caption":"cut \\ud83d","label":5,"\\udc00":"\\ud83d\\u0041"}', b'{"caption":"\\ud83d\\ude00","label":6}']
+    tap.make_tar("t.tar", [("%d.json" % i, text) for i, text in enumerate(texts)])
+    tap.equal(first(penstock.Int("json:label")), [5, 6])
+    tap.equal([json.loads(text) for text in first(penstock.Json("json"))], [json.loads(text) for text in texts])
+    for field in (penstock.Text("json:caption"), penstock.Json("json:caption")):
+        assert "at caption has a lone surrogate" in first(field), first(field)
+
+
+@tap.test
+def a_mean_of_values_up_to_255_is_refused():
+    for mean, std in (((123.7, 116.3, 103.5), (58.4, 57.1, 57.4)), (127.5, 127.5), ((0.5, 0.5, 1.5), 0.2)):
+        for dtype in ("f32", "f16"):
+            try:
+                raise AssertionError(penstock.Loader("t.tar", 2, penstock.Image("jpg", mean=mean, std=std, dtype=dtype)))
+            except ValueError as error:
+                assert "values are 0 to 1: divide by 255" in str(error), error
+    tap.make_tar("t.tar", [("a.jpg", tap.read(tap.PHOTOS[0]))])
+    for mean, std in ((0, 255), (1, 1), (0.5, 1 / 255)):
+        penstock.Loader("t.tar", 1, penstock.Image("jpg", size=8, mean=mean, std=std), format="numpy").close()
+
+
+@tap.test
+def tokens_have_the_type_of_the_index_beside_them():
+    def megatron(name, code, dtype):
+        tokens.astype(dtype).tofile(name + ".bin")
+        tap.write(name + ".idx", b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, 1, 2) + bytes(4 + 8 + 16))
+
+    def first(files, **options):
+        load = penstock.Loader(files, batch=1, fields={"x": penstock.Tokens("bin", 4, **options)}, order="none", format="numpy")
+        return [batch["x"].tolist()[0] for batch in load]
+
+    def refused(files, **options):
+        try:
+            return "got %r" % first(files, **options)
+        except (ValueError, penstock.BadSampleError) as error:
+            return str(error)
+
+    tokens = numpy.arange(100, 109)
+    want = [[100, 101, 102, 103], [104, 105, 106, 107]]
+    for code, dtype in ((8, "u2"), (4, "i4"), (5, "i8")):
+        megatron("t", code, "<" + dtype)
+        tap.equal(first("t.bin"), want, dtype)
+        tap.equal(first("t.bin", source_dtype=dtype[0] + str(8 * int(dtype[1]))), want, dtype)
+    assert "source_dtype=\"u16\", but the .idx beside t.bin says that its tokens are i64" in refused("t.bin", source_dtype="u16")
+    megatron("f", 7, "<f4")
+    told = refused("f.bin")
+    assert "the .idx beside it says that its tokens are f32" in told, told
+    megatron("a", 4, "<i4")
+    megatron("b", 8, "<u2")
+    told = refused(["a.bin", "b.bin"])
+    assert "tokens are u16, but the field reads i32" in told, told
+    tokens.astype("<u2").tofile("plain.bin")
+    tap.equal(first("plain.bin"), want)
+    tap.write("plain.idx", b"of another program")
+    tap.equal(first("plain.bin"), want)
+    assert "source_dtype must be" in refused("plain.bin", source_dtype="u8")
 
 
 @tap.test

@@ -304,9 +304,12 @@ def Json(
 
 @keywords(OF_FIELD, "tokens")
 def Tokens(
-    name: str, length: int, *, dtype: str = "i64", source_dtype: str = "u16", **options: Unpack[TokensOptions],
+    name: str, length: int, *, dtype: str = "i64", source_dtype: Optional[str] = None, **options: Unpack[TokensOptions],
 ) -> Field:
-    """A window of length + 1 tokens: NAME has the first `length` of them, NAME:y the last `length`."""
+    """A window of length + 1 tokens: NAME has the first `length` of them, NAME:y the last `length`. source_dtype: the
+    type of raw tokens; by default that of the .idx beside a .bin (Megatron's format), "u16" without one."""
+    if source_dtype == "u8":
+        raise ValueError("field %s: source_dtype must be u16, u32, i32 or i64" % name)
     return Field(name, "tokens", shape=(length,), dtype=dtype, source_dtype=source_dtype, **options)
 
 

@@ -80,7 +80,8 @@ class Ragged:
         if self._kind == "array":
             return self._rows()[start:stop]
         data = self._raw.tobytes(start, stop)
-        return data.decode() if self._kind == "text" else data
+        # a text field is UTF-8; a sample's name may have other bytes, which become surrogate escapes
+        return data.decode(errors="surrogateescape") if self._kind == "text" else data
 
     def to(self, device: Any, non_blocking: bool = False) -> "Ragged":
         """A copy on this device (of torch), or this object if it is on the device."""

@@ -206,8 +206,9 @@ class Map:
             if generators:
                 generators.seed(seed)
             sample = self._read(unit, i, own)
+            given = dict(sample)  # the map may put other values into `sample`
             result = function(sample, self._rng(own, seed)) if own.takes_rng else function(sample)
-            self._write(unit, i, sample if result is None else result)
+            self._write(unit, i, given, sample if result is None else result)
             return None
         except MemoryError:
             raise
@@ -257,7 +258,7 @@ class Map:
                 sample[name] = self._numpy.frombuffer(unit.bytes(i, inside), _DTYPES[dtype])[0].item()
         return sample
 
-    def _write(self, unit: "_penstock.Unit", i: int, result: Any) -> None:
+    def _write(self, unit: "_penstock.Unit", i: int, given: Mapping[str, Any], result: Any) -> None:
         if not isinstance(result, Mapping):
             raise TypeError("a map returns a dict of fields, not %s" % type(result).__name__)
         for name, field in self._outputs.items():
@@ -270,33 +271,70 @@ class Map:
             if room is not None:
                 raise ValueError("%s has %d items, and there is room for %d (max_bytes or pad_to of its Output)"
                                  % (name, len(value), room))
-        for name, (inside, field) in self.inputs.items():
-            if name in self._outputs or name not in result or field.kind not in ("image", "mask", "int64", "float", "npy", "tokens"):
+        for name, value in result.items():
+            if name in self._outputs:
                 continue
-            dtype, shape = unit.look(i, inside)
-            if is_hidden(field) or field.kind == "tokens" or (field.kind == "npy" and field.options.get("shape", (0,))[:1] == (0,)):
-                continue
-            unit.write(i, inside, self._value(name, result[name], dtype, shape, False))
+            inside, field = self.inputs.get(name, (None, None))
+            if field is not None and self._is_written(field):
+                dtype, shape = unit.look(i, inside)
+                unit.write(i, inside, self._value(name, value, dtype, shape, False))
+            elif name not in given or value is not given[name]:
+                raise ValueError("the map returned %s %r, which outputs= does not declare: outputs={%r: penstock.Output(...)}"
+                                 % ("another" if name in given else "a", name, name))
+
+    @staticmethod
+    def _is_written(field: Field) -> bool:
+        """True if a map may return another value for the field without declaring an output."""
+        if is_hidden(field) or field.kind not in ("image", "mask", "int64", "float", "npy"):
+            return False
+        return not (field.kind == "npy" and field.options.get("shape", (0,))[:1] == (0,))
 
     def _value(self, name: str, value: Any, dtype: str, shape: Tuple[int, ...], ragged: bool) -> Any:
         """Returns the value as an array of the declared dtype and shape."""
         numpy = self._numpy
-        want = numpy.dtype(_DTYPES[dtype])
         if isinstance(value, str):
             value = value.encode()
         array = numpy.frombuffer(value, "u1") if isinstance(value, (bytes, bytearray, memoryview)) else numpy.asarray(value)
-        if array.dtype != want:
-            # a list or a number has no dtype, so its conversion must be exact
-            if not numpy.can_cast(array.dtype, want, "same_kind"):
-                cast = array.astype(want) if array.dtype.kind in "biuf" else None
-                if cast is None or isinstance(value, numpy.ndarray) or not numpy.array_equal(cast, array):
-                    raise TypeError("%s is of dtype %s, and was declared as %s" % (name, array.dtype, dtype))
-            array = array.astype(want)
+        array = self._cast(name, value, array, dtype)
         have = array.shape[1:] if ragged and array.ndim > 0 else array.shape
         if have != shape or (ragged and array.ndim == 0):
             raise ValueError("%s has the shape %r, and was declared as %r"
                              % (name, array.shape, (0, *shape) if ragged else shape))
         return numpy.ascontiguousarray(array)
+
+    def _cast(self, name: str, value: Any, array: Any, dtype: str) -> Any:
+        """Converts the array, made of `value`, to the dtype. Each element must have a value there: an integer or bool
+        the same one, a float the nearest one, which is infinite only if the element is."""
+        numpy = self._numpy
+        want = numpy.dtype(_DTYPES[dtype])
+        if array.dtype == want:
+            return array
+        if array.dtype.kind not in "biuf" and not numpy.can_cast(array.dtype, want, "same_kind"):
+            raise TypeError("%s is of dtype %s, and was declared as %s" % (name, array.dtype, dtype))
+        with numpy.errstate(all="ignore"):
+            cast = array.astype(want)
+            if numpy.can_cast(array.dtype, want, "safe"):
+                return cast
+            wrong = self._misfits(value, array, cast)
+        if wrong.any():
+            at = numpy.unravel_index(int(wrong.argmax()), array.shape)
+            raise ValueError("%s: %s%s has no value in %s" % (
+                name, "element %s, " % ", ".join(str(int(n)) for n in at) if at else "", array[at], dtype))
+        return cast
+
+    def _misfits(self, value: Any, array: Any, cast: Any) -> Any:
+        """Which elements of `array`, made of `value`, have no value in the dtype of `cast`."""
+        numpy = self._numpy
+        if cast.dtype.kind == "f":
+            return numpy.isinf(cast) & ~numpy.isinf(array.astype("f8"))
+        if array.dtype.kind != "f":  # the sign, since conversion to and fro hides that 2**63 became negative
+            return (cast.astype(array.dtype) != array) | ((cast < 0) != (array < 0))
+        if not hasattr(value, "dtype"):  # NumPy made floats of a list that may also hold large integers: compare its own elements
+            return numpy.array(value, dtype=object) != cast.astype(object)
+        if cast.dtype.kind == "b":
+            return cast.astype(array.dtype) != array
+        # as a float, the largest integer + 1 is exact
+        return (cast.astype(array.dtype) != array) | (array >= float(numpy.iinfo(cast.dtype).max) + 1)
 
     # -- Failures --------------------------------------------------------------------------------------
 

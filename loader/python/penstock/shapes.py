@@ -1,8 +1,6 @@
 """Shapes of arrays that the caller left out: those of the first sound sample of the list's first shard."""
 from __future__ import annotations
 
-import ast
-import struct
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -10,28 +8,6 @@ from . import _penstock
 from .fields import Field
 
 Shape = Tuple[int, ...]
-
-_SIZES = {"b1": 1, "u1": 1, "i1": 1, "u2": 2, "i2": 2, "f2": 2, "u4": 4, "i4": 4, "f4": 4, "u8": 8, "i8": 8, "f8": 8}
-
-
-def _of_npy(data: bytes) -> Optional[Shape]:
-    """The shape of a sound .npy file of numbers; None: the bytes are not such a file."""
-    if data[:6] != b"\x93NUMPY" or len(data) < 12:
-        return None
-    start, form = (10, "<H") if data[6] == 1 else (12, "<I")
-    end = start + struct.unpack_from(form, data, 8)[0]
-    try:
-        head = ast.literal_eval(data[start:end].decode("utf-8"))
-        shape, item = tuple(head["shape"]), _SIZES[head["descr"][-2:]]
-    except (ValueError, SyntaxError, LookupError, TypeError, RecursionError, MemoryError):
-        return None
-    count = 1
-    for n in shape:
-        if not isinstance(n, int) or n < 1:
-            return None
-        count *= n
-    return (shape or (1,)) if len(data) - end == count * item else None
-
 
 def _bytes(tensor: Any) -> bytes:
     """The bytes of a tensor, or of a ragged field's only row."""
@@ -58,8 +34,8 @@ def inferred(
             if batch is None or int.from_bytes(_bytes(batch.field("__shard__")), sys.byteorder, signed=True) > 0:
                 break
             for name in list(missing):
-                shape = _of_npy(_bytes(batch.field(name)))
-                if shape is not None:
+                shape = _penstock.npy_shape(_bytes(batch.field(name)))
+                if shape is not None and 0 not in shape:
                     found[name] = shape
                     del missing[name]
     finally:

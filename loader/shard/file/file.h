@@ -219,12 +219,17 @@ struct ps_windows {
 	uint64_t nbytes;
 	uint64_t stride;    /* from the beginning of a window to that of the next */
 	uint32_t item;      /* bytes of a token */
+	const char *type;   /* its type, "u16" */
 	const char *suffix; /* suffix of the sample's only member */
 };
 
 /* Resolves AUTO to one of the other kinds. */
 enum ps_shard_kind ps_shard_kind_of(
         enum ps_shard_kind asked, const struct ps_windows *windows, const char *path);
+
+/* The type of the tokens in NAME.bin as the index NAME.idx beside it states it, in Megatron's format: "i32";
+ * NULL: there is no such index. Errors: -errno with a text. Blocks: on the disk. */
+int ps_tokens_type(const char *path, const char **ret_type, struct ps_error *err) PS_MUST_USE;
 
 /* True if the shard's name says that it is compressed; the size of the file is then not that of its
  * contents. */

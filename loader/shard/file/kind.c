@@ -2,9 +2,13 @@
 
 #include "shard/file/file.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <stdbool.h>
 #include <strings.h>
+#include <unistd.h>
 
 static bool ends_with(const char *p, size_t n, const char *end)
 {
@@ -37,6 +41,38 @@ enum ps_shard_kind ps_shard_kind_of(
 	if (windows->nbytes > 0 && ends_with(path, n, ".bin"))
 		return PS_SHARD_KIND_TOKENS;
 	return PS_SHARD_KIND_TAR;
+}
+
+int ps_tokens_type(const char *path, const char **ret_type, struct ps_error *err)
+{
+	/* by the code in the index */
+	static const char *const types[] = {NULL, "u8", "i8", "i16", "i32", "i64", "f64", "f32", "u16"};
+	enum { AT = 17, HEAD = AT + 1 }; /* after the magic and a version of 8 bytes */
+	ps_autofree char *index = NULL;
+	ps_autofd int fd = -1;
+	size_t n = plain_len(path);
+	uint8_t head[HEAD];
+	ssize_t got;
+
+	*ret_type = NULL;
+	if (!ends_with(path, n, ".bin"))
+		return 0;
+	if (asprintf(&index, "%.*s.idx", (int)(n - strlen(".bin")), path) < 0) {
+		index = NULL;
+		return ps_no_memory(err);
+	}
+	fd = open(index, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 && errno == ENOENT)
+		return 0;
+	got = fd < 0 ? -1 : pread(fd, head, HEAD, 0);
+	if (got < 0)
+		return ps_error_set(err, errno, "%s: cannot read: %s", index, strerror(errno));
+	if (got < HEAD || memcmp(head, "MMIDIDX\0\0", 9) != 0)
+		return 0;
+	if (head[AT] == 0 || head[AT] >= PS_ARRAY_LEN(types))
+		return ps_error_set(err, EBADMSG, "%s: unknown type of tokens: %u", index, head[AT]);
+	*ret_type = types[head[AT]];
+	return 0;
 }
 
 bool ps_shard_is_compressed(const char *path)
