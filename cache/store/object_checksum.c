@@ -217,10 +217,9 @@ int ps_object_checksum_check(struct ps_object *object)
 /* Lowers this thread's priority: readers and writers of the same disk come first. */
 static void step_back(void)
 {
-	pid_t tid = (pid_t)syscall(SYS_gettid);
-
-	(void)setpriority(PRIO_PROCESS, (id_t)tid, 10);
-	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, tid, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7));
+	/* 0: the calling thread. The daemon's sandbox refuses any other number. */
+	(void)setpriority(PRIO_PROCESS, 0, 10);
+	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7));
 }
 
 static void *sum_main(void *arg)

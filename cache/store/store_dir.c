@@ -302,11 +302,29 @@ int ps_store_dir_no_room(const char *dir, int rc, uint64_t nbytes, struct ps_err
 	        dir, strerror(-rc), (unsigned long long)(nbytes / PS_MIB));
 }
 
+/* Root's daemon cannot change the mode of a folder any more once it is in its sandbox. */
+static int close_to_others(int dir_fd, const char *path, struct ps_error *err)
+{
+	static const char *const names[] = {"index", "data"};
+	struct stat st;
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(names); i++) {
+		if (fstatat(dir_fd, names[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		ps_autofd int fd = ps_store_dir_sub(dir_fd, path, names[i], err);
+		if (fd < 0)
+			return fd;
+	}
+	return 0;
+}
+
 int ps_store_dir_lock(const char *dir, int *ret_dir_fd, int *lock_fd, struct ps_error *err)
 {
 	ps_autofree char *path = NULL;
 
 	int rc = ps_store_dir_open(dir, false, *lock_fd, ret_dir_fd, lock_fd, &path, err);
+	if (rc == 0)
+		rc = close_to_others(*ret_dir_fd, path, err);
 	return rc == -ENOSPC || rc == -EDQUOT ? ps_store_dir_no_room(dir, rc, PS_RESERVE_NBYTES, err) : rc;
 }
 

@@ -137,20 +137,46 @@ if is_mounted; then umount_penstock; fi
 cat >"$T/refuse.py" <<'PY'
 import ctypes, errno, os, struct, sys
 libc = ctypes.CDLL(None)
-seccomp = {"x86_64": 317, "aarch64": 277}[os.uname().machine]
+seccomp, prctl = {"x86_64": (317, 157), "aarch64": (277, 167)}[os.uname().machine]
 calls = [444, 445, 446] + [seccomp] * (sys.argv[1] == "all")
-code = [(0x20, 0, 0, 0)] + [(0x15, len(calls) - i, 0, nr) for i, nr in enumerate(calls)]
+code = [(0x20, 0, 0, 0)] + [(0x15, len(calls) + 3 - i, 0, nr) for i, nr in enumerate(calls)]
+code += [(0x15, 0, 2, prctl if sys.argv[1] == "all" else 0xFFFF)]  # prctl(PR_SET_SECCOMP)
+code += [(0x20, 0, 0, 16), (0x15, 1, 0, 22)]
 code += [(6, 0, 0, 0x7FFF0000), (6, 0, 0, 0x50000 | errno.EPERM)]
 text = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *c) for c in code))
 program = ctypes.create_string_buffer(struct.pack("=H6xQ", len(code), ctypes.addressof(text)))
 assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
 os.execvp(sys.argv[2], sys.argv[2:])
 PY
+cat >"$T/slow" <<SH
+#!/bin/sh
+sleep 600 >/dev/null &
+echo \$! >$T/home/.aws/cli/cache/pid
+exec yes too much output
+SH
+chmod 755 "$T/slow"
+killed() { # HOW COMMAND...: how the mount is started
+	local how=$1
+	shift
+	rm -f "$T/home/.aws/cli/cache/pid"
+	"$@" penstock mount "s3://bucket/" "$MNT" --endpoint "$ORIGIN" --cache-dir "$CACHE" --timeout 2s \
+		--log "$T/penstock.log" >"$T/out" 2>&1 || true
+	check "$how: a command is started" test -s "$T/home/.aws/cli/cache/pid"
+	ended() { ! grep -qs . "/proc/$(<"$T/home/.aws/cli/cache/pid")/cmdline"; }
+	check "$how: a command that prints too much ends with its children" wait_until 10 ended
+	if is_mounted; then umount_penstock; fi
+}
+sed -i "s#^credential_process.*#credential_process = $T/slow#" "$T/home/.aws/config"
+killed "in the sandbox"
+killed "landlock refused" "$python" "$T/refuse.py" landlock
+chmod 755 "$CACHE/data" "$CACHE/index" # as an old version, or a person, may have left them
 for what in all landlock; do
 	lacks="no landlock"
 	[[ $what != all ]] || lacks="no seccomp, no landlock"
 	check "$what refused: a mount" "$python" "$T/refuse.py" "$what" \
 		penstock mount "$ORIGIN/" "$MNT" --cache-dir "$CACHE" --log "$T/penstock.log"
+	equal "$what refused: the cache is closed to others" "700 700" \
+		"$(stat -c %a "$CACHE/data" "$CACHE/index" | xargs)"
 	check "$what refused: a file is right" cmp "$MNT/1.bin" "$T/www/1.bin"
 	check "$what refused: status says what is missing" \
 		grep -q "sandbox incomplete: $lacks\$" <(penstock status "$MNT")
