@@ -275,11 +275,22 @@ int ps_key_from_imds(struct ps_key_context *x, struct ps_key **ret, struct ps_er
 #define OUTPUT_MAX_NBYTES ((size_t)64 * 1024)
 #define LOOK_MS 50 /* how often stop is checked */
 
+#define END_FD 3
+
+/* A process in the command's process group waits until the other end of END_FD is closed, and then kills the
+ * group, if the command still runs. In the daemon's sandbox, where landlock does not limit signals (before Linux
+ * 6.12), no process may send a signal to another one, but only to its own group. */
+#define WITH_END                                                                                    \
+	"({ read -r _ <&3; [ -d /proc/$$ ] && kill -KILL 0; } </dev/null >/dev/null 2>&1 3<&3 &)\n" \
+	"exec 3<&-\n"                                                                               \
+	"exec /bin/sh -c \"$1\""
+
 /* Starts the command in its own session, so that it can be killed with its children. The command inherits
- * none of our descriptors. Its stderr is discarded, because it may contain a secret. */
-static int start(const struct ps_key_context *x, const char *command, int out, pid_t *ret_pid)
+ * none of our descriptors. Its stderr is discarded, because it may contain a secret. `end`: closing its other
+ * end kills the command. */
+static int start(const struct ps_key_context *x, const char *command, int out, int end, pid_t *ret_pid)
 {
-	char *argv[] = {(char *)"sh", (char *)"-c", (char *)command, NULL};
+	char *argv[] = {(char *)"sh", (char *)"-c", (char *)WITH_END, (char *)"sh", (char *)command, NULL};
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t how;
 	sigset_t none, all;
@@ -294,7 +305,9 @@ static int start(const struct ps_key_context *x, const char *command, int out, p
 	if (!rc)
 		rc = posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
 	if (!rc)
-		rc = posix_spawn_file_actions_addclosefrom_np(&files, 3);
+		rc = posix_spawn_file_actions_adddup2(&files, end, END_FD);
+	if (!rc)
+		rc = posix_spawn_file_actions_addclosefrom_np(&files, END_FD + 1);
 	if (!rc && x->cwd)
 		rc = posix_spawn_file_actions_addchdir_np(&files, x->cwd);
 	if (!rc)
@@ -346,8 +359,8 @@ static int read_output(const struct ps_key_context *x, int in, struct output *ou
 }
 
 /* Waits for a command that has closed its output, and kills it if it does not end within LIMIT_MS; at_once:
- * kills it without waiting. */
-static int reap(const struct ps_key_context *x, pid_t pid, bool at_once, struct ps_error *err)
+ * kills it without waiting. *end is closed then. */
+static int reap(const struct ps_key_context *x, pid_t pid, int *end, bool at_once, struct ps_error *err)
 {
 	uint64_t until = ps_clock_mono_ns() + (at_once ? 0 : LIMIT_MS * PS_NS_PER_MS);
 	int status = 0;
@@ -355,8 +368,11 @@ static int reap(const struct ps_key_context *x, pid_t pid, bool at_once, struct 
 	for (;;) {
 		/* Kills the command with its children, by process group. The process number cannot be
 		 * reused before waitpid(). */
-		if (ps_clock_mono_ns() >= until || atomic_load(&x->stop))
+		if (ps_clock_mono_ns() >= until || atomic_load(&x->stop)) {
 			kill(-pid, SIGKILL);
+			if (*end >= 0)
+				close(ps_steal_fd(end));
+		}
 		pid_t got = waitpid(pid, &status, WNOHANG);
 
 		if (got == pid)
@@ -378,18 +394,21 @@ static int reap(const struct ps_key_context *x, pid_t pid, bool at_once, struct 
 
 static int run(const struct ps_key_context *x, const char *command, struct output *out, struct ps_error *err)
 {
-	int ends[2];
+	int ends[2], other[2];
 	pid_t pid;
 
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return ps_error_set(err, errno, "pipe: %s", strerror(errno));
-	ps_autofd int in = ends[0];
-	int rc = start(x, command, ends[1], &pid);
-	close(ends[1]);
+	ps_autofd int in = ends[0], out_fd = ends[1];
+	if (pipe2(other, O_CLOEXEC) < 0)
+		return ps_error_set(err, errno, "pipe: %s", strerror(errno));
+	ps_autofd int their_end = other[0], end = other[1];
+	int rc = start(x, command, out_fd, their_end, &pid);
+	close(ps_steal_fd(&out_fd));
 	if (rc)
 		return ps_error_set(err, -rc, "cannot be started: %s", strerror(-rc));
 	rc = read_output(x, in, out, err);
-	int ended = reap(x, pid, rc, err);
+	int ended = reap(x, pid, &end, rc, err);
 	return rc ? rc : ended;
 }
 
