@@ -392,6 +392,7 @@ free_port() {
 #   /redir/      302 to /                /slow/      200 KB/s a request      /noetag/  no ETag
 #   /noversion/  neither ETag nor Last-Modified, 20 MB/s a request
 #   /busy/       503 while $T/nginx/busy exists      /stall/     no answer to a range while $T/nginx/stall exists
+#   /cookie/     302 to the same name with a cookie, until that comes back
 #   /raw/        302 to /; the Location header has the name's bytes unescaped
 #   /limit/      20 MB/s a request       /gz/        would gzip if asked     /403/     answers 403
 #   /badrange/   two of three range requests are answered with other bytes than asked for
@@ -497,6 +498,12 @@ ps_nginx_conf() {
 		location /slow/ { alias $www/; autoindex on; limit_rate 200k; }
 		location /limit/ { alias $www/; autoindex on; limit_rate 20m; }
 		location ~ ^/raw(/.*)\$ { return 302 \$1; }
+		location /cookie/ {
+			alias $www/; autoindex on;
+			if (\$cookie_login = "") {
+				add_header Set-Cookie "login=1"; return 302 \$request_uri;
+			}
+		}
 		location /redir/ { rewrite ^/redir/(.*)\$ /\$1 redirect; }
 		location /hub/ {
 			if (-e $dir/moved) { rewrite ^/hub/(.*)\$ /new/\$1 redirect; }

@@ -257,6 +257,7 @@ struct ps_http_response {
 	bool multipart;                                  /* Content-Type: multipart/byteranges */
 	bool html;                                       /* Content-Type: text/html */
 	bool is_json;                                    /* Content-Type: application/json */
+	bool sets_cookie;                                /* Set-Cookie */
 	int64_t mtime_s;                                 /* -1: not given */
 	int64_t date_s;                                  /* -1: not given */
 	int64_t retry_at_s;                              /* Retry-After as a date, -1: not given */
@@ -445,6 +446,7 @@ struct ps_http_request {
 	struct ps_error error; /* result of accept() or body() */
 	bool header_done;
 	unsigned redirects;
+	bool sets_cookie; /* one of the redirects */
 	/* for an object without versions: CRC of its first bytes, as far as they have arrived */
 	uint64_t mark_crc;
 	size_t mark_left;     /* how many of these first bytes are to come */

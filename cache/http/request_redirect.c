@@ -903,6 +903,14 @@ static int follow(struct ps_http_request *rq, CURL *curl)
 	curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL, &location);
 	if (!location)
 		return ps_http_response_status(&rq->response, NULL, &rq->error);
+	rq->sets_cookie = rq->sets_cookie || rq->response.sets_cookie;
+	/* Cookies are not kept: this would be repeated without end. */
+	bool again = strcmp(location, rq->url) == 0 || rq->redirects >= PS_HTTP_MAX_REDIRECTS;
+	if (rq->sets_cookie && again)
+		return ps_error_set(&rq->error, EPROTO,
+		        "redirected to where it was, with a cookie: the server wants a cookie, such as that "
+		        "of a "
+		        "login; use --header 'Cookie: NAME=VALUE'");
 	if (++rq->redirects > PS_HTTP_MAX_REDIRECTS)
 		return ps_error_set(
 		        &rq->error, EIO, "more than %d redirects: a loop?", PS_HTTP_MAX_REDIRECTS);

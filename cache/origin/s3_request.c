@@ -109,7 +109,9 @@ static enum ps_s3_remedy judge_status(int status, bool listing, struct ps_error 
 		ps_error_set(
 		        err, ENOENT, "HTTP 404: there is no such bucket; check its name, and --endpoint");
 	else if (status >= 300 && status < 400)
-		ps_error_set(err, EPROTO, "HTTP %d: a redirect, which no S3 store sends; check --endpoint",
+		ps_error_set(err, EPROTO,
+		        "HTTP %d: a redirect, which S3 itself does not send: give --follow-redirects for a "
+		        "gateway whose objects are elsewhere, such as the Hub's, or check --endpoint",
 		        status);
 	return status == 401 ? PS_S3_OTHER_KEY : PS_S3_NO_REMEDY;
 }

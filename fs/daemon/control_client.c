@@ -113,6 +113,9 @@ static int hand_over(int sock, const struct ps_mount_request *request,
 	close(ps_steal_fd(&fd));
 	if (rc == 0)
 		rc = expect(sock, "serving", WORD_MS, &message, err);
+	const char *warning = rc == 0 ? ps_control_get(&message, "warning") : NULL;
+	if (warning && *warning)
+		ps_cli_fail("mount", 0, "warning: %s", warning);
 	ps_given_fini(&message);
 	if (rc == 0 && stat(mountpoint, &st) < 0)
 		rc = ps_error_set(

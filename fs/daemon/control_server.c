@@ -152,10 +152,11 @@ static int hand_over(struct client *c, struct ps_mount *m, bool *ret_waits, stru
 	if (rc < 0)
 		return ps_error_set(
 		        err, -rc, rc == -ENOMEM ? "out of memory" : "the process that mounts went away");
+	size_t nwarned = m->warnings.n;
 	rc = ps_daemon_start_mount(c->daemon, m, ps_steal_fd(&fd), id, err);
 	if (rc < 0)
 		return rc;
-	rc = say(c, "serving", NULL, NULL);
+	rc = say(c, "serving", "warning", m->warnings.n > nwarned ? m->warnings.v[nwarned].value : "");
 	if (rc == 0)
 		rc = expect(c, "answers", WORD_MS, &message, NULL);
 	*ret_waits = rc == 0 && ps_control_get(&message, PS_THEN);

@@ -109,6 +109,14 @@ static int mount_here(struct ps_daemon *d, struct ps_mount *m, struct ps_error *
 	return rc;
 }
 
+/* A daemon in the background prints the warnings to stderr. In the foreground they are only logged, since the
+ * log may be the same stderr. */
+static void print_warnings(const struct ps_daemon *d, const struct ps_mount *m, size_t from)
+{
+	for (size_t i = from; m && d->daemonize->background && i < m->warnings.n; i++)
+		ps_cli_fail("mount", 0, "warning: %s", m->warnings.v[i].value);
+}
+
 static void *first_main(void *arg)
 {
 	struct ps_daemon *d = arg;
@@ -125,12 +133,12 @@ static void *first_main(void *arg)
 		ps_request_fini(d->first);
 	else
 		rc = ps_mount_new(d->cache, d->first, -1, &d->first_cancelled, &m, &err);
-	/* A daemon in the background prints the warnings to stderr. In the foreground they are only logged,
-	 * since the log may be the same stderr. */
-	for (size_t i = 0; rc == 0 && m && d->daemonize->background && i < m->warnings.n; i++)
-		ps_cli_fail("mount", 0, "warning: %s", m->warnings.v[i].value);
+	print_warnings(d, m, 0);
+	size_t nwarned = m ? m->warnings.n : 0;
 	if (rc == 0 && m)
 		rc = mount_here(d, m, &err);
+	if (rc == 0)
+		print_warnings(d, m, nwarned);
 	if (rc < 0) {
 		ps_owned_failed(d, owned, &err, atomic_load(&d->first_cancelled));
 	} else if (owned) {

@@ -303,6 +303,11 @@ int ps_daemon_start_mount(
 		ps_list_append(&d->mounts, &m->link);
 	}
 	ps_session_settle(&m->session);
+	ps_autofree char *advice = ps_session_merge_advice(&m->session);
+	if (advice) {
+		ps_log_warning("mount: %s: %s", m->request.mountpoint, advice);
+		(void)ps_given_add(&m->warnings, "warning", advice, NULL);
+	}
 	return 0;
 }
 

@@ -95,6 +95,9 @@ int ps_session_start(
 /* If the stored merged tree (--members=merge) is current, waits until it is shown, for a few seconds at most:
  * a program that reads it right after the mount must find it. Call after the start, without a lock. */
 void ps_session_settle(struct ps_session *session);
+/* What to do if the mount merges its members, and cannot show the merged tree yet. NULL: it can, or does not
+ * merge. The caller frees it. */
+char *ps_session_merge_advice(const struct ps_session *session);
 void ps_session_now_answers(struct ps_session *session);
 /* Asks the loop to end, even if files are open. The call has no effect just before libfuse begins to wait,
  * and while the kernel is being notified, which needs the loop. So repeat it until session->ended. */

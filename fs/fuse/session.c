@@ -216,6 +216,33 @@ void ps_session_settle(struct ps_session *s)
 			ps_members_await(s->fs->sources[i].members, MERGED_WAIT_MS);
 }
 
+char *ps_session_merge_advice(const struct ps_session *s)
+{
+	json_int_t nunknown = 0;
+	bool waits = false;
+	char *text = NULL;
+
+	for (size_t i = 0; i < s->fs->nsources; i++) {
+		json_t *stats =
+		        s->fs->sources[i].members ? ps_members_stats(s->fs->sources[i].members) : NULL;
+
+		if (json_is_true(json_object_get(stats, "merges")) &&
+		        !json_is_true(json_object_get(stats, "merged"))) {
+			waits = true;
+			nunknown += json_integer_value(json_object_get(stats, "shards")) -
+			            json_integer_value(json_object_get(stats, "known"));
+		}
+		json_decref(stats);
+	}
+	if (waits &&
+	        asprintf(&text,
+	                "the merged tree cannot be read yet (EAGAIN), since the members of %lld shards are "
+	                "not known; to make it: penstock warm --members %s",
+	                (long long)nunknown, s->fs->mountpoint) < 0)
+		text = NULL;
+	return text;
+}
+
 void ps_session_kick(struct ps_session *s)
 {
 	if (atomic_load(&s->ended) || !ps_fs_hush(s->fs))

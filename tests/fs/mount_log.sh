@@ -51,6 +51,16 @@ check "lines are written to another stderr" grep -qx "penstock: info: mount: $MN
 kill %1
 rm /run/systemd/journal/socket
 
+# What logrotate does by debian/penstock.logrotate: it empties the file under the daemon.
+check "the package's file for logrotate empties logs, without a signal" \
+	grep -qx "	copytruncate" "$top_srcdir/debian/penstock.logrotate"
+penstock mount "$T/data" "$MNT" --cache-dir "$CACHE" --log "$T/rotated.log"
+cp "$T/rotated.log" "$T/rotated.log.1"
+: >"$T/rotated.log"
+umount_penstock
+equal "the daemon then writes from the beginning of the file" 0 "$(grep -cP '\x00' "$T/rotated.log")"
+check "the line after the rotation is there" grep -q "unmounted" "$T/rotated.log"
+
 if [[ -e /dev/log ]]; then
 	skip "without a syslog" "/dev/log leads to $(readlink -f /dev/log)"
 else

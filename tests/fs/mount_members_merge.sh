@@ -27,7 +27,15 @@ shard b cat/3=b3 cat/2=b2 bird/1=x
 shard sub/c dog/2=d2 both/in-folder=c
 echo "no shard" >"$T/www/notes.txt"
 start_nginx
-mount_penstock "$ORIGIN/json/" --members=merge
+remedy="the merged tree cannot be read yet (EAGAIN), since the members of 3 shards are not known; to make it: penstock\
+ warm --members $MNT"
+mount_penstock "$ORIGIN/json/" --members=merge >"$T/out" 2>&1
+equal "mount says what to do" "penstock mount: warning: $remedy" "$(cat "$T/out")"
+check "so does the log" grep -qF "warning: mount: $MNT: $remedy" "$T/penstock.log"
+mkdir "$T/m9"
+penstock mount "$ORIGIN/json/" "$T/m9" --members=merge --cache-dir "$CACHE" >"$T/out" 2>&1
+equal "and the mount of a daemon that runs" "penstock mount: warning: ${remedy/$MNT/$T/m9}" "$(cat "$T/out")"
+penstock umount "$T/m9"
 rc=0
 ls "$MNT" >"$T/out" 2>&1 || rc=$?
 equal "before the tables are known a listing says to try again" "2 1" \

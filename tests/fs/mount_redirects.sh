@@ -32,3 +32,13 @@ CACHE=$T/cache-odd
 check "a redirect to a name that is not percent-encoded is followed" mount_penstock "$ORIGIN/raw/$odd"
 check "a redirect to a name that is not percent-encoded leads to the file's bytes" cmp "$T/www/$odd" "$MNT/$odd"
 umount_penstock
+
+# A server with a login page sets a cookie, and sends the request back to where it was.
+CACHE=$T/cache-cookie
+rc=0
+penstock mount "$ORIGIN/cookie/a.tar" "$MNT" --cache-dir "$CACHE" --timeout 5s >"$T/out" 2>&1 || rc=$?
+equal "a server that wants a cookie is an error" 1 "$rc"
+check "which says how to send one" grep -q -- "use --header 'Cookie: NAME=VALUE'" "$T/out"
+check "with the cookie it works" mount_penstock "$ORIGIN/cookie/a.tar" --header "Cookie: login=1"
+check "and the bytes are right" cmp "$MNT/a.tar" "$T/www/a.tar"
+umount_penstock

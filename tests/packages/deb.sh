@@ -20,6 +20,7 @@ check "packages install" apt install "$work"/old/*.deb
 check "the packages install no compiler" bash -c '! command -v cc'
 check "programs run" bash -c 'penstock --version && penstock-loader --version'
 check "only root may read /etc/penstock" test "$(stat -c %a:%U /etc/penstock)" = 750:root
+check "logrotate has a file" test -e /etc/logrotate.d/penstock
 check "penstock.conf is a conffile" grep -q /etc/penstock.conf <(dpkg-query -W -f '${Conffiles}' penstock)
 check "the default penstock.conf is valid" penstock mount --all
 check "bash completion is installed" \

@@ -21,6 +21,7 @@ check "penstock-loader is of this version" grep -F "$version" <(penstock-loader 
 check "rpm -V confirms the installed files" rpm -V penstock penstock-loader libpenstock0 \
 	libpenstock-devel python3-penstock
 check "only root may read /etc/penstock" test "$(stat -c %a:%U /etc/penstock)" = 750:root
+check "logrotate has a file" test -e /etc/logrotate.d/penstock
 check "penstock.conf is a configuration file" grep -x /etc/penstock.conf \
 	<(command rpm -q --configfiles penstock)
 check "the default penstock.conf is valid" penstock mount --all
