@@ -500,8 +500,10 @@ static int number_refuse(const struct ps_state_print *print, int i, uint64_t the
 
 	if (i == P_GLOBAL_BATCH && print->words[P_ORDER] == PENSTOCK_ORDER_NUMBERS)
 		snprintf(with, sizeof(with), "batch=%ju", (uintmax_t)theirs);
+	else if (i == P_ORDER && theirs == PENSTOCK_ORDER_NUMBERS)
+		snprintf(with, sizeof(with), "sample numbers");
 	else if (i != P_GLOBAL_BATCH)
-		snprintf(with, sizeof(with), "%s", number_text(i, theirs, a));
+		snprintf(with, sizeof(with), "%s=%s", print_names[i], number_text(i, theirs, a));
 	else if (theirs % print->world == 0)
 		snprintf(with, sizeof(with), "global_batch=%ju or batch=%ju", (uintmax_t)theirs,
 		        (uintmax_t)theirs / print->world);

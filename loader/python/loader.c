@@ -437,10 +437,13 @@ static PyObject *loader_length(PyObject *self, PyObject *arg)
 /* An array of `sequence`'s numbers for PyMem_Free(), or NULL with an exception. */
 static uint64_t *numbers_of(PyObject *sequence, uint32_t *ret_n)
 {
-	Py_ssize_t n = PySequence_Size(sequence);
+	Py_ssize_t n = PySequence_Check(sequence) ? PySequence_Size(sequence) : -1;
 
-	if (n < 0)
+	if (n < 0) {
+		PyErr_Format(
+		        PyExc_TypeError, "get: a list of sample numbers is needed, as [5], not %R", sequence);
 		return NULL;
+	}
 	if (n > UINT32_MAX) {
 		PyErr_SetString(PyExc_ValueError, "get: too many numbers");
 		return NULL;
@@ -453,6 +456,8 @@ static uint64_t *numbers_of(PyObject *sequence, uint32_t *ret_n)
 		PyObject *index = item ? PyNumber_Index(item) : NULL;
 
 		numbers[i] = index ? PyLong_AsUnsignedLongLong(index) : 0;
+		if (index && PyErr_Occurred())
+			PyErr_Format(PyExc_IndexError, "sample %R: samples are counted from 0", index);
 		Py_XDECREF(item);
 		Py_XDECREF(index);
 		if (PyErr_Occurred()) {

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -25,6 +26,42 @@ static const char *text_keep(PyObject *keep, PyObject *value, const char *what)
 	return text;
 }
 
+/* Raises a ConfigError. */
+static void value_refuse(const char *fmt, ...)
+{
+	PyObject *module = PyImport_ImportModule("penstock.errors"), *text, *type;
+	va_list ap;
+
+	va_start(ap, fmt);
+	text = PyUnicode_FromFormatV(fmt, ap);
+	va_end(ap);
+	type = module ? PyObject_GetAttrString(module, "ConfigError") : NULL;
+	if (text && type)
+		PyErr_SetObject(type, text);
+	Py_XDECREF(type);
+	Py_XDECREF(text);
+	Py_XDECREF(module);
+}
+
+/* The question for the most similar of `words`, as penstock.errors.likely() gives it; NULL: an exception. */
+static PyObject *likely(PyObject *value, const char *const *words)
+{
+	PyObject *module = PyImport_ImportModule("penstock.errors"), *names = PyList_New(0), *like = NULL;
+
+	for (size_t i = 0; names && words[i]; i++) {
+		PyObject *word = PyUnicode_FromString(words[i]);
+
+		if (!word || PyList_Append(names, word) < 0)
+			Py_CLEAR(names);
+		Py_XDECREF(word);
+	}
+	if (module && names)
+		like = PyObject_CallMethod(module, "likely", "OO", value, names);
+	Py_XDECREF(module);
+	Py_XDECREF(names);
+	return like;
+}
+
 /* The number that a word stands for; -1: an exception. */
 static long word_number(const struct ps_option *m, PyObject *value)
 {
@@ -43,7 +80,10 @@ static long word_number(const struct ps_option *m, PyObject *value)
 		        all + strlen(all), sizeof(all) - strlen(all), "%s%s", i ? ", " : "", m->words[i]);
 	}
 	Py_DECREF(utf8);
-	PyErr_Format(PyExc_ValueError, "%s: %R is none of: %s", m->name, value, all);
+	PyObject *like = likely(value, m->words);
+	if (like)
+		value_refuse("%s: %R is none of: %s%U", m->name, value, all, like);
+	Py_XDECREF(like);
 	return -1;
 }
 
@@ -69,7 +109,7 @@ static bool number_set(void *to, const struct ps_option *m, PyObject *value)
 	}
 	Py_DECREF(index);
 	if (!fits) {
-		PyErr_Format(PyExc_ValueError, "%s: %R is out of range", m->name, value);
+		value_refuse("%s: %R is out of range", m->name, value);
 		return false;
 	}
 	if (m->type == PS_OPTION_U32)
@@ -100,7 +140,7 @@ static bool triple_set(float *to, const struct ps_option *m, PyObject *value)
 		return true;
 	}
 	if (PySequence_Size(value) != 3) {
-		PyErr_Format(PyExc_ValueError, "%s: one number or three are needed, not %R", m->name, value);
+		value_refuse("%s: one number or three are needed, not %R", m->name, value);
 		return false;
 	}
 	for (Py_ssize_t i = 0; i < 3; i++) {
@@ -122,7 +162,7 @@ static bool shape_set(struct penstock_field *field, const struct ps_option *m, P
 	Py_ssize_t n = PySequence_Size(value);
 
 	if (n < 0 || n > (Py_ssize_t)(sizeof(field->shape) / sizeof(field->shape[0]))) {
-		PyErr_Format(PyExc_ValueError, "%s: must be at most %zu numbers, not %R", m->name,
+		value_refuse("%s: must be at most %zu numbers, not %R", m->name,
 		        sizeof(field->shape) / sizeof(field->shape[0]), value);
 		return false;
 	}
@@ -171,7 +211,7 @@ static bool words_set(char *to, const struct ps_option *m, PyObject *value, PyOb
 	if (PyBytes_AsStringAndSize(value, &data, &n) < 0 || PyList_Append(keep, value) < 0)
 		return false;
 	if (n % 8) {
-		PyErr_Format(PyExc_ValueError, "%s: words of 8 bytes are needed", m->name);
+		value_refuse("%s: words of 8 bytes are needed", m->name);
 		return false;
 	}
 	*array = data;

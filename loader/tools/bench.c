@@ -192,8 +192,9 @@ static const struct ps_flag flags[] = {
         {.name = "memory-budget"},
         {"device", PS_FLAG_CALL, .take = device_take},
         {"gpu-decode", PS_FLAG_CALL, .take = gpu_decode_take},
-        {"field", PS_FLAG_CALL, 0, "NAME=KIND[:DTYPE]",
-                "a field of the batch, instead of those above; may be repeated", .take = field_take},
+        {"field", PS_FLAG_CALL, 0, "SUFFIX=KIND[:DTYPE]",
+                "a field of the batch, such as cls=int, instead of those above; may be repeated",
+                .take = field_take},
         {.name = "device-pixels"},
         {"dtype", PS_FLAG_CALL, 0, "f32|f16|bf16|u8", "values of the images; all but u8 are normalised (f32)",
                 .take = dtype_take},
@@ -239,8 +240,9 @@ static const struct ps_flag flags[] = {
 
 static const struct ps_flags command = {
         "Usage: penstock-loader bench [OPTION...] SHARDS...\n\n"
-        "Loads shards as a training run would: field jpg or jpeg cropped, resized, flipped and normalised\n"
-        "into batches, field cls as int64. Reports how fast that was and which stage is the "
+        "Loads shards as a training run would: field jpg (or jpeg, png, webp) cropped, resized, flipped\n"
+        "and normalised into batches, field cls as an integer. Reports how fast that was and which stage is "
+        "the "
         "bottleneck.\nWith --step-ms it also reports how much time a consumer that works on each batch "
         "loses, and why.\n",
         "Examples:\n"
@@ -274,7 +276,7 @@ static int options_parse(struct ps_bench_options *o, int argc, char **argv)
 /* Sets up the fields of an image training run. */
 static void fields_init(struct ps_bench_options *o)
 {
-	penstock_field_init(&o->image, sizeof(o->image), "jpg;jpeg", PENSTOCK_IMAGE);
+	penstock_field_init(&o->image, sizeof(o->image), "jpg;jpeg;png;webp", PENSTOCK_IMAGE);
 	penstock_field_init(&o->fields[1], sizeof(o->fields[1]), "cls", PENSTOCK_INT64);
 	o->fields[1].optional = 1;
 	o->loader.fields = o->fields;

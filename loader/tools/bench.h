@@ -54,7 +54,7 @@ struct ps_bench_result {
 	char *profile;        /* profile of the whole run, if asked for; the caller frees it */
 };
 
-/* Parses "NAME=KIND[:DTYPE]", a field that replaces the default ones. False: failed, with a message on
+/* Parses "SUFFIX=KIND[:DTYPE]", a field that replaces the default ones. False: failed, with a message on
  * stderr. */
 bool ps_bench_field_take(struct ps_bench_options *options, const char *text);
 

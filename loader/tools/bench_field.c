@@ -9,9 +9,20 @@
 #include "tools/bench.h"
 #include "tools/tools.h"
 
-/* Finds a kind by its name, among those whose fields follow no other field. */
+/* Finds a kind by its name (also Python's), among those whose fields follow no other field. */
 static bool kind_find(const char *text, size_t n, uint32_t *ret_kind)
 {
+	static const struct {
+		const char *name;
+		uint32_t kind;
+	} python[] = {{"int", PENSTOCK_INT64}, {"array", PENSTOCK_NPY}};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(python); i++) {
+		if (strlen(python[i].name) == n && memcmp(python[i].name, text, n) == 0) {
+			*ret_kind = python[i].kind;
+			return true;
+		}
+	}
 	for (uint32_t i = 0; i < PENSTOCK_OUTPUT; i++) {
 		if (i == PENSTOCK_MASK || i == PENSTOCK_BOXES || strlen(ps_kind_words[i]) != n ||
 		        memcmp(ps_kind_words[i], text, n) != 0)
@@ -47,9 +58,9 @@ bool ps_bench_field_take(struct ps_bench_options *o, const char *text)
 	}
 	if (name_len == 0 || name_len >= sizeof(o->names[0]) ||
 	        !kind_find(kind + 1, dtype ? (size_t)(dtype - kind - 1) : strlen(kind + 1), &k)) {
-		ps_complain("--field %s: must be NAME=KIND or NAME=KIND:DTYPE, with a KIND of image, int64, "
-		            "float, "
-		            "bytes, text, json, npy or tokens",
+		ps_complain(
+		        "--field %s: must be SUFFIX=KIND or SUFFIX=KIND:DTYPE, with a KIND of image, int, "
+		        "float, bytes, text, json, array or tokens",
 		        text);
 		return false;
 	}

@@ -33,3 +33,16 @@ fails shard-000000.tar "ShardReadError True 113" # EHOSTUNREACH
 check "the text has what the mount says of the origin" grep -q 'the mount says: .*onnect' "$T/err"
 equal "user.penstock.errno has the origin's errno" \
 	113 "$(getfattr --absolute-names --only-values -n user.penstock.errno "$MNT/shard-000000.tar")"
+
+if [[ ! -S /dev/log ]]; then # as in containers
+	restart_nginx
+	check "the warning that there is no log has Python's words" timeout 60 "$python" - <<-'PY'
+		import os, warnings, penstock
+		with warnings.catch_warnings(record=True) as told:
+		    warnings.simplefilter("always")
+		    penstock.mount(os.environ["ORIGIN"] + "/").close()
+		texts = [str(w.message) for w in told if "log" in str(w.message)]
+		assert texts and 'give log="FILE" (of a Loader: mount={"log": "FILE"})' in texts[0], texts
+		assert "--log" not in texts[0] and "-f" not in texts[0].replace("-fs", ""), texts
+	PY
+fi

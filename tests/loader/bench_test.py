@@ -4,8 +4,10 @@ import io
 import json
 import os
 import shutil
+import struct
 import tarfile
 import xml.etree.ElementTree
+import zlib
 
 import tap
 
@@ -45,10 +47,23 @@ def bench_reads_fields_of_any_kind():
     shard("a.tar", [{"n": b"%d" % i, "json": b'{"a": [%d]}' % i, "txt": b"x" * i} for i in range(20)])
     result, _ = bench("--epochs", "1", "--field", "n=int64:u8", "--field", "json:a.0=float", "--field", "txt=text", "a.tar")
     tap.equal((result["samples"], result["skipped"]), (20, 0))
-    for field, says in (("n", "NAME=KIND"), ("n=nothing", "NAME=KIND"), ("n=int64:u9", "no such dtype"), ("=int64", "NAME=KIND")):
+    result, _ = bench("--epochs", "1", "--field", "n=int", "a.tar")
+    tap.equal((result["samples"], result["skipped"]), (20, 0))
+    for field, says in (("n", "SUFFIX=KIND"), ("n=nothing", "SUFFIX=KIND"), ("n=int64:u9", "no such dtype"), ("=int64", "SUFFIX=KIND")):
         r = tap.run("bench", "--field", field, "a.tar")
         tap.equal(r.returncode, 2)
         assert says in r.stderr.decode(), r.stderr
+
+
+@tap.test
+def bench_without_fields_reads_what_pack_took():
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 40, 30, 8, 0, 0, 0, 0))
+    png += chunk(b"IDAT", zlib.compress(bytes(41 * 30))) + chunk(b"IEND", b"")
+    shard("a.tar", [{"jpg": photo(0), "cls": b"1"}, {"png": png, "cls": b"2"}])
+    tap.equal(bench("--epochs", "1", "--image", "32", "a.tar")[0]["samples"], 2)
 
 
 @tap.test

@@ -129,5 +129,80 @@ def a_stop_iteration_of_the_callers_code_does_not_end_the_epoch():
         assert type(e) is RuntimeError and isinstance(e.__cause__, StopIteration), (options, e)
 
 
+@tap.test
+def a_mistake_is_answered_with_what_to_write():
+    import numpy
+
+    pattern = fixture.shards(1)
+    open_ = lambda **options: fixture.loader(pattern, **options)
+    batch = next(iter(open_(format="numpy", copy=True)))
+    for call, kind, says in (
+        (lambda: batch["imgae"], KeyError, "the batch has no 'imgae', only image, label, text; did you mean \"image\"?"),
+        (lambda: batch[0], KeyError, "a batch is a dict of fields: batch['image'][0] is a row"),
+        (lambda: batch.image, AttributeError, "a batch is a dict of fields: write batch['image']"),
+        (lambda: batch.imago, AttributeError, "'Batch' object has no attribute 'imago'"),
+        (lambda: open_()[0], TypeError, "write loader.get([0])"),
+        (lambda: len(open_().dataset), AttributeError, "for len(loader.dataset) write loader.samples()"),
+        (lambda: open_().get(5), TypeError, "get: a list of sample numbers is needed, as [5], not 5"),
+        (lambda: open_().get([0, -1]), IndexError, "sample -1: samples are counted from 0"),
+        (lambda: penstock.Image("jpg", sizee=8), TypeError, 'Image() has no option "sizee"; did you mean "size"?'),
+        (lambda: penstock.Image("jpg", flip=1), TypeError, 'Image() has no option "flip"; did you mean "hflip"?'),
+        (lambda: penstock.Int("cls", zzz=1), TypeError, 'Int() has no option "zzz"; help(penstock.Int) lists them'),
+        (lambda: open_(fields=penstock.Image("jpg", resize=9)), penstock.ConfigError,
+         'resize has no effect: take crop="center" or "random_crop"'),
+        (lambda: open_(fields={"image": "jpg"}), TypeError, "as Image('jpg'), Int('jpg') or Bytes('jpg'), not 'jpg'"),
+        (lambda: open_(order="shuffle"), penstock.ConfigError, 'did you mean "window"?'),
+        (lambda: open_(order="random"), penstock.ConfigError, 'did you mean "permutation"?'),
+        (lambda: open_(format="pt"), penstock.ConfigError, 'did you mean "torch"?'),
+        (lambda: open_(fields=penstock.Image("jpg", crop="centre")), penstock.ConfigError, 'did you mean "center"?'),
+        (lambda: open_(fields=penstock.Image("jpg", dtype="float")).close() or open_(fields=penstock.Image("jpg", dtype="f23")),
+         penstock.ConfigError, "dtype: 'f23' is none of"),
+        (lambda: open_(state=open_(seed=4).state_dict()), penstock.StateError, "open it with seed=4"),
+        (lambda: open_(state=open_(order="none").state_dict()), penstock.StateError, 'open it with order="none"'),
+    ):
+        e = raised(call)
+        assert isinstance(e, kind) and says in (e.args[0] if kind is KeyError else str(e)), (says, e)
+    assert not hasattr(batch, "__deepcopy__") and dict(batch).keys() == batch.keys()
+
+
+@tap.test
+def dtypes_and_numbers_are_taken_from_frameworks():
+    import numpy
+    import torch
+
+    pattern = fixture.shards(1)
+    tap.run("index", "t-0.tar")
+    for dtype, word in ((torch.float16, "f16"), ("float16", "f16"), (numpy.float32, "f32"), (numpy.dtype("u1"), "u8"), (float, "f32"),
+                        ("uint8", "u8"), (torch.bfloat16, "bf16"), ("half", "f16"), ("bf16", "bf16")):
+        spec = fixture.loader(pattern, fields={"x": penstock.Image("jpg", size=8, dtype=dtype)}).element_spec["x"]
+        tap.equal(spec.dtype, word, dtype)
+    tap.equal(fixture.loader(pattern, fields={"x": penstock.Int("cls", dtype=torch.int32)}).element_spec["x"].dtype, "i32")
+    loader = fixture.loader(pattern)
+    for numbers in [3, 4], torch.tensor([3, 4]), numpy.array([3, 4]), range(3, 5):
+        tap.equal(fixture.labels([loader.get(numbers)]), [3, 4], numbers)
+
+
+@tap.test
+def a_writer_keeps_the_cause_of_each_class():
+    import json
+
+    class Own(ValueError):
+        def __init__(self, a, b):
+            super().__init__("%s and %s" % (a, b))
+
+    def encoder(suffix, value):
+        if suffix == "own":
+            raise Own(1, 2)
+        return json.loads(value) if suffix == "js" else NotImplemented
+
+    for sample, kind, cause in (({"txt": "\ud83d"}, ValueError, UnicodeEncodeError), ({"own": 1}, ValueError, Own),
+                                ({"js": "{"}, ValueError, json.JSONDecodeError), ({"foo": object()}, TypeError, TypeError)):
+        with penstock.ShardWriter("w-%06d.tar", encoder=encoder, overwrite=True) as sink:
+            e = raised(sink.write, {"__key__": "k", **sample})
+            sink.write({"__key__": "k", "txt": "x"})
+        assert type(e) is kind and type(e.__cause__) is cause, (sample, e)
+        assert "write: sample 'k': .%s: " % next(iter(sample)) in str(e) and str(e.__cause__) in str(e), e
+
+
 if __name__ == "__main__":
     tap.main()

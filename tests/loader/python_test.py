@@ -418,7 +418,7 @@ def get_gives_samples_by_number():
     batch = load.get([29, 0, numpy.int64(10), 0])
     tap.equal(batch["label"].tolist(), [209, 0, 100, 0])
     tap.equal(labels(load), labels(loader("t-{0..2}.tar", format="numpy")), "get() does not change the epoch")
-    for wrong, kind in (([30], IndexError), ([-1], (OverflowError, ValueError)), (["x"], TypeError), (7, TypeError)):
+    for wrong, kind in (([30], IndexError), ([-1], IndexError), (["x"], TypeError), (7, TypeError)):
         try:
             load.get(wrong)
             raise AssertionError(wrong)

@@ -222,7 +222,7 @@ def wrong_samples_and_patterns_are_refused_with_a_reason():
         said = error(ValueError, sink.write, sample)
         assert text in said, (sample, said)
     said = error(TypeError, sink.write, {"__key__": "a", "pth": object()})
-    assert "write: sample 'a': there is no rule to write a object as .pth" in said, said
+    assert "write: sample 'a': .pth: there is no rule to write a object as .pth" in said, said
     sink.write({"__key__": "dir.x/a", "cls": 1})
     assert "would be one sample" in error(ValueError, sink.write, {"__key__": "dir.x/a", "cls": 2})
     sink.close()

@@ -391,10 +391,10 @@ static void states_of_other_runs_are_refused_with_what_differs(void **state)
 	REFUSED(-ESTALE, "global_batch 6", pattern, s.o.world = 2, s.o.end = PENSTOCK_END_UNEVEN);
 	REFUSED(-ESTALE, "bucket 0", pattern, s.o.bucket = 2);
 	REFUSED(-ESTALE, "steps 0", pattern, s.o.steps = 2);
-	REFUSED(-ESTALE, "end split, but this one has pad; open it with split", pattern,
+	REFUSED(-ESTALE, "end split, but this one has pad; open it with end=split", pattern,
 	        s.o.end = PENSTOCK_END_PAD);
 	REFUSED(-ESTALE, "other fields", pattern, s.f[0].hflip = 0.25);
-	REFUSED(-ESTALE, "transform_version 0, but this one has 7; open it with 0", pattern,
+	REFUSED(-ESTALE, "transform_version 0, but this one has 7; open it with transform_version=0", pattern,
 	        s.o.transform_version = 7);
 	REFUSED(-EINVAL, "not a loader's state", pattern, n = 10);
 	REFUSED(-EINVAL, "not a loader's state", pattern, bytes[0] ^= 1);

@@ -1,10 +1,11 @@
 """The exceptions: one class for each cause."""
 from __future__ import annotations
 
+import difflib
 import errno as _errno
 import functools
 import re
-from typing import Any, Dict, Optional, Type
+from typing import Any, Dict, Optional, Sequence, Type
 
 
 class Error(RuntimeError):
@@ -90,6 +91,23 @@ _OF_SHARDS: Dict[int, Type[Exception]] = {
     _errno.ENOENT: ShardNotFoundError, _errno.EACCES: ShardDeniedError, _errno.EPERM: ShardDeniedError}
 
 
+# What others call a word or an option: frameworks' names and spellings that are not similar.
+_ELSEWHERE = {
+    "shuffle": "window", "shuffled": "window", "random": "permutation", "sequential": "none", "pt": "torch", "pytorch": "torch",
+    "np": "numpy", "flip": "hflip", "horizontal_flip": "hflip", "vertical_flip": "vflip", "color_jitter": "jitter",
+    "normalize": "mean", "rotation": "degrees", "default": "missing_value", "max_length": "pad_to", "max_len": "pad_to"}
+
+
+def likely(name: Any, names: Sequence[str]) -> str:
+    """The most similar name as a question, to be appended to a text; "": none is similar."""
+    if not isinstance(name, str):
+        return ""
+    lower = {one.lower(): one for one in names}
+    known = _ELSEWHERE.get(name.lower())
+    found = [known] if known in names else [lower[one] for one in difflib.get_close_matches(name.lower(), list(lower), 1)]
+    return '; did you mean "%s"?' % found[0] if found else ""
+
+
 def made(code: int, text: str, cause: int, shard: Optional[str], key: Optional[str], offset: int) -> Exception:
     """The exception for an error of libpenstock. Called by _penstock."""
     text = in_python(text)
@@ -114,7 +132,7 @@ def _spellings() -> Any:
     names.update((part, name) for name, pair in PAIRS.items() for part in pair if part != name)
     words = {name: set(row[0]) for table in (OF_FIELD, OF_LOADER) for name, row in table.items() if row[0]}
     either = "|".join(sorted([*names, *words], key=len, reverse=True))
-    return re.compile(r"(?<![\w/.\"'])(%s)(?![\w/.\"'])(?: (\w+(?:(?:, | or )\w+)*))?" % either), names, words
+    return re.compile(r"(?<![\w/.\"'])(%s)(?![\w/.\"'])(?:([ =])(\w+(?:(?:, | or )\w+)*))?" % either), names, words
 
 
 def in_python(text: str) -> str:
@@ -122,10 +140,10 @@ def in_python(text: str) -> str:
     pattern, names, words = _spellings()
 
     def spelled(match: Any) -> str:
-        name, rest = match.groups()
+        name, between, rest = match.groups()
         known = words.get(name, ())
         if rest is None or rest.split(" ")[0].rstrip(",") not in known:
-            return names.get(name, name) + ("" if rest is None else " " + rest)
+            return names.get(name, name) + ("" if rest is None else between + rest)
         return name + "=" + re.sub(r"\w+", lambda word: '"%s"' % word[0] if word[0] in known else word[0], rest)
 
     return pattern.sub(spelled, text)  # type: ignore[no-any-return]

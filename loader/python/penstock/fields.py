@@ -1,8 +1,10 @@
 """The fields of a batch: each is read from the members of one suffix."""
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Sequence, Tuple, Union
 
+from .errors import ConfigError
 from .keywords import OF_FIELD, PAIRS, keywords
 
 if TYPE_CHECKING:
@@ -10,6 +12,19 @@ if TYPE_CHECKING:
 
     from ._keywords import (ArrayOptions, BoxesOptions, BytesOptions, FloatOptions, ImageOptions)
     from ._keywords import (IntOptions, JsonOptions, MaskOptions, OutputOptions, TextOptions, TokensOptions)
+
+
+_DTYPES = {"half": "f16", "float": "f32", "double": "f64", "int": "i64", "long": "i64", "short": "i16", "byte": "u8", "bool_": "bool"}
+
+
+def _dtype(dtype: Any) -> Any:
+    """A dtype of NumPy, torch, JAX or Python, or its name, as libpenstock's word: float16 as f16."""
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    name = name.rpartition(".")[2]
+    match = re.fullmatch(r"(u?int|float|bfloat)(8|16|32|64)", name)
+    if match:
+        return {"uint": "u", "int": "i", "float": "f", "bfloat": "bf"}[match[1]] + match[2]
+    return _DTYPES.get(name, name)
 
 
 class Field:
@@ -21,7 +36,7 @@ class Field:
     def __init__(self, name: str, kind: str, **options: Any) -> None:
         self.name = name
         self.kind = kind
-        self.options = {k: v for k, v in options.items() if v is not None}
+        self.options = {k: _dtype(v) if k in ("dtype", "source_dtype") else v for k, v in options.items() if v is not None}
         self.inferred = False  # the shape is taken from the first sample
 
     def with_shape(self, shape: Sequence[int]) -> "Field":
@@ -128,7 +143,7 @@ def Image(
     if hflip is None and not options.get("follow"):
         hflip = 0.5 if crop in ("random", "random_crop") else 0.0
     if resize is not None and resize_shorter is not None:
-        raise ValueError("resize_shorter has no effect beside resize: give only one of the two")
+        raise ConfigError("resize_shorter has no effect beside resize: give only one of the two")
     if isinstance(resize, int):
         resize_shorter = resize
     elif resize is not None:
@@ -172,7 +187,7 @@ def OneOf(operations: Sequence[str], p: float = 0.5) -> str:
 
 def _group(kind: str, operations: Sequence[str], p: float) -> str:
     if isinstance(operations, str) or not 0 <= p <= 1:
-        raise ValueError("a group: a list of names and a probability are needed, not %r, %r" % (operations, p))
+        raise ConfigError("a group: a list of names and a probability are needed, not %r, %r" % (operations, p))
     return "%s:%.12f=%s" % (kind, p, ",".join(operations))
 
 
@@ -190,7 +205,7 @@ def _ranges(options: Dict[str, Any]) -> None:
     if fill is not None and not isinstance(fill, str):
         r, g, b = (fill, fill, fill) if isinstance(fill, int) else fill
         if not all(0 <= level <= 255 for level in (r, g, b)):
-            raise ValueError("erase_fill: levels are 0 to 255, not %r" % (fill,))
+            raise ConfigError("erase_fill: levels are 0 to 255, not %r" % (fill,))
         options.update(erase_fill="levels", erase_levels=r << 16 | g << 8 | b)
     groups = options.get("groups")
     if groups is not None and not isinstance(groups, str):
@@ -332,7 +347,7 @@ def _pad(pad_to: Union[None, int, str]) -> Optional[int]:
     if pad_to == "longest":
         return 0xFFFFFFFF  # PENSTOCK_PAD_LONGEST
     if pad_to is not None and not isinstance(pad_to, int):
-        raise ValueError('pad_to: %r is neither a number nor "longest"' % (pad_to,))
+        raise ConfigError('pad_to: %r is neither a number nor "longest"' % (pad_to,))
     return pad_to
 
 

@@ -7,11 +7,13 @@ After each change of the table, make the file for type checkers again:
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple, TypeVar
 
 from . import _penstock
+from .errors import likely
 
 _Row = Tuple[
     Optional[List[str]], str, Any, Tuple[str, ...], str
@@ -73,7 +75,7 @@ class Keyword(NamedTuple):
 
 
 def _own(function: Callable[..., Any]) -> Set[str]:
-    code = function.__code__
+    code = inspect.unwrap(function).__code__
     return set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
@@ -128,7 +130,20 @@ def keywords(
         function.__doc__ = function.__doc__ or ""
         if lines and more:
             function.__doc__ += "\n\n" + "\n".join("    %s: %s" % (k.name, k.text) for k in more)
-        return function
+        if not kind:
+            return function
+        names = [parameter.name for parameter in parameters]
+        known = {*names, *(name for name, row in table.items() if kind in row[3])}
+
+        @functools.wraps(function)
+        def checked(*args: Any, **options: Any) -> Any:
+            for name in options:
+                if name not in known:
+                    like = likely(name, names) or "; help(penstock.%s) lists them" % function.__name__
+                    raise TypeError("%s() has no option \"%s\"%s" % (function.__name__, name, like))
+            return function(*args, **options)
+
+        return checked  # type: ignore[return-value]
 
     return show
 

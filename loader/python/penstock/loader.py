@@ -402,8 +402,20 @@ class Batch(Dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         if name not in _OF_EVERY_BATCH or not hasattr(self, "_raw"):
-            raise KeyError(name)
+            raise KeyError(self._lacks(name))
         return self._make(name) if self._kept is None else self._kept[name]
+
+    def _lacks(self, name: Any) -> str:
+        if isinstance(name, (int, slice)):
+            first = next(iter(self), "image")
+            return ("a batch is a dict of fields: batch[%r][%s] is a row of one; Loader(columns=[...]) gives tuples"
+                    % (first, name if isinstance(name, int) else "..."))
+        return "the batch has no %r, only %s%s" % (name, ", ".join(map(str, self)), errors.likely(name, list(self)))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            raise AttributeError("a batch is a dict of fields: write batch[%r]" % name)
+        raise AttributeError("%r object has no attribute %r" % (type(self).__name__, name))
 
     def _make(self, name: str) -> Any:
         raw = self._raw.field(name)
@@ -442,12 +454,13 @@ def _fields_of(fields: Any) -> Dict[str, Field]:
         for field in fields:
             name = field.name.split(";")[0] if isinstance(field, Field) else str(field)
             if name in named:
-                raise ValueError("two fields are called %r: give them names, fields={...}" % name)
+                raise errors.ConfigError("two fields are called %r: give them names, fields={...}" % name)
             named[name] = field
     for name, field in named.items():
         if not isinstance(field, Field):
+            suffix = field if isinstance(field, str) else name
             raise TypeError("field %r: a penstock.Field is needed, as Image(%r), Int(%r) or Bytes(%r), not %r"
-                            % (name, name, name, name, field))
+                            % (name, suffix, suffix, suffix, field))
     return named
 
 
@@ -460,7 +473,7 @@ def _bytes_of_size(value: Any) -> Any:
     try:
         return int(float(text if factor == 1 else text[:-1]) * factor)
     except (OverflowError, ValueError):
-        raise ValueError("%r is not a size: 512M, 2GiB and 1000000 are" % value) from None
+        raise errors.ConfigError("%r is not a size: 512M, 2GiB and 1000000 are" % value) from None
 
 
 def _state_of(
@@ -699,9 +712,10 @@ class Loader:
         """The options that the help of the class does not explain:"""
         options: Dict[str, Any] = dict(more_options)
         if format not in _FORMATS:
-            raise ValueError("format: %r is none of %s" % (format, ", ".join(repr(f) for f in _FORMATS)))
+            raise errors.ConfigError("format: %r is none of %s%s" % (
+                format, ", ".join(repr(f) for f in _FORMATS), errors.likely(format, ["numpy", "torch", "jax", "cupy"])))
         if (rank is None) != (world is None):
-            raise ValueError("rank and world belong together: pass both, or neither")
+            raise errors.ConfigError("rank and world belong together: pass both, or neither")
         if rank is None:
             rank, world = rank_and_world()
             options.setdefault("ranks_per_node", ranks_per_node(world))
@@ -726,23 +740,23 @@ class Loader:
         self._columns = tuple(columns) if columns is not None else None
         self._map: Optional[_map.Map] = None
         if outputs and not (map or map_factory or map_serial or decode):
-            raise ValueError("outputs: there is no map that returns them")
+            raise errors.ConfigError("outputs: there is no map that returns them")
         if map or map_factory or map_serial or decode:
             self._map = _map.Map(map, map_factory, map_serial, decode or {}, _map.inputs_of(self._fields, decode or {}), outputs or {})
             self._map_version: Union[None, int, str] = map_version
         else:
             self._map_version = None
             if map_version:
-                raise ValueError("map_version: there is no map")
+                raise errors.ConfigError("map_version: there is no map")
             for name, field in self._fields.items():
                 if _map.is_hidden(field):
-                    raise ValueError("field %s: hidden has no effect: there is no map that sees it" % name)
+                    raise errors.ConfigError("field %s: hidden has no effect: there is no map that sees it" % name)
         if collate and columns is not None:
-            raise ValueError("collate gets dicts of all fields: leave columns out")
+            raise errors.ConfigError("collate gets dicts of all fields: leave columns out")
         self._collate = collate
         for name in self._columns or ():
             if name.split(":")[0] not in {**self._fields, **(outputs or {})} and not name.startswith("__"):
-                raise ValueError("columns: there is no field %r, only %s" % (name, ", ".join(self._fields)))
+                raise errors.ConfigError("columns: there is no field %r, only %s" % (name, ", ".join(self._fields)))
         self._transform = transform
         self._transform_version = transform_version
         if transform_version or map_version:
@@ -992,8 +1006,9 @@ class Loader:
         """Hugging Face's Trainer and Accelerate look for this member of a DataLoader when they skip batches that a
         run has already had."""
         raise AttributeError(
-            "to skip the beginning of an epoch (resume_from_checkpoint, skip_first_batches) a DataLoader is needed: "
-            "torch.utils.data.DataLoader(penstock.torch.Dataset(loader), batch_size=None)")
+            "a loader has no dataset: for len(loader.dataset) write loader.samples() (of this rank), for loader.dataset[i] "
+            "loader.get([i]). To skip the beginning of an epoch (resume_from_checkpoint, skip_first_batches) a DataLoader is "
+            "needed: torch.utils.data.DataLoader(penstock.torch.Dataset(loader), batch_size=None)")
 
     def set_epoch(self, epoch: int) -> None:
         """The next iterator gives this epoch, from its beginning."""
@@ -1013,7 +1028,10 @@ class Loader:
         return self._length(1)
 
     def __getitem__(self, number: Any) -> Any:
-        raise TypeError(_IS_THE_DATALOADER)
+        if sys._getframe(1).f_globals.get("__name__", "").startswith("torch.utils.data."):
+            raise TypeError(_IS_THE_DATALOADER)
+        raise TypeError("a loader has no loader[%s]: write loader.get([%s]) for a batch of samples by number, peek() or "
+                        "next(iter(loader)) for a batch" % ((number, number) if isinstance(number, int) else ("...", "...")))
 
     def samples(self) -> int:
         """The number of samples of the current epoch, or of the next one, on this rank; errors as for len()."""
@@ -1031,6 +1049,8 @@ class Loader:
     def get(self, numbers: Sequence[int]) -> Any:
         """A batch of the samples with these numbers, counted from 0 through the list of shards, whatever the order
         is. Needs an index of each shard. Samples are decoded on the calling thread; the current epoch is not changed."""
+        if hasattr(numbers, "tolist"):  # a tensor, an array
+            numbers = numbers.tolist()
         raw = self._explained(self._raw.get, numbers) if self._map else self._raw.get(numbers)
         return self._hand_out(raw)
 

@@ -137,6 +137,9 @@ def _run(command: List[str], arguments: List[str], sources: List[str], headers: 
         if process.returncode:
             raise MountError("\n".join(lines) or "penstock mount ended with %d" % process.returncode)
         for line in lines:
+            # as Python spells it; there is no foreground
+            line = re.sub(r"--([a-z-]+) ([A-Z]+)", r'\1="\2" (of a Loader: mount={"\1": "\2"})', line)
+            line = re.sub(r", or mount with -f\b[^;]*", "", line)
             warnings.warn(line.replace("warning: ", "", 1), stacklevel=3)
         path = b""
         while not path.endswith(b"\0"):

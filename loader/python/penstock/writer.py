@@ -145,7 +145,9 @@ class ShardWriter:
                 data = NotImplemented if self._encoder is None else self._encoder(suffix, sample[suffix])
                 members["%s.%s" % (key, suffix)] = encode(suffix, sample[suffix]) if data is NotImplemented else bytes(data)
             except (TypeError, ValueError) as e:
-                raise type(e)("write: sample %r: %s" % (key, e)) from e
+                # a subclass may take other arguments
+                kind = TypeError if isinstance(e, TypeError) else ValueError
+                raise kind("write: sample %r: .%s: %s" % (key, suffix, e)) from e
         if not members:
             raise ValueError("write: sample %r has no member" % key)
         return members
