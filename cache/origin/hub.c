@@ -80,6 +80,27 @@ static struct ps_http_page *fetch(
 	return NULL;
 }
 
+/* If the Hub has no such dataset but a model of that name, or the other way round, the error says so. */
+static void name_other_kind(struct ps_hf *hf, struct ps_names *names)
+{
+	struct ps_hf_source other = hf->source;
+	struct ps_error err = *names->err;
+	struct ps_page_body body;
+	struct ps_http_page *page = NULL;
+
+	other.is_model = !other.is_model;
+	ps_autofree char *url = ps_hf_url_revision(&other, hf->endpoint);
+	if ((err.http_status == 401 || err.http_status == 404) && url)
+		page = fetch(hf, names, url, &body);
+	*names->err = err;
+	if (!page)
+		return;
+	ps_http_page_free(page);
+	ps_error_set(names->err, err.err, "%s; there is a %s of that name: hf://%s/%s", err.text,
+	        other.is_model ? "model" : "dataset", other.is_model ? "models" : "datasets", other.repo);
+	names->err->http_status = err.http_status;
+}
+
 static int find_commit(struct ps_hf *hf, struct ps_names *names, char ret[static 41])
 {
 	struct ps_page_body body;
@@ -91,8 +112,10 @@ static int find_commit(struct ps_hf *hf, struct ps_names *names, char ret[static
 	}
 	ps_autofree char *url = ps_hf_url_revision(&hf->source, hf->endpoint);
 	struct ps_http_page *page = fetch(hf, names, url, &body);
-	if (!page)
+	if (!page) {
+		name_other_kind(hf, names);
 		return -names->err->err;
+	}
 	json_t *j = json_loadb(body.text, body.nbytes, 0, &je);
 	const char *sha = json_string_value(json_object_get(j, "sha"));
 	int rc = 0;

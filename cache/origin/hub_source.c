@@ -115,7 +115,8 @@ static char *canonical(const struct ps_hf_source *s)
 	struct ps_strbuf b = {0};
 
 	ps_strbuf_addf(&b, SCHEME "%s/%s", s->is_model ? "models" : "datasets", s->repo);
-	if (strcmp(s->rev, "main") != 0) {
+	/* Without an owner, the revision parts the name from the path. */
+	if (strcmp(s->rev, "main") != 0 || !strchr(s->repo, '/')) {
 		bool known = strncmp(s->rev, "refs/", 5) == 0 && rev_length(s->rev) == strlen(s->rev);
 
 		ps_strbuf_addc(&b, '@');
@@ -125,7 +126,8 @@ static char *canonical(const struct ps_hf_source *s)
 	return ps_strbuf_take(&b);
 }
 
-/* Parses "[datasets/|models/]OWNER/NAME" at *s, and moves *s past it. */
+/* Parses "[datasets/|models/]OWNER/NAME", or "datasets/NAME" or "models/NAME" without a path, at *s, and moves *s
+ * past it. Repositories without an owner are old; the Hub redirects most of them to their new names. */
 static int take_repo(const char **s, struct ps_hf_source *ret, struct ps_error *err)
 {
 	static const char *const others[] = {"spaces", "buckets", "kernels"};
@@ -140,13 +142,22 @@ static int take_repo(const char **s, struct ps_hf_source *ret, struct ps_error *
 			        "hf://models/OWNER/NAME",
 			        others[i]);
 	ret->is_model = first == 6 && strncmp(p, "models", 6) == 0;
-	if ((ret->is_model || (first == 8 && strncmp(p, "datasets", 8) == 0)) && p[first] == '/')
+	bool kind = (ret->is_model || (first == 8 && strncmp(p, "datasets", 8) == 0)) && p[first] == '/';
+	if (kind)
 		p += first + 1;
 	size_t owner = strcspn(p, "/@");
 	size_t name = p[owner] == '/' ? strcspn(p + owner + 1, "/@") : 0;
+	bool alone = kind && is_name(p, owner) && (!p[owner] || p[owner] == '@' || !p[owner + 1]);
+	if (alone) {
+		ret->repo = strndup(p, owner);
+		*s = p + owner;
+		return ret->repo ? 0 : out_of_memory(err);
+	}
 	if (!is_name(p, owner) || !is_name(p + owner + 1, name))
 		return ps_error_set(err, EINVAL,
-		        "%.200s: not of the form hf://datasets/OWNER/NAME[@REV][/PATH]", *s - SCHEME_LEN);
+		        "%.200s: not of the form hf://datasets/OWNER/NAME[@REV][/PATH] or "
+		        "hf://models/OWNER/NAME[@REV][/PATH]",
+		        *s - SCHEME_LEN);
 	ret->repo = strndup(p, owner + 1 + name);
 	*s = p + owner + 1 + name;
 	return ret->repo ? 0 : out_of_memory(err);

@@ -37,7 +37,12 @@ static void sources_are_parsed(void **state)
 	        {"hf://o/n@my%2Fbranch/x", "hf://datasets/o/n@my%2Fbranch/x", "my/branch", "x"},
 	        {"hf://o/n@my/branch/x", "hf://datasets/o/n@my/branch/x", "my", "branch/x"},
 	        {"hf://o/n/a b%20#?.tar", "hf://datasets/o/n/a b%20#?.tar", "main", "a b%20#?.tar"},
-	        {"hf://datasets/n", NULL, NULL, NULL},
+	        {"hf://datasets/n", "hf://datasets/n@main/", "main", ""},
+	        {"hf://models/n/", "hf://models/n@main/", "main", ""},
+	        {"hf://models/n@v1/x/y", "hf://models/n@v1/x/y", "v1", "x/y"},
+	        {"hf://models/n@main/x", "hf://models/n@main/x", "main", "x"},
+	        {"hf://models", NULL, NULL, NULL},
+	        {"hf://models/", NULL, NULL, NULL},
 	        {"hf://o", NULL, NULL, NULL},
 	        {"hf://", NULL, NULL, NULL},
 	        {"hf:///n", NULL, NULL, NULL},
@@ -67,7 +72,7 @@ static void sources_are_parsed(void **state)
 		}
 		assert_int_equal(rc, 0);
 		assert_string_equal(s.canonical, rows[i].canonical);
-		assert_string_equal(s.repo, "o/n");
+		assert_string_equal(s.repo, strstr(rows[i].canonical, "o/n") ? "o/n" : "n");
 		assert_string_equal(s.rev, rows[i].rev);
 		assert_string_equal(s.path, rows[i].path);
 		ps_hf_source_fini(&s);

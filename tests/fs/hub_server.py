@@ -177,6 +177,9 @@ class Hub(Handler):
 
     def do_GET(self):
         url = urllib.parse.urlsplit(self.path)
+        for old, new in (("/api/models/net/", "/api/models/acme/net/"), ("/net/resolve/", "/acme/net/resolve/")):
+            if self.path.startswith(old):  # a repository that had no owner
+                return self.answer(307, [("Location", new + self.path[len(old):])])
         for repo, prefix in REPOS.items():
             if url.path.startswith("/api/" + repo + "/"):
                 return self.api(repo, url.path[len("/api/" + repo + "/"):], urllib.parse.parse_qs(url.query))

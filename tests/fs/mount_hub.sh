@@ -70,3 +70,6 @@ done
 mount_penstock hf://models/acme/net@refs/convert/parquet
 check "a model is read" cmp "$other/only.tar" "$MNT/only.tar"
 umount_penstock
+mount_penstock hf://models/net@refs/convert/parquet
+check "a model without an owner is read, from where the Hub redirects" cmp "$other/only.tar" "$MNT/only.tar"
+umount_penstock

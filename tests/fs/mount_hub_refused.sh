@@ -37,6 +37,11 @@ refused "no such repository" 'acme/none.*(log in|token)' hf://acme/none
 refused "no such revision" 'no branch, tag or commit "v9"' hf://acme/shards@v9
 refused "no such folder" 'not in .*acme/shards' hf://acme/shards/none/
 refused "a Hub space" 'only datasets and models' hf://spaces/acme/demo
+refused "a model that is written as a dataset" \
+	'there is a model of that name: hf://models/acme/net$' hf://acme/net
+refused "a dataset that is written as a model" \
+	'there is a dataset of that name: hf://datasets/acme/shards$' hf://models/acme/shards
+refused "a name with no owner that does not exist" 'none is not there' hf://models/none
 refused "an owner without a name" 'hf://datasets/OWNER/NAME' hf://acme
 refused "a glob that matches nothing" 'no files' 'hf://acme/shards/*.none'
 
