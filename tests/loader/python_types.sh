@@ -23,6 +23,10 @@ print(loader.peek(), loader.element_spec, loader.stats(), penstock.Budget("2G").
 more = [penstock.Tokens("bin", 1024), penstock.Int(missing_value=7)]
 with penstock.Loader(["a.tar"], fields=more, order=[1, 2, 3]) as other:
     print(len(other))
+try:
+    next(iter(loader))
+except penstock.ShardReadError as e:
+    print(e.errno, e.shard, e.key, e.offset)
 PY
 cat >wrong.py <<'PY'
 import penstock

@@ -423,7 +423,7 @@ static void a_state_is_refused_if_an_option_of_a_field_differs(void **state)
 	OTHER(f[0].interpolation = PENSTOCK_BICUBIC);
 	OTHER(f[0].scale_min = 0.5);
 	OTHER(f[0].ratio_max = 1.5);
-	OTHER(f[0].mean[2] += 1);
+	OTHER(f[0].mean[2] += 0.1f);
 	OTHER(f[0].std[0] += 1);
 	OTHER(f[0].affine = 0.25);
 	OTHER(f[0].degrees = 20);

@@ -5,7 +5,7 @@ import difflib
 import errno as _errno
 import functools
 import re
-from typing import Any, Dict, Optional, Sequence, Type
+from typing import Any, Dict, Optional, Sequence, Set, Tuple, Type
 
 
 class Error(RuntimeError):
@@ -47,7 +47,7 @@ class ShardReadError(BadSampleError, OSError):
     """A shard cannot be read. `errno` is that of its storage; on a penstock mount, that of the origin."""
 
     # Error's own would be found first.
-    __new__ = OSError.__new__
+    __new__ = OSError.__new__  # type: ignore[assignment]
     __init__ = OSError.__init__
     errno = OSError.errno  # type: ignore[assignment]
 
@@ -122,7 +122,7 @@ def made(code: int, text: str, cause: int, shard: Optional[str], key: Optional[s
 
 
 @functools.lru_cache(maxsize=None)
-def _spellings() -> Any:
+def _spellings() -> "Tuple[re.Pattern[str], Dict[str, str], Dict[str, Set[str]]]":
     """Names of libpenstock that Python spells in another way, and options whose values are words."""
     from .keywords import OF_FIELD, OF_LOADER, PAIRS
 
@@ -139,11 +139,11 @@ def in_python(text: str) -> str:
     """The text with options as Python spells them: on_error skip as on_error="skip"."""
     pattern, names, words = _spellings()
 
-    def spelled(match: Any) -> str:
+    def spelled(match: "re.Match[str]") -> str:
         name, between, rest = match.groups()
-        known = words.get(name, ())
+        known = words.get(name, set())
         if rest is None or rest.split(" ")[0].rstrip(",") not in known:
             return names.get(name, name) + ("" if rest is None else between + rest)
-        return name + "=" + re.sub(r"\w+", lambda word: '"%s"' % word[0] if word[0] in known else word[0], rest)
+        return str(name) + "=" + re.sub(r"\w+", lambda word: '"%s"' % word[0] if word[0] in known else word[0], rest)
 
-    return pattern.sub(spelled, text)  # type: ignore[no-any-return]
+    return pattern.sub(spelled, text)

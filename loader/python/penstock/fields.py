@@ -72,7 +72,7 @@ def Image(
     padding: Union[int, Tuple[int, int]] = 0,
     hflip: Optional[float] = None,
     interpolation: str = "bilinear",
-    dtype: str = "f32",
+    dtype: Any = "f32",
     layout: str = "nchw",
     mean: Union[float, Sequence[float]] = (0.485, 0.456, 0.406),
     std: Union[float, Sequence[float]] = (0.229, 0.224, 0.225),
@@ -214,7 +214,7 @@ def _ranges(options: Dict[str, Any]) -> None:
 
 @keywords(OF_FIELD, "mask")
 def Mask(
-    name: str = "seg.png", *, follow: Optional[str] = None, dtype: str = "i64", **options: Unpack[MaskOptions],
+    name: str = "seg.png", *, follow: Optional[str] = None, dtype: Any = "i64", **options: Unpack[MaskOptions],
 ) -> Field:
     """A label image that follows an image field (by default the first one): with the same crop, resize and flips;
     each pixel is one label."""
@@ -240,7 +240,7 @@ def Boxes(
 
 @keywords(OF_FIELD, "int64")
 def Int(
-    name: str = "cls", *, dtype: str = "i64", optional: bool = False, missing_value: int = -1,
+    name: str = "cls", *, dtype: Any = "i64", optional: bool = False, missing_value: int = -1,
     **options: Unpack[IntOptions],
 ) -> Field:
     """A number in decimal digits, as in .cls files, or at a path of a JSON member: Int("json:meta.height").
@@ -251,7 +251,7 @@ def Int(
 
 
 @keywords(OF_FIELD, "float")
-def Float(name: str, *, dtype: str = "f32", optional: bool = False, **options: Unpack[FloatOptions]) -> Field:
+def Float(name: str, *, dtype: Any = "f32", optional: bool = False, **options: Unpack[FloatOptions]) -> Field:
     """A number as text, or at a path of a JSON member, rounded to `dtype`. optional: a sample without the number has
     NaN."""
     return Field(name, "float", dtype=dtype, optional=int(optional), **options)
@@ -278,7 +278,7 @@ _OF_RAGGED = ("max_bytes", "overflow", "add_offset_of", "pad_multiple", "pad_val
 def Array(
     name: str = "npy",
     shape: Optional[Sequence[int]] = None,
-    dtype: str = "f32",
+    dtype: Any = "f32",
     *,
     optional: bool = False,
     pad_to: Union[None, int, str] = None,
@@ -299,7 +299,7 @@ def Array(
 def Json(
     name: str = "json",
     *,
-    dtype: str = "u8",
+    dtype: Any = "u8",
     shape: Optional[Sequence[int]] = None,
     optional: bool = False,
     pad_to: Union[None, int, str] = None,
@@ -319,19 +319,19 @@ def Json(
 
 @keywords(OF_FIELD, "tokens")
 def Tokens(
-    name: str, length: int, *, dtype: str = "i64", source_dtype: Optional[str] = None, **options: Unpack[TokensOptions],
+    name: str, length: int, *, dtype: Any = "i64", source_dtype: Optional[str] = None, **options: Unpack[TokensOptions],
 ) -> Field:
     """A window of length + 1 tokens: NAME has the first `length` of them, NAME:y the last `length`. source_dtype: the
     type of raw tokens; by default that of the .idx beside a .bin (Megatron's format), "u16" without one."""
     if source_dtype == "u8":
-        raise ValueError("field %s: source_dtype must be u16, u32, i32 or i64" % name)
+        raise ConfigError("field %s: source_dtype must be u16, u32, i32 or i64" % name)
     return Field(name, "tokens", shape=(length,), dtype=dtype, source_dtype=source_dtype, **options)
 
 
 @keywords(OF_FIELD, "output")
 def Output(
     shape: Sequence[int] = (),
-    dtype: str = "f32",
+    dtype: Any = "f32",
     *,
     max_bytes: Optional[int] = None,
     pad_to: Union[None, int, str] = None,
