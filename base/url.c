@@ -768,6 +768,11 @@ static void add_part(const char *s, const char *end, bool first, struct ps_strbu
 	}
 }
 
+void ps_s3_part(const char *name, bool first, struct ps_strbuf *out)
+{
+	add_part(name, name + strlen(name), first, out);
+}
+
 void ps_s3_path(const char *key, struct ps_strbuf *out)
 {
 	for (const char *s = key, *end;; s = end + 1) {

@@ -118,5 +118,7 @@ char *ps_s3_url_join(const char *base, const char *rel);
  * different paths: "a%0Ab" is shown as "a%250Ab", a part "%" as "%25", while "100%" and "a%20b" stay
  * unchanged. (If both "a" and "a/b" are keys, the listing names the folder "a%00".) */
 void ps_s3_path(const char *key, struct ps_strbuf *out);
+/* The same for one name of a folder or a listing, which has no slash. first: it is the path's first part. */
+void ps_s3_part(const char *name, bool first, struct ps_strbuf *out);
 
 #endif

@@ -846,6 +846,17 @@ uint64_t ps_dataset_root(const struct ps_dataset *ds)
 	return ds->catalog->row.root;
 }
 
+int64_t ps_dataset_root_mtime_s(const struct ps_dataset *ds)
+{
+	struct ps_node_row row;
+
+	if (ps_index_get_node(ds->index, ds->catalog->row.root, &row) < 0)
+		return 0;
+	int64_t mtime_s = PS_MAX(row.remote.mtime_s, 0);
+	ps_node_row_fini(&row);
+	return mtime_s;
+}
+
 uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *ds)
 {
 	return ds->revalidate_ms;
@@ -904,7 +915,7 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 	json_t *tier = ds->origin->tiers ? ps_tiers_stats(ds->origin->tiers) : NULL;
 
 	PS_LOCK_SCOPE(&ds->lock);
-	return json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b,s:s,s:o,s:o*}",
+	return json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b,s:I,s:s,s:o,s:o*}",
 	        "cached_bytes", (json_int_t)cached, "include", include, "exclude", exclude, "unmatched",
 	        unmatched, "source", ps_json_lossy(ds->catalog->row.source), "files",
 	        (json_int_t)(nfiles - PS_MIN(nmissing, nfiles)), "listed_at", (json_int_t)(listed_ms / 1000),
@@ -913,6 +924,6 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 	        ps_json_lossy(ds->ended > 0 && !ds->listing_ok ? ds->listing_error.text : ""), "offline",
 	        (int)atomic_load(&ds->offline), "opens", (json_int_t)atomic_load(&ds->nopens), "missing",
 	        (json_int_t)nmissing, "missing_names", names, "versionless", (int)ps_dataset_versionless(ds),
-	        "version_by", ds->by_size ? "size" : "version", "route", ps_json_lossy(ds->route_text),
-	        "tier", tier);
+	        "skipped", (json_int_t)atomic_load(&ds->origin->lister.nskipped), "version_by",
+	        ds->by_size ? "size" : "version", "route", ps_json_lossy(ds->route_text), "tier", tier);
 }

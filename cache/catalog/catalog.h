@@ -62,6 +62,8 @@ void ps_dataset_detach(struct ps_dataset *dataset);
 int ps_dataset_key(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
         char ret[static PS_DATASET_KEY_LEN], struct ps_error *err) PS_MUST_USE;
 uint64_t ps_dataset_root(const struct ps_dataset *dataset);
+/* When a listing last changed the names in the root; 0: not known. Blocks on the index. */
+int64_t ps_dataset_root_mtime_s(const struct ps_dataset *dataset);
 const char *ps_dataset_source(const struct ps_dataset *dataset); /* canonical, without secrets */
 uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *dataset);
 /* {"source", "include", "exclude", "unmatched", "files", "cached_bytes", "listed_at", "next_listing_at",

@@ -13,7 +13,7 @@ struct ps_dataset_id {
 	 * catalog, own_catalog. */
 	bool may_be_another;
 	struct ps_id own_catalog;
-	char route[PS_ID_HEX_LEN + 1]; /* part of catalog and access, too; "": the usual route */
+	char route[PS_ID_HEX_LEN + 1];      /* part of catalog and access, too; "": the usual route */
 	char route_text[PS_ROUTE_TEXT_LEN]; /* for people */
 };
 

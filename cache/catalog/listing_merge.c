@@ -49,6 +49,7 @@ struct ps_merge {
 	uint64_t nfiles, first_unsized;
 	bool relists;               /* the catalog was listed before: new names are reported */
 	uint64_t nadded, nvanished; /* files */
+	struct seen changed;        /* directories in which names came or went */
 	uint64_t first_number;      /* nodes that were made since this merge began have higher numbers */
 	int64_t begun_ms;
 	int failed; /* a commit failed, on any thread */
@@ -148,6 +149,7 @@ void ps_merge_free(struct ps_merge *m)
 	if (m->batch)
 		ps_index_batch_free(m->batch);
 	free(m->seen.runs);
+	free(m->changed.runs);
 	free(m);
 }
 
@@ -201,24 +203,34 @@ static int seen_grow(struct seen *seen)
 	return 0;
 }
 
-/* Notes that this listing has the node. */
-static int merge_seen(struct ps_merge *m, uint64_t node)
+static int seen_add(struct seen *seen, uint64_t node)
 {
-	int rc = seen_grow(&m->seen);
+	int rc = seen_grow(seen);
 
 	if (rc < 0)
 		return rc;
-	struct seen_run *run = seen_run_of(&m->seen, node / 64);
-	m->seen.nused += !run->nodes;
+	struct seen_run *run = seen_run_of(seen, node / 64);
+	seen->nused += !run->nodes;
 	run->number = node / 64;
 	run->nodes |= UINT64_C(1) << node % 64;
 	return 0;
 }
 
+static bool seen_has(const struct seen *seen, uint64_t node)
+{
+	return seen->nslots && seen_run_of(seen, node / 64)->nodes >> node % 64 & 1;
+}
+
+/* Notes that this listing has the node. */
+static int merge_seen(struct ps_merge *m, uint64_t node)
+{
+	return seen_add(&m->seen, node);
+}
+
 /* True if this listing has the node. */
 static bool was_listed(const struct ps_merge *m, uint64_t node)
 {
-	return m->seen.nslots && seen_run_of(&m->seen, node / 64)->nodes >> node % 64 & 1;
+	return seen_has(&m->seen, node);
 }
 
 /* The bit of a name in m->batched. */
@@ -255,6 +267,8 @@ static int put_new(struct ps_merge *m, struct ps_node_row *row, uint64_t same_in
 {
 	int rc = ps_index_new_node(m->dataset->index, &row->node);
 
+	if (rc == 0 && !same_ino)
+		rc = seen_add(&m->changed, row->parent);
 	if (rc < 0)
 		return rc;
 	row->ino = same_ino ? same_ino : row->node;
@@ -283,6 +297,7 @@ static int make_dir(struct ps_merge *m, uint64_t parent, char *name, uint64_t *r
 {
 	struct ps_node_row made = {
 	        .parent = parent, .kind = PS_NODE_DIR, .remote = PS_REMOTE_UNKNOWN, .name = name};
+	made.remote.mtime_s = m->begun_ms / 1000;
 	struct ps_node_row old = {0};
 	int rc = ps_merge_get_named(m, parent, name, &old);
 	bool any = rc == 0;
@@ -510,8 +525,10 @@ int ps_merge_add(void *arg, const struct ps_listed *listed)
 	struct ps_listed copy = *listed;
 	uint64_t parent;
 
-	if (m->dataset->by_size && copy.remote.size != PS_SIZE_UNKNOWN)
+	if (m->dataset->by_size && copy.remote.size != PS_SIZE_UNKNOWN && !listed->stated)
 		ps_remote_by_size(&copy.remote);
+	else if (listed->stated)
+		ps_remote_state_size(&copy.remote, copy.remote.size);
 	copy.remote = usable(&copy.remote);
 	if (!listed->checksum || !ps_checksum_parse(listed->checksum, copy.remote.checksum))
 		(void)ps_checksum_parse(listed->remote.checksum, copy.remote.checksum);
@@ -520,6 +537,11 @@ int ps_merge_add(void *arg, const struct ps_listed *listed)
 		return m->failed;
 	if (listed->unread)
 		return keep_path(m, listed->path);
+	if (listed->is_dir) {
+		int rc = dir_node(m, listed->path, strlen(listed->path), &parent);
+
+		return rc ? rc : ps_merge_commit_full(m);
+	}
 	int rc = dir_node(m, listed->path, slash ? (size_t)(slash - listed->path) : 0, &parent);
 	if (rc == 0)
 		rc = ps_merge_named(m, parent, slash ? slash + 1 : listed->path, &copy, false);
@@ -530,6 +552,30 @@ int ps_merge_add(void *arg, const struct ps_listed *listed)
 }
 
 /* The end ------------------------------------------------------------------------------------------------ */
+
+/* A directory's time is that of the listing that last changed its names. Directories that this listing made have
+ * it already. */
+static int set_times(struct ps_merge *m)
+{
+	struct ps_merge_dir *dir, *next;
+	int rc = 0;
+
+	HASH_ITER (hh, m->dirs, dir, next) {
+		struct ps_node_row row = {0};
+
+		if (rc < 0 || dir->node > m->first_number || !seen_has(&m->changed, dir->node))
+			continue;
+		PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
+		if (ps_index_get_node(m->dataset->index, dir->node, &row) < 0)
+			continue;
+		row.remote.mtime_s = m->begun_ms / 1000;
+		ps_index_batch_put_node(m->batch, &row);
+		m->nbatched++;
+		ps_node_row_fini(&row);
+		rc = ps_merge_commit_full(m);
+	}
+	return rc;
+}
 
 static int finish_row(struct ps_merge *m)
 {
@@ -566,6 +612,8 @@ int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_firs
 	}
 	if (rc == 0)
 		rc = ps_merge_remove_vanished(m);
+	if (rc == 0)
+		rc = set_times(m);
 	return rc < 0 ? rc : finish_row(m);
 }
 
@@ -731,6 +779,8 @@ static int remove_name(struct ps_merge *m, uint64_t parent, const char *name, ui
 	}
 	ps_index_batch_del_child(m->batch, parent, name);
 	m->nbatched++;
+	if (rc == 0)
+		rc = seen_add(&m->changed, parent);
 	if (rc == -ENOENT || rc == -EBADMSG) /* without a valid row the name is removed all the same */
 		rc = 0;
 	return rc == 0 ? ps_merge_commit_full(m) : rc;

@@ -70,7 +70,7 @@ const char *ps_listing_filter_pattern(
 
 #define PS_NAMES_MAX_WARNINGS 10
 #define PS_LIST_MAX_ENTRIES 20000000
-#define PS_LIST_MAX_DEPTH 32
+#define PS_LIST_MAX_DEPTH 64
 #define PS_NAMES_TABLES 256
 
 /* One object of a listing. The strings are borrowed for the duration of the call. */
@@ -81,9 +81,12 @@ struct ps_listed {
 	struct ps_remote remote; /* as the listing gave it; if the size is unknown, a head is needed */
 	/* "sha256:HEX" and the like (base/checksum.h); NULL: remote.checksum has it, or there is none. */
 	const char *checksum;
+	bool stated; /* remote.size is what the user's list says, not what the origin has said */
 	/* The origin could not list this path: known names at it and below it stay. No other member but
 	 * path is set. */
 	bool unread;
+	/* The path is a directory with no entry that is shown. No other member but path is set. */
+	bool is_dir;
 };
 
 /* Return 0 to go on, -errno to stop the listing with that error. */
@@ -98,6 +101,7 @@ struct ps_lister {
 	bool quiet;
 	uint64_t skips_logged[PS_LIST_SKIPS_LOGGED]; /* hashes of names whose skip was logged */
 	unsigned nskips_logged;
+	_Atomic uint64_t nskipped; /* entries that the last listing had and that are not shown */
 };
 
 /* Checks that an untrusted name may be shown below the mount's root. -EINVAL for an empty name, "." or ".."
@@ -122,6 +126,7 @@ struct ps_names {
 	} tables[PS_NAMES_TABLES];
 	struct ps_strbuf last_dir; /* the last directory that was added, with its parents */
 	unsigned nwarnings;
+	uint64_t nskipped;
 	bool quiet; /* log no warnings */
 	bool again; /* the listing has begun again: names that were passed on are skipped without a warning */
 };
@@ -133,6 +138,10 @@ void ps_names_fini(struct ps_names *names); /* logs the number of warnings that 
 
 /* 0: passed on, or skipped. -errno with *names->err: the listing is over. */
 int ps_names_add(struct ps_names *names, const struct ps_listed *listed) PS_MUST_USE;
+
+/* The same for a directory in which no entry is shown; path may end in "/". at_origin: it has no entry at all;
+ * else, it is passed on only if no pattern chooses files. Directories of files need no call. */
+int ps_names_add_dir(struct ps_names *names, const char *path, bool at_origin) PS_MUST_USE;
 
 /* The path (with or without "/" at its end) could not be listed: names at it and below it stay. Logs why.
  * Returns as ps_names_add(). */

@@ -57,6 +57,8 @@ void ps_names_fini(struct ps_names *names)
 	if (names->nwarnings > PS_NAMES_MAX_WARNINGS && !(names->lister && names->lister->quiet))
 		ps_log_warning(
 		        "list: %u more entries were skipped", names->nwarnings - PS_NAMES_MAX_WARNINGS);
+	if (names->lister)
+		atomic_store(&names->lister->nskipped, names->nskipped);
 	for (size_t i = 0; i < PS_NAMES_TABLES; i++)
 		free(names->tables[i].slots);
 	ps_strbuf_fini(&names->last_dir);
@@ -82,6 +84,7 @@ static bool was_logged(struct ps_lister *l, const char *what, const char *why)
 
 void ps_names_warn(struct ps_names *names, const char *what, const char *why)
 {
+	names->nskipped++;
 	if (!names->quiet && names->nwarnings++ < PS_NAMES_MAX_WARNINGS &&
 	        !was_logged(names->lister, what, why))
 		ps_log_warning("list: %.300s: %s", what, why);
@@ -223,6 +226,39 @@ int ps_names_add(struct ps_names *names, const struct ps_listed *listed)
 	if (rc && names->err && !names->err->err)
 		ps_error_set(names->err, -rc, "listing: %s", strerror(-rc));
 	return rc;
+}
+
+int ps_names_add_dir(struct ps_names *names, const char *path, bool at_origin)
+{
+	size_t n = strlen(path);
+	ps_autofree char *plain = strndup(path, n && path[n - 1] == '/' ? n - 1 : n);
+	const struct ps_listed listed = {.path = plain, .remote = PS_REMOTE_UNKNOWN, .is_dir = true};
+
+	int rc = ps_names_stopped(names);
+	if (rc)
+		return rc;
+	if (!plain)
+		return ps_error_set(names->err, ENOMEM, "listing: out of memory");
+	if (ps_path_check(plain) < 0) {
+		ps_names_warn(names, plain, "skipped: not a name that can be shown");
+		return 0;
+	}
+	if (names->filter && !at_origin)
+		return 0;
+	rc = insert_parents(names, plain);
+	if (rc == 0)
+		rc = insert(names, plain, strlen(plain), 0);
+	if (rc == 1)
+		return 0; /* files in it were passed on */
+	if (rc == -EEXIST) {
+		ps_names_warn(names, plain, "skipped: a file and a directory of one name");
+		return 0;
+	}
+	if (rc)
+		return ps_error_set(names->err, -rc, "listing: out of memory");
+	if (++names->nfiles > PS_LIST_MAX_ENTRIES)
+		return ps_error_set(names->err, E2BIG, "listing: more than %d files", PS_LIST_MAX_ENTRIES);
+	return names->fn(names->arg, &listed);
 }
 
 bool ps_names_enters(const struct ps_names *names, const char *dir)

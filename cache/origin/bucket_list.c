@@ -191,7 +191,18 @@ static int take_object(void *arg, const struct ps_s3_object *object)
 	/* Consoles make "folders": empty objects whose names end in a slash. */
 	if (n && object->key[n - 1] == '/' && object->remote.size == 0) {
 		walk->nmarkers++;
-		return 0;
+		ps_strbuf_reset(&walk->key);
+		ps_s3_path(object->key + walk->nshown, &walk->key);
+		if (walk->key.failed)
+			return out_of_memory(walk->names);
+		/* "x/" is shown as the directory "x". The path of "x//" ends in "/%". */
+		char *end = walk->key.len > 1 ? strrchr(walk->key.s, '/') : NULL;
+		if (!end || strcmp(end, "/%") != 0)
+			return 0;
+		end[1] = '\0';
+		return ps_names_enters(walk->names, walk->key.s)
+		               ? ps_names_add_dir(walk->names, walk->key.s, true)
+		               : 0;
 	}
 	url.key = (char *)object->key;
 	url.version = *object->version ? (char *)object->version : NULL;

@@ -4,12 +4,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <linux/openat2.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/list.h"
@@ -78,6 +82,89 @@ static void ps_file_remote(const struct stat *st, struct ps_remote *ret)
 	        (uint64_t)st->st_ino);
 }
 
+/* Links -------------------------------------------------------------------------------------------------- */
+
+#define LINKS_MAX 40 /* links on the way to one file, as the kernel has it */
+
+/* Root's daemon serves files to others. It follows a link only if root has made it, or the owner of what it leads
+ * to: otherwise a user who may write to a mounted folder could show a file of root, or of another user. */
+static bool may_follow(const struct stat *link, const struct stat *target)
+{
+	return geteuid() != 0 || link->st_uid == 0 || link->st_uid == target->st_uid;
+}
+
+static int resolve(int base, const char *path, unsigned *nlinks);
+
+/* The target of the link that fd is (O_PATH), in the directory dir. Returns a descriptor (O_PATH) or -errno. */
+static int follow(int dir, int fd, const struct stat *link, unsigned *nlinks)
+{
+	char text[PATH_MAX];
+	struct stat target;
+	ssize_t n = readlinkat(fd, "", text, sizeof(text) - 1);
+
+	if (n < 0)
+		return -errno;
+	if (++*nlinks > LINKS_MAX)
+		return -ELOOP;
+	text[n] = '\0';
+	int to = resolve(dir, text, nlinks);
+	if (to >= 0 && (fstat(to, &target) < 0 || !may_follow(link, &target))) {
+		close(to);
+		return -EACCES;
+	}
+	return to;
+}
+
+/* Opens a path (O_PATH), as the kernel would, but follows only links that it may. Returns a descriptor or
+ * -errno. */
+static int resolve(int base, const char *path, unsigned *nlinks)
+{
+	ps_autofd int dir = path[0] == '/' ? open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)
+	                                   : fcntl(base, F_DUPFD_CLOEXEC, 3);
+
+	for (const char *s = path; dir >= 0 && *(s += strspn(s, "/"));) {
+		size_t n = strcspn(s, "/");
+		char name[NAME_MAX + 1];
+		struct stat st;
+
+		if (n > NAME_MAX)
+			return -ENAMETOOLONG;
+		memcpy(name, s, n);
+		name[n] = '\0';
+		s += n;
+		ps_autofd int fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+		if (fd < 0 || fstat(fd, &st) < 0)
+			return -errno;
+		int next = S_ISLNK(st.st_mode) ? follow(dir, fd, &st, nlinks) : ps_steal_fd(&fd);
+		if (next < 0)
+			return next;
+		close(dir);
+		dir = next;
+	}
+	return dir < 0 ? -errno : ps_steal_fd(&dir);
+}
+
+static int open_following(const char *path, int flags)
+{
+	struct open_how how = {
+	        .flags = (uint64_t)flags, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+	char itself[32];
+	unsigned nlinks = 0;
+
+	if (geteuid() != 0)
+		return open(path, flags);
+	int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+	if (fd >= 0 || (errno != ELOOP && errno != ENOSYS))
+		return fd;
+	ps_autofd int found = resolve(AT_FDCWD, path, &nlinks);
+	if (found < 0) {
+		errno = -found;
+		return -1;
+	}
+	snprintf(itself, sizeof(itself), "/proc/self/fd/%d", found);
+	return open(itself, flags);
+}
+
 /* One job ------------------------------------------------------------------------------------------------ */
 
 static int fail(struct ps_error *err, int errnum, const char *path)
@@ -102,7 +189,7 @@ static int open_file(const char *url, struct ps_remote *seen, struct ps_error *e
 
 	if (rc)
 		return fail(err, -rc, url);
-	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	ps_autofd int fd = open_following(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return fail(err, errno, path);
 	if (!S_ISREG(st.st_mode))
@@ -350,11 +437,25 @@ int ps_file_open(struct ps_origin_source *source, struct ps_origin **ret, struct
 
 /* Listing ------------------------------------------------------------------------------------------------ */
 
+#define LINKED_MAX 16 /* how often links may show one directory */
+
+/* A directory that a link leads to: how often. */
+struct linked {
+	dev_t dev;
+	ino_t ino;
+	unsigned times;
+};
+
 struct walk {
 	struct ps_names *names;
 	const char *root_url;
-	struct ps_strbuf path; /* below the root; "", or ends in "/" while between entries */
+	struct ps_strbuf raw;  /* the path below the root; "", or ends in "/" while between entries */
+	struct ps_strbuf path; /* the same as it is shown */
 	struct ps_strbuf url;
+	uint64_t nshown;                          /* files and directories so far */
+	struct stat above[PS_LIST_MAX_DEPTH + 1]; /* the directories that lead to the present one */
+	struct linked *linked;
+	size_t nlinked;
 };
 
 static void cleanup_dir(DIR **dir)
@@ -376,11 +477,12 @@ static int take_file(struct walk *walk, const struct stat *st)
 
 	ps_strbuf_reset(&walk->url);
 	ps_strbuf_add(&walk->url, walk->root_url);
-	ps_url_encode(walk->path.s, walk->path.len, true, &walk->url);
+	ps_url_encode(walk->raw.s, walk->raw.len, true, &walk->url);
 	if (walk->url.failed)
 		return out_of_memory(walk->names);
 	listed.url = walk->url.s;
 	ps_file_remote(st, &listed.remote);
+	walk->nshown++;
 	return ps_names_add(walk->names, &listed);
 }
 
@@ -389,55 +491,107 @@ static int take_file(struct walk *walk, const struct stat *st)
  * exist. */
 static int not_seen(struct walk *walk, int errnum)
 {
-	if (errnum != ENOENT && errnum != ENOTDIR && errnum != ELOOP)
+	if (errnum != ENOENT && errnum != ENOTDIR && errnum != ELOOP) {
+		walk->nshown++; /* it may have names */
 		return ps_names_unread(walk->names, walk->path.s, strerror(errnum));
+	}
 	ps_names_warn(walk->names, walk->path.s, strerror(errnum));
 	return 0;
 }
 
-/* Walks a subdirectory. */
-static int take_dir(struct walk *walk, int parent, const char *name, unsigned depth)
+/* NULL: the directory may be shown here. Otherwise the reason why not: it contains itself, or links show it too
+ * often. */
+static const char *why_not(struct walk *walk, const struct stat *st, unsigned depth, bool linked, int *ret_rc)
 {
+	struct linked *l = walk->linked;
+
+	if (depth > PS_LIST_MAX_DEPTH)
+		return "skipped: directories nested too deep";
+	for (unsigned i = 0; i < depth; i++)
+		if (walk->above[i].st_dev == st->st_dev && walk->above[i].st_ino == st->st_ino)
+			return "skipped: a link to a directory above it";
+	if (!linked)
+		return NULL;
+	while (l < walk->linked + walk->nlinked && (l->dev != st->st_dev || l->ino != st->st_ino))
+		l++;
+	if (l == walk->linked + walk->nlinked) {
+		l = reallocarray(walk->linked, walk->nlinked + 1, sizeof(*l));
+		if (!l) {
+			*ret_rc = out_of_memory(walk->names);
+			return "";
+		}
+		walk->linked = l;
+		l += walk->nlinked++;
+		*l = (struct linked){.dev = st->st_dev, .ino = st->st_ino};
+	}
+	return l->times++ < LINKED_MAX ? NULL : "skipped: more than 16 links to one directory";
+}
+
+/* Walks a subdirectory. */
+static int take_dir(struct walk *walk, int parent, const char *name, unsigned depth, bool linked)
+{
+	struct stat st;
+	int rc = 0;
+
+	ps_strbuf_addc(&walk->raw, '/');
 	ps_strbuf_addc(&walk->path, '/');
-	if (walk->path.failed)
+	if (walk->path.failed || walk->raw.failed)
 		return out_of_memory(walk->names);
 	if (!ps_names_enters(walk->names, walk->path.s))
 		return 0;
-	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return not_seen(walk, errno);
-	if (depth > PS_LIST_MAX_DEPTH) {
-		close(fd);
-		ps_names_warn(walk->names, walk->path.s, "skipped: directories nested too deep");
-		return 0;
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (linked ? 0 : O_NOFOLLOW));
+	if (fd < 0 || fstat(fd, &st) < 0) {
+		rc = not_seen(walk, errno);
+		if (fd >= 0)
+			close(fd);
+		return rc;
 	}
+	const char *why = why_not(walk, &st, depth, linked, &rc);
+	if (why) {
+		close(fd);
+		if (rc == 0)
+			ps_names_warn(walk->names, walk->path.s, why);
+		return rc;
+	}
+	walk->above[depth] = st;
 	return walk_dir(walk, fd, depth);
 }
 
 static int take_entry(struct walk *walk, int fd, const char *name, unsigned depth)
 {
-	struct stat st;
+	struct stat st, link;
 
-	if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-		return 0;
-	ps_strbuf_add(&walk->path, name);
-	if (walk->path.failed)
+	ps_strbuf_add(&walk->raw, name);
+	ps_s3_part(name, depth == 0, &walk->path);
+	if (walk->path.failed || walk->raw.failed)
 		return out_of_memory(walk->names);
-	/* A link to a file counts as a file. A link to a directory could be a loop and is left out. */
-	if (fstatat(fd, name, &st, 0) < 0)
+	if (fstatat(fd, name, &st, 0) < 0 || fstatat(fd, name, &link, AT_SYMLINK_NOFOLLOW) < 0)
 		return not_seen(walk, errno);
+	bool linked = S_ISLNK(link.st_mode);
+	if (linked && !may_follow(&link, &st)) {
+		ps_names_warn(walk->names, walk->path.s,
+		        "skipped: a link that neither root nor the owner of its target has made");
+		return 0;
+	}
 	if (S_ISREG(st.st_mode))
 		return take_file(walk, &st);
-	if (!S_ISDIR(st.st_mode) || fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
-		return 0;
-	return take_dir(walk, fd, name, depth + 1);
+	return S_ISDIR(st.st_mode) ? take_dir(walk, fd, name, depth + 1, linked) : 0;
+}
+
+static void cut(struct ps_strbuf *b, size_t len)
+{
+	b->len = len;
+	if (b->s)
+		b->s[len] = '\0';
 }
 
 /* Walks a directory. Takes ownership of fd. */
 static int walk_dir(struct walk *walk, int fd, unsigned depth)
 {
 	DIR *dir __attribute__((cleanup(cleanup_dir))) = fdopendir(fd);
-	size_t len = walk->path.len;
+	size_t len = walk->path.len, nraw = walk->raw.len;
+	uint64_t before = walk->nshown;
+	bool any = false;
 	struct dirent *de;
 
 	if (!dir) {
@@ -445,18 +599,23 @@ static int walk_dir(struct walk *walk, int fd, unsigned depth)
 		return out_of_memory(walk->names);
 	}
 	while ((errno = 0, de = readdir(dir))) {
+		if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
+			continue;
+		any = true;
 		int rc = take_entry(walk, fd, de->d_name, depth);
 
 		if (rc)
 			return rc;
-		walk->path.len = len;
-		if (walk->path.s)
-			walk->path.s[len] = '\0';
+		cut(&walk->path, len);
+		cut(&walk->raw, nraw);
 	}
 	if (errno)
 		return ps_error_set(walk->names->err, errno, "listing: %s: %s", ps_strbuf_peek(&walk->path),
 		        strerror(errno));
-	return 0;
+	if (depth == 0 || walk->nshown > before)
+		return 0;
+	walk->nshown++;
+	return ps_names_add_dir(walk->names, walk->path.s, !any);
 }
 
 static int list_dir(const char *url, struct ps_names *names)
@@ -470,7 +629,14 @@ static int list_dir(const char *url, struct ps_names *names)
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return ps_error_set(names->err, errno, "%s: %s", path, strerror(errno));
+	if (fstat(fd, &walk.above[0]) < 0) {
+		rc = ps_error_set(names->err, errno, "%s: %s", path, strerror(errno));
+		close(fd);
+		return rc;
+	}
 	rc = walk_dir(&walk, fd, 0);
+	free(walk.linked);
+	ps_strbuf_fini(&walk.raw);
 	ps_strbuf_fini(&walk.path);
 	ps_strbuf_fini(&walk.url);
 	return rc;

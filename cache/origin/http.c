@@ -18,8 +18,9 @@ struct dir {
 	struct dir *below;
 	struct ps_http_page *page;
 	unsigned depth;
-	char *url;  /* canonical, ends in "/" */
-	char *path; /* in the mount, "" or ends in "/" */
+	char *url;                 /* canonical, ends in "/" */
+	char *path;                /* in the mount, "" or ends in "/" */
+	uint64_t nentries, nshown; /* of its page */
 };
 
 struct walk {
@@ -30,7 +31,7 @@ struct walk {
 	uint64_t ndirs;
 
 	/* About the page that is being parsed. */
-	const struct dir *dir;
+	struct dir *dir;
 	const char *base; /* its URL after redirects, up to the last "/" */
 	struct ps_strbuf url, path;
 };
@@ -91,7 +92,9 @@ static int take_entry(void *arg, const struct ps_listing_entry *entry)
 {
 	struct walk *walk = arg;
 
-	if (ps_path_check(entry->name) < 0) {
+	walk->dir->nentries++;
+	if (!*entry->name || strcmp(entry->name, ".") == 0 || strcmp(entry->name, "..") == 0 ||
+	        strchr(entry->name, '/')) {
 		ps_names_warn(walk->names, entry->name, "skipped: not a name that can be shown");
 		return 0;
 	}
@@ -99,7 +102,8 @@ static int take_entry(void *arg, const struct ps_listing_entry *entry)
 	ps_strbuf_add(&walk->url, walk->base);
 	ps_url_encode(entry->name, strlen(entry->name), false, &walk->url);
 	ps_strbuf_reset(&walk->path);
-	ps_strbuf_addf(&walk->path, "%s%s", walk->dir->path, entry->name);
+	ps_strbuf_add(&walk->path, walk->dir->path);
+	ps_s3_part(entry->name, walk->dir->depth == 0, &walk->path);
 	if (entry->is_dir) {
 		ps_strbuf_addc(&walk->url, '/');
 		ps_strbuf_addc(&walk->path, '/');
@@ -108,6 +112,7 @@ static int take_entry(void *arg, const struct ps_listing_entry *entry)
 		return out_of_memory(walk->names);
 	if (entry->is_dir && !ps_names_enters(walk->names, walk->path.s))
 		return 0;
+	walk->dir->nshown++;
 	if (entry->is_dir)
 		return push(walk, walk->url.s, walk->path.s, walk->dir->depth + 1);
 	struct ps_listed listed = {.path = walk->path.s, .url = walk->url.s, .remote = entry->remote};
@@ -158,6 +163,8 @@ static int read_dir(struct walk *walk, struct dir *dir)
 	ps_listing_free(listing);
 	if (rc == -ENOMEM)
 		return out_of_memory(names);
+	if (rc == 0 && dir->depth && dir->nshown == 0)
+		return ps_names_add_dir(names, dir->path, dir->nentries == 0);
 	if (rc == -EPROTO || rc == -EINVAL)
 		ps_error_prefix(names->err, rc, "%s", ps_url_redact(dir->url, safe));
 	return rc;

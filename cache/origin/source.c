@@ -374,7 +374,8 @@ static int hand_on(struct expansion *x, const char *signature, const char *url, 
 	        .checksum = entry->checksum,
 	};
 
-	ps_remote_state_size(&listed.remote, entry->size);
+	listed.remote.size = entry->size;
+	listed.stated = true;
 	if (signature && x->sign && x->sign(x->sign_arg, url, signature) < 0)
 		return no_memory(x);
 	return ps_names_add(x->names, &listed);

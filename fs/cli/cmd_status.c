@@ -382,6 +382,10 @@ static void print_mount(const json_t *doc, const json_t *mount, struct seen *las
 	        PS_COUNTED(json_integer_value(json_object_get(mount, "opens")), "time"),
 	        *text(mount, "listing_error") ? "; listing again failed: " : "",
 	        text(mount, "listing_error"));
+	json_int_t skipped = json_integer_value(json_object_get(mount, "skipped"));
+	if (skipped > 0)
+		printf("  skipped   %s that cannot be shown; the log names the first of them\n",
+		        PS_COUNTED(skipped, "name"));
 	print_missing(mount);
 	print_patterns(mount);
 	json_array_foreach(json_object_get(mount, "sources"), i, source) print_patterns(source);

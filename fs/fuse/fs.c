@@ -98,9 +98,10 @@ void ps_fs_invalidate(struct ps_fs *fs, fuse_ino_t parent, const char *name, siz
 {
 	if (!begin_notifying(fs))
 		return;
-	/* ENOENT: the kernel does not know the name, so there is nothing to forget. */
-	if (len > 0)
-		(void)fuse_lowlevel_notify_inval_entry(fs->session, parent, name, len);
+	/* ENOENT: the kernel does not know the name. It must forget the directory's time all the same. */
+	if (len > 0 && fuse_lowlevel_notify_inval_entry(fs->session, parent, name, len) == -ENOENT &&
+	        !fs->view)
+		(void)fuse_lowlevel_notify_inval_inode(fs->session, parent, -1, 0);
 	/* Where OPENDIR is answered ENOSYS (--members), the kernel keeps the folder's listing. It must forget
 	 * that, too, even if it does not know the name. */
 	if (fs->view)
@@ -299,8 +300,11 @@ fuse_ino_t ps_fs_ino(struct ps_fs *fs, const struct ps_fs_source *source, uint64
 
 void ps_fs_root_attr(const struct ps_fs_source *source, struct ps_attr *ret)
 {
-	*ret = (struct ps_attr){
-	        .node = source->root, .ino = source->root, .is_dir = true, .complete_attr = true};
+	*ret = (struct ps_attr){.node = source->root,
+	        .ino = source->root,
+	        .is_dir = true,
+	        .complete_attr = true,
+	        .mtime_s = ps_dataset_root_mtime_s(source->dataset)};
 }
 
 void ps_fs_stat(const struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr,
@@ -311,7 +315,8 @@ void ps_fs_stat(const struct ps_fs *fs, const struct ps_fs_source *source, const
 	*ret = (struct stat){
 	        .st_ino = ps_fs_source_bits(fs, source) | attr->ino,
 	        .st_mode = attr->is_dir ? S_IFDIR | o->dir_mode : S_IFREG | o->file_mode,
-	        .st_nlink = attr->is_dir ? 2 : 1,
+	        /* 2 would promise that a directory has no subdirectories. */
+	        .st_nlink = 1,
 	        .st_uid = o->uid,
 	        .st_gid = o->gid,
 	        .st_blksize = PS_FS_BLKSIZE,

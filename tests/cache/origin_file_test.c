@@ -108,9 +108,10 @@ static void tree_is_listed(void **state)
 
 	(void)state;
 	assert_int_equal(o->ops->list(o, collect, &b, NULL, &err), 0);
-	assert_string_equal(b.s, "b c.tar=6 ");
+	assert_string_equal(b.s, "b c.tar=6 loop/a.tar=5 loop/link.tar=5 ");
 	o->ops->close(o);
 	o = open_below("", "");
+	ps_strbuf_reset(&b);
 	assert_int_equal(o->ops->list(o, collect, &b, NULL, &err), 0);
 	assert_non_null(strstr(b.s, "a.tar=5 "));
 	assert_non_null(strstr(b.s, "sub/b c.tar=6 "));

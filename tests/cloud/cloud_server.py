@@ -381,6 +381,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         keys = sorted(
             os.path.relpath(os.path.join(d, f), root) for d, _, files in os.walk(root) for f in files
         )
+        if os.path.exists(path_of("folders")):  # as consoles do: an empty object for each folder
+            keys = sorted(keys + [os.path.relpath(os.path.join(d, s), root) + "/" for d, sub, _ in os.walk(root) for s in sub])
         after = query.get("continuation-token", query.get("start-after", ""))
         keys = [k for k in keys if k.startswith(query.get("prefix", "")) and k > after]
         keys += [read("stray")] if read("stray") else []
@@ -395,10 +397,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for k in page:
             st = os.stat(os.path.join(root, k))
             body += f"<Contents><Key>{show(k)}</Key><Generation>{st.st_mtime_ns // 1000}</Generation><LastModified>"
-            body += f"{stamp(st.st_mtime)[:-1]}.000Z</LastModified><ETag>{self.etag(k)}</ETag><Size>{st.st_size}</Size></Contents>"
+            body += f"{stamp(st.st_mtime)[:-1]}.000Z</LastModified><ETag>{self.etag(k)}</ETag><Size>{0 if k.endswith('/') else st.st_size}</Size></Contents>"
         self.reply(200, body + "</ListBucketResult>", "application/xml; charset=UTF-8")
 
     def etag(self, key):
+        if key.endswith("/"):
+            return '"d41d8cd98f00b204e9800998ecf8427e"'
         parts = "-3" if os.path.exists(path_of("etags_of_parts")) else ""
         return '"' + md5(os.path.join(path_of("bucket"), key)).hexdigest() + parts + '"'
 

@@ -146,6 +146,7 @@ umount_penstock
 
 echo none >"$T/cloud/bucket/none"
 echo none >"$T/cloud/stray"
+CACHE=$T/cache-stray
 check_not "a listing with a key of another prefix is refused" mount_store
 check "the log reports the key of another prefix" \
 	grep -q "the store lists keys without the prefix" "$T/penstock.log"

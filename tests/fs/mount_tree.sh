@@ -1,0 +1,174 @@
+#!/usr/bin/env bash
+# The tree of a mount is that of its source: empty directories, directories behind links, times, link counts,
+# names with control characters. What cannot be shown is counted.
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../cloud/cloud.sh"
+requires mount nginx jq
+
+www=$T/www
+mkdir -p "$www/cls/a" "$www/cls/b" "$www/cls/c" "$www/deep/er/empty" "$www/only/pipe"
+echo 1 >"$www/cls/a/1.jpg"
+echo 2 >"$www/cls/c/2.jpg"
+mkfifo "$www/only/pipe/fifo"
+tab=$'a\tb' newline=$'n\nl'
+echo tab >"$www/$tab"
+mkdir "$www/$newline"
+echo in >"$www/$newline/file"
+chmod -R a+rX "$www"
+start_nginx
+# tree [DIR]: directories end in "/".
+tree() { (cd "${1:-$MNT}" && find . -mindepth 1 \( -name .penstock -prune \) -o -mindepth 1 \( -type d -printf '%P/\n' -o -printf '%P\n' \) | sort); }
+expected="$(sort <<'LIST'
+a%09b
+cls/
+cls/a/
+cls/a/1.jpg
+cls/b/
+cls/c/
+cls/c/2.jpg
+deep/
+deep/er/
+deep/er/empty/
+n%0Al/
+n%0Al/file
+only/
+only/pipe/
+LIST
+)"
+
+for source in "file://$www/" "$ORIGIN/" "$ORIGIN/json/"; do
+	kind=${source%%:*}
+	[[ $source != */json/ ]] || kind=JSON
+	CACHE=$T/cache-$kind
+	mount_penstock "$source"
+	got=$(tree)
+	[[ $kind == file ]] || got=$(grep -v '^only/pipe/fifo$' <<<"$got") # nginx lists it as a file
+	equal "$kind: the tree is the source's, with empty directories" "$expected" "$got"
+	equal "$kind: a name with a tab is read" tab "$(cat "$MNT/a%09b")"
+	equal "$kind: a file in a directory with a line end is read" in "$(cat "$MNT/n%0Al/file")"
+	check "$kind: an empty directory can be listed" test -z "$(ls -A "$MNT/cls/b")"
+	equal "$kind: a directory has one link" "1 1" "$(stat -c %h "$MNT" "$MNT/cls" | xargs)"
+	at_least "$kind: a directory has the time of its listing" "$(($(date +%s) - 100))" "$(stat -c %Y "$MNT/cls/b")"
+	at_least "$kind: the root has the time of its listing" "$(($(date +%s) - 100))" "$(stat -c %Y "$MNT")"
+	equal "$kind: a directory has children of both kinds" 3 "$(ls "$MNT/cls" | wc -l)"
+	umount_penstock
+done
+
+# Patterns: an empty directory of the source stays, one that patterns have emptied does not.
+CACHE=$T/cache-patterns
+mount_penstock "file://$www/" --include '*.jpg'
+equal "with patterns only directories that are empty at the source are shown" \
+	"cls/ cls/a/ cls/a/1.jpg cls/b/ cls/c/ cls/c/2.jpg deep/ deep/er/ deep/er/empty/" "$(tree | xargs)"
+umount_penstock
+mount_penstock "file://$www/" --include '*.jpg' --exclude deep
+equal "an excluded directory is not shown" "cls/ cls/a/ cls/a/1.jpg cls/b/ cls/c/ cls/c/2.jpg" "$(tree | xargs)"
+umount_penstock
+
+# A refresh: directories come and go, and only those whose names change get another time.
+CACHE=$T/cache-file
+mount_penstock "file://$www/"
+before=$(stat -c %Y "$MNT/cls/a") b=$(stat -c %Y "$MNT/cls")
+sleep 1.1
+rmdir "$www/cls/b"
+mkdir "$www/cls/d"
+check "a refresh works" penstock refresh "$MNT"
+equal "a refresh removes and adds empty directories" "a c d" "$(cd "$MNT/cls" && echo *)"
+equal "a directory whose names did not change keeps its time" "$before" "$(stat -c %Y "$MNT/cls/a")"
+at_least "a directory whose names changed has a new time" "$((b + 1))" "$(stat -c %Y "$MNT/cls")"
+echo 3 >"$www/cls/d/3.jpg"
+rm "$www/cls/a/1.jpg"
+check "another refresh works" penstock refresh "$MNT"
+equal "an empty directory gets a file" 3 "$(cat "$MNT/cls/d/3.jpg")"
+check "a directory whose last file is gone stays, empty" test -d "$MNT/cls/a" -a ! -e "$MNT/cls/a/1.jpg"
+umount_penstock
+
+# A directory that cannot be listed is not an empty one.
+if [[ $EUID == 0 ]]; then
+	mkdir -p "$www/closed/sub"
+	echo x >"$www/closed/sub/x"
+	CACHE=$T/cache-closed
+	mount_penstock "$ORIGIN/json/"
+	touch "$T/nginx/closed"
+	check "a refresh with a directory that is closed" penstock refresh "$MNT"
+	check "a directory that cannot be listed keeps its names" test -e "$MNT/closed/sub/x"
+	rm "$T/nginx/closed"
+	umount_penstock
+	rm -r "$www/closed"
+fi
+
+# Links to directories.
+links=$T/links
+mkdir -p "$links/real/in" "$links/cls" "$T/elsewhere"
+echo r >"$links/real/in/r.txt"
+echo e >"$T/elsewhere/e.txt"
+ln -s ../real "$links/cls/linked"
+ln -s "$T/elsewhere" "$links/outside"
+ln -s .. "$links/real/up"
+ln -s nowhere "$links/dangling"
+for i in {1..20}; do ln -s ../real/in "$links/cls/many$i"; done
+CACHE=$T/cache-links
+mount_penstock "file://$links/"
+equal "a file behind a link to a directory is read" r "$(cat "$MNT/cls/linked/in/r.txt")"
+equal "a file behind a link out of the source is read" e "$(cat "$MNT/outside/e.txt")"
+check_not "a link to a directory above it ends there" test -e "$MNT/real/up"
+equal "at most 16 links lead to one directory" 16 "$(find "$MNT/cls" -path '*/many*/r.txt' | wc -l)"
+# dangling, up, linked/up, 4 of many
+equal "what is not shown is counted" 7 "$(stats '.mounts[0].skipped')"
+check "status says how many names are not shown" grep -q 'skipped *7 names' <(penstock status "$MNT")
+umount_penstock
+
+# Root's daemon follows no link that another user has made to what is not that user's.
+if [[ $EUID == 0 ]]; then
+	mkdir "$links/theirs"
+	echo secret >"$T/elsewhere/secret"
+	chmod 600 "$T/elsewhere/secret"
+	echo own >"$links/theirs/own"
+	chown -R 12345 "$links/theirs"
+	ln -s "$T/elsewhere/secret" "$links/theirs/file"
+	ln -s "$T/elsewhere" "$links/theirs/dir"
+	ln -s own "$links/theirs/mine"
+	chown -h 12345 "$links/theirs"/{file,dir,mine}
+	CACHE=$T/cache-owners
+	mount_penstock "file://$links/" --revalidate open
+	equal "links of another user: only to that user's own files" "mine own" "$(cd "$MNT/theirs" && echo *)"
+	equal "a user's link to an own file is read" own "$(cat "$MNT/theirs/mine")"
+	# A file that becomes a link after the listing, and a directory.
+	rm "$links/theirs/own" "$links/real/in/r.txt"
+	ln -s "$T/elsewhere/secret" "$links/theirs/own"
+	chown -h 12345 "$links/theirs/own"
+	check_not "a file that has become a link to a secret is not read" grep -q secret "$MNT/theirs/own"
+	rm -r "$links/real/in"
+	ln -s "$T/elsewhere" "$links/real/in"
+	mv "$T/elsewhere/secret" "$T/elsewhere/r.txt"
+	chown -h 12345 "$links/real/in"
+	check_not "a file below a directory that has become a link is not read" grep -q secret "$MNT/real/in/r.txt"
+	chown -h 0 "$links/real/in"
+	read_now() { grep -q secret "$MNT/real/in/r.txt"; }
+	check "root's own link is followed" wait_until 10 read_now
+	umount_penstock
+fi
+
+# Buckets: the empty objects that consoles make for folders.
+start_cloud
+echo "AKIABASE hush/base" >"$T/cloud/keys"
+export AWS_ACCESS_KEY_ID=AKIABASE AWS_SECRET_ACCESS_KEY=hush/base AWS_REGION=us-east-1
+mkdir -p "$T/cloud/bucket/cls"/{a,b,c}
+touch "$T/cloud/folders"
+echo 1 >"$T/cloud/bucket/cls/a/1.jpg"
+echo 2 >"$T/cloud/bucket/cls/c/2.jpg"
+CACHE=$T/cache-s3
+mount_penstock s3://bucket/cls/ --endpoint "$CLOUD"
+equal "a bucket's folder markers are directories" "a/ a/1.jpg b/ c/ c/2.jpg" "$(tree | xargs)"
+umount_penstock
+
+if command -v git >/dev/null; then
+	git init -q -b main "$T/work"
+	(cd "$T/work" && echo x >x && git add x && git -c user.name=t -c user.email=t@t commit -qm x)
+	git clone -q --bare "$T/work" "$www/repo.git"
+	(cd "$www/repo.git" && git pack-refs --all)
+	CACHE=$T/cache-git
+	mount_penstock "$ORIGIN/"
+	check "a bare repository whose refs are packed can be cloned" \
+		git -c safe.directory='*' clone -q "$MNT/repo.git" "$T/clone"
+	umount_penstock
+fi
