@@ -53,6 +53,7 @@ struct ps_tar {
 	uint64_t left; /* bytes of the current member's data and padding that were not taken yet */
 	uint64_t size; /* of the current member's data */
 	bool ended;
+	bool cut;          /* it ended without an end mark */
 	int failed;        /* -errno that ended the walk */
 	struct pax global; /* from g headers, for all members after them */
 	struct pax local;  /* from x headers, for the next member */
@@ -61,7 +62,6 @@ struct ps_tar {
 	bool name_dropped;     /* the GNU long name was too long */
 	struct text long_link; /* from a GNU long link */
 	size_t name_len;
-	uint8_t *pax_buf; /* for pax headers too large to peek at */
 	char link[LEN_LINK + 1];
 	char name[PS_TAR_MAX_NAME + 1];
 	struct ps_error why; /* the error's text; its code is in `failed` */
@@ -88,7 +88,6 @@ void ps_tar_free(struct ps_tar *t)
 	free(t->local.path.p);
 	free(t->local.link.p);
 	free(t->long_link.p);
-	free(t->pax_buf);
 	free(t);
 }
 
@@ -274,79 +273,41 @@ static const char *pax_apply(struct pax *pax, const uint8_t *key, size_t klen, c
 	return NULL;
 }
 
-/* Parses "LEN KEY=VALUE\n" records until the end. Returns an error text, or NULL. */
-static const char *pax_parse(struct pax *pax, const uint8_t *p, size_t n, bool drops_long_names)
-{
-	while (n > 0) {
-		const uint8_t *space = memchr(p, ' ', PS_MIN(n, 20u));
-		const uint8_t *eq;
-		const char *wrong;
-		uint64_t len;
-
-		if (p[0] == 0) /* some writers pad with zeros within the body's size */
-			return NULL;
-		if (!space || !decimal_parse(p, (size_t)(space - p), &len) || len > n ||
-		        len < (uint64_t)(space - p) + 3 || p[len - 1] != '\n')
-			return "a pax record of the wrong length";
-		eq = memchr(space + 1, '=', (size_t)(p + len - 1 - (space + 1)));
-		if (!eq)
-			return "a pax record without '='";
-		wrong = pax_apply(pax, space + 1, (size_t)(eq - space - 1), eq + 1,
-		        (size_t)(p + len - 1 - (eq + 1)), drops_long_names);
-		if (wrong)
-			return wrong;
-		p += len;
-		n -= len;
-	}
-	return NULL;
-}
-
 static uint64_t padded(uint64_t n)
 {
 	return (n + PS_TAR_BLOCK - 1) & ~(uint64_t)(PS_TAR_BLOCK - 1);
 }
 
-/* Reads and parses the body of an x or g header. */
-static int pax_take(struct ps_tar *t, struct pax *pax, uint64_t size, uint64_t at, struct ps_error *err)
+/* Parses the first "LEN KEY=VALUE\n" record of the n bytes at p; `left` bytes of the header are left. Sets *ret_len
+ * to the record's bytes if they are all there, or if it is longer than a record can be that says anything: then of
+ * its value the bytes that are there are seen. Else *ret_len is 0. Returns an error text, or NULL. */
+static const char *pax_parse(
+        struct pax *pax, const uint8_t *p, size_t n, uint64_t left, bool drops_long_names, uint64_t *ret_len)
 {
-	const uint8_t *p;
-	const char *wrong;
-	int rc;
+	const uint8_t *space = memchr(p, ' ', PS_MIN(n, 20u)), *eq, *end;
+	uint64_t len;
 
-	if (size > PS_TAR_MAX_PAX)
-		return damaged(at, "a pax header of more than 1 MiB", err);
-	if (padded(size) <= PS_TAR_PEEK_MAX) {
-		size_t n;
-
-		rc = t->source->peek(t->arg, (size_t)padded(size), &p, &n, err);
-		if (rc == 0 && n < padded(size))
-			rc = -ENODATA;
-	} else {
-		if (!t->pax_buf && !(t->pax_buf = malloc(PS_TAR_MAX_PAX)))
-			return ps_no_memory(err);
-		p = t->pax_buf;
-		rc = t->source->read(t->arg, t->pax_buf, (size_t)size, err);
+	*ret_len = 0;
+	if (p[0] == 0) { /* some writers pad with zeros within the body's size */
+		*ret_len = left;
+		return NULL;
 	}
-	if (rc < 0)
-		return rc;
-	wrong = pax_parse(pax, p, (size_t)size, t->drops_long_names);
-	if (wrong == out_of_memory)
-		return ps_no_memory(err);
-	if (wrong)
-		return damaged(at, wrong, err);
-	if (p == t->pax_buf)
-		return t->source->skip(t->arg, padded(size) - size, err);
-	t->source->take(t->arg, (size_t)padded(size));
-	return 0;
-}
-
-/* Names -------------------------------------------------------------------------------------------------- */
-
-static void name_append(struct ps_tar *t, const void *p, size_t n)
-{
-	memcpy(t->name + t->name_len, p, n);
-	t->name_len += n;
-	t->name[t->name_len] = 0;
+	if (!space && n < 20 && n < left)
+		return NULL;
+	if (!space || !decimal_parse(p, (size_t)(space - p), &len) || len > left ||
+	        len < (uint64_t)(space - p) + 3)
+		return "a pax record of the wrong length";
+	if (len > n && n < PS_MIN(left, (uint64_t)PS_TAR_PEEK_MAX))
+		return NULL;
+	end = p + PS_MIN(len - 1, (uint64_t)n);
+	if (len <= n && *end != '\n')
+		return "a pax record of the wrong length";
+	eq = memchr(space + 1, '=', (size_t)(end - (space + 1)));
+	if (!eq)
+		return "a pax record without '='";
+	*ret_len = len;
+	return pax_apply(
+	        pax, space + 1, (size_t)(eq - space - 1), eq + 1, (size_t)(end - (eq + 1)), drops_long_names);
 }
 
 /* False: `size` more bytes, with padding and a header, would end beyond 2^63 - 1, the largest offset. */
@@ -361,6 +322,53 @@ static bool size_fits(const struct ps_tar *t, uint64_t size)
 static int size_refuse(uint64_t at, struct ps_error *err)
 {
 	return damaged(at, "a size that no file can have: it would end beyond 2^63 - 1 bytes", err);
+}
+
+/* Reads and parses the body of an x or g header, which may be of any size: a record that is longer than
+ * PS_TAR_PEEK_MAX is skipped if nothing depends on it. */
+static int pax_take(struct ps_tar *t, struct pax *pax, uint64_t size, uint64_t at, struct ps_error *err)
+{
+	if (!size_fits(t, size))
+		return size_refuse(at, err);
+	for (uint64_t left = size; left > 0;) {
+		size_t want = (size_t)PS_MIN(left, (uint64_t)PS_TAR_PEEK_MAX), n, done = 0;
+		const uint8_t *p;
+		uint64_t len;
+		int rc = t->source->peek(t->arg, want, &p, &n, err);
+
+		if (rc == 0 && n < want)
+			rc = -ENODATA;
+		if (rc < 0)
+			return rc;
+		for (len = 1; len > 0 && done < n; done += (size_t)PS_MIN(len, (uint64_t)(n - done))) {
+			const char *wrong =
+			        pax_parse(pax, p + done, n - done, left, t->drops_long_names, &len);
+
+			if (wrong == out_of_memory)
+				return ps_no_memory(err);
+			if (wrong)
+				return damaged(at, wrong, err);
+			left -= len;
+			if (len > n - done) { /* the rest of a long record */
+				t->source->take(t->arg, n);
+				rc = t->source->skip(t->arg, len - (n - done), err);
+				if (rc < 0)
+					return rc;
+				done = n = 0;
+			}
+		}
+		t->source->take(t->arg, done);
+	}
+	return t->source->skip(t->arg, padded(size) - size, err);
+}
+
+/* Names -------------------------------------------------------------------------------------------------- */
+
+static void name_append(struct ps_tar *t, const void *p, size_t n)
+{
+	memcpy(t->name + t->name_len, p, n);
+	t->name_len += n;
+	t->name[t->name_len] = 0;
 }
 
 /* Skips a GNU long name or link that is too long to be held. */
@@ -551,6 +559,10 @@ static int headers_walk(struct ps_tar *t, struct ps_tar_member *m, struct ps_err
 
 		if (rc < 0)
 			return rc;
+		if (n == 0 && at > 0 && !extended) {
+			t->cut = true;
+			return 0;
+		}
 		if (n < PS_TAR_BLOCK)
 			return at > 0   ? -ENODATA
 			       : n == 0 ? ps_error_set(err, EBADMSG, "an empty file, not a tar")
@@ -631,6 +643,11 @@ int ps_tar_next(struct ps_tar *t, struct ps_tar_member *ret_member, struct ps_er
 	t->left = padded(ret_member->size);
 	ret_member->offset = offset_of(t);
 	return 1;
+}
+
+bool ps_tar_has_end(const struct ps_tar *t)
+{
+	return t->ended && !t->cut;
 }
 
 bool ps_tar_has_global(const struct ps_tar *t)

@@ -2,8 +2,8 @@
  *
  * Reads v7, ustar (with its prefix field), GNU (long names and links, base-256 numbers) and pax (path,
  * linkpath, size, mtime and the name of a sparse file, per file and global). One block of zeros ends the
- * archive; a file without it counts as truncated, since a tar cut between two members would otherwise look
- * like a shorter one.
+ * archive. An archive may also end without it after a complete member; ps_tar_has_end() tells the two apart,
+ * since a tar that was cut between two members looks like a shorter one.
  *
  * Ownership: borrows its source; a member's name and link are valid until the next call. Threads: one at a
  * time. Locks: none. Errors: -EBADMSG: damaged or truncated, the text names the offset; else errors of the
@@ -20,7 +20,6 @@
 
 #define PS_TAR_BLOCK 512
 #define PS_TAR_MAX_NAME (16UL << 10) /* a longer name or link: see ps_tar_new() */
-#define PS_TAR_MAX_PAX (1UL << 20)   /* a larger pax header counts as damage */
 #define PS_TAR_PEEK_MAX (64UL << 10) /* a walk peeks at no more bytes than this */
 
 /* Where the bytes of a tar come from. Functions return 0 or -errno with a text; -ENODATA: the source ended
@@ -75,7 +74,8 @@ struct ps_tar;
 
 /* drops_long_names: a name or link longer than PS_TAR_MAX_NAME sets name_too_long, and the walk continues.
  * Without drops_long_names such a name or link counts as damage, except that a pax linkpath becomes "". The
- * length of a GNU record includes its zero byte. A pax linkpath with a zero byte is treated as too long.
+ * length of a GNU record includes its zero byte. A pax linkpath with a zero byte is treated as too long. A pax
+ * header may have any size: long records that say nothing about a member are skipped.
  * Returns NULL if out of memory. */
 struct ps_tar *ps_tar_new(const struct ps_tar_source *source, void *arg, bool drops_long_names);
 
@@ -83,6 +83,9 @@ void ps_tar_free(struct ps_tar *tar);
 
 /* 1: the next member (unread data of the last one is skipped); 0: the end of the archive. */
 int ps_tar_next(struct ps_tar *tar, struct ps_tar_member *ret_member, struct ps_error *err) PS_MUST_USE;
+
+/* After ps_tar_next() returned 0: true if the archive has an end mark. */
+bool ps_tar_has_end(const struct ps_tar *tar);
 
 /* True if a global pax header was read that affects the names, kinds or sizes of the members after it: such
  * an archive can only be read from its beginning. */

@@ -277,6 +277,9 @@ int ps_scan_shard(struct ps_scan *scan, struct ps_handle *handle, bool complete,
 			}
 			any = true;
 		}
+		if (rc == 0 && any && !ps_tar_has_end(tar))
+			rc = ps_error_set(err, EBADMSG, "no end mark: complete up to byte %llu, or cut there",
+			        (unsigned long long)s.pos);
 		if (rc == -EBADMSG && any) {
 			*ret_damage = strdup(err->text);
 			rc = *ret_damage ? 0 : ps_no_memory(err);
@@ -315,7 +318,7 @@ int ps_scan_ends(struct ps_scan *scan, struct ps_handle *handle, uint64_t from,
 		rc = ps_tar_next(tar, &member, err);
 	/* If the bytes there are not a tar, the shard does not end there as expected. */
 	if (rc >= 0 || rc == -EBADMSG) {
-		*ret_ends = found && rc == 0;
+		*ret_ends = found && rc == 0 && ps_tar_has_end(tar);
 		rc = 0;
 	}
 	ps_tar_free(tar);

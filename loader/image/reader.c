@@ -119,12 +119,54 @@ void ps_image_reader_close(struct ps_image_reader *s)
 	s->format = NULL;
 }
 
+/* The name of a format that is not read, with its article, by its first bytes; NULL: not known. suffix: one that
+ * is usual for it. */
+static const char *foreign_format(const uint8_t *data, size_t nbytes, const char **ret_suffix)
+{
+	static const struct {
+		uint8_t at, len;
+		const char *magic, *name, *suffix;
+	} kinds[] = {{0, 4, "II*\0", "a TIFF image", "tif"}, {0, 4, "MM\0*", "a TIFF image", "tif"},
+	        {0, 4, "II+\0", "a BigTIFF image", "tif"}, {0, 4, "MM\0+", "a BigTIFF image", "tif"},
+	        {0, 6, "GIF87a", "a GIF image", "gif"}, {0, 6, "GIF89a", "a GIF image", "gif"},
+	        {0, 2, "BM", "a BMP image", "bmp"}, {4, 8, "ftypavif", "an AVIF image", "avif"},
+	        {4, 8, "ftypavis", "an AVIF image", "avif"}, {4, 8, "ftypheic", "a HEIC image", "heic"},
+	        {4, 8, "ftypheix", "a HEIC image", "heic"}, {4, 8, "ftypmif1", "a HEIF image", "heif"},
+	        {4, 8, "ftypmsf1", "a HEIF image", "heif"},
+	        {4, 8, "JXL \r\n\x87\n", "a JPEG XL image", "jxl"},
+	        {0, 2, "\xff\x0a", "a JPEG XL image", "jxl"}, {4, 4, "jP  ", "a JPEG 2000 image", "jp2"},
+	        {0, 4, "\xff\x4f\xff\x51", "a JPEG 2000 image", "j2k"}, {0, 4, "DDS ", "a DDS image", "dds"},
+	        {0, 4, "8BPS", "a Photoshop image", "psd"}, {0, 4, "qoif", "a QOI image", "qoi"},
+	        {0, 4, "\x76\x2f\x31\x01", "an OpenEXR image", "exr"},
+	        {0, 2, "#?", "a Radiance image", "hdr"}, {0, 4, "farb", "a farbfeld image", "ff"},
+	        {0, 4, "\0\0\1\0", "an icon (ICO)", "ico"},
+	        {0, 4, "\0\0\2\0", "a TGA image or cursor", "tga"}, {0, 4, "<svg", "an SVG image", "svg"}};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(kinds); i++) {
+		if (nbytes >= (size_t)kinds[i].at + kinds[i].len &&
+		        !memcmp(data + kinds[i].at, kinds[i].magic, kinds[i].len)) {
+			*ret_suffix = kinds[i].suffix;
+			return kinds[i].name;
+		}
+	}
+	*ret_suffix = "tga";
+	return nbytes >= 44 && !memcmp(data + nbytes - 18, "TRUEVISION-XFILE.", 17) ? "a TGA image" : NULL;
+}
+
 static int unknown(const uint8_t *data, size_t nbytes, struct ps_error *err)
 {
+	const char *suffix, *name = foreign_format(data, nbytes, &suffix);
+
 	if (nbytes == 0)
 		return ps_error_set(err, EBADMSG, "image: empty file");
 	if (nbytes < 4)
 		return ps_error_set(err, EBADMSG, "image: the file has only %zu bytes", nbytes);
+	if (name)
+		return ps_error_set(err, EBADMSG,
+		        "image: %s: JPEG, PNG, WebP, PGM and PPM are supported; in Python decode={\"%s\": "
+		        "...} "
+		        "reads others",
+		        name, suffix);
 	return ps_error_set(err, EBADMSG,
 	        "image: unknown format (first bytes %02x %02x %02x %02x): JPEG, PNG, WebP, PGM and PPM are "
 	        "supported",

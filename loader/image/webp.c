@@ -1,5 +1,5 @@
-/* Reads WebP by libwebp, lossy and lossless; alpha is dropped except with PS_PIXELS_RGBA16. Animations are
- * refused. Only the region (and MARGIN pixels around it, which the upsampling of chroma needs) is converted
+/* Reads WebP by libwebp, lossy and lossless; alpha is dropped except with PS_PIXELS_RGBA16. Of an animation the
+ * first frame is read, which must cover the whole picture. Only the region (and MARGIN pixels around it, which the upsampling of chroma needs) is converted
  * to RGB. */
 #include "config.h"
 
@@ -87,6 +87,26 @@ static int status_error(VP8StatusCode status, struct ps_error *err)
 	}
 }
 
+/* Finds the data of an animation's first frame, which libwebp decodes as it does a file. */
+static int first_frame(const uint8_t **data, size_t *nbytes, struct ps_error *err)
+{
+	enum { HEAD = 16 }; /* place, size, duration and flags of a frame */
+	const uint8_t *p = *data;
+
+	for (size_t at = 12; at <= *nbytes && *nbytes - at >= 8;) {
+		size_t n = little_endian(p + at + 4);
+		if (n > *nbytes - at - 8)
+			break;
+		if (!memcmp(p + at, "ANMF", 4) && n > HEAD) {
+			*data = p + at + 8 + HEAD;
+			*nbytes = n - HEAD;
+			return 0;
+		}
+		at += 8 + n + (n & 1);
+	}
+	return ps_error_set(err, EBADMSG, "WebP: truncated: the animation has no whole frame");
+}
+
 static int image_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixels pixels,
         const struct ps_image_limits *limits, struct ps_image_size *ret_size, struct ps_error *err)
 {
@@ -97,9 +117,19 @@ static int image_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixel
 	int rc = status_error(WebPGetFeatures(data, nbytes, &features), err);
 	if (rc < 0)
 		return rc;
-	if (features.has_animation)
-		return ps_error_set(err, EBADMSG, "WebP: the file is an animation");
 	m->size = (struct ps_image_size){(uint32_t)features.width, (uint32_t)features.height};
+	if (features.has_animation) {
+		rc = first_frame(&data, &nbytes, err);
+		if (rc == 0)
+			rc = status_error(WebPGetFeatures(data, nbytes, &features), err);
+		if (rc < 0)
+			return rc;
+		if ((uint32_t)features.width != m->size.width || (uint32_t)features.height != m->size.height)
+			return ps_error_set(err, EBADMSG,
+			        "WebP: an animation whose first frame, %d x %d, does not cover its %u x %u "
+			        "pixels",
+			        features.width, features.height, m->size.width, m->size.height);
+	}
 	rc = ps_format_check_size("WebP", m->size.width, m->size.height, limits, err);
 	/* Counts every file as a lossless one, which libwebp decodes as a whole, at four bytes a pixel. With
 	 * PS_PIXELS_RGBA16 the output is added. */

@@ -10,6 +10,7 @@
 #include "shard/builder.h"
 #include "shard/file/file.h"
 #include "shard/index/index.h"
+#include "shard/links.h"
 
 /* Samples after damage ----------------------------------------------------------------------------------- */
 
@@ -146,7 +147,10 @@ struct ps_shard {
 	uint64_t start_ordinal, start_offset; /* samples before this one are not handed out */
 	bool ended;                           /* nothing more to read */
 	bool garbage;                         /* there are bytes after the end of the tar */
-	bool has_pending;                     /* `pending` is a member that begins the next sample */
+	bool no_end;                          /* the tar has no end mark */
+	struct ps_links *links;               /* the files so far; NULL: no hard link was read yet */
+	const char *link_wrong; /* why the hard link that was read last has no bytes; NULL: it has */
+	bool has_pending;       /* `pending` is a member that begins the next sample */
 	struct ps_tar_member pending;
 	struct ps_name_parts pending_parts;
 	struct ps_builder b;
@@ -190,6 +194,7 @@ void ps_shard_free(struct ps_shard *s)
 	ps_builder_fini(&s->b);
 	ps_shard_index_writer_free(s->byproduct);
 	ps_recovery_fini(&s->recovery);
+	ps_links_free(s->links);
 	ps_tar_free(s->tar);
 	ps_lines_free(s->lines);
 	ps_tokens_free(s->tokens);
@@ -219,17 +224,86 @@ static int member_show(struct ps_shard *s, const struct ps_tar_member *m, struct
 	return s->options.on_member ? s->options.on_member(s->options.on_member_ctx, s->tar, m, err) : 0;
 }
 
+bool ps_shard_has_no_end(const struct ps_shard *s)
+{
+	return s->no_end;
+}
+
+/* Reads the files before a hard link, which is the shard's first. */
+static int links_begin(struct ps_shard *s, uint64_t until, struct ps_error *err)
+{
+	struct ps_stream_options options = s->options.stream;
+	struct ps_stream *stream = NULL;
+	struct ps_tar *tar = NULL;
+	struct ps_tar_member m;
+	int rc;
+
+	options.buf_nbytes = PS_STREAM_BUF_MIN;
+	options.meter = NULL;
+	s->links = ps_links_new();
+	rc = s->links ? ps_stream_open(s->file->path, &options, &stream, err) : ps_no_memory(err);
+	if (rc == 0)
+		tar = ps_stream_tar(stream);
+	if (rc == 0 && !tar)
+		rc = ps_no_memory(err);
+	while (rc == 0 && (rc = ps_tar_next(tar, &m, err)) == 1)
+		rc = m.header_offset < until ? ps_links_add(s->links, &m) : 1;
+	ps_tar_free(tar);
+	ps_stream_free(stream);
+	return rc < 0 ? rc : 0;
+}
+
+/* Takes note of the member, and gives a hard link offset and size of its target. */
+static int link_follow(struct ps_shard *s, struct ps_tar_member *m, struct ps_error *err)
+{
+	int rc = 0;
+
+	s->link_wrong = NULL;
+	if (m->kind != PS_TAR_HARDLINK && !s->links)
+		return 0;
+	if (m->kind == PS_TAR_HARDLINK && ps_stream_fd(s->stream) < 0) {
+		s->link_wrong =
+		        "whose bytes cannot be read again in a pipe or a compressed shard; store it as an "
+		        "ordinary file";
+		return 0;
+	}
+	if (!s->links)
+		rc = links_begin(s, m->header_offset, err);
+	if (rc == 0) {
+		enum ps_tar_kind kind = m->kind;
+
+		rc = ps_links_add(s->links, m);
+		if (rc == 0 && m->kind != kind) {
+			m->kind = kind;
+			s->link_wrong = "which is not an ordinary file before it in the tar";
+		}
+	}
+	if (rc == -E2BIG)
+		return ps_error_set(err, EBADMSG,
+		        "a tar with hard links and more than 4,194,304 members, or 256 MiB of names");
+	return rc;
+}
+
 /* Adds a member to the open sample. */
 static int member_add(struct ps_shard *s, const struct ps_tar_member *m, const struct ps_name_parts *parts,
         struct ps_error *err)
 {
+	const char *wrong = m->kind == PS_TAR_HARDLINK ? s->link_wrong : NULL;
 	char text[256];
 	uint8_t *data;
 	int rc = ps_builder_field(&s->b, parts->suffix, parts->suffix_len, m->offset, m->size,
-	        s->ordinal >= s->start_ordinal && m->kind == PS_TAR_FILE, &data);
+	        s->ordinal >= s->start_ordinal && m->kind != PS_TAR_SPARSE && !wrong, &data);
 
 	if (rc == 0)
 		rc = member_show(s, m, err);
+	if (rc == 0 && wrong) {
+		snprintf(text, sizeof(text), "field .%.*s is a hard link to \"%.*s\", %s",
+		        (int)PS_MIN(parts->suffix_len, (size_t)40), parts->suffix,
+		        (int)PS_MIN(m->link_len, (size_t)80), m->link, wrong);
+		return ps_builder_bad(&s->b, EBADMSG, text);
+	}
+	if (rc == 0 && data && m->kind == PS_TAR_HARDLINK)
+		return ps_stream_read_at(s->stream, data, (size_t)m->size, m->offset, err);
 	if (rc == 0 && m->kind == PS_TAR_SPARSE) {
 		snprintf(text, sizeof(text), "field .%.*s is a sparse file; store it as an ordinary one",
 		        (int)PS_MIN(parts->suffix_len, (size_t)100), parts->suffix);
@@ -519,7 +593,13 @@ static int member_next(
 
 		if (rc <= 0)
 			return rc;
-		if (ps_tar_is_data(m->kind) && ps_name_split(m->name, m->name_len, parts))
+		rc = link_follow(s, m, err);
+		if (rc < 0)
+			return rc;
+		if (m->kind == PS_TAR_HARDLINK && s->options.index_writer)
+			ps_shard_index_writer_leaves_out(s->options.index_writer);
+		if ((ps_tar_is_data(m->kind) || m->kind == PS_TAR_HARDLINK) &&
+		        ps_name_split(m->name, m->name_len, parts))
 			return 1;
 		if (s->options.index_writer)
 			ps_shard_index_writer_leaves_out(s->options.index_writer);
@@ -531,6 +611,22 @@ static int member_next(
 	}
 }
 
+/* True if an index knows more of a tar without an end mark than was read: it was cut. */
+static bool index_names_more(struct ps_shard *s)
+{
+	struct ps_shard_index_place place;
+	bool more = false;
+
+	if (s->b.open && ps_recovery_find(&s->recovery, s->options.check, s->file->path, s->options.index_dir,
+	                         s->ordinal, s->b.offset))
+		more = ps_recovery_has(&s->recovery, s->ordinal + 1) ||
+		       ps_shard_index_place(s->recovery.index, s->ordinal, &place, NULL) < 0 ||
+		       place.nmembers > s->b.nfields;
+	if (!more || !s->options.recover)
+		ps_recovery_fini(&s->recovery);
+	return more;
+}
+
 /* Called at the end of the tar. Compressed data may be followed by a checksum of what was read, so a wrong
  * one makes the last sample bad. */
 static int shard_end(struct ps_shard *s, struct ps_error *err)
@@ -538,6 +634,19 @@ static int shard_end(struct ps_shard *s, struct ps_error *err)
 	int rc = ps_stream_drain(s->stream, &s->garbage, err);
 
 	s->ended = true;
+	if (rc == 0 && !ps_tar_has_end(s->tar)) {
+		if (s->start_ordinal > 0 && s->ordinal + s->b.open <= s->start_ordinal)
+			return ps_error_set(err, EBADMSG,
+			        "truncated: the tar ends at offset %ju, before the sample where reading was "
+			        "to begin",
+			        (uintmax_t)ps_stream_offset(s->stream));
+		if (index_names_more(s))
+			return ps_error_set(err, EBADMSG,
+			        "truncated: the tar ends at offset %ju, and its index has more",
+			        (uintmax_t)ps_stream_offset(s->stream));
+		s->no_end = true;
+		return 0;
+	}
 	if (rc == 0 && s->options.index_writer)
 		ps_shard_index_writer_ended(s->options.index_writer);
 	return rc;
@@ -589,6 +698,7 @@ static bool reopen(struct ps_shard *s)
 		/* after an error other than damage, reading each further sample could block as long as this
 		 * one did */
 		return false;
+	ps_links_free(ps_steal_ptr(&s->links));
 	ps_tar_free(ps_steal_ptr(&s->tar));
 	ps_lines_free(ps_steal_ptr(&s->lines));
 	ps_tokens_free(ps_steal_ptr(&s->tokens));

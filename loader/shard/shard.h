@@ -163,7 +163,8 @@ void ps_sample_free(struct ps_sample *sample);
  * Ownership: a reader belongs to its creator; samples belong to the caller. The path is borrowed until the
  * last sample is gone. Threads: one at a time; samples may be freed elsewhere.   Locks: none. Errors:
  * damage of a shard is returned as a bad sample at its place, and ends the shard if nothing after it can be
- * trusted: a sample is complete or bad, never shorter than it was written. Errors are only -ECANCELED and
+ * trusted: a sample is complete or bad, never shorter than it was written, unless a tar without an end mark was
+ * cut between two of its members and no index knows of it. Errors are only -ECANCELED and
  * this process's lack of resources (-ENOMEM, -EMFILE, -ENFILE), which say nothing about the shard.
  * Blocks: as the stream does. */
 
@@ -191,8 +192,9 @@ struct ps_shard_options {
 	bool never_hold;  /* for listing: hold no bytes at all */
 	/* receives every sample before it is returned; NULL: none */
 	struct ps_shard_index_writer *index_writer;
-	/* With never_hold: called for each file of a tar (including sparse files and files of no sample)
-	 * before its sample is returned; may read its data by ps_tar_read(). A negative result ends the
+	/* With never_hold: called for each file of a tar (including sparse files, hard links of samples with
+	 * the place of their target, and files of no sample) before its sample is returned; may read the data
+	 * of a file by ps_tar_read(). A negative result ends the
 	 * shard, as damage at that place does. NULL: none. */
 	int (*on_member)(
 	        void *ctx, struct ps_tar *tar, const struct ps_tar_member *member, struct ps_error *err);
@@ -223,6 +225,10 @@ int ps_shard_next(struct ps_shard *shard, struct ps_sample **ret_sample, struct 
 /* After a bad sample, until the next call: -errno if reading failed there, 0 if that sample alone is bad.
  * *ret_garbage: the tar was whole; something else follows it. */
 int ps_shard_failed(const struct ps_shard *shard, bool *ret_garbage);
+
+/* After the end of the shard: true if it is a tar without an end mark, which may have been cut off between two
+ * members. Then no index knows of more. */
+bool ps_shard_has_no_end(const struct ps_shard *shard);
 
 /* Decompressed bytes read or skipped so far. */
 uint64_t ps_shard_offset(const struct ps_shard *shard);

@@ -23,6 +23,8 @@ static const struct {
 } kinds[PS_FOUND_NKINDS] = {
         [PS_FOUND_TRUNCATED] = {"damaged or truncated; --fix keeps the samples before the damage", true,
                 REPAIRED},
+        [PS_FOUND_NO_END] = {"a tar without an end mark; --fix keeps all members and writes the mark", true,
+                REPAIRED},
         [PS_FOUND_NOT_TAR] = {"not a tar that can be read", true, HINDERS},
         [PS_FOUND_REFUSED] = {"samples that loaders refuse", true, HINDERS},
         [PS_FOUND_UNDECODABLE] = {"samples that do not decode; --fix keeps them as they are", true, STAYS},
@@ -33,6 +35,9 @@ static const struct {
         [PS_FOUND_PROGRESSIVE] = {"progressive JPEGs, which decode three times slower than baseline ones",
                 false, REPAIRED},
         [PS_FOUND_BLOAT] = {"headers that no loader uses", false, REPAIRED},
+        [PS_FOUND_HARD_LINK] = {"hard links, which loaders read again from the earlier member; --fix writes "
+                                "ordinary files",
+                false, REPAIRED},
         [PS_FOUND_MISSING] = {"samples that lack a field that most samples have", false, STAYS},
         [PS_FOUND_NO_SAMPLE] = {"members that belong to no sample; they are left out of a repaired shard",
                 false, REPAIRED},

@@ -14,8 +14,9 @@
 #define MAX_MEMBER (UINT64_C(4) << 30)
 #define BLOAT_LEAST_PERCENT 10 /* percent of the shard's size */
 
-const char *const ps_finding_names[PS_FOUND_NKINDS] = {"truncated", "not_a_tar", "refused", "undecodable",
-        "scattered", "duplicate", "clash", "progressive", "bloat", "missing_field", "no_sample"};
+const char *const ps_finding_names[PS_FOUND_NKINDS] = {"truncated", "no_end_mark", "not_a_tar", "refused",
+        "undecodable", "scattered", "duplicate", "clash", "progressive", "bloat", "hard_link",
+        "missing_field", "no_sample"};
 
 void ps_chart_found(struct ps_chart *c, enum ps_finding_kind kind, const char *fmt, ...)
 {
@@ -133,7 +134,9 @@ static int member_see(void *ctx, struct ps_tar *tar, const struct ps_tar_member 
 	m->size = t->size;
 	m->sparse = t->kind == PS_TAR_SPARSE;
 	m->key_len = ps_name_split(m->name, m->name_len, &parts) ? parts.key_len : 0;
-	if (!m->sparse)
+	if (t->kind == PS_TAR_HARDLINK)
+		ps_chart_found(c, PS_FOUND_HARD_LINK, "%s is a link to %s", t->name, t->link);
+	else if (!m->sparse)
 		rc = member_read(l, tar, m, err);
 	if (rc == 0 && m->key_len > 0)
 		rc = field_count(c, m);
@@ -146,7 +149,7 @@ static int member_see(void *ctx, struct ps_tar *tar, const struct ps_tar_member 
 		ps_chart_found(c, PS_FOUND_NO_SAMPLE, "%s", m->name);
 	else
 		m->place = c->nplaced++;
-	if (!m->sparse) {
+	if (t->kind == PS_TAR_FILE) {
 		uint64_t body = (t->size + PS_TAR_BLOCK - 1) / PS_TAR_BLOCK * PS_TAR_BLOCK;
 
 		c->header_nbytes += t->offset - t->header_offset;
@@ -353,6 +356,9 @@ static int samples_walk(const char *path, struct look *l, struct ps_shard *shard
 		if (rc < 0)
 			break;
 	}
+	if (rc == 0 && ps_shard_has_no_end(shard))
+		ps_chart_found(l->chart, PS_FOUND_NO_END, "complete up to byte %ju, or cut there",
+		        (uintmax_t)ps_shard_offset(shard));
 	return rc;
 }
 

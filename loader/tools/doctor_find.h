@@ -17,6 +17,7 @@
 enum ps_finding_kind {
 	/* the shard is truncated, or damaged before its end: the sample there is lost */
 	PS_FOUND_TRUNCATED,
+	PS_FOUND_NO_END,      /* a tar without an end mark: it is whole, or was cut between two members */
 	PS_FOUND_NOT_TAR,     /* no part of it can be read */
 	PS_FOUND_REFUSED,     /* a sample is bad for any other reason */
 	PS_FOUND_UNDECODABLE, /* a field cannot be decoded; only if that was tried */
@@ -25,6 +26,7 @@ enum ps_finding_kind {
 	PS_FOUND_CLASH,       /* ... with different bytes: it is unknown which is right */
 	PS_FOUND_PROGRESSIVE, /* JPEGs that take three times as long to decode as necessary */
 	PS_FOUND_BLOAT,       /* headers that a reader does not need */
+	PS_FOUND_HARD_LINK,   /* hard links, whose bytes are those of an earlier member */
 	PS_FOUND_MISSING,     /* a sample lacks a field that most samples have */
 	PS_FOUND_NO_SAMPLE,   /* members that belong to no sample */
 	PS_FOUND_NKINDS,

@@ -350,6 +350,19 @@ static void pack_fini(struct pack *p)
 	pthread_mutex_destroy(&p->lock);
 }
 
+/* Lists the files that --classes left out. */
+static void others_report(const struct ps_pack_list *l)
+{
+	if (l->ignored == 0 || !l->shown[0])
+		return;
+	ps_complain("left out %ju file%s that %s not of an image:", (uintmax_t)l->ignored,
+	        ps_plural(l->ignored), l->ignored == 1 ? "is" : "are");
+	for (size_t i = 0; i < PS_ARRAY_LEN(l->shown) && l->shown[i]; i++)
+		ps_complain("  %s", l->shown[i]);
+	if (l->ignored > PS_ARRAY_LEN(l->shown))
+		ps_complain("  and %ju more", (uintmax_t)(l->ignored - PS_ARRAY_LEN(l->shown)));
+}
+
 static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 {
 	__attribute__((cleanup(pack_fini))) struct pack p = {
@@ -386,9 +399,9 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 			return PS_EXIT_FAILED;
 		}
 	}
-	if (l->ignored > 0)
-		ps_complain("left out %ju file%s of no sample (no suffix, or beside the classes)",
-		        (uintmax_t)l->ignored, ps_plural(l->ignored));
+	if (l->ignored > 0 && !o->classes)
+		ps_complain("left out %ju file%s of no sample (no suffix)", (uintmax_t)l->ignored,
+		        ps_plural(l->ignored));
 	ps_tool_progress_begin(&p.progress, "pack", "shards", p.end - p.first);
 	bool sound = shards_write(&p);
 	ps_tool_progress_end(&p.progress);
@@ -398,6 +411,7 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 		sound = catalogue_write(&p);
 	if (!sound)
 		return PS_EXIT_FAILED;
+	others_report(l);
 	if (o->json)
 		printf("{\"shards\": %zu, \"samples\": %zu, \"bytes\": %ju}\n", p.end - p.first, nsamples,
 		        (uintmax_t)p.nbytes);
@@ -492,7 +506,9 @@ static bool part_take(void *ctx, char *value)
 
 static const struct ps_flag flags[] = {
         {"classes", PS_FLAG_SET, AT(classes),
-                .text = "each folder in SOURCE is a class: adds its number as .cls, writes CLASSES.txt"},
+                .text = "each folder in SOURCE is a class: each image in it is a sample, with the number as "
+                        ".cls; writes "
+                        "CLASSES.txt"},
         {"from", PS_FLAG_TEXT, AT(from), "FILE",
                 "rows of Parquet: FILE, a folder or a pattern; then COLUMN[=SUFFIX]... OUT follow"},
         {"max-size", PS_FLAG_BYTES, AT(max_size), "SIZE",

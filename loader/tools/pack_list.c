@@ -6,6 +6,7 @@
 #include <fts.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "random/random.h"
@@ -48,6 +49,32 @@ no_memory:
 	return ps_no_memory(err);
 }
 
+/* Counts a file that belongs to no sample. Takes ownership of its path; NULL is allowed. */
+static void file_ignore(struct ps_pack_list *l, char *path)
+{
+	if (l->ignored < PS_ARRAY_LEN(l->shown))
+		l->shown[l->ignored] = path;
+	else
+		free(path);
+	l->ignored++;
+}
+
+static int key_compare(const struct ps_pack_file *a, const struct ps_pack_file *b)
+{
+	size_t n = PS_MIN(a->key_len, b->key_len);
+	int c = memcmp(a->name, b->name, n);
+
+	return c ? c : (a->key_len > b->key_len) - (a->key_len < b->key_len);
+}
+
+static int file_compare(const void *pa, const void *pb)
+{
+	const struct ps_pack_file *a = pa, *b = pb;
+	int c = key_compare(a, b);
+
+	return c ? c : strcmp(a->name, b->name);
+}
+
 /* A folder ----------------------------------------------------------------------------------------------- */
 
 static int by_name(const FTSENT **a, const FTSENT **b)
@@ -68,6 +95,100 @@ static int class_add(struct ps_pack_list *l, const char *name, struct ps_error *
 	return 0;
 }
 
+/* The place of the last dot of a path's last component, or of the path's end. */
+static size_t stem_len(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
+
+	return dot ? (size_t)(dot - path) : strlen(path);
+}
+
+/* A file of a class, whose name is cut at its last dot. */
+static int class_file_add(struct ps_pack_list *l, const FTSENT *e, const char *name, struct ps_error *err)
+{
+	char *path = strdup(e->fts_path), *plain = strdup(name);
+	size_t n = plain ? stem_len(plain) : 0;
+
+	if (plain && !plain[n]) {
+		free(plain);
+		file_ignore(l, path);
+		return 0;
+	}
+	for (char *p = plain ? plain + n : NULL; p && p-- > plain && *p != '/';)
+		if (*p == '.')
+			*p = '_';
+	return file_add(l, path, plain, (uint64_t)e->fts_statp->st_size, (int64_t)l->nclasses - 1, err);
+}
+
+static bool is_image(const struct ps_pack_file *f)
+{
+	static const char *const suffixes[] = {"jpg", "jpeg", "jpe", "jfif", "png", "webp", "ppm", "pgm",
+	        "pnm", "bmp", "gif", "tif", "tiff", "tga", "avif", "heic", "heif", "jxl", "jp2", "ico",
+	        "dds"};
+	const char *suffix = f->name + f->key_len + 1;
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(suffixes); i++)
+		if (strcasecmp(suffix, suffixes[i]) == 0)
+			return true;
+	return false;
+}
+
+/* Checks the files of one sample: at most one image, and one stem. */
+static int stems_check(const struct ps_pack_file *files, size_t n, bool *ret_any, struct ps_error *err)
+{
+	const struct ps_pack_file *image = NULL;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct ps_pack_file *f = &files[i];
+		size_t len = stem_len(f->path);
+
+		if (len != stem_len(files->path) || memcmp(f->path, files->path, len) != 0)
+			return ps_error_set(err, EEXIST,
+			        "%s and %s would be one sample, %.*s, since dots become '_'; rename one",
+			        files->path, f->path, (int)f->key_len, f->name);
+		if (image && is_image(f))
+			return ps_error_set(err, EEXIST,
+			        "%s and %s would be two images of one sample; rename one", image->path,
+			        f->path);
+		image = is_image(f) ? f : image;
+	}
+	*ret_any = image != NULL;
+	return 0;
+}
+
+/* Leaves out the files of samples without an image, if any sample has one. */
+static int images_keep(struct ps_pack_list *l, struct ps_error *err)
+{
+	size_t n = l->nfiles, kept = 0;
+	bool all = true, any = false;
+
+	qsort(l->files, n, sizeof(*l->files), file_compare);
+	for (size_t i = 0; i < n && all; i++)
+		all = !is_image(&l->files[i]);
+	for (size_t i = 0, end; i < n; i = end) {
+		int rc;
+
+		for (end = i + 1; end < n && key_compare(&l->files[end], &l->files[i]) == 0; end++)
+			;
+		rc = all ? 0 : stems_check(&l->files[i], end - i, &any, err);
+		if (rc < 0)
+			return rc;
+		for (size_t k = i; k < end; k++) {
+			struct ps_pack_file f = l->files[k];
+
+			l->files[k] = (struct ps_pack_file){0};
+			if (all || any) {
+				l->files[kept++] = f;
+				continue;
+			}
+			free(f.name);
+			file_ignore(l, f.path);
+		}
+	}
+	l->nfiles = kept;
+	return 0;
+}
+
 static int entry_take(
         struct ps_pack_list *l, FTS *fts, FTSENT *e, size_t root_len, bool classes, struct ps_error *err)
 {
@@ -82,11 +203,14 @@ static int entry_take(
 		const char *name = e->fts_path + root_len;
 
 		if (classes && e->fts_level == 1) {
-			l->ignored++; /* a file beside the class folders, such as a list of their names */
+			/* a file beside the class folders, such as a list of their names */
+			file_ignore(l, strdup(e->fts_path));
 			return 0;
 		}
+		if (classes)
+			return class_file_add(l, e, name + strspn(name, "/"), err);
 		return file_add(l, strdup(e->fts_path), strdup(name + strspn(name, "/")),
-		        (uint64_t)e->fts_statp->st_size, classes ? (int64_t)l->nclasses - 1 : -1, err);
+		        (uint64_t)e->fts_statp->st_size, -1, err);
 	}
 	case FTS_DC:
 		return ps_error_set(err, ELOOP, "%s: a link leads back to a folder above it", e->fts_path);
@@ -135,6 +259,8 @@ int ps_pack_folder(struct ps_pack_list *l, const char *folder, bool classes, str
 	}
 	if (rc == 0 && classes && l->nclasses == 0)
 		rc = ps_error_set(err, ENOENT, "%s: holds no folders, so there are no classes", folder);
+	if (rc == 0 && classes)
+		rc = images_keep(l, err);
 	return rc;
 }
 
@@ -227,22 +353,6 @@ int ps_pack_text(struct ps_pack_list *l, const char *path, struct ps_error *err)
 
 /* Samples ------------------------------------------------------------------------------------------------ */
 
-static int key_compare(const struct ps_pack_file *a, const struct ps_pack_file *b)
-{
-	size_t n = PS_MIN(a->key_len, b->key_len);
-	int c = memcmp(a->name, b->name, n);
-
-	return c ? c : (a->key_len > b->key_len) - (a->key_len < b->key_len);
-}
-
-static int file_compare(const void *pa, const void *pb)
-{
-	const struct ps_pack_file *a = pa, *b = pb;
-	int c = key_compare(a, b);
-
-	return c ? c : strcmp(a->name, b->name);
-}
-
 /* Adds a member KEY.cls for each sample with a labelled file. */
 static int labels_add(struct ps_pack_list *l, struct ps_error *err)
 {
@@ -323,6 +433,8 @@ void ps_pack_fini(struct ps_pack_list *l)
 	}
 	for (size_t i = 0; i < l->nclasses; i++)
 		free(l->classes[i]);
+	for (size_t i = 0; i < PS_ARRAY_LEN(l->shown); i++)
+		free(l->shown[i]);
 	free(l->files);
 	free(l->samples);
 	free(l->classes);

@@ -138,9 +138,10 @@ def webp_equals_what_pil_decodes():
         for mode in ("RGB", "RGBA"):
             photo().convert(mode).save(path("a.webp"), **options)
             same(("decode", path("a.webp")), Image.open(path("a.webp")).convert("RGB"))
-    photo().save(path("m.webp"), save_all=True, append_images=[photo(2)], duration=100)
-    done = run("decode", path("m.webp"))
-    assert done.returncode == 1 and b"animation" in done.stderr, done
+    for options in ({"lossless": True}, {"quality": 90}):
+        photo().save(path("m.webp"), save_all=True, append_images=[photo(2)], duration=100, **options)
+        same(("decode", path("m.webp")), Image.open(path("m.webp")).convert("RGB"))  # the first frame
+        same(("region", path("m.webp"), 5, 9, 20, 30), Image.open(path("m.webp")).convert("RGB").crop((5, 9, 25, 39)))
 
 
 @tap.test
@@ -239,9 +240,19 @@ def damaged_bytes_never_crash():
 @tap.test
 def an_unknown_format_is_reported_with_its_first_bytes():
     with open(path("t"), "wb") as f:
-        f.write(b"GIF89a" + bytes(20))
+        f.write(b"GIF8xx" + bytes(20))
     done = run("decode", path("t"))
     assert done.returncode == 1 and b"unknown format (first bytes 47 49 46 38)" in done.stderr, done.stderr
+
+
+@tap.test
+def another_format_is_named():
+    picture = Image.new("RGB", (5, 4))
+    for name, want in (("TIFF", "a TIFF image"), ("BMP", "a BMP image"), ("GIF", "a GIF image"), ("TGA", "a TGA image"), ("ICO", "an icon"),
+                       ("JPEG2000", "a JPEG 2000 image"), ("DDS", "a DDS image")):
+        picture.save(path("t"), name)
+        done = run("decode", path("t"))
+        assert done.returncode == 1 and ("image: %s" % want).encode() in done.stderr and b'decode={"' in done.stderr, done.stderr
 
 
 if __name__ == "__main__":

@@ -355,7 +355,8 @@ static void an_index_recovers_the_samples_after_damage(void **state)
 		const char *with, *without;
 	} cases[] = {
 	        {7 * SAMPLE_NBYTES + 3, 0, ".......x............", "......x"},
-	        {0, 20 * SAMPLE_NBYTES, "...................x", "...................x"}, /* no end mark */
+	        {0, 20 * SAMPLE_NBYTES, "....................", "...................."}, /* no end mark */
+	        {0, 20 * SAMPLE_NBYTES - 1024, "...................x", "...................x"},
 	        {7 * SAMPLE_NBYTES + 1024 + 3, 0, ".......x............", ".......x"},
 	        {3, 0, "x...................", "x"},
 	        {19 * SAMPLE_NBYTES + 3, 0, "...................x", "..................x"},

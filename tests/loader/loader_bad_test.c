@@ -277,7 +277,7 @@ static void reasons_name_the_fault_in_images_masks_and_boxes(void **state)
 	                "mask: has labels that u8 cannot hold; ask for another dtype"},
 	        {BOX, "0 0 x 1", 7, "boxes: number 3: "},
 	        {PPM, "RIFF\x16\0\0\0WEBPVP8X\x0a\0\0\0\2\0\0\0\1\0\0\1\0\0", 30,
-	                "WebP: the file is an animation"},
+	                "WebP: truncated: the animation has no whole frame"},
 	};
 	struct penstock_field f[NKINDS];
 	struct penstock_options o;

@@ -668,6 +668,33 @@ def a_name_that_is_not_utf8_has_surrogate_escapes():
 
 
 @tap.test
+def hard_links_are_read_in_any_order_and_after_a_resume():
+    with tarfile.open("t.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+        for i in range(20):
+            info = tarfile.TarInfo("%02d.cls" % i)
+            if i % 3:
+                info.type, info.linkname = tarfile.LNKTYPE, "%02d.cls" % (i - 1)
+            info.size = 0 if i % 3 else 2
+            tar.addfile(info, None if i % 3 else io.BytesIO(b"%02d" % i))
+    want = [i - i % 3 for i in range(20)]
+    for indexed in (False, True):
+        if indexed:
+            subprocess.run([tap.LOADER, "index", "t.tar"], check=True, capture_output=True)
+        for optional in (False, True):
+            fields = {"y": penstock.Int("cls", optional=optional), "raw": penstock.Bytes("cls")}
+            load = penstock.Loader("t.tar", 4, fields, order="none", format="numpy")
+            it = iter(load)
+            got = next(it)["y"].tolist() + next(it)["y"].tolist()
+            load = penstock.Loader("t.tar", 4, fields, order="none", format="numpy", state=load.state_dict())
+            got += [y for batch in load for y in batch["y"].tolist()]
+            tap.equal(got, want)
+    load = penstock.Loader("t.tar", 4, fields, order="permutation", format="numpy")
+    tap.equal(sorted(y for batch in load for y in batch["y"].tolist()), want)
+    tap.equal(load.get([19, 4, 0])["y"].tolist(), [18, 3, 0])
+    tap.equal([bytes(raw) for raw in load.get([19, 4, 0])["raw"]], [b"18", b"03", b"00"])
+
+
+@tap.test
 def a_lone_surrogate_in_json_concerns_its_text_alone():
     def first(field):
         try:

@@ -130,6 +130,11 @@ struct ps_stream *ps_stream_mem(const void *data, size_t nbytes);
 
 void ps_stream_free(struct ps_stream *stream);
 
+/* Reads n bytes at an offset of a stream that can seek (ps_stream_fd()), and leaves its position as it is. -ENODATA:
+ * they are beyond the end of the file. */
+int ps_stream_read_at(
+        struct ps_stream *stream, void *dst, size_t n, uint64_t offset, struct ps_error *err) PS_MUST_USE;
+
 /* Shows the next n bytes (n <= PS_STREAM_BUF_MIN) without taking them; valid until the next call. At the end
  * of the file they may be fewer: *ret_n is their number. */
 int ps_stream_peek(struct ps_stream *stream, size_t n, const uint8_t **ret_p, size_t *ret_n,

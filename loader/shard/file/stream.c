@@ -412,6 +412,25 @@ int ps_stream_read(struct ps_stream *s, void *dst, size_t n, struct ps_error *er
 	return 0;
 }
 
+int ps_stream_read_at(struct ps_stream *s, void *dst, size_t n, uint64_t offset, struct ps_error *err)
+{
+	uint8_t *to = dst;
+
+	while (n > 0) {
+		size_t got;
+		int rc = file_read_metered(s, to, n, NULL, 0, offset, &got, err);
+
+		if (rc < 0)
+			return rc;
+		if (got == 0)
+			return -ENODATA;
+		to += got;
+		n -= got;
+		offset += got;
+	}
+	return 0;
+}
+
 int ps_stream_skip(struct ps_stream *s, uint64_t n, struct ps_error *err)
 {
 	if (n >= SEEK_MIN)
