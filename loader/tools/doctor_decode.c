@@ -139,10 +139,14 @@ static int batches_look(struct ps_chart *c, const struct fields *f, struct penst
 {
 	struct penstock_batch *batch;
 	struct penstock_stats stats;
-	uint64_t before = 0;
-	int rc;
+	struct penstock_batch_info info;
+	uint64_t before = 0, left = c->samples + c->nrefused;
+	int rc = 0;
 
-	while ((rc = penstock_loader_next(loader, &batch, error)) == 1) {
+	/* The loader is not asked for the epoch's end, which is an error if no sample was good. */
+	while (left > 0 && (rc = penstock_loader_next(loader, &batch, error)) == 1) {
+		penstock_batch_info(batch, &info);
+		left -= PS_MIN(left, (uint64_t)info.rows);
 		rc = batch_look(c, f, batch, error);
 		penstock_batch_release(batch);
 		if (rc == 0)
