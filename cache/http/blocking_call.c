@@ -76,6 +76,7 @@ static int set_up(CURL *curl, struct running *r, struct curl_slist **headers, ch
 	if (rc || curl_easy_setopt(curl, CURLOPT_URL, call->url) != CURLE_OK)
 		return -ENOMEM;
 	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(curl, CURLOPT_HTTP09_ALLOWED, 0L);
 	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, *headers);
 	if (call->body || strcmp(call->method, "GET") != 0) {
 		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, call->body ? call->body : "");

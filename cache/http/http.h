@@ -253,6 +253,11 @@ struct ps_http_response {
 	bool has_range;          /* a well-formed Content-Range; range_nbytes 0: "bytes * / total" */
 	uint64_t range_first, range_nbytes, range_total; /* total PS_SIZE_UNKNOWN: "*" */
 	bool bad_range;                                  /* a Content-Range that does not parse */
+	/* why it is not certain where the body begins and ends; NULL: it is */
+	const char *bad_framing;
+	bool chunked;            /* Transfer-Encoding */
+	bool is_http10;
+	bool framing_line; /* the last line was a header about the body's length */
 	bool encoded;                                    /* Content-Encoding other than identity */
 	bool multipart;                                  /* Content-Type: multipart/byteranges */
 	bool html;                                       /* Content-Type: text/html */
@@ -282,7 +287,8 @@ struct ps_http_response {
 	char bucket_region[64];         /* x-amz-bucket-region; "": not given */
 };
 
-/* Parses one line of the header, with or without its line end. A status line resets the whole response. */
+/* Parses one line of the header, with or without its line end. The response is all zero before the first line.
+ * A status line after an answer of 1xx resets it. */
 void ps_http_response_line(struct ps_http_response *r, const char *line, size_t n);
 
 /* The size of the whole object, from Content-Range or Content-Length. */
@@ -291,8 +297,12 @@ uint64_t ps_http_response_size(const struct ps_http_response *r);
 /* Size and version, for struct ps_origin_get.seen and ps_origin_head.seen. */
 void ps_http_response_remote(const struct ps_http_response *r, struct ps_remote *ret);
 
-/* 0 for 200 and 206. For another status: the errno of origin.h, and in err whether to retry, Retry-After
- * and a text. expect may be NULL (no range was requested). */
+/* True if the header says how long the body is: then a body that curl reports as complete is complete. */
+bool ps_http_response_is_sized(const struct ps_http_response *r);
+
+/* 0 for 200 and 206, -EPROTO if it is not certain where their body ends. For another status: the errno of
+ * origin.h, and in err whether to retry, Retry-After and a text. expect may be NULL (no range was
+ * requested). */
 int ps_http_response_status(
         const struct ps_http_response *r, const struct ps_remote *expect, struct ps_error *err);
 
@@ -365,6 +375,7 @@ struct ps_http_client {
 	struct ps_redirects redirects;
 	_Atomic bool versionless; /* the last HEAD gave neither ETag nor Last-Modified */
 	_Atomic bool warned_of_page;
+	_Atomic bool unsized; /* the last answer to a range did not say how long its body is */
 	_Atomic uint64_t answer_ns; /* the shortest time to the first byte of an answer; 0: none came yet */
 	/* retries of pages wait for the server's whole Retry-After, without the limits for a waiting user */
 	bool patient;
@@ -420,6 +431,9 @@ struct ps_http_kind {
 	int (*body)(struct ps_http_request *rq, const char *bytes, size_t n);
 	/* Called after ps_transfer_later(), and when an attempt at a tier has failed. */
 	void (*report)(struct ps_http_request *rq);
+	/* The body of this attempt did not end where it should: forgets its bytes. Called only if the answer
+	 * is not sized; a kind that is tiered has it. */
+	void (*drop)(struct ps_http_request *rq);
 	/* The attempt is over, with rq->error. True: send another request (rq was changed). */
 	bool (*again)(struct ps_http_request *rq);
 	/* The request is over: copies results out of rq. May be NULL. */
@@ -451,6 +465,7 @@ struct ps_http_request {
 	uint64_t mark_crc;
 	size_t mark_left;     /* how many of these first bytes are to come */
 	size_t untold_nbytes; /* bytes of the body since the last report to the caller */
+	uint64_t body_nbytes;   /* of this attempt, given to body() */
 	uint64_t wire_nbytes, thrown_nbytes, first_byte_ns;
 	struct curl_slist *slist;
 	char curl_text[CURL_ERROR_SIZE];
@@ -489,6 +504,10 @@ struct ps_http_request {
 	 * NULL: none */
 	char *away;
 };
+
+/* Requests to a host whose answers are not sized have at most this length, because the bytes of such an answer
+ * are used only once it has ended. */
+#define PS_HTTP_UNSIZED_NBYTES ((uint64_t)1 << 20)
 
 /* Sets up a client from the source's URL and the caller's options; checks the header options. */
 int ps_http_client_init(struct ps_http_client *c, const char *source_url,

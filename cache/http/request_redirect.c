@@ -388,13 +388,17 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 		rq->work->key_expires_s = rq->key_expires_s;
 	if (rq->client->as_stored && !rq->want_listing)
 		rq->response.encoded = false;
-	/* Curl goes on whatever accept() decides: a short body is read to its end, and the connection can be
-	 * kept. */
+	/* Curl goes on if accept() refuses a status: a short body is read to its end, and the connection can
+	 * be kept. */
 	if (!is_redirect(rq))
 		rq->kind->accept(rq);
 	if (rq->client->look && !rq->turn.tier)
 		rq->client->look(rq->client->look_arg, rq);
-	return n;
+	if (rq->kind->tiered && !rq->turn.tier && !rq->error.err)
+		atomic_store(&rq->client->unsized, !ps_http_response_is_sized(&rq->response));
+	/* What follows an answer that contradicts itself may not be its body: the connection is closed. */
+	bool lies = rq->error.err == EPROTO && (rq->response.status == 200 || rq->response.status == 206);
+	return lies ? END_TRANSFER : n;
 }
 
 static size_t take_from_tier(struct ps_http_request *rq, const char *bytes, size_t n)
@@ -406,6 +410,7 @@ static size_t take_from_tier(struct ps_http_request *rq, const char *bytes, size
 	rq->work->kept_here = ps_tier_is_here(rq->turn.tier);
 	rq->wire_nbytes += n;
 	rq->work->tier_nbytes += n;
+	rq->body_nbytes += n;
 	if (rq->kind->body(rq, bytes, n) < 0) {
 		rq->wire_nbytes -= n;
 		rq->work->tier_nbytes -= n;
@@ -441,6 +446,7 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
 			return END_TRANSFER;
 		return n;
 	}
+	rq->body_nbytes += n;
 	return rq->kind->body(rq, bytes, n) == 0 ? n : END_TRANSFER;
 }
 
@@ -622,6 +628,8 @@ static int set_up(struct ps_http_request *rq, CURL *curl)
 		rc = ps_http_client_url(c, rq->url, is_own, &whole);
 	if (!rc)
 		rc = take_turn(rq, whole ? whole : rq->url, is_own, &whole);
+	if (rq->kind->tiered && atomic_load(&c->unsized))
+		rq->range_last = PS_MIN(rq->range_last, rq->range_first + PS_HTTP_UNSIZED_NBYTES - 1);
 	if (!rc)
 		rc = add_headers(rq, is_own);
 	if (rc)
@@ -632,6 +640,7 @@ static int set_up(struct ps_http_request *rq, CURL *curl)
 	if (c->dialect)
 		curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
 	curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
+	curl_easy_setopt(curl, CURLOPT_HTTP09_ALLOWED, 0L);
 	curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, RECEIVE_NBYTES);
 	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS,
 	        (long)(rq->turn.tier ? PS_TIER_CONNECT_MS : PS_MIN(c->connect_timeout_ms, 3600u * 1000)));
@@ -653,7 +662,7 @@ static void attempt_reset(struct ps_http_request *rq)
 	rq->response = (struct ps_http_response){0};
 	rq->error = (struct ps_error){0};
 	rq->header_done = rq->wanted_enough = false;
-	rq->thrown_nbytes = 0;
+	rq->body_nbytes = rq->thrown_nbytes = 0;
 	rq->untold_nbytes = 0;
 	rq->turn = (struct ps_tier_turn){0};
 	rq->tier_nbytes = rq->tier_first_ns = 0;
@@ -684,12 +693,6 @@ static int begin(struct ps_transfer *t, void *curl)
 	}
 	attempt_reset(rq);
 	return set_up(rq, curl);
-}
-
-/* The bytes of a tier's attempt that have not come. */
-static uint64_t lacking_nbytes(const struct ps_http_request *rq)
-{
-	return rq->range_last + 1 - rq->range_first - rq->tier_nbytes;
 }
 
 /* Pings -------------------------------------------------------------------------------------------------- */
@@ -894,6 +897,34 @@ static void judge(struct ps_http_request *rq, CURL *curl, int rc)
 	}
 }
 
+/* The bytes of the attempt's range that have not come. */
+static uint64_t lacking_nbytes(const struct ps_http_request *rq)
+{
+	return rq->range_last + 1 - rq->range_first - rq->body_nbytes;
+}
+
+/* True if the body of an answer that is not sized did not end where it should: it has more bytes than the
+ * range, its chunks are malformed, or they are complete, but fewer. All of its bytes are in doubt then. A body
+ * that was cut, by the network or by us, is not: it is continued after its last byte. */
+static bool is_misframed(struct ps_http_request *rq, int rc)
+{
+	if (!rq->header_done || !rq->kind->drop || ps_http_response_is_sized(&rq->response))
+		return false;
+	if (rq->error.err == EPROTO)
+		return true;
+	if (!rq->response.chunked || rc < 0 || rc == CURLE_PARTIAL_FILE || (rc == CURLE_OK && rq->error.err))
+		return false;
+	if (rc == CURLE_OK && lacking_nbytes(rq) == 0)
+		return false;
+	if (rc == CURLE_OK) {
+		ps_error_set(&rq->error, EPROTO, "HTTP %d: the chunked body ends %llu bytes early",
+		        rq->response.status, (unsigned long long)lacking_nbytes(rq));
+		rq->error.retryable = true;
+		rq->error.http_status = rq->response.status;
+	}
+	return true;
+}
+
 /* Takes the URL to which the response redirects. 0: that URL must be requested; 1: no request is needed. */
 static int follow(struct ps_http_request *rq, CURL *curl)
 {
@@ -1043,6 +1074,10 @@ static bool end(struct ps_transfer *t, void *curl, int rc)
 	if (redirected && rc >= 0 && follow(rq, curl) == 0)
 		return true;
 	judge(rq, curl, rc);
+	if (is_misframed(rq, rc)) {
+		rq->kind->drop(rq);
+		rq->tier_nbytes = 0;
+	}
 	if (rq->turn.tier)
 		return tier_end(rq, rc);
 	/* A cancelled attempt says nothing about the origin. */

@@ -13,6 +13,23 @@
 
 #define HEADER_VALUE_LEN 512 /* of headers that are parsed; a longer value counts as absent */
 
+/* Framing ------------------------------------------------------------------------------------------------ */
+
+/* The headers that say where the body ends. If they are unclear, two programs that read the same answer may
+ * disagree about which bytes are the body (RFC 9112, 6.3), so the whole answer is refused. */
+static bool is_framing(const char *name)
+{
+	return strcasecmp(name, "content-length") == 0 || strcasecmp(name, "transfer-encoding") == 0 ||
+	       strcasecmp(name, "content-range") == 0;
+}
+
+/* The first reason is kept. */
+static void refuse_framing(struct ps_http_response *r, const char *why)
+{
+	if (!r->bad_framing)
+		r->bad_framing = why;
+}
+
 bool ps_etag_is_strong(const char *etag)
 {
 	size_t n = strlen(etag);
@@ -195,16 +212,36 @@ static void take_google_hash(struct ps_http_response *r, const char *value)
 	r->checksum_is_google = ps_checksum_from_raw("crc32c", raw, 4, r->checksum);
 }
 
-static void take_header(struct ps_http_response *r, const char *name, const char *value)
+static void take_length(struct ps_http_response *r, const char *value)
 {
 	uint64_t n;
-	const char *rest;
+	const char *rest = parse_u64(value, &n);
 
+	if (!rest || *rest || n > INT64_MAX)
+		refuse_framing(r, "Content-Length is not a number");
+	else if (r->content_length != PS_SIZE_UNKNOWN && r->content_length != n)
+		refuse_framing(r, "two Content-Lengths that differ");
+	else
+		r->content_length = n;
+}
+
+static void take_coding(struct ps_http_response *r, const char *value)
+{
+	if (r->chunked || strcasecmp(value, "chunked") != 0)
+		refuse_framing(r, "a Transfer-Encoding other than chunked");
+	if (r->is_http10)
+		refuse_framing(r, "a Transfer-Encoding in an answer of HTTP/1.0");
+	r->chunked = true;
+}
+
+static void take_header(struct ps_http_response *r, const char *name, const char *value)
+{
 	if (strcasecmp(name, "content-length") == 0) {
-		if ((rest = parse_u64(value, &n)) && !*rest)
-			r->content_length = n;
+		take_length(r, value);
+	} else if (strcasecmp(name, "transfer-encoding") == 0) {
+		take_coding(r, value);
 	} else if (strcasecmp(name, "content-range") == 0) {
-		r->bad_range = r->has_range || !parse_content_range(value, r);
+		r->bad_range = r->bad_range || r->has_range || !parse_content_range(value, r);
 	} else if (strcasecmp(name, "content-encoding") == 0) {
 		r->encoded = r->encoded || (*value && strcasecmp(value, "identity") != 0);
 	} else if (strcasecmp(name, "content-type") == 0) {
@@ -229,45 +266,79 @@ static void take_header(struct ps_http_response *r, const char *name, const char
 	}
 }
 
+static void take_status_line(struct ps_http_response *r, const char *line, size_t n)
+{
+	const char *space = memchr(line, ' ', n);
+	uint64_t status = 0;
+
+	*r = (struct ps_http_response){.content_length = PS_SIZE_UNKNOWN,
+	        .range_total = PS_SIZE_UNKNOWN,
+	        .mtime_s = -1,
+	        .date_s = -1,
+	        .retry_at_s = -1,
+	        .retry_after_s = -1,
+	        .linked_size = PS_SIZE_UNKNOWN,
+	        .limit_left = -1,
+	        .limit_reset_s = -1,
+	        .is_http10 = n >= 8 && memcmp(line, "HTTP/1.0", 8) == 0};
+	for (const char *p = space ? space + 1 : line + n; p < line + n && isdigit((unsigned char)*p); p++)
+		status = PS_MIN(status * 10 + (uint64_t)(*p - '0'), 999u);
+	r->status = (int)status;
+}
+
+/* Copies the name of a header to ret, without the spaces that must not be there, but may be. False: the line
+ * has none, or one that is longer than those that are parsed. */
+static bool name_of(const char *line, size_t n, char *ret, size_t size)
+{
+	while (n && isspace((unsigned char)line[n - 1]))
+		n--;
+	if (n >= size)
+		return false;
+	memcpy(ret, line, n);
+	ret[n] = '\0';
+	return true;
+}
+
 void ps_http_response_line(struct ps_http_response *r, const char *line, size_t n)
 {
 	char name[40], value[HEADER_VALUE_LEN];
+	bool folded = n && (line[0] == ' ' || line[0] == '\t');
 
 	while (n && isspace((unsigned char)line[n - 1]))
 		n--;
 	if (n >= 5 && memcmp(line, "HTTP/", 5) == 0) {
-		const char *space = memchr(line, ' ', n);
-		uint64_t status = 0;
-
-		*r = (struct ps_http_response){.content_length = PS_SIZE_UNKNOWN,
-		        .range_total = PS_SIZE_UNKNOWN,
-		        .mtime_s = -1,
-		        .date_s = -1,
-		        .retry_at_s = -1,
-		        .retry_after_s = -1,
-		        .linked_size = PS_SIZE_UNKNOWN,
-		        .limit_left = -1,
-		        .limit_reset_s = -1};
-		for (const char *p = space ? space + 1 : line + n; p < line + n && isdigit((unsigned char)*p);
-		        p++)
-			status = PS_MIN(status * 10 + (uint64_t)(*p - '0'), 999u);
-		r->status = (int)status;
+		if (r->status < 200)
+			take_status_line(r, line, n);
+		else
+			refuse_framing(r, "a second status line");
 		return;
 	}
+	/* Programs disagree about a line that continues the one before it. */
+	if (folded && r->framing_line)
+		refuse_framing(r, "a header about the length has two lines");
+	r->framing_line = false;
 	const char *colon = memchr(line, ':', n);
-	if (!colon || (size_t)(colon - line) >= sizeof(name))
+	if (!colon || !name_of(line, (size_t)(colon - line), name, sizeof(name)))
 		return;
+	r->framing_line = is_framing(name);
 	const char *v = colon + 1;
 	while (v < line + n && isspace((unsigned char)*v))
 		v++;
 	size_t vn = (size_t)(line + n - v);
-	if (vn >= sizeof(value) || memchr(v, '\0', vn))
+	bool fits = vn < sizeof(value) && !memchr(v, '\0', vn) && colon > line &&
+	            !isspace((unsigned char)colon[-1]);
+	if (!fits && r->framing_line)
+		refuse_framing(r, "a header about the length is malformed");
+	if (!fits)
 		return;
-	memcpy(name, line, (size_t)(colon - line));
-	name[colon - line] = '\0';
 	memcpy(value, v, vn);
 	value[vn] = '\0';
 	take_header(r, name, value);
+}
+
+bool ps_http_response_is_sized(const struct ps_http_response *r)
+{
+	return r->content_length != PS_SIZE_UNKNOWN && !r->chunked;
 }
 
 uint64_t ps_http_response_size(const struct ps_http_response *r)
@@ -330,6 +401,41 @@ static const struct status_row {
         {0, 999, EPROTO, false, "unexpected status"},
 };
 
+/* A response that contradicts itself or the request. Retryable: a proxy on the way may answer otherwise next
+ * time. */
+static int lie(struct ps_error *err, const struct ps_http_response *r, const char *what)
+{
+	int rc = ps_error_set(err, EPROTO, "HTTP %d: %s", r->status, what);
+
+	if (err) {
+		err->http_status = r->status;
+		err->retryable = true;
+	}
+	return rc;
+}
+
+/* A response that will not change: another attempt is useless. */
+static int refuse(struct ps_error *err, const struct ps_http_response *r, const char *what)
+{
+	int rc = lie(err, r, what);
+
+	if (err)
+		err->retryable = false;
+	return rc;
+}
+
+static int check_framing(const struct ps_http_response *r, struct ps_error *err)
+{
+	if (r->bad_framing)
+		return lie(err, r, r->bad_framing);
+	if (r->chunked && r->content_length != PS_SIZE_UNKNOWN)
+		return lie(err, r, "Transfer-Encoding and Content-Length in one answer");
+	if (r->status == 206 && r->has_range && r->content_length != PS_SIZE_UNKNOWN &&
+	        r->content_length != r->range_nbytes)
+		return lie(err, r, "Content-Length does not fit the range");
+	return 0;
+}
+
 int ps_http_response_status(
         const struct ps_http_response *r, const struct ps_remote *expect, struct ps_error *err)
 {
@@ -337,7 +443,7 @@ int ps_http_response_status(
 	int rc;
 
 	if (r->status == 200 || r->status == 206)
-		return 0;
+		return check_framing(r, err);
 	if (r->status == 416) {
 		bool shrunk = expect && !(r->has_range && r->range_total == expect->size);
 
@@ -358,19 +464,6 @@ int ps_http_response_status(
 	return rc;
 }
 
-/* A response that contradicts itself or the request. Retryable: a proxy on the way may answer otherwise next
- * time. */
-static int lie(struct ps_error *err, const struct ps_http_response *r, const char *what)
-{
-	int rc = ps_error_set(err, EPROTO, "HTTP %d: %s", r->status, what);
-
-	if (err) {
-		err->http_status = r->status;
-		err->retryable = true;
-	}
-	return rc;
-}
-
 /* Some stores (those on gofakes3) answer a range with status 200 but with the headers of a 206. */
 static bool is_partial(const struct ps_http_response *r, uint64_t offset, uint64_t nbytes)
 {
@@ -382,7 +475,7 @@ static int check_partial(const struct ps_http_response *r, const struct ps_remot
         uint64_t nbytes, struct ps_error *err)
 {
 	if (r->multipart)
-		return lie(err, r, "multipart/byteranges in answer to one range");
+		return refuse(err, r, "multipart/byteranges in answer to one range");
 	if (!r->has_range || r->bad_range)
 		return lie(err, r, "the partial answer has no valid Content-Range");
 	if (r->range_total != PS_SIZE_UNKNOWN && r->range_total != expect->size) {
@@ -397,8 +490,6 @@ static int check_partial(const struct ps_http_response *r, const struct ps_remot
 		return lie(err, r, "Content-Range is not the range that was asked for");
 	if (r->range_nbytes < PS_MIN(nbytes, (uint64_t)PS_HTTP_SHORT_NBYTES))
 		return lie(err, r, "the range in the answer is too short to continue from");
-	if (r->content_length != PS_SIZE_UNKNOWN && r->content_length != r->range_nbytes)
-		return lie(err, r, "Content-Length does not fit the range");
 	return 0;
 }
 
@@ -413,7 +504,7 @@ int ps_http_response_check_range(const struct ps_http_response *r, const struct 
 	/* An encoded part of known place is a part of the stored bytes: a server that encodes as it answers
 	 * does not know where its parts are. */
 	if (r->encoded && !is_partial(r, offset, nbytes))
-		return lie(err, r, "the answer has a Content-Encoding, though identity was requested");
+		return refuse(err, r, "the answer has a Content-Encoding, though identity was requested");
 	ps_http_response_remote(r, &seen);
 	/* The version is compared first: a 200 with another size probably is a new version, and is reported
 	 * as that, not as a server that ignores ranges. */

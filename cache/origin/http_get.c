@@ -162,11 +162,22 @@ int ps_http_get_body(struct ps_http_request *rq, const char *bytes, size_t n)
 		return -ESTALE;
 	}
 	rq->untold_nbytes += n;
+	/* Whether the bytes of such an answer are right is known only once it has ended. */
+	if (!ps_http_response_is_sized(&rq->response))
+		return 0;
 	if (rq->untold_nbytes >= TELL_NBYTES)
 		ps_http_get_report(rq);
 	else
 		ps_transfer_later(&rq->work->transfer);
 	return 0;
+}
+
+void ps_http_get_drop(struct ps_http_request *rq)
+{
+	struct ps_origin_get *get = get_of(rq->work);
+
+	get->nbytes_done = (size_t)(rq->range_first - get->offset);
+	rq->untold_nbytes = 0;
 }
 
 void ps_http_get_finish(struct ps_http_request *rq)
@@ -247,6 +258,7 @@ static const struct ps_http_kind get_kind = {
         .accept = get_accept,
         .body = ps_http_get_body,
         .report = ps_http_get_report,
+        .drop = ps_http_get_drop,
         .again = get_again,
         .finish = get_finish,
         .done = get_done,

@@ -626,6 +626,7 @@ static const struct ps_http_kind get_kind = {
         .accept = get_accept,
         .body = ps_http_get_body,
         .report = ps_http_get_report,
+        .drop = ps_http_get_drop,
         .again = ps_http_get_again,
         .finish = ps_http_get_finish,
         .done = get_done,

@@ -77,6 +77,7 @@ void ps_http_get(struct ps_http_client *c, struct ps_origin_get *get);
 /* Functions shared with other kinds that fetch a ps_origin_get (in which the request's work is embedded). */
 int ps_http_get_body(struct ps_http_request *rq, const char *bytes, size_t n);
 void ps_http_get_report(struct ps_http_request *rq);
+void ps_http_get_drop(struct ps_http_request *rq);
 void ps_http_get_finish(struct ps_http_request *rq);
 /* For accept(): checks a response to [range_first, range_last]. If the response has only the beginning of
  * that range, sets range_last to the last byte that it has. */

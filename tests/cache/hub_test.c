@@ -182,7 +182,7 @@ static void headers_of_the_hub_are_parsed(void **state)
 	        {"RateLimit: \"api\"", -1}, {"RateLimit: \"api\";r=-1;t=x", -1},
 	        {"RateLimit: \"a name that is much too long\";r=1;t=1", -1},
 	        {"RateLimit: \"api\";r=99999999999999999999;t=1", -1}};
-	struct ps_http_response r;
+	struct ps_http_response r = {0};
 
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(lines); i++)
@@ -194,6 +194,7 @@ static void headers_of_the_hub_are_parsed(void **state)
 	assert_int_equal(r.limit_left, 2);
 	assert_int_equal(r.limit_reset_s, 55);
 	for (size_t i = 0; i < PS_ARRAY_LEN(limits); i++) {
+		r = (struct ps_http_response){0};
 		ps_http_response_line(&r, lines[0], strlen(lines[0]));
 		ps_http_response_line(&r, limits[i].line, strlen(limits[i].line));
 		assert_int_equal(r.limit_class[0] != '\0', limits[i].left >= 0);
