@@ -300,6 +300,21 @@ static void find_due(struct ps_fill *fill, uint64_t now_ns, struct ps_list *ret)
 	atomic_store(&fill->due_ns, first ? first->key : UINT64_MAX);
 }
 
+/* Some of the file's requests may have to be sent again, because their readers wait for long. */
+static void hurry(struct ps_fill_file *file, uint64_t now_ns)
+{
+	uint64_t from, end;
+
+	for (bool more = true; more;) {
+		{
+			PS_LOCK_SCOPE(&file->lock);
+			more = ps_waiters_overdue(file, now_ns, &from, &end);
+		}
+		if (more)
+			ps_range_requests_overdue(file, from, end);
+	}
+}
+
 /* True: the pump has to start new demands. */
 static bool attend(struct ps_fill_file *file, uint64_t now_ns)
 {
@@ -308,13 +323,14 @@ static bool attend(struct ps_fill_file *file, uint64_t now_ns)
 	uint64_t offset;
 
 	ps_outcome_init(&outcome);
+	hurry(file, now_ns);
 	{
 		PS_LOCK_SCOPE(&file->lock);
 		tell = ps_waiters_expire(file, now_ns, &outcome, &offset);
 		if (look)
 			ps_waiters_look(file, 0, UINT64_MAX, &outcome);
 		if (!ps_list_empty(&file->waiters))
-			(void)ps_fill_file_due(file, ps_waiters_first_expiry_ns(file));
+			(void)ps_fill_file_due(file, ps_waiters_due_ns(file));
 	}
 	if (tell) {
 		char error[PS_ERROR_TEXT_LEN];

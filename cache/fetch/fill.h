@@ -96,7 +96,7 @@ struct ps_read {
 		bool waiting;
 		bool waited; /* it has waited, or still waits */
 		int errnum;
-		uint64_t issued_ns, expires_ns;
+		uint64_t issued_ns, overdue_ns, expires_ns;
 		struct ps_read_bytes bytes;
 	} priv;
 };

@@ -419,8 +419,13 @@ bool ps_waiters_expire(
         struct ps_fill_file *file, uint64_t now_ns, struct ps_outcome *outcome, uint64_t *ret_offset);
 /* Takes all readers off the waiters, with ECANCELED. */
 void ps_waiters_cancel_all(struct ps_fill_file *file, struct ps_outcome *outcome);
-/* The first deadline of the waiters; UINT64_MAX: none waits. */
-uint64_t ps_waiters_first_expiry_ns(const struct ps_fill_file *file);
+/* When the timer must look at the waiters: at the first deadline, or when ps_waiters_overdue() returns true.
+ * UINT64_MAX: none waits. */
+uint64_t ps_waiters_due_ns(const struct ps_fill_file *file);
+/* Finds a reader that has used half of its time, or another quarter since it was found. Its bytes are
+ * [*ret_from, *ret_end). False: there is none. */
+bool ps_waiters_overdue(
+        struct ps_fill_file *file, uint64_t now_ns, uint64_t *ret_from, uint64_t *ret_end) PS_MUST_USE;
 /* Walk, by offset, over the readers that wait for any of bytes [from, end); NULL: no more. */
 struct ps_read *ps_waiters_first(const struct ps_fill_file *file, uint64_t from, uint64_t end);
 struct ps_read *ps_waiters_next(const struct ps_read *read, uint64_t from, uint64_t end);
@@ -445,6 +450,8 @@ struct ps_range_request *ps_range_request_claim(struct ps_fill_file *file, uint6
 void ps_range_request_count(struct ps_fill_file *file, int more);
 void ps_range_request_submit(struct ps_range_request *request);
 void ps_range_request_free(struct ps_range_request *request);
+/* A reader has waited for these bytes for long: the requests for them may be sent again. */
+void ps_range_requests_overdue(struct ps_fill_file *file, uint64_t from, uint64_t end);
 /* Bytes [0, filled) of the request have arrived: collects the readers to answer, and the blocks to write:
  * those without a chunk in flight. */
 void ps_range_request_advance(struct ps_range_request *request, size_t filled, struct ps_outcome *outcome);

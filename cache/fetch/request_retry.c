@@ -143,6 +143,20 @@ void ps_range_request_free(struct ps_range_request *request)
 	free(request);
 }
 
+void ps_range_requests_overdue(struct ps_fill_file *file, uint64_t from, uint64_t end)
+{
+	struct ps_fill *fill = file->fill;
+
+	PS_LOCK_SCOPE(&fill->lock);
+	for (struct ps_list *l = fill->running.next; l != &fill->running; l = l->next) {
+		struct ps_range_request *request = PS_CONTAINER_OF(l, struct ps_range_request, link);
+		uint64_t first = ps_range_request_offset(request);
+
+		if (request->file == file && first < end && from < first + request->nbytes)
+			atomic_store(&request->get.work.overdue, true);
+	}
+}
+
 /* Returns the block's buffer, with memory: if it had none, it takes *unused. NULL: it has no memory and
  * *unused is NULL, or the struct could not be allocated. */
 static struct ps_block_buffer *buffer_with_memory(

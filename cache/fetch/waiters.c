@@ -311,6 +311,7 @@ bool ps_waiters_join(struct ps_fill_file *file, struct ps_read *read, struct ps_
 	struct ps_fill *fill = file->fill;
 
 	read->priv.issued_ns = ps_clock_mono_ns();
+	read->priv.overdue_ns = read->priv.issued_ns + fill->timeout_ns / 2;
 	read->priv.expires_ns = read->priv.issued_ns + fill->timeout_ns;
 	ps_list_init(&read->priv.link);
 	read->priv.place = (struct ps_tree_item){0};
@@ -329,10 +330,10 @@ bool ps_waiters_join(struct ps_fill_file *file, struct ps_read *read, struct ps_
 	find_needs(file, read, read->priv.issued_ns, outcome);
 	/* With PIECE_WAIT the reader is looked at anyway: some of its chunks are in flight. */
 	outcome->again = outcome->again && piece != PIECE_WAIT;
-	/* The timer needs only the first waiter's deadline: later waiters expire later. It notices the new
+	/* The timer needs only the first waiter's times: those of later waiters are later. It notices the new
 	 * deadline within a tick, and need not be woken. */
 	if (ps_list_empty(&file->waiters))
-		(void)ps_fill_file_due(file, read->priv.expires_ns);
+		(void)ps_fill_file_due(file, read->priv.overdue_ns);
 	ps_list_append(&file->waiters, &read->priv.link);
 	ps_tree_insert(&file->waiters_by_offset, &read->priv.place, read->offset);
 	return true;
@@ -414,9 +415,29 @@ bool ps_waiters_expire(
 }
 
 /* Waiters are in the order of arrival, and all have the same timeout. */
-uint64_t ps_waiters_first_expiry_ns(const struct ps_fill_file *file)
+uint64_t ps_waiters_due_ns(const struct ps_fill_file *file)
 {
-	return ps_list_empty(&file->waiters)
-	               ? UINT64_MAX
-	               : PS_CONTAINER_OF(file->waiters.next, struct ps_read, priv.link)->priv.expires_ns;
+	uint64_t due_ns = UINT64_MAX;
+
+	for (const struct ps_list *l = file->waiters.next; l != &file->waiters; l = l->next) {
+		const struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
+
+		due_ns = PS_MIN(due_ns, PS_MIN(read->priv.overdue_ns, read->priv.expires_ns));
+	}
+	return due_ns;
+}
+
+bool ps_waiters_overdue(struct ps_fill_file *file, uint64_t now_ns, uint64_t *ret_from, uint64_t *ret_end)
+{
+	for (struct ps_list *l = file->waiters.next; l != &file->waiters; l = l->next) {
+		struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
+
+		if (read->priv.overdue_ns > now_ns)
+			continue;
+		read->priv.overdue_ns = now_ns + PS_MAX(file->fill->timeout_ns / 4, PS_NS_PER_MS);
+		*ret_from = read->offset;
+		*ret_end = read->offset + read->nbytes;
+		return true;
+	}
+	return false;
 }

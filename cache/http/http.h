@@ -2,7 +2,7 @@
  * transfers, a small blocking call. And for origins: requests over that engine, parsed responses, whole
  * small bodies.
  *
- * Files, from the top: page.c and request_redirect.c (clients, requests, redirects) use response.c and
+ * Files, from the top: page.c and request_redirect.c (clients, requests, redirects) use response.c, pace.c and
  * transfer.c; blocking_call.c uses proxy_tls.c; netrc.c stands alone. No code here knows whose credentials
  * a request has. Each section describes ownership, threads and errors. Error texts hold no secrets. */
 #ifndef PS_HTTP_HTTP_H
@@ -15,6 +15,7 @@
 
 #include <curl/curl.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/list.h"
 #include "base/packed.h"
@@ -135,6 +136,8 @@ struct ps_transfer_ops {
 	void (*flush)(struct ps_transfer *t);
 	/* The attempt has stalled. False: it goes on, and is looked at again soon. NULL: it ends. */
 	bool (*stalled)(struct ps_transfer *t);
+	/* Called every 100 ms. True: the attempt ends, as after a stall. NULL: not called. */
+	bool (*slow)(struct ps_transfer *t, uint64_t now_ns);
 	/* Curl has finished this attempt. rc: a CURLcode (>= 0), the -errno of begin, -ECANCELED after
 	 * cancel, -ETIMEDOUT after a stall, -ENOMEM (curl is NULL, begin was not called). True: call begin
 	 * again (a redirect); not allowed after -ECANCELED. False: done() follows. Data of the response
@@ -172,6 +175,8 @@ struct ps_transfer_work {
 	int64_t key_expires_s;
 	unsigned turn; /* a counter of the origin's own, kept from one submission to the next */
 	bool refused;
+	/* A reader has waited for the bytes for long. Set by the caller while the request runs. */
+	_Atomic bool overdue;
 	/* the first answer came from a tier: it proves no right to read the object */
 	bool from_tier;
 	uint64_t tier_nbytes; /* body bytes that came from tiers */
@@ -345,6 +350,49 @@ void ps_redirects_note(struct ps_redirects *all, const char *url, const char *ta
 char *ps_redirects_find(struct ps_redirects *all, const char *url, uint64_t now_ns);
 void ps_redirects_forget(struct ps_redirects *all, const char *url);
 
+/* Paces -------------------------------------------------------------------------------------------------- */
+
+/* The pace of a request among those of its client. A connection may bring a few bytes a second for hours, while
+ * others bring megabytes: its request ends, and is sent again over a new connection for the rest. A request is
+ * slow if its rate of the last PS_HTTP_SLOW_NS or more is less than 1 / PS_HTTP_SLOW_FACTOR of the median of
+ * the client's requests in that time. If all are equally slow, none is.
+ *
+ * Ownership: paces are their client's, a pace is its request's. Threads: paces any; a pace has one thread.
+ * Locks: one, a leaf. Never blocks. */
+
+#define PS_HTTP_SLOW_NS (5 * PS_NS_PER_S)
+#define PS_HTTP_SLOW_FACTOR 10
+#define PS_HTTP_SAMPLES 64
+
+struct ps_http_paces {
+	pthread_mutex_t lock; /* protects what follows */
+	struct ps_http_sample {
+		uint64_t at_ns, nbytes;
+		bool whole;  /* of a request that was answered */
+		double rate; /* bytes a second */
+	} samples[PS_HTTP_SAMPLES];
+	uint64_t n;        /* samples so far */
+	uint64_t tried_ns; /* ps_http_paces_try() last returned true */
+};
+
+/* The present period, and the one before it; ns 0: there is none. */
+struct ps_http_pace {
+	uint64_t since_ns, since_nbytes, before_ns, before_nbytes;
+};
+
+void ps_http_paces_init(struct ps_http_paces *all);
+void ps_http_paces_fini(struct ps_http_paces *all);
+/* nbytes: received so far. begin: the first bytes came. end: the attempt is over; whole: it was answered.
+ * is_slow must be called often in between. */
+void ps_http_pace_begin(struct ps_http_pace *pace, uint64_t now_ns, uint64_t nbytes);
+void ps_http_pace_end(struct ps_http_pace *pace, struct ps_http_paces *all, uint64_t now_ns, uint64_t nbytes,
+        bool whole);
+bool ps_http_pace_is_slow(
+        struct ps_http_pace *pace, struct ps_http_paces *all, uint64_t now_ns, uint64_t nbytes) PS_MUST_USE;
+/* A reader waits for long, but no other request shows that a new connection would be faster. True, at most
+ * once in PS_HTTP_SLOW_NS: try one. */
+bool ps_http_paces_try(struct ps_http_paces *all, uint64_t now_ns) PS_MUST_USE;
+
 /* Requests ----------------------------------------------------------------------------------------------- */
 
 /* One HTTP request, with its redirects, over the transfer engine. GET of a range, HEAD and GET of a page
@@ -373,6 +421,7 @@ struct ps_http_client {
 	pthread_rwlock_t signatures_lock;
 	void *signatures; /* tree: from a URL without signature parameters to these parameters */
 	struct ps_redirects redirects;
+	struct ps_http_paces paces; /* of the origin's answers to ranges */
 	_Atomic bool versionless; /* the last HEAD gave neither ETag nor Last-Modified */
 	_Atomic bool warned_of_page;
 	_Atomic bool unsized; /* the last answer to a range did not say how long its body is */
@@ -465,7 +514,10 @@ struct ps_http_request {
 	uint64_t mark_crc;
 	size_t mark_left;     /* how many of these first bytes are to come */
 	size_t untold_nbytes; /* bytes of the body since the last report to the caller */
+	uint64_t began_ns;      /* of this attempt */
 	uint64_t body_nbytes;   /* of this attempt, given to body() */
+	struct ps_http_pace pace;
+	bool slow; /* this attempt was ended because others are faster, or a reader waits for long */
 	uint64_t wire_nbytes, thrown_nbytes, first_byte_ns;
 	struct curl_slist *slist;
 	char curl_text[CURL_ERROR_SIZE];

@@ -229,6 +229,7 @@ int ps_http_client_init(struct ps_http_client *c, const char *source_url,
 	*c = (struct ps_http_client){0};
 	pthread_rwlock_init(&c->signatures_lock, NULL);
 	ps_redirects_init(&c->redirects);
+	ps_http_paces_init(&c->paces);
 	c->connect_timeout_ms =
 	        options->connect_timeout_ms ? options->connect_timeout_ms : CONNECT_TIMEOUT_MS;
 	uint64_t stall_ms = options->stall_timeout_ms ? options->stall_timeout_ms : STALL_TIMEOUT_MS;
@@ -259,6 +260,7 @@ void ps_http_client_fini(struct ps_http_client *c)
 	tdestroy(c->signatures, signature_free);
 	pthread_rwlock_destroy(&c->signatures_lock);
 	ps_redirects_fini(&c->redirects);
+	ps_http_paces_fini(&c->paces);
 	free(c->own);
 	free(c->signature);
 	free(c->user);
@@ -373,12 +375,15 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 	}
 	if (rq->header_done)
 		return n; /* trailers, after the body */
-	if (n > 2 || (n && line[0] != '\r' && line[0] != '\n')) {
+	/* Curl ends the header at any line that begins so. */
+	if (n && line[0] != '\r' && line[0] != '\n') {
 		ps_http_response_line(&rq->response, line, n);
 		if (rq->kind->line)
 			rq->kind->line(rq, line, n);
 		return n;
 	}
+	if (n > 2)
+		ps_http_response_line(&rq->response, line, n);
 	if (rq->response.status < 200)
 		return n; /* 100 Continue and the like: the real header follows */
 	rq->header_done = true;
@@ -404,7 +409,7 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 static size_t take_from_tier(struct ps_http_request *rq, const char *bytes, size_t n)
 {
 	/* After a failure the origin is asked instead, and the rest of the tier's body is not read. */
-	if (rq->error.err)
+	if (rq->error.err || !rq->header_done)
 		return END_TRANSFER;
 	rq->work->from_tier = rq->work->from_tier || !rq->wire_nbytes;
 	rq->work->kept_here = ps_tier_is_here(rq->turn.tier);
@@ -434,7 +439,14 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
 	if (rq->turn.tier)
 		return take_from_tier(rq, bytes, n);
 	ps_transfer_touch(&rq->work->transfer);
+	if (!rq->header_done) {
+		ps_error_set(&rq->error, EPROTO, "a body without a header");
+		rq->error.retryable = true;
+		return END_TRANSFER;
+	}
 	rq->work->kept_here = false;
+	if (rq->kind->tiered && !rq->pace.since_ns)
+		ps_http_pace_begin(&rq->pace, rq->work->transfer.touched_ns, rq->wire_nbytes);
 	rq->wire_nbytes += n;
 	if (rq->error.err || rq->wanted_enough || is_redirect(rq)) {
 		if (rq->client->dialect && rq->error.err)
@@ -661,7 +673,7 @@ static void attempt_reset(struct ps_http_request *rq)
 	rq->slist = NULL;
 	rq->response = (struct ps_http_response){0};
 	rq->error = (struct ps_error){0};
-	rq->header_done = rq->wanted_enough = false;
+	rq->header_done = rq->wanted_enough = rq->slow = false;
 	rq->body_nbytes = rq->thrown_nbytes = 0;
 	rq->untold_nbytes = 0;
 	rq->turn = (struct ps_tier_turn){0};
@@ -692,6 +704,7 @@ static int begin(struct ps_transfer *t, void *curl)
 			return rc;
 	}
 	attempt_reset(rq);
+	rq->began_ns = ps_clock_mono_ns();
 	return set_up(rq, curl);
 }
 
@@ -801,6 +814,20 @@ static bool stalled(struct ps_transfer *t)
 	return advice == PS_TIER_LEAVE || idle_ns > rq->client->attempt_ns;
 }
 
+/* True: a new connection should be faster than the attempt's. Tiers have a pace of their own. */
+static bool slow(struct ps_transfer *t, uint64_t now_ns)
+{
+	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
+	struct ps_http_request *rq = work->request;
+
+	if (!rq || !rq->kind->tiered || rq->turn.tier)
+		return false;
+	rq->slow = ps_http_pace_is_slow(&rq->pace, &rq->client->paces, now_ns, rq->wire_nbytes);
+	if (atomic_exchange(&work->overdue, false) && !rq->slow)
+		rq->slow = ps_http_paces_try(&rq->client->paces, now_ns);
+	return rq->slow;
+}
+
 static void flush(struct ps_transfer *t)
 {
 	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
@@ -877,6 +904,12 @@ static void judge(struct ps_http_request *rq, CURL *curl, int rc)
 {
 	if (rc == -ECANCELED) {
 		ps_error_set(&rq->error, ECANCELED, "cancelled");
+	} else if (rc == -ETIMEDOUT && rq->slow) {
+		ps_error_set(&rq->error, ETIMEDOUT, "%llu bytes came in %.1f s, and a new connection may be faster",
+		        (unsigned long long)rq->body_nbytes,
+		        (double)(ps_clock_mono_ns() - rq->began_ns) / 1e9);
+		rq->error.http_status = rq->header_done ? rq->response.status : 0;
+		rq->error.retryable = true;
 	} else if (rc == -ETIMEDOUT) {
 		ps_error_set(&rq->error, ETIMEDOUT, "no byte came for %.1f s",
 		        (double)(ps_clock_mono_ns() - rq->work->transfer.touched_ns) / 1e9);
@@ -1073,6 +1106,8 @@ static bool end(struct ps_transfer *t, void *curl, int rc)
 	bool redirected = rq->header_done && is_redirect(rq);
 	if (redirected && rc >= 0 && follow(rq, curl) == 0)
 		return true;
+	ps_http_pace_end(
+	        &rq->pace, &rq->client->paces, ps_clock_mono_ns(), rq->wire_nbytes, rc == CURLE_OK);
 	judge(rq, curl, rc);
 	if (is_misframed(rq, rc)) {
 		rq->kind->drop(rq);
@@ -1125,7 +1160,7 @@ static void done(struct ps_transfer *t)
 }
 
 static const struct ps_transfer_ops transfer_ops = {
-        .begin = begin, .flush = flush, .stalled = stalled, .end = end, .done = done};
+        .begin = begin, .flush = flush, .stalled = stalled, .slow = slow, .end = end, .done = done};
 
 void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, struct ps_transfer_work *work)
 {
@@ -1138,6 +1173,7 @@ void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, s
 	work->from_tier = false;
 	work->tier_nbytes = 0;
 	work->kept_here = false;
+	atomic_store(&work->overdue, false);
 	work->submitted_ns = ps_clock_mono_ns();
 	ps_transfer_submit(c->transfers, &work->transfer);
 }

@@ -302,7 +302,7 @@ static bool name_of(const char *line, size_t n, char *ret, size_t size)
 void ps_http_response_line(struct ps_http_response *r, const char *line, size_t n)
 {
 	char name[40], value[HEADER_VALUE_LEN];
-	bool folded = n && (line[0] == ' ' || line[0] == '\t');
+	bool folded = n && (line[0] == ' ' || line[0] == '\t'), ends = n > 2 && line[0] == '\r';
 
 	while (n && isspace((unsigned char)line[n - 1]))
 		n--;
@@ -313,6 +313,8 @@ void ps_http_response_line(struct ps_http_response *r, const char *line, size_t 
 			refuse_framing(r, "a second status line");
 		return;
 	}
+	if (ends || memchr(line, '\r', n))
+		refuse_framing(r, "a line of the header has a carriage return within it");
 	/* Programs disagree about a line that continues the one before it. */
 	if (folded && r->framing_line)
 		refuse_framing(r, "a header about the length has two lines");
@@ -430,7 +432,7 @@ static int check_framing(const struct ps_http_response *r, struct ps_error *err)
 		return lie(err, r, r->bad_framing);
 	if (r->chunked && r->content_length != PS_SIZE_UNKNOWN)
 		return lie(err, r, "Transfer-Encoding and Content-Length in one answer");
-	if (r->status == 206 && r->has_range && r->content_length != PS_SIZE_UNKNOWN &&
+	if (r->has_range && r->content_length != PS_SIZE_UNKNOWN &&
 	        r->content_length != r->range_nbytes)
 		return lie(err, r, "Content-Length does not fit the range");
 	return 0;

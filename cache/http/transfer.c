@@ -225,7 +225,7 @@ static bool take_orders(struct ps_transfer_thread *th)
 	return th->nbusy > 0;
 }
 
-static void end_stalled(struct ps_transfer_thread *th)
+static void end_late(struct ps_transfer_thread *th)
 {
 	uint64_t now = ps_clock_mono_ns();
 
@@ -236,8 +236,9 @@ static void end_stalled(struct ps_transfer_thread *th)
 		struct ps_transfer *t = PS_CONTAINER_OF(l, struct ps_transfer, link);
 
 		next = l->next;
-		if (t->stall_ns && now - t->touched_ns > t->stall_ns &&
-		        (!t->ops->stalled || t->ops->stalled(t)))
+		bool stalls = t->stall_ns && now - t->touched_ns > t->stall_ns &&
+		              (!t->ops->stalled || t->ops->stalled(t));
+		if (stalls || (t->ops->slow && t->ops->slow(t, now)))
 			finish(th, t, -ETIMEDOUT);
 	}
 }
@@ -293,7 +294,7 @@ static void *thread_main(void *arg)
 		if (idle || ++th->nrounds >= PS_TRANSFER_ROUNDS)
 			flush(th);
 		end_finished(th);
-		end_stalled(th);
+		end_late(th);
 	}
 	while (th->neasies)
 		curl_easy_cleanup(th->easies[--th->neasies]);
