@@ -362,7 +362,9 @@ static bool request_retry(struct ps_range_request *request, const struct ps_erro
 		most = 0;
 	if (request->attempts > most)
 		return false;
-	request->retry_ns = ps_clock_mono_ns() + backoff_ns(request->attempts, err->retry_after_ms);
+	request->retry_ns = ps_clock_mono_ns();
+	if (!request->get.work.anew)
+		request->retry_ns += backoff_ns(request->attempts, err->retry_after_ms);
 	{
 		PS_LOCK_SCOPE(&request->file->lock);
 		request->file->attempt_errnum = err->err;

@@ -290,7 +290,9 @@ struct ps_range_request *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns
 			*ret_next_ns = PS_MIN(*ret_next_ns, request->retry_ns);
 			break;
 		}
-		if (fill->active < (request->file->npreempted ? max - max / 4 : max)) {
+		/* One that replaces a slow connection must not wait for others, which may be as slow. */
+		if (request->get.work.anew ||
+		        fill->active < (request->file->npreempted ? max - max / 4 : max)) {
 			request->preempted = false;
 			atomic_store(&request->touched_ns, now_ns);
 			ps_tree_remove(&fill->retries, item);
@@ -301,8 +303,6 @@ struct ps_range_request *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns
 		/* A due retry without a connection is looked at again when a request ends (ps_fill_pump()),
 		 * and at the next tick. */
 		*ret_next_ns = now_ns + RETRY_TICK_NS;
-		if (fill->active >= max)
-			break;
 	}
 	return NULL;
 }

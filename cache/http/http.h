@@ -177,6 +177,7 @@ struct ps_transfer_work {
 	bool refused;
 	/* A reader has waited for the bytes for long. Set by the caller while the request runs. */
 	_Atomic bool overdue;
+	bool anew; /* ended because a new connection should be faster: to be sent again at once */
 	/* the first answer came from a tier: it proves no right to read the object */
 	bool from_tier;
 	uint64_t tier_nbytes; /* body bytes that came from tiers */
@@ -517,7 +518,6 @@ struct ps_http_request {
 	uint64_t began_ns;      /* of this attempt */
 	uint64_t body_nbytes;   /* of this attempt, given to body() */
 	struct ps_http_pace pace;
-	bool slow; /* this attempt was ended because others are faster, or a reader waits for long */
 	uint64_t wire_nbytes, thrown_nbytes, first_byte_ns;
 	struct curl_slist *slist;
 	char curl_text[CURL_ERROR_SIZE];

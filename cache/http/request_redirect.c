@@ -673,7 +673,7 @@ static void attempt_reset(struct ps_http_request *rq)
 	rq->slist = NULL;
 	rq->response = (struct ps_http_response){0};
 	rq->error = (struct ps_error){0};
-	rq->header_done = rq->wanted_enough = rq->slow = false;
+	rq->header_done = rq->wanted_enough = false;
 	rq->body_nbytes = rq->thrown_nbytes = 0;
 	rq->untold_nbytes = 0;
 	rq->turn = (struct ps_tier_turn){0};
@@ -822,10 +822,10 @@ static bool slow(struct ps_transfer *t, uint64_t now_ns)
 
 	if (!rq || !rq->kind->tiered || rq->turn.tier)
 		return false;
-	rq->slow = ps_http_pace_is_slow(&rq->pace, &rq->client->paces, now_ns, rq->wire_nbytes);
-	if (atomic_exchange(&work->overdue, false) && !rq->slow)
-		rq->slow = ps_http_paces_try(&rq->client->paces, now_ns);
-	return rq->slow;
+	work->anew = ps_http_pace_is_slow(&rq->pace, &rq->client->paces, now_ns, rq->wire_nbytes);
+	if (atomic_exchange(&work->overdue, false) && !work->anew)
+		work->anew = ps_http_paces_try(&rq->client->paces, now_ns);
+	return work->anew;
 }
 
 static void flush(struct ps_transfer *t)
@@ -904,7 +904,7 @@ static void judge(struct ps_http_request *rq, CURL *curl, int rc)
 {
 	if (rc == -ECANCELED) {
 		ps_error_set(&rq->error, ECANCELED, "cancelled");
-	} else if (rc == -ETIMEDOUT && rq->slow) {
+	} else if (rc == -ETIMEDOUT && rq->work->anew) {
 		ps_error_set(&rq->error, ETIMEDOUT, "%llu bytes came in %.1f s, and a new connection may be faster",
 		        (unsigned long long)rq->body_nbytes,
 		        (double)(ps_clock_mono_ns() - rq->began_ns) / 1e9);
@@ -1174,6 +1174,7 @@ void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, s
 	work->tier_nbytes = 0;
 	work->kept_here = false;
 	atomic_store(&work->overdue, false);
+	work->anew = false;
 	work->submitted_ns = ps_clock_mono_ns();
 	ps_transfer_submit(c->transfers, &work->transfer);
 }
