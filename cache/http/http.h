@@ -261,18 +261,18 @@ struct ps_http_response {
 	bool bad_range;                                  /* a Content-Range that does not parse */
 	/* why it is not certain where the body begins and ends; NULL: it is */
 	const char *bad_framing;
-	bool chunked;            /* Transfer-Encoding */
+	bool chunked; /* Transfer-Encoding */
 	bool is_http10;
-	bool framing_line; /* the last line was a header about the body's length */
-	bool encoded;                                    /* Content-Encoding other than identity */
-	bool multipart;                                  /* Content-Type: multipart/byteranges */
-	bool html;                                       /* Content-Type: text/html */
-	bool is_json;                                    /* Content-Type: application/json */
-	bool sets_cookie;                                /* Set-Cookie */
-	int64_t mtime_s;                                 /* -1: not given */
-	int64_t date_s;                                  /* -1: not given */
-	int64_t retry_at_s;                              /* Retry-After as a date, -1: not given */
-	int64_t retry_after_s;                           /* Retry-After as seconds, -1: not given */
+	bool framing_line;     /* the last line was a header about the body's length */
+	bool encoded;          /* Content-Encoding other than identity */
+	bool multipart;        /* Content-Type: multipart/byteranges */
+	bool html;             /* Content-Type: text/html */
+	bool is_json;          /* Content-Type: application/json */
+	bool sets_cookie;      /* Set-Cookie */
+	int64_t mtime_s;       /* -1: not given */
+	int64_t date_s;        /* -1: not given */
+	int64_t retry_at_s;    /* Retry-After as a date, -1: not given */
+	int64_t retry_after_s; /* Retry-After as seconds, -1: not given */
 	char etag[PS_ETAG_LEN];
 
 	/* Headers of the Hub: size and ETag of the file that a redirect leads to (X-Linked-Size,
@@ -386,8 +386,8 @@ void ps_http_paces_fini(struct ps_http_paces *all);
 /* nbytes: received so far. begin: the first bytes came. end: the attempt is over; whole: it was answered.
  * is_slow must be called often in between. */
 void ps_http_pace_begin(struct ps_http_pace *pace, uint64_t now_ns, uint64_t nbytes);
-void ps_http_pace_end(struct ps_http_pace *pace, struct ps_http_paces *all, uint64_t now_ns, uint64_t nbytes,
-        bool whole);
+void ps_http_pace_end(
+        struct ps_http_pace *pace, struct ps_http_paces *all, uint64_t now_ns, uint64_t nbytes, bool whole);
 bool ps_http_pace_is_slow(
         struct ps_http_pace *pace, struct ps_http_paces *all, uint64_t now_ns, uint64_t nbytes) PS_MUST_USE;
 /* A reader waits for long, but no other request shows that a new connection would be faster. True, at most
@@ -423,9 +423,9 @@ struct ps_http_client {
 	void *signatures; /* tree: from a URL without signature parameters to these parameters */
 	struct ps_redirects redirects;
 	struct ps_http_paces paces; /* of the origin's answers to ranges */
-	_Atomic bool versionless; /* the last HEAD gave neither ETag nor Last-Modified */
+	_Atomic bool versionless;   /* the last HEAD gave neither ETag nor Last-Modified */
 	_Atomic bool warned_of_page;
-	_Atomic bool unsized; /* the last answer to a range did not say how long its body is */
+	_Atomic bool unsized;       /* the last answer to a range did not say how long its body is */
 	_Atomic uint64_t answer_ns; /* the shortest time to the first byte of an answer; 0: none came yet */
 	/* retries of pages wait for the server's whole Retry-After, without the limits for a waiting user */
 	bool patient;
@@ -515,8 +515,8 @@ struct ps_http_request {
 	uint64_t mark_crc;
 	size_t mark_left;     /* how many of these first bytes are to come */
 	size_t untold_nbytes; /* bytes of the body since the last report to the caller */
-	uint64_t began_ns;      /* of this attempt */
-	uint64_t body_nbytes;   /* of this attempt, given to body() */
+	uint64_t began_ns;    /* of this attempt */
+	uint64_t body_nbytes; /* of this attempt, given to body() */
 	struct ps_http_pace pace;
 	uint64_t wire_nbytes, thrown_nbytes, first_byte_ns;
 	struct curl_slist *slist;

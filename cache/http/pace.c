@@ -72,8 +72,8 @@ void ps_http_pace_begin(struct ps_http_pace *pace, uint64_t now_ns, uint64_t nby
 	*pace = (struct ps_http_pace){.since_ns = now_ns, .since_nbytes = nbytes};
 }
 
-void ps_http_pace_end(struct ps_http_pace *pace, struct ps_http_paces *all, uint64_t now_ns, uint64_t nbytes,
-        bool whole)
+void ps_http_pace_end(
+        struct ps_http_pace *pace, struct ps_http_paces *all, uint64_t now_ns, uint64_t nbytes, bool whole)
 {
 	if (pace->since_ns)
 		note(all, now_ns, nbytes - pace->since_nbytes, now_ns - pace->since_ns, whole);

@@ -905,7 +905,8 @@ static void judge(struct ps_http_request *rq, CURL *curl, int rc)
 	if (rc == -ECANCELED) {
 		ps_error_set(&rq->error, ECANCELED, "cancelled");
 	} else if (rc == -ETIMEDOUT && rq->work->anew) {
-		ps_error_set(&rq->error, ETIMEDOUT, "%llu bytes came in %.1f s, and a new connection may be faster",
+		ps_error_set(&rq->error, ETIMEDOUT,
+		        "%llu bytes came in %.1f s, and a new connection may be faster",
 		        (unsigned long long)rq->body_nbytes,
 		        (double)(ps_clock_mono_ns() - rq->began_ns) / 1e9);
 		rq->error.http_status = rq->header_done ? rq->response.status : 0;
@@ -1106,8 +1107,7 @@ static bool end(struct ps_transfer *t, void *curl, int rc)
 	bool redirected = rq->header_done && is_redirect(rq);
 	if (redirected && rc >= 0 && follow(rq, curl) == 0)
 		return true;
-	ps_http_pace_end(
-	        &rq->pace, &rq->client->paces, ps_clock_mono_ns(), rq->wire_nbytes, rc == CURLE_OK);
+	ps_http_pace_end(&rq->pace, &rq->client->paces, ps_clock_mono_ns(), rq->wire_nbytes, rc == CURLE_OK);
 	judge(rq, curl, rc);
 	if (is_misframed(rq, rc)) {
 		rq->kind->drop(rq);

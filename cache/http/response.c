@@ -432,8 +432,7 @@ static int check_framing(const struct ps_http_response *r, struct ps_error *err)
 		return lie(err, r, r->bad_framing);
 	if (r->chunked && r->content_length != PS_SIZE_UNKNOWN)
 		return lie(err, r, "Transfer-Encoding and Content-Length in one answer");
-	if (r->has_range && r->content_length != PS_SIZE_UNKNOWN &&
-	        r->content_length != r->range_nbytes)
+	if (r->has_range && r->content_length != PS_SIZE_UNKNOWN && r->content_length != r->range_nbytes)
 		return lie(err, r, "Content-Length does not fit the range");
 	return 0;
 }

@@ -37,7 +37,7 @@ struct call {
 	char url[512];
 	uint8_t *bytes;
 	size_t nbytes_reported; /* by progress() */
-	bool dropped; /* bytes came that were dropped: set by the test; they may be in the memory */
+	bool dropped;           /* bytes came that were dropped: set by the test; they may be in the memory */
 	struct iovec iov[3];
 };
 

@@ -134,7 +134,8 @@ static void answers_of_unknown_length_are_requested_in_parts(void **state)
 	fetch_path(&c, "/object.bin", 0, PS_TEST_OBJECT_NBYTES);
 	assert_int_equal(c.err.err, 0);
 	call_end(&c);
-	assert_int_equal(ps_web_server_seen(&server, "GET", " /object.bin range=bytes=0-2999999") - before, 1);
+	assert_int_equal(
+	        ps_web_server_seen(&server, "GET", " /object.bin range=bytes=0-2999999") - before, 1);
 }
 
 static void faults_in_parallel_do_not_mix(void **state)

@@ -59,7 +59,8 @@ static void a_request_is_slow_only_if_others_are_ten_times_faster(void **state)
 		struct ps_http_pace pace = {0};
 
 		ps_http_paces_init(&all);
-		uint64_t at = found(&all, &pace, START, 120 * S, rows[i].rate, rows[i].other, rows[i].other_ns);
+		uint64_t at =
+		        found(&all, &pace, START, 120 * S, rows[i].rate, rows[i].other, rows[i].other_ns);
 		if ((at > 0) != rows[i].slow || (at && (at < 105 * S || at > 106 * S)))
 			fail_msg("%s: at %.1f s", rows[i].what, (double)at / 1e9);
 		ps_http_paces_fini(&all);
