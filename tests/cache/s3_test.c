@@ -313,6 +313,7 @@ static void refusals_give_an_errno_and_a_text(void **state)
 	        {"<Error><Code>Strange</Code><Mess", 400, EIO, false, PS_S3_NO_REMEDY, "Strange"},
 	        {"", 403, EACCES, false, PS_S3_NO_REMEDY, "permission denied"},
 	        {"", 307, EIO, false, PS_S3_OTHER_REGION, "elsewhere"},
+	        {"", 302, EPROTO, false, PS_S3_NO_REMEDY, "--follow-redirects"},
 	        {"<html>busy</html>", 418, EIO, false, PS_S3_NO_REMEDY, "refuses"},
 	};
 
