@@ -15,7 +15,8 @@ import struct
 import sys
 import time
 
-REQUEST, STATE, CLIENT, OWNER, SESSION, DROP_OWNER, DROP = range(3, 10)
+LOCK, SETUP, REQUEST, STATE, CLIENT, OWNER, SESSION = range(1, 8)
+UPGRADE, DONE, UNKNOWN = 13, 14, 99
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -76,6 +77,10 @@ def main():
     # Foreign descriptors, with the number and the place of the other program's mount.
     for mount, fd in enumerate([pipe, os.open("/dev/null", os.O_RDWR), own, fuse], 70):
         send(SESSION, mount, fd, dev=device, number=1, text=folder.encode())
+    # The keeper takes no other lock, no options and no program from a daemon.
+    for kind in (LOCK, SETUP, UPGRADE, DONE, UNKNOWN, 2**32 - 1):
+        for mount in (0, 1, 70):
+            send(kind, mount, pipe, text=folder.encode())
     # A flood that is to leave no descriptor for the next daemon: of a mount that the keeper has, and of the
     # first of those above.
     limits = open(f"/proc/{keeper}/limits")
