@@ -6,8 +6,10 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/xattr.h>
+#include <unistd.h>
 
 #include "base/strbuf.h"
+#include "base/thread.h"
 #include "cli/commands.h"
 #include "cli/walk.h"
 #include "cli/warm.h"
@@ -419,6 +421,35 @@ static void on_signal(int signo)
 	stop = 1;
 }
 
+#define GRACE_S 2
+
+/* A handled signal does not end a call that waits in a mount (penstock-mount(1), SIGNALS). So a thread takes the
+ * signals, and ends the process if the main thread has not ended it soon. */
+static void *end_by_signal(void *signals)
+{
+	int signo;
+
+	sigwait(signals, &signo);
+	stop = 1;
+	sleep(GRACE_S);
+	ps_cli_fail("warm", PS_EXIT_FAILED, PS_WARM_INTERRUPTED);
+	_exit(PS_EXIT_FAILED);
+}
+
+static void take_signals(void)
+{
+	static sigset_t signals;
+	pthread_t thread;
+
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGTERM);
+	if (ps_thread_start(&thread, "signals", end_by_signal, &signals) < 0)
+		return;
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+	pthread_detach(thread);
+}
+
 /* -EINVAL and a text if an option of cache or origin was given for an existing mount. */
 static int check_no_source(const struct ps_given *given, const char *mountpoint, struct ps_error *err)
 {
@@ -446,6 +477,7 @@ static int run(struct warm *w, char **argv, int nargs)
 
 	if (!strstr(argv[1], "://") && argv[1][0] != '@') {
 		if (ps_mounts_lookup(argv[1], &mounts, &info, &err) == 0) {
+			take_signals();
 			int code = check_no_source(&w->mount.given, info->mountpoint, &err) < 0
 			                   ? ps_cli_fail("warm", PS_EXIT_USAGE, "%s", err.text)
 			           : w->mount.members ? warm_mount_members(info, &w->options)

@@ -263,8 +263,7 @@ static int conclude(struct run *r, uint64_t had)
 
 	ps_progress_end(&r->progress);
 	if (*r->options->stop)
-		return ps_cli_fail("warm", PS_EXIT_FAILED,
-		        "interrupted; what has arrived is kept, run it again to go on");
+		return ps_cli_fail("warm", PS_EXIT_FAILED, PS_WARM_INTERRUPTED);
 	/* Files that were cached first may have been evicted for later ones. */
 	look_at_all(r);
 	sum(r, &cached, &total);

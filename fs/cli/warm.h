@@ -13,6 +13,8 @@
 #include "daemon/daemon.h"
 #include "options/options.h"
 
+#define PS_WARM_INTERRUPTED "interrupted; what has arrived is kept, run it again to go on"
+
 struct ps_warm_item {
 	char *path;
 	uint64_t size, cached; /* bytes */

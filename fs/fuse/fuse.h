@@ -179,7 +179,7 @@ struct ps_ioc_text {
 #define PS_IOC_PLAN _IOW(PS_IOC_TYPE, 6, struct ps_ioc_text)
 
 /* On the mount's root folder, for root and the mount's owner: lists the sources again. Returns when the
- * listing is done and the kernel has forgotten the names that changed. EINTR: the listing continues. Other
+ * listing is done and the kernel has forgotten the names that changed. EINTR: a signal that ends the process came; the listing continues. Other
  * errors are the listing's; .penstock/stats has the text (listing_error). Returns the number of files, how
  * many of them are new, and how many have vanished. */
 struct ps_ioc_refreshed {

@@ -259,6 +259,7 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, stru
 	op->size = span.size;
 	bool reads = shard && checked;
 	ps_inflight_init(&op->inflight, &fs->inflight, req, free_read_op, reads ? cancel_read_op : NULL);
+	op->inflight.silent = true; /* the kernel reads pages, as there is no open for direct I/O */
 	if (shard)
 		read_opened(op, 0, shard);
 	else

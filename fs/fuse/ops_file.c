@@ -328,6 +328,7 @@ void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct f
 	        .stats = &fs->reads,
 	        .done = read_done};
 	ps_inflight_init(&op->inflight, &fs->inflight, req, free_read_op, cancel_read_op);
+	op->inflight.silent = fi->lock_owner == 0; /* pages (note_read()) */
 	ps_handle_read(&op->read);
 	ps_inflight_issued(&op->inflight);
 }

@@ -157,6 +157,8 @@ int ps_session_start(struct ps_session *s, struct ps_fs *fs, int fd, dev_t dev, 
 	}
 	rc = ps_background_start(&fs->background);
 	if (rc == 0)
+		rc = ps_inflight_watch(&fs->inflight);
+	if (rc == 0)
 		rc = ps_member_view_start(fs);
 	if (rc < 0)
 		rc = no_thread(rc, err);
@@ -176,6 +178,7 @@ int ps_session_start(struct ps_session *s, struct ps_fs *fs, int fd, dev_t dev, 
 		ps_fs_unwatch(fs);
 		ps_member_view_stop(fs);
 		ps_background_stop(&fs->background);
+		ps_inflight_unwatch(&fs->inflight);
 	}
 	return rc;
 }
@@ -266,6 +269,7 @@ int ps_session_finish(struct ps_session *s)
 	ps_fs_unwatch(s->fs);
 	ps_background_stop(&s->fs->background);
 	ps_member_view_stop(s->fs);
+	ps_inflight_unwatch(&s->fs->inflight);
 	ps_inflight_cancel_all(&s->fs->inflight);
 	if (!ps_inflight_drain(&s->fs->inflight, true, CANCEL_WAIT_MS))
 		return -EDEADLK;

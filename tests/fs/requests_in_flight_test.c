@@ -1,6 +1,7 @@
-/* Requests are answered by the cache or by the kernel's interrupt, whichever is first. A mock of libfuse
+/* Requests are answered by the cache, or because their process ends, whichever is first. A mock of libfuse
  * keeps libfuse's locking: the interrupt function runs with the request's lock held. */
 #include <errno.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/cleanup.h"
+#include "fuse/requester.h"
 #include "fuse/requests_in_flight.h"
 
 struct fuse_req {
@@ -19,8 +21,7 @@ struct fuse_req {
 	void *data;
 	bool interrupted;
 	int refs;
-	_Atomic int *replies, *freed;
-	int *ret_errnum;
+	_Atomic int *replies, *freed, *ret_errnum;
 };
 
 static void req_unref(struct fuse_req *req)
@@ -34,6 +35,24 @@ static void req_unref(struct fuse_req *req)
 	pthread_mutex_destroy(&req->lock);
 	pthread_mutex_destroy(&req->list_lock);
 	free(req);
+}
+
+const struct fuse_ctx *fuse_req_ctx(fuse_req_t req)
+{
+	static const struct fuse_ctx ctx = {.pid = 4711};
+
+	(void)req;
+	return &ctx;
+}
+
+static _Atomic enum ps_requester requester;
+static _Atomic int looks;
+
+enum ps_requester ps_requester_of(pid_t tid)
+{
+	assert_int_equal(tid, 4711);
+	atomic_fetch_add(&looks, 1);
+	return atomic_load(&requester);
 }
 
 int fuse_reply_err(fuse_req_t req, int err)
@@ -82,7 +101,7 @@ struct op {
 
 static struct ps_inflight_table table;
 static _Atomic int replies, freed_reqs, freed_ops, cancels;
-static int last_errnum;
+static _Atomic int last_errnum;
 
 static void free_op(struct ps_inflight *inflight)
 {
@@ -133,10 +152,21 @@ static struct op *new_op(struct fuse_req *req, void (*cancel)(struct ps_inflight
 	return op;
 }
 
+/* Waits until the watcher has changed the count. */
+static void await(_Atomic int *count, int expected)
+{
+	for (int i = 0; i < 5000 && atomic_load(count) < expected; i++)
+		poll(NULL, 0, 1);
+	assert_int_equal(atomic_load(count), expected);
+}
+
 static int setup(void **state)
 {
 	(void)state;
 	ps_inflight_table_init(&table);
+	assert_int_equal(ps_inflight_watch(&table), 0);
+	requester = PS_REQUESTER_ENDS;
+	looks = 0;
 	replies = freed_reqs = freed_ops = cancels = 0;
 	last_errnum = -1;
 	return 0;
@@ -145,7 +175,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	assert_true(ps_inflight_drain(&table, false, 0));
+	assert_true(ps_inflight_drain(&table, false, 1000));
+	ps_inflight_unwatch(&table);
 	assert_true(ps_list_empty(&table.list));
 	assert_int_equal(replies, 1);
 	assert_int_equal(freed_reqs, 1);
@@ -184,6 +215,7 @@ static void test_interrupt_answers_at_once(void **state)
 	(void)state;
 	ps_inflight_issued(&op->inflight);
 	interrupt(req);
+	await(&replies, 1);
 	assert_int_equal(last_errnum, EINTR);
 	req_unref(req);
 	call_back(op, 0); /* the interrupt has answered */
@@ -198,6 +230,7 @@ static void test_interrupt_cancels(void **state)
 	(void)state;
 	ps_inflight_issued(&op->inflight);
 	interrupt(req);
+	await(&replies, 1);
 	assert_int_equal(last_errnum, ECANCELED);
 	assert_int_equal(cancels, 1);
 	req_unref(req);
@@ -211,6 +244,7 @@ static void test_interrupt_before_it_was_issued(void **state)
 	(void)state;
 	interrupt(req);
 	ps_inflight_issued(&op->inflight);
+	await(&replies, 1);
 	assert_int_equal(last_errnum, EINTR);
 	call_back(op, 0);
 }
@@ -223,7 +257,72 @@ static void test_interrupt_before_it_was_issued_cancels(void **state)
 	(void)state;
 	interrupt(req);
 	ps_inflight_issued(&op->inflight);
+	await(&replies, 1);
 	assert_int_equal(last_errnum, ECANCELED);
+}
+
+static void test_interrupt_of_a_thread_that_lives(void **state)
+{
+	struct fuse_req *req = new_req(2);
+	struct op *op = new_op(req, cancel_op);
+
+	(void)state;
+	requester = PS_REQUESTER_LIVES;
+	ps_inflight_issued(&op->inflight);
+	interrupt(req);
+	req_unref(req);
+	await(&looks, 3);
+	assert_int_equal(replies, 0);
+	call_back(op, 0);
+	assert_int_equal(cancels, 0);
+	assert_int_equal(last_errnum, 0);
+}
+
+static void test_interrupt_of_a_thread_that_ends_later(void **state)
+{
+	struct fuse_req *req = new_req(2);
+	struct op *op = new_op(req, NULL);
+
+	(void)state;
+	requester = PS_REQUESTER_LIVES;
+	ps_inflight_issued(&op->inflight);
+	interrupt(req);
+	req_unref(req);
+	await(&looks, 2);
+	requester = PS_REQUESTER_ENDS;
+	await(&replies, 1);
+	assert_int_equal(last_errnum, EINTR);
+	call_back(op, 0);
+}
+
+static void test_interrupt_of_an_unknown_thread(void **state)
+{
+	struct fuse_req *req = new_req(2);
+	struct op *op = new_op(req, cancel_op);
+
+	(void)state;
+	requester = PS_REQUESTER_UNKNOWN;
+	ps_inflight_issued(&op->inflight);
+	interrupt(req);
+	req_unref(req);
+	await(&replies, 1);
+	assert_int_equal(cancels, 1);
+}
+
+/* Without an INTERRUPT, an unknown thread says nothing. */
+static void test_silent(void **state)
+{
+	struct op *op = new_op(new_req(1), cancel_op);
+
+	(void)state;
+	requester = PS_REQUESTER_UNKNOWN;
+	op->inflight.silent = true;
+	ps_inflight_issued(&op->inflight);
+	await(&looks, 2);
+	assert_int_equal(replies, 0);
+	requester = PS_REQUESTER_ENDS;
+	await(&replies, 1);
+	assert_int_equal(cancels, 1);
 }
 
 static void test_interrupt_after_the_answer(void **state)
@@ -291,11 +390,13 @@ static void *race_interrupt(void *arg)
 static void test_races_answer_once(void **state)
 {
 	(void)state;
+	setup(NULL);
 	for (int i = 0; i < RACES; i++) {
 		struct race race = {.req = new_req(2)};
 		pthread_t callback, interrupter;
 
-		setup(NULL);
+		requester = (enum ps_requester)(i % 3);
+		replies = freed_reqs = freed_ops = 0;
 		race.op = new_op(race.req, i % 2 ? cancel_nothing : NULL);
 		pthread_barrier_init(&race.start, NULL, 3);
 		pthread_create(&callback, NULL, race_callback, &race);
@@ -305,10 +406,12 @@ static void test_races_answer_once(void **state)
 		pthread_join(callback, NULL);
 		pthread_join(interrupter, NULL);
 		pthread_barrier_destroy(&race.start);
+		assert_true(ps_inflight_drain(&table, false, 1000));
+		await(&freed_reqs, 1);
 		assert_int_equal(replies, 1);
-		assert_int_equal(freed_reqs, 1);
 		assert_int_equal(freed_ops, 1);
 	}
+	teardown(NULL);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -325,7 +428,11 @@ int main(void)
 	        TEST(test_interrupt_after_the_answer),
 	        TEST(test_cancel_all_leaves_requests_that_cannot_be_cancelled),
 	        TEST(test_cancel_all_cancels),
-	        TEST(test_races_answer_once),
+	        TEST(test_interrupt_of_a_thread_that_lives),
+	        TEST(test_interrupt_of_a_thread_that_ends_later),
+	        TEST(test_interrupt_of_an_unknown_thread),
+	        TEST(test_silent),
+	        cmocka_unit_test(test_races_answer_once),
 	};
 
 	return cmocka_run_group_tests_name("requests_in_flight", tests, NULL, NULL);
