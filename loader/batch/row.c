@@ -203,12 +203,12 @@ static bool is_like(const char *name, size_t n, const char *other)
 	return d[n][m] <= (n < 5 ? 1 : 2);
 }
 
-static bool is_image_suffix(const char *suffix)
+static bool is_image_suffix(const char *suffix, size_t n)
 {
 	static const char *const all[] = {"jpg", "jpeg", "png", "webp", "ppm", "pgm"};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(all); i++)
-		if (strcmp(suffix, all[i]) == 0)
+		if (strlen(all[i]) == n && memcmp(suffix, all[i], n) == 0)
 			return true;
 	return false;
 }
@@ -226,8 +226,9 @@ static bool likely_name(const struct ps_sample *s, const char *name, bool image,
 				return snprintf(ret, room, "%s", p) > 0;
 			one += n;
 		}
+	image = image && is_image_suffix(name, strcspn(name, ";")); /* "seg.png" is meant as it is */
 	for (const char *p = s->key + s->key_len + 1; p < end && image; p += strlen(p) + 1)
-		if (is_image_suffix(p))
+		if (is_image_suffix(p, strlen(p)))
 			return snprintf(ret, room, "%.100s;%s", name, p) > 0;
 	return false;
 }

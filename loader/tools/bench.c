@@ -285,16 +285,12 @@ static void fields_init(struct ps_bench_options *o)
 
 static int bench_once(struct ps_bench_options *o)
 {
-	ps_autofree struct ps_bench_result *epochs = calloc(o->loader.epochs, sizeof(*epochs));
+	ps_autofree struct ps_bench_result *epochs = ps_need(calloc(o->loader.epochs, sizeof(*epochs)));
 	struct ps_bench_result all = {0};
 	ps_autofree char *profile = NULL;
 	struct penstock_error error;
 	int rc;
 
-	if (!epochs) {
-		ps_complain("out of memory");
-		return PS_EXIT_FAILED;
-	}
 	rc = ps_bench_run(o, &all, epochs, &error);
 	if (rc < 0) {
 		ps_loader_complain("", error.text);

@@ -223,8 +223,8 @@ static int profile_take(struct penstock_loader *loader, char **ret_profile, stru
 			break;
 		size = (size_t)rc + (size_t)rc / 2 + 64;
 		free(text);
-		text = malloc(size);
-		rc = text ? penstock_loader_profile(loader, text, size, error) : -ENOMEM;
+		text = ps_need(malloc(size));
+		rc = penstock_loader_profile(loader, text, size, error);
 	} while (rc == -ENOBUFS);
 	if (rc < 0) {
 		free(text);
@@ -293,13 +293,11 @@ static int epochs_run(struct consumer *c, const struct ps_bench_options *o, stru
 int ps_bench_run(const struct ps_bench_options *o, struct ps_bench_result *ret_all,
         struct ps_bench_result *ret_epochs, struct penstock_error *error)
 {
-	ps_autofree float *next_us = calloc(NEXT_PLACES, sizeof(*next_us));
+	ps_autofree float *next_us = ps_need(calloc(NEXT_PLACES, sizeof(*next_us)));
 	struct consumer c = {
 	        .quiet = o->quiet, .talk = !o->quiet && isatty(STDERR_FILENO) != 0, .next_us = next_us};
 	int rc = 0;
 
-	if (!next_us)
-		return ps_give_error(error, -ENOMEM, &(struct ps_error){0});
 	if (o->step_ms > 0) /* before the loader is opened, so a step is measured alone */
 		rc = ps_bench_step_new(o->loader.device, o->step_ms, &c.step, error);
 	if (rc == 0)

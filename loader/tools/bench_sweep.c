@@ -84,15 +84,13 @@ static const struct ps_bench_point *best_of(const struct ps_bench_point *points,
 static void point_run(const struct ps_bench_options *options, struct ps_bench_point *p)
 {
 	struct ps_bench_options o = *options;
-	ps_autofree struct ps_bench_result *epochs = calloc(o.loader.epochs, sizeof(*epochs));
+	ps_autofree struct ps_bench_result *epochs = ps_need(calloc(o.loader.epochs, sizeof(*epochs)));
 
 	o.loader.fields = o.fields;
 	o.loader.threads = p->threads;
 	o.loader.batch = p->batch;
 	o.loader.device = p->device;
-	if (!epochs)
-		p->error.code = ENOMEM;
-	else if (ps_bench_run(&o, &p->result, epochs, &p->error) == 0)
+	if (ps_bench_run(&o, &p->result, epochs, &p->error) == 0)
 		p->error.code = 0;
 }
 
@@ -152,11 +150,7 @@ int ps_bench_sweep(const struct ps_bench_options *options)
 
 	ranges_fill(&o);
 	all = (size_t)o.nthreads * o.nbatches * o.ndevices;
-	points = calloc(all, sizeof(*points));
-	if (!points) {
-		ps_complain("out of memory");
-		return PS_EXIT_FAILED;
-	}
+	points = ps_need(calloc(all, sizeof(*points)));
 	for (; n < all; n++) {
 		struct ps_bench_point *p = &points[n];
 

@@ -7,6 +7,7 @@
 
 #include "shard/file/file.h"
 #include "shard/shard.h"
+#include "tools/tools.h"
 
 struct groups {
 	const char *path;
@@ -52,14 +53,11 @@ static int member_read(struct groups *g, struct ps_group_member *m, struct ps_er
 	if (t.size > PS_GROUP_MAX_NBYTES)
 		return ps_error_set(
 		        err, E2BIG, "%s: %ju bytes are too many for one member", t.name, (uintmax_t)t.size);
-	*m = (struct ps_group_member){.name = strdup(t.name),
+	*m = (struct ps_group_member){.name = ps_need(strdup(t.name)),
 	        .name_len = t.name_len,
 	        .size = t.size,
-	        .data = malloc(t.size ? t.size : 1)};
-	if (!m->name || !m->data)
-		rc = ps_no_memory(err);
-	else
-		rc = ps_tar_read(g->tar, m->data, err);
+	        .data = ps_need(malloc(t.size ? t.size : 1))};
+	rc = ps_tar_read(g->tar, m->data, err);
 	if (rc < 0)
 		member_fini(m);
 	return rc < 0 ? rc : 1;
@@ -69,11 +67,8 @@ static int member_push(struct ps_group *g, struct ps_group_member *m, struct ps_
 {
 	if (g->n == g->cap) {
 		size_t cap = PS_MAX(g->cap * 2, (size_t)8);
-		struct ps_group_member *grown = reallocarray(g->members, cap, sizeof(*grown));
 
-		if (!grown)
-			return ps_no_memory(err);
-		g->members = grown;
+		g->members = ps_need(reallocarray(g->members, cap, sizeof(*g->members)));
 		g->cap = cap;
 	}
 	g->tar_nbytes += ps_tar_out_member_nbytes(m->name_len, m->name, m->size);
@@ -143,8 +138,8 @@ static int groups_init(struct groups *g, struct ps_error *err)
 
 	if (rc == 0)
 		rc = ps_stream_inflate(&g->stream, err);
-	if (rc == 0 && !(g->tar = ps_stream_tar(g->stream)))
-		rc = ps_no_memory(err);
+	if (rc == 0)
+		g->tar = ps_need(ps_stream_tar(g->stream));
 	if (rc < 0)
 		ps_error_prefix(err, rc, "%s", g->path);
 	return rc;

@@ -188,11 +188,12 @@ static bool shard_verify(const struct index_options *o, const char *shard)
 	const struct ps_catalogue_entry *e = NULL;
 	struct ps_catalogue *catalogue = NULL;
 	const char *slash = strrchr(shard, '/');
-	ps_autofree char *dir = strndup(shard, slash ? PS_MAX((size_t)(slash - shard), (size_t)1) : 0);
+	ps_autofree char *dir =
+	        ps_need(strndup(shard, slash ? PS_MAX((size_t)(slash - shard), (size_t)1) : 0));
 	struct ps_shard_index *index = NULL;
 	uint64_t samples = 0, bad = 0;
-	int rc = dir ? ps_shard_index_open(shard, o->dir, &index, &err) : ps_no_memory(&err);
-	int c = dir && !o->dir ? ps_catalogue_read(dir, &catalogue, &why) : -ENOENT;
+	int rc = ps_shard_index_open(shard, o->dir, &index, &err);
+	int c = !o->dir ? ps_catalogue_read(dir, &catalogue, &why) : -ENOENT;
 
 	if (rc == 0 && c == 0)
 		e = ps_catalogue_match(
@@ -247,26 +248,19 @@ static int shard_list(
         struct listed *l, const char *shard, const struct ps_catalogue_entry *e, struct ps_error *err)
 {
 	const char *slash = strrchr(shard, '/');
-	ps_autofree char *dir = strndup(shard, slash ? PS_MAX((size_t)(slash - shard), (size_t)1) : 0);
-	struct ps_catalogue_entry *grown;
+	ps_autofree char *dir =
+	        ps_need(strndup(shard, slash ? PS_MAX((size_t)(slash - shard), (size_t)1) : 0));
 	int rc = 0;
 
-	if (!dir)
-		return ps_no_memory(err);
 	if (l->dir && strcmp(l->dir, dir) != 0)
 		rc = listed_write(l, err);
 	if (rc < 0)
 		return rc;
 	if (!l->dir)
 		l->dir = ps_steal_ptr(&dir);
-	grown = reallocarray(l->entries, l->n + 1, sizeof(*grown));
-	if (!grown)
-		return ps_no_memory(err);
-	l->entries = grown;
+	l->entries = ps_need(reallocarray(l->entries, l->n + 1, sizeof(*l->entries)));
 	l->entries[l->n] = *e;
-	l->entries[l->n].name = strdup(slash ? slash + 1 : shard);
-	if (!l->entries[l->n].name)
-		return ps_no_memory(err);
+	l->entries[l->n].name = ps_need(strdup(slash ? slash + 1 : shard));
 	l->n++;
 	return 0;
 }

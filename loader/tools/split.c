@@ -58,9 +58,7 @@ static int sink_close(struct split *s, struct sink *sink, struct ps_error *err)
 static int sink_open(struct split *s, struct sink *sink, struct ps_error *err)
 {
 	free(sink->name);
-	sink->name = ps_out_name(sink->pattern, sink->number++);
-	if (!sink->name)
-		return ps_no_memory(err);
+	sink->name = ps_need(ps_out_name(sink->pattern, sink->number++));
 	int rc = ps_out_prepare(sink->name, s->force, err);
 	if (rc < 0)
 		return rc;
@@ -249,13 +247,9 @@ int ps_cmd_split(int argc, char **argv)
 	        "'{}-%05d.tar'\n",
 	        flags, PS_ARRAY_LEN(flags), 0};
 	__attribute__((cleanup(ps_shard_list_fini))) struct ps_shard_list shards = {0};
-	__attribute__((cleanup(split_free))) struct split *s = calloc(1, sizeof(*s));
+	__attribute__((cleanup(split_free))) struct split *s = ps_need(calloc(1, sizeof(*s)));
 	int rc;
 
-	if (!s) {
-		ps_complain("out of memory");
-		return PS_EXIT_FAILED;
-	}
 	s->max_size = UINT64_C(1) << 30;
 	s->max_count = UINT64_MAX;
 	rc = ps_flags_read(&command, s, argc, argv);

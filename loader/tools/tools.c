@@ -37,6 +37,14 @@ const char *ps_plural(uint64_t n)
 	return n == 1 ? "" : "s";
 }
 
+void *ps_need(void *p)
+{
+	if (p)
+		return p;
+	ps_complain("out of memory");
+	exit(PS_EXIT_FAILED);
+}
+
 void ps_complain(const char *fmt, ...)
 {
 	char text[2048];
@@ -664,8 +672,8 @@ int ps_out_prepare(const char *name, bool force, struct ps_error *err)
 	const char *slash = strrchr(name, '/');
 
 	if (slash && slash > name) {
-		ps_autofree char *folder = strndup(name, (size_t)(slash - name));
-		int rc = folder ? ps_folder_make(folder, err) : ps_no_memory(err);
+		ps_autofree char *folder = ps_need(strndup(name, (size_t)(slash - name)));
+		int rc = ps_folder_make(folder, err);
 
 		if (rc < 0)
 			return rc;

@@ -42,6 +42,9 @@ void ps_complain(const char *fmt, ...) PS_PRINTF(1, 2);
 /* The same for an error text of the library: names of options are replaced by the flags that set them. */
 void ps_loader_complain(const char *prefix, const char *text);
 
+/* Returns p. If p is NULL, memory has run out: ends the program with PS_EXIT_FAILED and a message on stderr. */
+void *ps_need(void *p);
+
 /* Options of a command ----------------------------------------------------------------------------------- */
 
 enum ps_flag_kind {
