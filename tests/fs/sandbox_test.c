@@ -850,6 +850,8 @@ static void what_uid_0_may_do_is_refused(void **state)
 				        strerror(rc));
 		}
 	shmctl(segment, IPC_RMID, NULL);
+	(void)syscall(SYS_mq_unlink, "penstock-test");
+	(void)remove("/var/penstock-sandbox-test");
 	print_message("# %u of %zu succeed outside of the sandbox\n", ncontrol, PS_ARRAY_LEN(attacks));
 	if (geteuid() == 0)
 		assert_true(ncontrol >= 60);
