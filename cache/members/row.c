@@ -6,7 +6,8 @@
 #include "base/size.h"
 #include "members/members_private.h"
 
-#define ROW_FORMAT 1
+#define ROW_FORMAT 2
+#define ROW_FORMAT_TIMELESS 1 /* folders and links have no times */
 #define HEAD_FORMAT 1
 #define TEXT_MAX ((uint64_t)PS_MEMBER_ROW * (PS_MEMBER_NAME_MAX + 1 + 4096))
 #define LINK_MAX 4095
@@ -110,9 +111,7 @@ void ps_member_row_add(
 	if (e->kind == PS_MEMBER_FILE) {
 		put_signed(&w->b, (int64_t)(e->offset - w->end));
 		put_number(&w->b, e->size);
-		put_signed(&w->b, (int64_t)((uint64_t)e->mtime_s - (uint64_t)w->mtime_s));
 		w->end = padded(e->offset + e->size);
-		w->mtime_s = e->mtime_s;
 	} else if (e->kind == PS_MEMBER_FOLDER) {
 		put_number(&w->b, e->child);
 		put_number(&w->b, e->nchildren);
@@ -121,6 +120,8 @@ void ps_member_row_add(
 		ps_strbuf_addn(&w->b, link, e->link_len);
 		w->ntext += e->link_len + 1;
 	}
+	put_signed(&w->b, (int64_t)((uint64_t)e->mtime_s - (uint64_t)w->mtime_s));
+	w->mtime_s = e->mtime_s;
 	w->parent = e->parent;
 	w->name = name;
 	w->name_len = e->name_len;
@@ -166,15 +167,13 @@ static void get_name(struct reader *r, struct ps_member_row *row, const struct p
 	r->bad = top ? e->name_len > 0 : !is_name(row->text + e->name, e->name_len);
 }
 
-static void get_file(struct reader *r, const struct ps_member_table *table, struct ps_member_entry *e,
-        uint64_t *end, int64_t *mtime_s)
+static void get_file(
+        struct reader *r, const struct ps_member_table *table, struct ps_member_entry *e, uint64_t *end)
 {
 	e->offset = *end + (uint64_t)get_signed(r);
 	e->size = get_number(r);
-	e->mtime_s = (int64_t)((uint64_t)*mtime_s + (uint64_t)get_signed(r));
 	r->bad |= e->offset > table->size || e->size > table->size - e->offset;
 	*end = r->bad ? 0 : padded(e->offset + e->size);
-	*mtime_s = e->mtime_s;
 }
 
 static void get_link(
@@ -195,7 +194,7 @@ static void get_link(
 }
 
 static void get_entry(struct reader *r, const struct ps_member_table *table, uint32_t ordinal, size_t ntext,
-        struct ps_member_row *row, size_t *text, uint64_t *end, int64_t *mtime_s)
+        struct ps_member_row *row, size_t *text, uint64_t *end, int64_t *mtime_s, bool timeless)
 {
 	const struct ps_member_entry *last = row->n ? &row->v[row->n - 1] : NULL;
 	struct ps_member_entry *e = &row->v[row->n];
@@ -209,7 +208,7 @@ static void get_entry(struct reader *r, const struct ps_member_table *table, uin
 	if (r->bad)
 		return;
 	if (kind == PS_MEMBER_FILE) {
-		get_file(r, table, e, end, mtime_s);
+		get_file(r, table, e, end);
 	} else if (kind == PS_MEMBER_FOLDER) {
 		e->child = (uint32_t)get_at_most(r, table->n);
 		e->nchildren = (uint32_t)get_at_most(r, table->n - e->child);
@@ -217,6 +216,10 @@ static void get_entry(struct reader *r, const struct ps_member_table *table, uin
 	} else {
 		get_link(r, row, ntext, e, text);
 	}
+	if (timeless && kind != PS_MEMBER_FILE)
+		return;
+	e->mtime_s = (int64_t)((uint64_t)*mtime_s + (uint64_t)get_signed(r));
+	*mtime_s = e->mtime_s;
 }
 
 int ps_member_row_decode(const void *bytes, size_t n, const struct ps_member_table *table,
@@ -228,7 +231,8 @@ int ps_member_row_decode(const void *bytes, size_t n, const struct ps_member_tab
 	int64_t mtime_s = 0;
 	size_t text = 0;
 
-	if (first_ordinal >= table->n || get_number(&r) != ROW_FORMAT)
+	uint64_t format = get_number(&r);
+	if (first_ordinal >= table->n || (format != ROW_FORMAT && format != ROW_FORMAT_TIMELESS))
 		return -EBADMSG;
 	size_t ntext = (size_t)get_at_most(&r, TEXT_MAX);
 	if (r.bad)
@@ -239,7 +243,8 @@ int ps_member_row_decode(const void *bytes, size_t n, const struct ps_member_tab
 		return -ENOMEM;
 	atomic_init(&row->refs, 1);
 	for (row->n = 0; row->n < count && !r.bad; row->n++) {
-		get_entry(&r, table, first_ordinal + row->n, ntext, row, &text, &end, &mtime_s);
+		get_entry(&r, table, first_ordinal + row->n, ntext, row, &text, &end, &mtime_s,
+		        format == ROW_FORMAT_TIMELESS);
 		r.bad |= text > ntext;
 	}
 	if (r.bad || r.p != r.end || text != ntext) {

@@ -8,6 +8,7 @@
 #include "members/members_private.h"
 
 /* The size of a read: in a stream; after a skip; in a shard of which only the headers are read. */
+#define BEHIND_NBYTES (64 * 1024) /* how far from the end mark something is looked for; tar pads to 10 KiB */
 #define STREAM_NBYTES PS_READ_MAX_NBYTES
 #define SKIPPED_NBYTES (UINT64_C(64) << 10)
 #define HEADER_NBYTES (UINT64_C(4) << 10)
@@ -244,6 +245,32 @@ static const struct ps_tar_source ops = {
 
 /* The walk ----------------------------------------------------------------------------------------------- */
 
+/* Looks whether there is more than zeros after the end mark, as in archives that were joined. Readers of tars
+ * ignore it; *ret_text says so. */
+static int look_behind(struct source *s, char **ret_text, struct ps_error *err)
+{
+	static const uint8_t zeros[PS_TAR_BLOCK];
+	uint64_t until = s->pos + PS_MIN((uint64_t)BEHIND_NBYTES, s->size - PS_MIN(s->pos, s->size));
+	const uint8_t *p;
+	size_t have;
+
+	while (s->pos < until) {
+		int rc = peek(s, PS_TAR_BLOCK, &p, &have, err);
+
+		if (rc < 0)
+			return rc;
+		if (memcmp(p, zeros, have) != 0)
+			return asprintf(ret_text,
+			               "%llu bytes after the end mark, at offset %llu, are not shown (tar "
+			               "--ignore-zeros reads them)",
+			               (unsigned long long)(s->size - s->pos), (unsigned long long)s->pos) < 0
+			               ? ps_no_memory(err)
+			               : 0;
+		take(s, have);
+	}
+	return 0;
+}
+
 int ps_scan_shard(struct ps_scan *scan, struct ps_handle *handle, bool complete, struct ps_member_tree *tree,
         char **ret_damage, struct ps_error *err)
 {
@@ -283,6 +310,8 @@ int ps_scan_shard(struct ps_scan *scan, struct ps_handle *handle, bool complete,
 		if (rc == -EBADMSG && any) {
 			*ret_damage = strdup(err->text);
 			rc = *ret_damage ? 0 : ps_no_memory(err);
+		} else if (rc == 0) {
+			rc = look_behind(&s, ret_damage, err);
 		}
 	}
 	ps_tar_free(tar);

@@ -336,8 +336,12 @@ int ps_member_tree_add(struct ps_member_tree *t, const struct ps_tar_member *m)
 	if (why)
 		return hide(t, m->name, m->name_len, why);
 	int rc = walk(t, m->name, &parent, &name);
-	if (rc == 0 && m->kind == PS_TAR_FOLDER)
-		return folder_in(t, parent, name, &target);
+	if (rc == 0 && m->kind == PS_TAR_FOLDER) {
+		rc = folder_in(t, parent, name, &target);
+		if (rc == 0)
+			t->items[target].mtime_s = m->mtime_s;
+		return rc;
+	}
 	if (rc == 0 && m->kind == PS_TAR_SYMLINK) {
 		like.kind = PS_MEMBER_LINK;
 		like.link_len = (uint32_t)m->link_len;

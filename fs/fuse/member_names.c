@@ -93,7 +93,8 @@ static int member_entry(struct ps_fs *fs, const struct ps_fs_source *source,
 	const struct ps_attr attr = {.ino = table->first + member->ordinal,
 	        .is_dir = member->kind == PS_MEMBER_FOLDER,
 	        .size = member->size,
-	        .mtime_s = member->kind == PS_MEMBER_FILE ? member->mtime_s : table->mtime_s};
+	        .mtime_s =
+	                member->kind == PS_MEMBER_FILE || member->mtime_s ? member->mtime_s : table->mtime_s};
 
 	ret->ino = ps_fs_source_bits(fs, source) | attr.ino;
 	ret->timeout_s = PS_FS_TIMEOUT_S;
