@@ -356,9 +356,22 @@ int penstock_loader_length(struct penstock_loader *l, uint64_t epoch, uint64_t *
         uint64_t *ret_batches, struct penstock_error *error)
 {
 	struct ps_error err = {0};
+	uint64_t total;
 	int rc = ps_opener_check(l->pid, &err);
 
 	if (rc == 0)
-		rc = ps_schedule_length(&l->schedule, epoch, ret_samples, ret_batches, &err);
+		rc = ps_schedule_length(&l->schedule, epoch, ret_samples, ret_batches, &total, &err);
+	return rc < 0 ? ps_give_error(error, rc, &err) : 0;
+}
+
+int penstock_loader_total(
+        struct penstock_loader *l, uint64_t epoch, uint64_t *ret_samples, struct penstock_error *error)
+{
+	struct ps_error err = {0};
+	uint64_t samples, batches;
+	int rc = ps_opener_check(l->pid, &err);
+
+	if (rc == 0)
+		rc = ps_schedule_length(&l->schedule, epoch, &samples, &batches, ret_samples, &err);
 	return rc < 0 ? ps_give_error(error, rc, &err) : 0;
 }

@@ -49,7 +49,8 @@ static int counts_find(struct ps_schedule *s, struct ps_error *err)
 static const char *counts_reason(const struct penstock_options *o, bool endless)
 {
 	static const char *const ends[] = {"", "end drop_last with world > 1", "end pad with world > 1",
-	        "world > 1 (end split, the default: the same number of batches on each rank)"};
+	        "world > 1 (end split, the default: the same number of batches on each rank)",
+	        "end gather with world > 1"};
 
 	if (o->order == PENSTOCK_ORDER_PERMUTATION)
 		return "order permutation";
@@ -75,7 +76,7 @@ static bool counts_help(const struct penstock_options *o, uint32_t nshards)
 {
 	if (o->world == 1)
 		return o->skip > 0 || o->take > 0 || o->end == PENSTOCK_END_DROP_LAST ||
-		       o->end == PENSTOCK_END_PAD || o->nmix > 1;
+		       o->end == PENSTOCK_END_PAD || o->end == PENSTOCK_END_GATHER || o->nmix > 1;
 	return nshards < o->world || (o->order != PENSTOCK_ORDER_NONE && o->lanes < o->world);
 }
 
@@ -335,10 +336,10 @@ void ps_schedule_fini(struct ps_schedule *s)
 }
 
 int ps_schedule_length(struct ps_schedule *s, uint64_t epoch, uint64_t *ret_samples, uint64_t *ret_batches,
-        struct ps_error *err)
+        uint64_t *ret_total, struct ps_error *err)
 {
 	struct ps_error why = {0};
-	int rc = ps_epochs_length(s->epochs, epoch, ret_samples, ret_batches, &why);
+	int rc = ps_epochs_length(s->epochs, epoch, ret_samples, ret_batches, ret_total, &why);
 
 	if (rc == -ENODATA)
 		return ps_error_set(err, ENODATA, "the length is not known: %s", why.text);

@@ -38,6 +38,6 @@ int ps_schedule_check(struct ps_schedule *schedule, uint64_t epoch, struct ps_er
 
 /* The number of samples and batches of this rank's epoch. */
 int ps_schedule_length(struct ps_schedule *schedule, uint64_t epoch, uint64_t *ret_samples,
-        uint64_t *ret_batches, struct ps_error *err) PS_MUST_USE;
+        uint64_t *ret_batches, uint64_t *ret_total, struct ps_error *err) PS_MUST_USE;
 
 #endif

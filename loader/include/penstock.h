@@ -406,6 +406,10 @@ enum penstock_end {
 	 * SPLIT and PAD: rank r without a sample in a step of n samples repeats the one of rank r mod n, with
 	 * the same random choices. stats.repeats counts such rows. */
 	PENSTOCK_END_SPLIT = 3,
+	/* As PAD, but the samples of the last step are dealt to the lowest ranks first, a batch to each, so that
+	 * all rows with valid = 0 come after them: what is gathered from rank 0 on begins with the samples of the
+	 * step, as Accelerate's gather_for_metrics() needs it. Ranks may be left with none. */
+	PENSTOCK_END_GATHER = 4,
 };
 
 enum penstock_mix_end {
@@ -789,6 +793,11 @@ int penstock_loader_feed(
  * of the indexes, at the first call. */
 int penstock_loader_length(struct penstock_loader *loader, uint64_t epoch, uint64_t *ret_samples,
         uint64_t *ret_batches, struct penstock_error *error);
+
+/* How many samples all ranks together have in an epoch; with an order of sample numbers, those of this rank.
+ * Errors and blocking as for penstock_loader_length(). Since 0.4. */
+int penstock_loader_total(
+        struct penstock_loader *loader, uint64_t epoch, uint64_t *ret_samples, struct penstock_error *error);
 
 /* Samples by number: number i is the i-th of the list, shard by shard, whatever the order and the filter are.
  * Reads and decodes them on the calling thread into a batch of n rows, row k being numbers[k]; n is 1 to

@@ -177,6 +177,7 @@ static int known_fill(struct ps_epochs *e, struct ps_epoch *epoch, uint32_t worl
 	        .most = o->steps,
 	        .batch = o->batch,
 	        .world = world,
+	        .nodes = world > 1 ? o->nodes : 0,
 	        .end = o->end};
 	end = ps_steps_end(&epoch->steps);
 	epoch->begin = o->skip;
@@ -243,21 +244,24 @@ int ps_epochs_count(struct ps_epochs *e, uint64_t number, struct ps_epoch **ret_
 }
 
 int ps_epochs_length(struct ps_epochs *e, uint64_t number, uint64_t *ret_samples, uint64_t *ret_batches,
-        struct ps_error *err)
+        uint64_t *ret_total, struct ps_error *err)
 {
 	struct ps_epoch *epoch;
-	uint64_t end;
+	uint64_t steps;
 	int rc = ps_epochs_count(e, number, &epoch, err);
 
 	if (rc < 0)
 		return rc;
-	end = ps_steps_end(&epoch->steps);
-	*ret_batches = ps_steps_count(&epoch->steps, epoch->rank);
-	*ret_samples = end > epoch->rank ? (end - epoch->rank - 1) / epoch->world + 1 : 0;
+	*ret_total = ps_steps_end(&epoch->steps);
+	*ret_batches = steps = ps_steps_count(&epoch->steps, epoch->rank);
+	/* All steps but the last one or two have the same rows on all ranks. */
+	*ret_samples = steps > 2 ? (steps - 2) * epoch->steps.batch : 0;
+	for (uint64_t s = steps > 2 ? steps - 2 : 0; s < steps; s++)
+		*ret_samples += ps_steps_rows(&epoch->steps, s, epoch->rank);
 	if (epoch->numbers && ps_numbers_is_feed(epoch->numbers))
 		rc = ps_error_set(err, ENODATA, "the length is not known: batches are fed one by one");
 	else if (epoch->numbers)
-		*ret_samples = ps_numbers_before(epoch->numbers, *ret_batches);
+		*ret_total = *ret_samples = ps_numbers_before(epoch->numbers, *ret_batches);
 	ps_epoch_unref(epoch);
 	return rc;
 }

@@ -429,10 +429,29 @@ uint64_t ps_steps_begin(const struct ps_steps *s, uint64_t step)
 	return borrows(s) && step == full ? begin - s->world : begin;
 }
 
+/* A rank as the caller numbers them: those of a node follow each other. */
+static uint32_t outer_rank(const struct ps_steps *s, uint32_t rank)
+{
+	uint32_t nodes = s->nodes ? s->nodes : s->world;
+
+	return rank % nodes * (s->world / nodes) + rank / nodes;
+}
+
+static uint32_t inner_rank(const struct ps_steps *s, uint32_t outer)
+{
+	uint32_t nodes = s->nodes ? s->nodes : s->world, each = s->world / nodes;
+
+	return outer % each * nodes + outer / each;
+}
+
 uint32_t ps_steps_rows(const struct ps_steps *s, uint64_t step, uint32_t rank)
 {
-	uint64_t n = ps_steps_begin(s, step + 1) - ps_steps_begin(s, step);
+	uint64_t n = ps_steps_begin(s, step + 1) - ps_steps_begin(s, step), below;
 
+	if (s->end == PENSTOCK_END_GATHER) {
+		below = (uint64_t)outer_rank(s, rank) * s->batch;
+		return n > below ? (uint32_t)PS_MIN(n - below, s->batch) : 0;
+	}
 	return n > rank ? (uint32_t)((n - rank + s->world - 1) / s->world) : 0;
 }
 
@@ -441,6 +460,8 @@ uint32_t ps_steps_source(const struct ps_steps *s, uint64_t step, uint32_t rank)
 	uint64_t n = ps_steps_begin(s, step + 1) - ps_steps_begin(s, step);
 	bool fills = s->end == PENSTOCK_END_PAD || s->end == PENSTOCK_END_SPLIT;
 
+	if (s->end == PENSTOCK_END_GATHER && n > 0 && ps_steps_rows(s, step, rank) == 0)
+		return inner_rank(s, (uint32_t)(outer_rank(s, rank) % ((n + s->batch - 1) / s->batch)));
 	return fills && n > 0 && rank >= n ? (uint32_t)(rank % n) : rank;
 }
 
@@ -451,7 +472,7 @@ uint64_t ps_steps_count(const struct ps_steps *s, uint32_t rank)
 	if (s->samples == PS_ENDLESS)
 		return s->most;
 	n = s->samples / global(s);
-	if (s->end == PENSTOCK_END_PAD || s->end == PENSTOCK_END_SPLIT)
+	if (s->end == PENSTOCK_END_PAD || s->end == PENSTOCK_END_SPLIT || s->end == PENSTOCK_END_GATHER)
 		n += rest(s) > 0;
 	else if (s->end == PENSTOCK_END_UNEVEN)
 		n += rest(s) > rank;

@@ -150,20 +150,23 @@ uint64_t ps_turns_round(const struct ps_turns *turns, uint32_t lane);
  *   UNEVEN      F full steps, then R; ranks without a sample of R have one step less
  *   DROP_LAST   F full steps; R samples are not given
  *   PAD         F full steps, then R; each rank's last batch is filled up with rows that are not valid
+ *   GATHER      likewise, but of R the first rank has `batch` rows, then the next one, until none is left
  *   SPLIT       F full steps, then R, dealt so that every rank has one more batch. Where R < world, the last
  *               full step gives `world` of its samples to the one after it, so that no rank's batch is empty
  *               (impossible with batch 1, or fewer samples than ranks)
  *
  * Repeats: with PAD and SPLIT a rank r without a sample in a step of n samples gets the row of rank r mod n, the
- * same draw of the same sample, as a row that is not valid.
+ * same draw of the same sample, as a row that is not valid. With GATHER it gets the rows of rank r mod n, of n
+ * ranks that have samples in this step.
  *
- * So in each step the ranks' batches differ by at most one row, and no sample is valid twice. Ownership: none.
+ * So but for GATHER the ranks' batches differ by at most one row in each step, and no sample is valid twice. Ownership: none.
  * Threads: any. Locks: none. Blocks: never. */
 
 struct ps_steps {
 	uint64_t samples; /* M; PS_ENDLESS: as many as `most` steps need */
 	uint64_t most;    /* steps; PS_ENDLESS: as many as there are samples for */
 	uint32_t batch, world;
+	uint32_t nodes; /* as in struct ps_epochs_options; for GATHER, which goes by the caller's ranks */
 	enum penstock_end end;
 };
 
@@ -178,7 +181,7 @@ uint64_t ps_steps_begin(const struct ps_steps *steps, uint64_t step);
 uint32_t ps_steps_rows(const struct ps_steps *steps, uint64_t step, uint32_t rank);
 
 /* The rank whose samples a rank's batch of a step has: the rank itself, or, for a repeat, another one, which has
- * one sample in this step. */
+ * one sample in this step (with GATHER up to `batch`). */
 uint32_t ps_steps_source(const struct ps_steps *steps, uint64_t step, uint32_t rank);
 
 /* Number of positions that are given in the epoch. */
@@ -573,7 +576,7 @@ void ps_epochs_know(struct ps_epochs *epochs);
 
 /* How many samples and batches this rank's epoch has; counts and errors as in ps_epochs_count(). */
 int ps_epochs_length(struct ps_epochs *epochs, uint64_t epoch, uint64_t *ret_samples, uint64_t *ret_batches,
-        struct ps_error *err) PS_MUST_USE;
+        uint64_t *ret_total, struct ps_error *err) PS_MUST_USE;
 
 /* Rows of this rank's batch of a step, a repeat included; a feed's step must have been fed. */
 uint32_t ps_epoch_rows(const struct ps_epoch *epoch, uint64_t step);

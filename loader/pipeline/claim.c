@@ -98,7 +98,7 @@ static int step_deal(struct ps_pipeline *p)
 static void batch_close(struct ps_pipeline *p, struct penstock_batch *b)
 {
 	b->closed = true;
-	b->pad = p->o.end == PENSTOCK_END_PAD;
+	b->pad = p->o.end == PENSTOCK_END_PAD || p->o.end == PENSTOCK_END_GATHER;
 	p->filling = NULL;
 }
 

@@ -418,20 +418,23 @@ static PyObject *loader_length(PyObject *self, PyObject *arg)
 	struct open_loader *o;
 	struct penstock_error error = {0};
 	unsigned long long epoch = PyLong_AsUnsignedLongLong(arg);
-	uint64_t samples = 0, batches = 0;
+	uint64_t samples = 0, batches = 0, total = 0;
 	int rc;
 
 	if ((epoch == (unsigned long long)-1 && PyErr_Occurred()) || !(o = enter(l)))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
 	rc = penstock_loader_length(o->loader, epoch, &samples, &batches, &error);
+	if (rc == 0)
+		rc = penstock_loader_total(o->loader, epoch, &total, &error);
 	Py_END_ALLOW_THREADS
 	leave(l, o);
 	if (rc == -ENODATA)
 		return raise_text(l->state->unknown_length, &error);
 	if (rc < 0)
 		return raise_error(l->state, rc, &error);
-	return Py_BuildValue("(KK)", (unsigned long long)samples, (unsigned long long)batches);
+	return Py_BuildValue(
+	        "(KKK)", (unsigned long long)samples, (unsigned long long)batches, (unsigned long long)total);
 }
 
 /* An array of `sequence`'s numbers for PyMem_Free(), or NULL with an exception. */
@@ -715,7 +718,7 @@ static PyMethodDef loader_methods[] = {
         {"get", loader_get, METH_O, "get(numbers): a Batch of these samples."},
         {"feed", loader_feed, METH_O,
                 "feed(numbers): the next batch's sample numbers, as bytes of int64; b\"\": the end."},
-        {"length", loader_length, METH_O, "length(epoch): (samples, batches) of this rank."},
+        {"length", loader_length, METH_O, "length(epoch): samples and batches of this rank, samples of all."},
         {"state_save", loader_state_save, METH_NOARGS, "The loader's position, as bytes."},
         {"state_load", loader_state_load, METH_O, "Moves to the position of a saved state."},
         {"stats", loader_stats, METH_NOARGS, "Counts, and what each stage's threads did."},

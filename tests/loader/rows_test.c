@@ -58,7 +58,7 @@ static void combination_random(struct combination *c)
 	s->lanes = 1 + rnd(8);
 	s->window = 1 + rnd(30);
 	s->batch = 1 + rnd(rnd(2) ? 5 : 1);
-	s->end = rnd(4);
+	s->end = rnd(5);
 	s->seed = rnd(1000);
 	s->epoch = rnd(3);
 	s->sets[1] = s->nshards;
@@ -176,6 +176,26 @@ static uint32_t number_of(const struct setting *s, uint32_t rank)
 	return rank % s->ranks_per_node * (s->world / s->ranks_per_node) + rank / s->ranks_per_node;
 }
 
+/* A rank's samples in a step in which all ranks have `all`. */
+static uint32_t share(const struct setting *s, uint32_t rank, uint32_t all)
+{
+	uint32_t below = rank * s->batch;
+
+	if (s->end == PENSTOCK_END_GATHER)
+		return all <= below ? 0 : all - below < s->batch ? all - below : s->batch;
+	return all / s->world + (number_of(s, rank) < all % s->world);
+}
+
+/* The rank whose samples a rank without any repeats. */
+static uint32_t source(const struct setting *s, uint32_t rank, uint32_t all)
+{
+	if (s->end == PENSTOCK_END_GATHER)
+		return rank % ((all + s->batch - 1) / s->batch);
+	for (uint32_t other = 0;; other++)
+		if (number_of(s, other) == number_of(s, rank) % all)
+			return other;
+}
+
 static const struct row *step_row(const struct rank *r, uint32_t step)
 {
 	for (uint32_t i = 0; i < r->n; i++)
@@ -209,31 +229,32 @@ static void rank_check(const struct combination *c, uint32_t rank, uint32_t n)
 {
 	const struct setting *s = &c->s;
 	const struct rank *r = &ranks[rank];
-	uint32_t at = 0, nrepeats = 0, mine = 0, nbad = 0, number = number_of(s, rank);
+	bool pads = s->end == PENSTOCK_END_PAD || s->end == PENSTOCK_END_GATHER;
+	uint32_t at = 0, nrepeats = 0, mine = 0, nbad = 0;
 
 	for (uint32_t step = 0; step < r->nsteps; step++) {
-		uint32_t all = step_samples(s, n, step), own = all / s->world + (number < all % s->world);
-		uint32_t want = s->end == PENSTOCK_END_PAD ? s->batch : own ? own : 1, valid = 0, rows = 0;
+		uint32_t all = step_samples(s, n, step), own = share(s, rank, all), other, have;
+		uint32_t valid = 0, rows = 0;
 
 		CHECK(all > 0);
+		other = own ? rank : source(s, rank, all);
+		have = share(s, other, all);
 		for (; at < r->n && r->rows[at].step == step; at++, rows++) {
 			valid += r->rows[at].valid;
-			CHECK((r->rows[at].v == BLANK) == (r->bad[step] == (own ? own : 1)));
+			CHECK((r->rows[at].v == BLANK) == (r->bad[step] == have));
 		}
-		CHECK(rows == want);
+		CHECK(rows == (pads ? s->batch : have));
 		mine += own;
 		nbad += own ? r->bad[step] : 0;
 		if (own) {
 			CHECK(valid == own - r->bad[step]);
 			continue;
 		}
-		CHECK(s->end == PENSTOCK_END_PAD || s->end == PENSTOCK_END_SPLIT);
+		CHECK(pads || s->end == PENSTOCK_END_SPLIT);
 		CHECK(valid == 0);
-		nrepeats++;
-		for (uint32_t other = 0; other < s->world; other++)
-			if (number_of(s, other) == number % all && ranks[other].nsteps > step)
-				for (uint32_t i = at - rows; i < at; i++)
-					CHECK(r->rows[i].v == step_row(&ranks[other], step)->v);
+		nrepeats += have;
+		for (uint32_t i = 0; i < rows && ranks[other].nsteps > step; i++)
+			CHECK(r->rows[at - rows + i].v == step_row(&ranks[other], step)[i].v);
 	}
 	CHECK(r->samples == mine && r->repeats == nrepeats);
 	if (!c->skip)
@@ -291,7 +312,7 @@ static void combination_check(const struct combination *c)
 	CHECK(good == delivered);
 	for (uint32_t r = 0; r < s->world; r++)
 		for (uint32_t i = 0; i < ranks[r].nsteps && is_shared(s); i++)
-			good -= step_samples(s, n, i) > number_of(s, r) ? ranks[r].bad[i] : 0;
+			good -= share(s, r, step_samples(s, n, i)) > 0 ? ranks[r].bad[i] : 0;
 	if (is_shared(s))
 		CHECK(nvalid == good);
 	if (c->bad_of == 0)

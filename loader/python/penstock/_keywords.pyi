@@ -23,8 +23,8 @@ class LoaderOptions(TypedDict, total=False):
     """finish images on the device, or on the CPU: auto | off (auto: the device, if it can)"""
     draws: Optional[int]
     """samples that a pass of an epoch draws by weight, 0 to 2^40 (0: as weights say)"""
-    end: Literal["uneven", "drop_last", "pad", "split"]
-    """how an epoch ends: uneven | drop_last | pad | split (split)"""
+    end: Literal["uneven", "drop_last", "pad", "split", "gather"]
+    """how an epoch ends: uneven | drop_last | pad | split | gather (split)"""
     epoch: int
     """the first epoch (0)"""
     epochs: Optional[int]
