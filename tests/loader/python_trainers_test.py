@@ -1,9 +1,16 @@
 #!/usr/bin/python3
 """Resuming in the middle of an epoch with Hugging Face's Trainer, torchdata's StatefulDataLoader, Lightning and
-Accelerate, in the latest versions of the package index."""
+Accelerate, in the latest versions of the package index. Each block of docs/python/trainers.md and
+docs/guides/ddp-and-resume.md also runs in two processes, which count the samples."""
+import io
+import json
 import os
+import re
+import shutil
+import socket
 import subprocess
 import sys
+import time
 
 import tap
 
@@ -123,8 +130,7 @@ def trainer(model, **arguments):
 
     class Fed(Trainer):
         def get_train_dataloader(self):
-            # As Trainer does with its own DataLoader: only a prepared one gets set_epoch().
-            return self.accelerator.prepare(DataLoader(penstock.torch.Dataset(loader()), batch_size=None))
+            return penstock.torch.DataLoader(loader())
 
     arguments.update(num_train_epochs=3, use_cpu=True, report_to=[], disable_tqdm=True, logging_strategy="no")
     return Fed(model, TrainingArguments("out", **arguments))
@@ -151,7 +157,7 @@ def the_error_for_a_bare_loader_names_what_resuming_needs():
     try:
         skip_first_batches(loader(), 2)
     except AttributeError as e:
-        assert "DataLoader(penstock.torch.Dataset(loader), batch_size=None)" in str(e), e
+        assert "penstock.torch.DataLoader(loader)" in str(e) and "samples()" in str(e), e
     else:
         raise AssertionError("it skips")
 
@@ -161,13 +167,44 @@ def accelerate_skips_the_batches_of_the_first_run():
     from accelerate import Accelerator, skip_first_batches
 
     want = straight(3)
-    load = Accelerator(cpu=True).prepare(DataLoader(penstock.torch.Dataset(loader()), batch_size=None))
-    rest = skip_first_batches(load, 5)
-    rest.set_epoch(1)
-    seen = [batch["labels"].tolist() for batch in rest]
-    load.set_epoch(2)
-    seen += [batch["labels"].tolist() for batch in load]
-    tap.equal(seen, want[STEPS + 5 :])
+    for make in (lambda: DataLoader(penstock.torch.Dataset(loader()), batch_size=None),
+                 lambda: penstock.torch.DataLoader(loader())):
+        load = Accelerator(cpu=True).prepare(make())
+        rest = skip_first_batches(load, 5)
+        rest.set_epoch(1)
+        seen = [batch["labels"].tolist() for batch in rest]
+        load.set_epoch(2)
+        seen += [batch["labels"].tolist() for batch in load]
+        tap.equal(seen, want[STEPS + 5 :])
+
+
+@tap.test
+def accelerate_saves_the_position_of_a_prepared_loader():
+    from accelerate import Accelerator
+
+    want = straight(2)
+    loader()
+    for make in (loader, lambda: penstock.Loader("n-{0..2}.tar", BATCH, FIELDS, format="torch")):
+        for s in range(3):  # the same without indexes: the length is not known, so one batch more is taken
+            shutil.copy("t-%d.tar" % s, "n-%d.tar" % s)
+        accelerator = Accelerator(cpu=True)
+        load, seen = accelerator.prepare(penstock.torch.DataLoader(make())), []
+        for batch in load:
+            seen.append(batch["labels"].tolist())
+            assert not accelerator.gradient_state.end_of_dataloader
+            if len(seen) == 3:
+                accelerator.save_state("saved")
+                break
+        accelerator.free_memory()
+        load = accelerator.prepare(penstock.torch.DataLoader(make()))
+        accelerator.load_state("saved")
+        ends = []
+        for _ in range(2):
+            for batch in load:
+                seen.append(batch["labels"].tolist())
+                ends.append(accelerator.gradient_state.end_of_dataloader)
+        tap.equal(seen, want)
+        tap.equal(ends, [False] * 4 + [True] + [False] * 7 + [True])
 
 
 @tap.test
@@ -230,6 +267,283 @@ def lightning_resumes_a_stateful_dataloader_in_any_epoch():
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     check_lightning(lambda: StatefulDataLoader(penstock.torch.Dataset(loader()), batch_size=None))
+
+
+# -- Two processes ---------------------------------------------------------------------------------------
+
+ALL = 37  # samples in train/: global batches of 8 leave 5, and those of 12 leave 1
+
+# What each process runs first. The image of sample i is grey of level 6 i, so that a model can tell what it was given.
+PRELUDE = """
+import json, os
+import torch
+import penstock
+
+delivered, trained, evaluated = [], [], []  # samples: of each loader, a list for each epoch; of each step of a model
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # by which images are normalised
+SCALE, OFFSET = sum(1 / s for s in STD) / 3, sum(m / s for m, s in zip(MEAN, STD)) / 3
+
+def samples_of(images):
+    if not isinstance(images, torch.Tensor):
+        images = torch.from_dlpack(images)
+    return [round((float(image.mean()) + OFFSET) / SCALE * 255 / 6) for image in images]
+
+hand_out, linear = penstock.Loader._hand_out, torch.nn.Linear.forward
+
+def hand_out_and_count(self, raw):
+    batch = hand_out(self, raw)
+    if not hasattr(self, "_seen"):
+        self._seen = {}
+        delivered.append(self._seen)
+    rows = samples_of(batch["image"])
+    self._seen.setdefault(str(raw.epoch), []).extend(i for i, valid in zip(rows, batch["__valid__"]) if valid)
+    return batch
+
+def forward_and_count(self, x):
+    (trained if self.training else evaluated).append(samples_of(x))
+    return linear(self, x)
+
+penstock.Loader._hand_out, torch.nn.Linear.forward = hand_out_and_count, forward_and_count
+found = {}
+
+def note(block, **more):
+    found[block] = {"delivered": list(delivered), "trained": list(trained), "evaluated": list(evaluated), **more}
+    del delivered[:], trained[:], evaluated[:]
+"""
+
+WRITE = """
+with open("found-%d.json" % int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", 0))), "w") as file:
+    json.dump(found, file)
+"""
+
+
+def train_make():
+    from PIL import Image
+
+    os.makedirs("train")
+    n = 0
+    for s, size in enumerate((10, 9, 9, 9)):
+        files = []
+        for _ in range(size):
+            data = io.BytesIO()
+            Image.new("RGB", (16, 16), (6 * n,) * 3).save(data, "jpeg", quality=100)
+            files += [("%06d.jpg" % n, data.getvalue()), ("%06d.cls" % n, b"%d" % (n % 3))]
+            n += 1
+        tap.make_tar("train/shard-%06d.tar" % s, files)
+    assert n == ALL and tap.run("index", *["train/shard-%06d.tar" % s for s in range(4)]).returncode == 0
+
+
+def blocks_of(page):
+    """The Python blocks of a page, with the headings above them."""
+    text = tap.read(os.path.join(tap.SRC, "docs", page)).decode()
+    found = re.findall(r"^#+ ([^\n]*)\n|^```python\n(.*?)^```$", text, re.M | re.S)
+    blocks, heading = [], ""
+    for title, code in found:
+        heading = title or heading
+        if code:
+            blocks.append((heading, code))
+    return blocks
+
+
+def processes(n, code, launcher=True):
+    """What n processes found: a dict of blocks for each. Without `launcher` the first one starts the others."""
+    with open("run.py", "w") as file:
+        file.write(PRELUDE + code + WRITE)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    each = [{"RANK": str(i), "LOCAL_RANK": str(i), "WORLD_SIZE": str(n), "LOCAL_WORLD_SIZE": str(n),
+             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} for i in range(n)] if launcher else [{}]
+    running = []
+    for i, more in enumerate(each):
+        with open("said-%d" % i, "w") as said:
+            running.append(subprocess.Popen([sys.executable, "run.py"], stdout=said, stderr=subprocess.STDOUT,
+                                            env={**environ, **more}))
+    until = time.monotonic() + 400
+    try:  # a process whose peer has failed waits for it
+        while any(p.poll() is None for p in running) and not any(p.returncode for p in running):
+            assert time.monotonic() < until, "the processes hang"
+            time.sleep(0.1)
+    finally:
+        for p in running:
+            p.kill()
+    assert all(p.wait() == 0 for p in running), [tap.read("said-%d" % i)[-3000:] for i in range(len(running))]
+    return [json.loads(tap.read("found-%d.json" % i)) for i in range(n)]
+
+
+def together(ranks, block, loader, epoch=0):
+    """The samples that all ranks had from their loader of this number, which are distinct."""
+    samples = [i for rank in ranks for i in rank[block]["delivered"][loader].get(str(epoch), [])]
+    tap.equal(len(samples), len(set(samples)), "%s: doubled: %s" % (block, sorted(samples)))
+    return set(samples)
+
+
+def check_epoch(steps, repeats, what):
+    """Steps of all ranks, side by side: they have every sample, and as many rows more as `repeats`."""
+    rows = [i for rank in steps for step in rank for i in step]
+    tap.equal((len(set(rows)), len(rows)), (ALL, ALL + repeats), what)
+
+
+# How each block is found to be right: code that runs after it in each process, and the heading above it. The steps of 8
+# rows leave 5: 3 steps have 24 samples, the rest of the epoch has 13.
+AFTER = {
+    "Trainers, and going on in the middle of an epoch": "note('own')",
+    "Batches": "note('batches')",
+    "torchdata": "note('torchdata')",
+    "Lightning": None,  # in a run of its own: Lightning starts the processes
+    "Accelerate": "note('accelerate', gathered=sum(len(batch) for batch in batches))",
+    "Hugging Face's Trainer": "note('trainer', count=trainer.evaluate()['eval_count'])",
+}
+
+
+@tap.test
+def the_blocks_of_trainers_md_lose_no_sample_with_two_processes():
+    train_make()
+    blocks = blocks_of("python/trainers.md")
+    tap.equal([heading for heading, _ in blocks], list(AFTER), "each block of the page is in AFTER")
+    ranks = processes(2, "\n".join(code + AFTER[heading] + "\n" for heading, code in blocks if AFTER[heading]))
+    whole = set(range(ALL))
+    for block in ("own", "torchdata"):
+        first, rest = together(ranks, block, 0), together(ranks, block, 1)
+        tap.equal((len(first), len(rest), first | rest, together(ranks, block, 2)), (24, 13, whole, whole), block)
+    tap.equal(len(together(ranks, "batches", 0)), 8)
+    first, rest = together(ranks, "accelerate", 0), together(ranks, "accelerate", 1)
+    tap.equal((len(first), len(rest), first | rest), (24, 13, whole))
+    tap.equal([rank["accelerate"]["gathered"] for rank in ranks], [13, 13])
+    tap.equal([rank["trainer"]["count"] for rank in ranks], [ALL, ALL])
+    steps = [rank["trainer"]["trained"] for rank in ranks]
+    tap.equal([len(rank) for rank in steps], [5 + 2 + 5] * 2)
+    check_epoch([rank[:5] for rank in steps], 3, "the first run")
+    check_epoch([rank[:3] + rank[5:7] for rank in steps], 3, "until the checkpoint, and after the resume")
+    check_epoch([rank[7:] for rank in steps], 3, "the second epoch")
+    assert steps[0][7:] != steps[0][:5], "the second epoch has another order"
+    evaluated = [rank["trainer"]["evaluated"] for rank in ranks]
+    check_epoch([rank[:5] for rank in evaluated], 3, "evaluation")
+
+
+@tap.test
+def lightning_block_of_trainers_md_loses_no_sample_with_two_processes():
+    train_make()
+    blocks = dict(blocks_of("python/trainers.md"))
+    make = blocks["Trainers, and going on in the middle of an epoch"].partition("loader = make()")[0]
+    assert 'accelerator="cpu"' in blocks["Lightning"]
+    block = blocks["Lightning"].replace('accelerator="cpu"', 'accelerator="cpu", devices=2, strategy="ddp"')
+    ranks = processes(2, make + block + """
+note("resumed")
+class Data(lightning.LightningDataModule):
+    def train_dataloader(self):
+        return make()
+lightning.Trainer(max_epochs=2, reload_dataloaders_every_n_epochs=1, enable_checkpointing=False, **quiet).fit(Model(), datamodule=Data())
+note("reloaded")
+""", launcher=False)
+    steps = [rank["resumed"]["trained"] for rank in ranks]
+    tap.equal([len(rank) for rank in steps], [5 + 2 + 5] * 2)
+    check_epoch([rank[:5] for rank in steps], 0, "the first run")
+    check_epoch([rank[:3] + rank[5:7] for rank in steps], 0, "until the checkpoint, and after the resume")
+    check_epoch([rank[7:] for rank in steps], 0, "the second epoch")
+    steps = [rank["reloaded"]["trained"] for rank in ranks]
+    check_epoch([rank[:5] for rank in steps], 0, "the first epoch")
+    check_epoch([rank[5:] for rank in steps], 0, "the second epoch")
+    assert steps[0][5:] != steps[0][:5], "a loader that is made again in each epoch has another order"
+
+
+@tap.test
+def the_blocks_of_ddp_and_resume_md_lose_no_sample_with_two_processes():
+    train_make()
+    blocks = blocks_of("guides/ddp-and-resume.md")
+    tap.equal([heading for heading, _ in blocks], ["Ranks", "Resuming"])
+    ranks = processes(2, blocks[0][1] + "note('ranks')\n" + blocks[1][1] + "note('resuming')\n")
+    whole = set(range(ALL))
+    for rank in ranks:  # each process has the loaders of both ranks
+        tap.equal(together([rank], "ranks", 0) | together([rank], "ranks", 1), whole)
+        tap.equal(sum(len(rank["ranks"]["delivered"][i]["0"]) for i in range(2)), ALL)
+        tap.equal(len(together([rank], "resuming", 0)), 4)
+        tap.equal(len(together([rank], "resuming", 1)), ALL - 8)
+
+
+EVALUATE = """
+import penstock.torch
+from accelerate import Accelerator
+from transformers import Trainer, TrainingArguments
+
+def make(**options):
+    return penstock.torch.DataLoader(penstock.Loader(
+        "train", batch=4, fields={"image": penstock.Image("jpg", size=16), "label": penstock.Int("cls")}, format="torch", **options))
+
+class Fed(Trainer):
+    def get_train_dataloader(self):
+        return make()
+
+    def get_eval_dataloader(self, eval_dataset=None):
+        return make(order="none")
+
+class Classifier(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = torch.nn.Linear(3 * 16 * 16, 3)
+
+    def forward(self, image, label):
+        logits = self.linear(image.flatten(1))
+        return {"loss": torch.nn.functional.cross_entropy(logits, label), "logits": logits}
+
+def count(predictions):
+    return {"labels": predictions.label_ids.tolist(), "guesses": predictions.predictions.argmax(1).tolist()}
+
+arguments = TrainingArguments(
+    "out", use_cpu=True, report_to=[], disable_tqdm=True, logging_strategy="no", save_strategy="no", label_names=["label"],
+    per_device_train_batch_size=4, per_device_eval_batch_size=4, num_train_epochs=2, gradient_accumulation_steps=2)
+trainer = Fed(Classifier(), arguments, compute_metrics=count)
+metrics = trainer.evaluate()
+note("evaluate", metrics={name: metrics["eval_" + name] for name in ("labels", "guesses", "loss")})
+result = trainer.train()
+note("train", steps=result.global_step)
+
+accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+model = Classifier()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+model, optimizer, loader = accelerator.prepare(model, optimizer, make())
+updates = []
+for epoch in range(2):
+    for batch in loader:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(batch["image"], batch["label"])["loss"])
+            optimizer.step()
+            optimizer.zero_grad()
+            updates.append(accelerator.sync_gradients)
+note("accumulate", updates=updates)
+refused = ""
+try:
+    next(iter(accelerator.prepare(torch.utils.data.DataLoader(penstock.torch.Dataset(make().loader), batch_size=None))))
+except RuntimeError as e:
+    refused = str(e)
+note("dataset", refused=refused)
+"""
+
+
+@tap.test
+def evaluation_and_accumulation_do_not_depend_on_the_number_of_processes():
+    train_make()
+    whole = None
+    for n in (1, 2, 3):
+        ranks = processes(n, EVALUATE)
+        steps, repeats = -(-ALL // (4 * n)), 0 if n == 1 else -ALL % (4 * n)
+        for rank in ranks:
+            metrics = rank["evaluate"]["metrics"]
+            whole = whole or metrics
+            tap.equal({**metrics, "loss": round(metrics["loss"], 4)}, {**whole, "loss": round(whole["loss"], 4)},
+                      "%d processes" % n)
+            tap.equal(len(metrics["labels"]), ALL)
+            tap.equal(rank["train"]["steps"], 2 * -(-steps // 2))
+            updates = [i % 2 == 1 or i == steps - 1 for i in range(steps)]
+            tap.equal(rank["accumulate"]["updates"], 2 * updates, "%d processes" % n)
+            assert n == 1 or "penstock.torch.DataLoader(loader)" in rank["dataset"]["refused"], rank["dataset"]
+        for block in ("train", "accumulate"):
+            trained = [rank[block]["trained"] for rank in ranks]
+            check_epoch([rank[:steps] for rank in trained], repeats, "%s, %d processes" % (block, n))
+            check_epoch([rank[steps:] for rank in trained], repeats, "%s, %d processes, epoch 1" % (block, n))
 
 
 @tap.test

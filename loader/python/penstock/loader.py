@@ -20,7 +20,7 @@ from . import order as _order
 from . import shapes as _shapes
 from .fields import Field, Image, Int
 from .keywords import OF_FIELD, OF_LOADER, keywords
-from .rank import rank_and_world, ranks_per_node
+from .rank import group_rank_and_world, rank_and_world, ranks_per_node
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -35,7 +35,7 @@ _LONGEST = 0xFFFFFFFF  # PENSTOCK_PAD_LONGEST
 _MISSING_PATHS = 64
 _IS_THE_DATALOADER = (
     "the loader is the DataLoader: iterate over it, without torch.utils.data.DataLoader around it (get() gives samples "
-    "by their numbers; penstock.torch.Dataset is for code that insists on a DataLoader)"
+    "by their numbers; penstock.torch.DataLoader is for code that insists on a DataLoader)"
 )
 _log = logging.getLogger("penstock")
 _OF_ORDER = ("numbers", "batch_ends", "sample_weights")  # made from order= and weights=
@@ -568,6 +568,7 @@ class _Epoch:
             else:
                 batch = loader._raw_next()
                 if batch is not None:
+                    loader._at = batch.index
                     batch = loader._hand_out(batch)
         except StopIteration as error:  # of the caller's own code; here it would end the epoch
             raise RuntimeError("transform, collate, map_factory or order raised StopIteration") from error
@@ -640,8 +641,11 @@ class Loader:
     collate: a callable that gets a list of the rows, a dict each, and returns what is handed out.
     profile_against: a profile (a dict of profile(), or its JSON file) that the data is compared with at the end of each
         epoch; each difference gives one warning, and is in drift() and stats()["drift"].
-    rank, world: this process's share; by default those of torch.distributed or of the launcher's environment
-        (see rank_and_world()); then ranks_per_node is LOCAL_WORLD_SIZE, too.
+    rank, world: this process's share; by default those of torch.distributed, jax.distributed or the launcher's
+        environment (see rank_and_world()); then ranks_per_node is LOCAL_WORLD_SIZE, too. A loader that was made before
+        the process group asks again at the first iter(), len(), samples(), state_dict() or load_state_dict() after the
+        group was made; it raises RuntimeError if the rank has changed and a batch was delivered. rank and world that
+        were passed are never compared with a group.
     mount: options of penstock.mount() for shards that are URLs, as {"endpoint": "https://minio.example.org"}.
     state: a state_dict() to begin with; the epoch's beginning is then not read.
     gpu_decode: with device="cuda": the share of JPEGs that the GPU decodes, 0 to 1, or "auto". The GPU's pixels
@@ -656,7 +660,8 @@ class Loader:
     end="uneven" says that ranks may differ.
 
     The loader takes the place of torch's DataLoader: iterate over it, and do not wrap it in a DataLoader. For code
-    that insists on a DataLoader there is penstock.torch.Dataset.
+    that insists on a DataLoader there are penstock.torch.DataLoader (Accelerate, Hugging Face's Trainer) and
+    penstock.torch.Dataset.
 
     SAMPLERS. order= takes this rank's sample numbers, which are not split among ranks; numbers may repeat. Each shard
     needs an index (`penstock-loader index`, or index="make"), and shards of a penstock mount must be in its cache,
@@ -716,6 +721,9 @@ class Loader:
                 format, ", ".join(repr(f) for f in _FORMATS), errors.likely(format, ["numpy", "torch", "jax", "cupy"])))
         if (rank is None) != (world is None):
             raise errors.ConfigError("rank and world belong together: pass both, or neither")
+        # Without rank=, the loader asks again when a process group appears: see _settle().
+        self._asks = rank is None and group_rank_and_world() is None
+        self._defaults = ["rank", "world"] + ["ranks_per_node"] * ("ranks_per_node" not in options)
         if rank is None:
             rank, world = rank_and_world()
             options.setdefault("ranks_per_node", ranks_per_node(world))
@@ -800,6 +808,11 @@ class Loader:
         self._began = 0  # batches delivered before the newest iterator
         self._over = True  # the newest iterator has ended
         self._next_epoch = self._current = int(options.get("epoch") or 0)
+        self._pending = state  # the state to begin with, as the caller gave it, until a batch was delivered
+        self._peeked = 0  # batches that peek() took
+        self._gathers = False  # it is the loader of a penstock.torch.DataLoader
+        self._answered = ""  # "len()" or "samples()", if that was answered while the rank may still change
+        self._at = -1  # the index in its epoch of the batch that was delivered last
         self._told = 0  # lost shards that were reported
         self._warned: Set[str] = set()
         self._fresh = True  # the next iterator continues from the current position: the beginning, or a loaded state
@@ -835,16 +848,76 @@ class Loader:
         + "\n".join("  %s: %s" % (k, row[-1]) for k, row in sorted(OF_FIELD.items())),
     )
 
+    # -- Ranks --------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Asks for rank and world again if they were not given, and a process group has appeared since the loader was
+        made, as in Lightning's scripts and with mp.spawn. If they differ, opens again at the same place."""
+        found = group_rank_and_world() if self._asks else None
+        if found is None:
+            return
+        was, answered = (self._options["rank"], self._options["world"]), self._answered
+        if found != was:
+            if self._delivered():
+                raise RuntimeError(
+                    "this loader has delivered batches as rank %d of %d, but this process is rank %d of %d of a process "
+                    "group that was made later: make the loader after the process group, or pass rank= and world="
+                    % (was + found))
+            nodes = {"ranks_per_node": ranks_per_node(found[1])} if "ranks_per_node" in self._defaults else {}
+            self._reopen(rank=found[0], world=found[1], **nodes, **self._end_of(found[1]))
+            if answered:
+                _warn("%s of this loader was answered for rank %d of %d, before there was a process group; this "
+                      "process is rank %d of %d, so the answer has changed" % ((answered,) + was + found))
+        self._asks = False
+
+    def _delivered(self) -> int:
+        return int(self._raw.stats()["batches"]) - self._peeked
+
+    def _own_arguments(self) -> Dict[str, Any]:
+        arguments = {**self._options, **self._arguments}
+        for name in self._defaults if self._asks else ():
+            del arguments[name]
+        return arguments
+
+    def _reopen(self, **changes: Any) -> None:
+        """Opens again, with these options, at the same place."""
+        epoch, mounts, warned, gathers = self.epoch, self._mounts, self._warned, self._gathers
+        state = self.state_dict() if self._delivered() else self._pending
+        arguments = {**self._own_arguments(), **changes}
+        self._raw.close()  # withdraws the plan
+        try:
+            Loader.__init__(self, self._shards, state=state, **arguments)
+        finally:
+            for mount in mounts:
+                mount.close()
+        self._warned, self._gathers = warned, gathers
+        if state is None and epoch != self.epoch:
+            self.set_epoch(epoch)
+
+    def _gather(self) -> None:
+        """For penstock.torch.DataLoader: from now on the end of an epoch is as gather_for_metrics() needs it."""
+        self._gathers = True
+        self._settle()
+        if self._end_of(self._options["world"]):
+            self._reopen(**self._end_of(self._options["world"]))
+
+    def _end_of(self, world: int) -> Dict[str, Any]:
+        """The end "gather" in place of one that gives all samples and the same number of batches to each rank."""
+        replaced = world > 1 and self._options.get("end", "split") in ("split", "pad", 2, 3)
+        return {"end": "gather"} if self._gathers and replaced and not _order.is_numbers(self._options.get("order")) else {}
+
     # -- Epochs -------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
         """The rest of the epoch if the loader was just made, or moved by a state or set_epoch(); else the epoch after
         the last one of which a batch was taken. (Lightning calls iter() once only to see whether that works.)"""
+        self._settle()
         with self._raw:
             untouched = not self._fresh and self._taken() == 0
             if untouched:
                 self._next_epoch = self._current
             elif not self._fresh:
+                self._pending = None
                 self._warn_left()
                 self._raw.set_epoch(self._next_epoch)
             self._fresh = False
@@ -900,6 +973,7 @@ class Loader:
         return specs
 
     def _peek(self) -> Any:
+        self._settle()
         if self._feed:
             raise ValueError("peek: with an `order` that is iterated the next batch is not known before it is taken; "
                              "element_spec has its shapes")
@@ -913,6 +987,7 @@ class Loader:
                         return None
                 raw = self._explained(self._raw.next) if self._map else self._raw.next()
                 self._began += raw is not None  # this batch does not count as delivered
+                self._peeked += raw is not None
                 return raw
             finally:
                 self._raw.state_load(state)
@@ -961,7 +1036,10 @@ class Loader:
         with record("penstock.next"):
             with record("penstock.wait"):
                 raw = self._raw_next()
-            return None if raw is None else self._hand_out(raw)
+            if raw is None:
+                return None
+            self._at = raw.index
+            return self._hand_out(raw)
 
     def _hand_out(self, raw: "_penstock.Batch") -> Any:
         batch: Any = Batch._of(self, raw)
@@ -1003,12 +1081,20 @@ class Loader:
 
     @property
     def dataset(self) -> Any:
-        """Hugging Face's Trainer and Accelerate look for this member of a DataLoader when they skip batches that a
-        run has already had."""
+        """Hugging Face's Trainer and Accelerate look for this member of a DataLoader, and so do many training scripts."""
         raise AttributeError(
             "a loader has no dataset: for len(loader.dataset) write loader.samples() (of this rank), for loader.dataset[i] "
-            "loader.get([i]). To skip the beginning of an epoch (resume_from_checkpoint, skip_first_batches) a DataLoader is "
-            "needed: torch.utils.data.DataLoader(penstock.torch.Dataset(loader), batch_size=None)")
+            "loader.get([i]). Code that needs a DataLoader (Trainer, Accelerate's skip_first_batches) takes "
+            "penstock.torch.DataLoader(loader)")
+
+    batch_sampler = None  # Lightning looks for it in whatever has a sampler
+
+    @property
+    def sampler(self) -> "_Sampler":
+        """An object whose set_epoch() training loops call at the beginning of each epoch, as of a DataLoader's
+        DistributedSampler. Unlike Loader.set_epoch(), it leaves a loader as it is that has this epoch next or
+        has just loaded a state in the middle of it."""
+        return _Sampler(self)
 
     def set_epoch(self, epoch: int) -> None:
         """The next iterator gives this epoch, from its beginning."""
@@ -1019,6 +1105,7 @@ class Loader:
             self._newest = object()
             self._next_epoch = epoch
             self._fresh = True
+            self._pending = None
 
     def __len__(self) -> int:
         """The number of batches of the current epoch, or of the next one. Raises UnknownLengthError, a TypeError, if
@@ -1038,8 +1125,11 @@ class Loader:
         return self._length(0)
 
     def _length(self, what: int) -> int:
+        self._settle()
+        if self._asks:
+            self._answered = "len()" if what == 1 else "samples()"
         if self._feed:
-            n = self._feed.length()[what]
+            n = self._feed.length()[what % 2]
             if n is None:
                 raise errors.UnknownLengthError(
                     "the length is not known: order is an iterable without a len() that gives it")
@@ -1059,6 +1149,7 @@ class Loader:
     def state_dict(self) -> Dict[str, Any]:
         """The consumer's position: batches that were delivered, not those that were read ahead. Plain types, for
         torch.save(), JSON, or torchdata."""
+        self._settle()
         state: Dict[str, Any] = {"version": _STATE_VERSION}
         with self._raw:
             state.update(epoch=self.epoch, state=base64.b64encode(self._raw.state_save()).decode("ascii"))
@@ -1071,6 +1162,7 @@ class Loader:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Moves to the position of a saved state; the next iterator gives the rest of that epoch."""
+        self._settle()
         raw, epoch = _state_of(state, self._transform_version, self._map_version)
         resume = self._feed.read(state.get("order")) if self._feed else None
         with self._raw:
@@ -1082,6 +1174,7 @@ class Loader:
             self._newest = object()
             self._next_epoch = epoch
             self._fresh = True
+            self._pending = state
 
     # -- The rest -----------------------------------------------------------------------------------------
 
@@ -1127,7 +1220,9 @@ class Loader:
         self.close()
 
     def __reduce__(self) -> Any:
-        return _rebuild, (self._shards, {**self._options, **self._arguments}, self.state_dict())
+        self._settle()
+        state = self.state_dict() if self._delivered() or not self._asks else self._pending
+        return _rebuild, (self._shards, self._own_arguments(), state, self.epoch)
 
     def __repr__(self) -> str:
         return "penstock.Loader(%r, %s)" % (
@@ -1138,5 +1233,24 @@ class Loader:
         )
 
 
-def _rebuild(shards: Sequence[Path], arguments: Dict[str, Any], state: Mapping[str, Any]) -> Loader:
-    return Loader(shards, state=state, **arguments)
+class _Sampler:
+    """See Loader.sampler."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next iterator give this epoch, from its beginning, or from the position of a state that was loaded."""
+        loader = self._loader
+        loader._settle()
+        if epoch != loader.epoch or (not loader._fresh and loader._taken() != 0):
+            loader.set_epoch(epoch)
+
+
+def _rebuild(
+    shards: Sequence[Path], arguments: Dict[str, Any], state: Optional[Mapping[str, Any]], epoch: int
+) -> Loader:
+    loader = Loader(shards, state=state, **arguments)
+    if epoch != loader.epoch:
+        loader.set_epoch(epoch)
+    return loader
