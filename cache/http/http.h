@@ -419,6 +419,7 @@ struct ps_http_client {
 	struct ps_http_access access;
 	uint64_t connect_timeout_ms, stall_ns;
 	uint64_t attempt_ns; /* stall_ns of requests that a reader waits for */
+	uint64_t page_ns;    /* pages: see PS_PAGE_SLOW_MS */
 	pthread_rwlock_t signatures_lock;
 	void *signatures; /* tree: from a URL without signature parameters to these parameters */
 	struct ps_redirects redirects;
@@ -596,6 +597,10 @@ void ps_http_cancel(struct ps_http_client *c, struct ps_transfer_work *work);
 #define PS_PAGE_MAX_TRIES 6
 #define PS_PAGE_UNREACHABLE_TRIES 3 /* for an unreachable host, which is probably mistyped */
 #define PS_PAGE_MAX_MS 20000
+/* A page that has taken PS_PAGE_SLOW_MS (or the readers' timeout, if that is shorter, but at least
+ * PS_PAGE_MAX_MS) ends with ETIMEDOUT if it brings fewer bytes a second than this. */
+#define PS_PAGE_SLOW_MS 60000
+#define PS_PAGE_MIN_RATE 1024
 
 struct ps_http_page;
 

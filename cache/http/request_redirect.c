@@ -237,6 +237,10 @@ int ps_http_client_init(struct ps_http_client *c, const char *source_url,
 	c->stall_ns = PS_MIN(stall_ms, UINT64_MAX / 2 / PS_NS_PER_MS) * PS_NS_PER_MS;
 	uint64_t share_ms = PS_MAX(options->reader_timeout_ms / 3, ATTEMPT_MIN_MS);
 	c->attempt_ns = c->stall_ns;
+	c->page_ns = PS_PAGE_SLOW_MS * PS_NS_PER_MS;
+	if (options->reader_timeout_ms)
+		c->page_ns = PS_MIN(c->page_ns,
+		        PS_MAX(options->reader_timeout_ms, UINT64_C(0) + PS_PAGE_MAX_MS) * PS_NS_PER_MS);
 	if (options->reader_timeout_ms) {
 		c->attempt_ns = PS_MIN(c->attempt_ns, share_ms * PS_NS_PER_MS);
 		c->connect_timeout_ms = PS_MIN(c->connect_timeout_ms, share_ms);
@@ -820,6 +824,13 @@ static bool slow(struct ps_transfer *t, uint64_t now_ns)
 	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
 	struct ps_http_request *rq = work->request;
 
+	if (rq && rq->want_listing) {
+		uint64_t ns = now_ns - PS_MIN(rq->began_ns, now_ns);
+
+		work->anew =
+		        ns > rq->client->page_ns && rq->body_nbytes < ns / PS_NS_PER_S * PS_PAGE_MIN_RATE;
+		return work->anew;
+	}
 	if (!rq || !rq->kind->tiered || rq->turn.tier)
 		return false;
 	work->anew = ps_http_pace_is_slow(&rq->pace, &rq->client->paces, now_ns, rq->wire_nbytes);
@@ -905,8 +916,7 @@ static void judge(struct ps_http_request *rq, CURL *curl, int rc)
 	if (rc == -ECANCELED) {
 		ps_error_set(&rq->error, ECANCELED, "cancelled");
 	} else if (rc == -ETIMEDOUT && rq->work->anew) {
-		ps_error_set(&rq->error, ETIMEDOUT,
-		        "%llu bytes came in %.1f s, and a new connection may be faster",
+		ps_error_set(&rq->error, ETIMEDOUT, "only %llu bytes came in %.1f s",
 		        (unsigned long long)rq->body_nbytes,
 		        (double)(ps_clock_mono_ns() - rq->began_ns) / 1e9);
 		rq->error.http_status = rq->header_done ? rq->response.status : 0;

@@ -70,6 +70,10 @@ const char *ps_listing_filter_pattern(
 
 #define PS_NAMES_MAX_WARNINGS 10
 #define PS_LIST_MAX_ENTRIES 20000000
+/* A listing ends with an error after this many pages in a row, or this time, without a new name. Many: a store
+ * may have millions of deleted keys in a row. */
+#define PS_LIST_IDLE_PAGES 2000
+#define PS_LIST_IDLE_MS 600000
 #define PS_LIST_MAX_DEPTH 64
 #define PS_NAMES_TABLES 256
 
@@ -117,6 +121,7 @@ struct ps_names {
 	const _Atomic bool *stop;
 	struct ps_error *err;
 	uint64_t nfiles;
+	uint64_t idle_pages, idle_ns; /* pages in a row without a new name, and when they began */
 
 	/* Hashes of paths, in a table for each first byte of a hash, so that only a small part is copied when
 	 * one grows. The lowest bit distinguishes files from directories; 0: free. */
@@ -150,6 +155,9 @@ int ps_names_unread(struct ps_names *names, const char *path, const char *why) P
 bool ps_names_enters(const struct ps_names *names, const char *dir);
 
 /* True if path[0..n) was passed on as a file. */
+/* A page of the listing was taken; brought: it had names that no page before it had. -EPROTO, -ETIMEDOUT: see
+ * PS_LIST_IDLE_PAGES. */
+int ps_names_page(struct ps_names *names, bool brought) PS_MUST_USE;
 bool ps_names_is_file(const struct ps_names *names, const char *path, size_t n);
 
 /* Logs "list: WHAT: WHY", up to the limit of warnings; both texts may be untrusted. */

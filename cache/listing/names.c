@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/url.h"
@@ -94,6 +95,23 @@ int ps_names_stopped(struct ps_names *names)
 {
 	if (names->stop && atomic_load(names->stop))
 		return ps_error_set(names->err, ECANCELED, "the listing was stopped");
+	return 0;
+}
+
+int ps_names_page(struct ps_names *names, bool brought)
+{
+	uint64_t now = ps_clock_mono_ns();
+
+	if (brought || names->idle_pages++ == 0)
+		names->idle_ns = now;
+	if (brought)
+		names->idle_pages = 0;
+	if (names->idle_pages > PS_LIST_IDLE_PAGES)
+		return ps_error_set(names->err, EPROTO,
+		        "the listing has %d pages in a row without a new name", PS_LIST_IDLE_PAGES);
+	if (now - names->idle_ns > PS_LIST_IDLE_MS * PS_NS_PER_MS)
+		return ps_error_set(names->err, ETIMEDOUT, "no page of the listing had a new name for %d s",
+		        PS_LIST_IDLE_MS / 1000);
 	return 0;
 }
 

@@ -398,6 +398,15 @@ static bool goes_on(const struct walk *walk, const struct part *part, const stru
 	return page->truncated && !beyond && (!walk->only || (walk->azure && page->nkeys == 0));
 }
 
+/* True if the page's last key comes after that of the page before it. */
+static bool advances(const struct ps_s3_page *before, const struct ps_s3_page *page)
+{
+	const char *old = before->key_marker ? before->key_marker : before->last_key;
+	const char *last = page->key_marker ? page->key_marker : page->last_key;
+
+	return page->nkeys && (!old || !last || strcmp(last, old) > 0);
+}
+
 /* Takes the part's page, and requests the next one while this one is merged into the index. */
 static int take_page(struct walk *walk, struct part *part)
 {
@@ -405,7 +414,7 @@ static int take_page(struct walk *walk, struct part *part)
 	struct ps_http_page *next = NULL;
 	struct ps_page_body body;
 	struct ps_s3_page seen = {0};
-	uint64_t nskipped = 0;
+	uint64_t nskipped = 0, nfiles = names->nfiles;
 	int rc = wait_page(walk, part, &body);
 
 	if (rc == 0 && !walk->disorder)
@@ -420,6 +429,8 @@ static int take_page(struct walk *walk, struct part *part)
 	if (rc == 0)
 		rc = ps_s3_page_objects(
 		        body.text, body.nbytes, &seen, take_object, walk, &nskipped, names->err);
+	if (rc == 0)
+		rc = ps_names_page(names, names->nfiles > nfiles || advances(&part->at, &seen));
 	if (nskipped)
 		ps_names_warn(names, walk->bucket.bucket, "skipped: keys that are not text");
 	walk->credit = PS_MIN(walk->credit + (seen.nkeys > 0), (unsigned)PARTS_MAX);
