@@ -56,8 +56,12 @@ int ps_error_prefix(struct ps_error *err, int rc, const char *fmt, ...)
 	if (!err)
 		return rc;
 	va_start(ap, fmt);
-	format(text, sizeof(text), fmt, ap, err->text);
+	format(text, sizeof(text), fmt, ap, err->err ? err->text : NULL);
 	va_end(ap);
+	if (!err->err) {
+		ps_error_clear(err);
+		err->err = rc < 0 ? -rc : rc;
+	}
 	memcpy(err->text, text, strlen(text) + 1);
 	return rc;
 }

@@ -115,6 +115,9 @@ int ps_xml_parse(
 
 	if (!p.expat)
 		return ps_no_memory(err);
+	if (err)
+		ps_error_clear(
+		        err); /* of an earlier attempt: below, an error is one that the reader has set */
 	XML_SetUserData(p.expat, &p);
 	XML_SetElementHandler(p.expat, on_start, on_end);
 	XML_SetCharacterDataHandler(p.expat, on_text);

@@ -27,6 +27,16 @@ static void test_a_prefix_keeps_the_text_and_the_codes(void **state)
 	assert_true(err.err == EACCES && err.http_status == 403 && err.retryable);
 }
 
+static void test_a_prefix_of_no_error_is_the_error(void **state)
+{
+	struct ps_error err = {.text = "a note"};
+
+	(void)state;
+	assert_int_equal(ps_error_prefix(&err, -EPROTO, "page %d", 7), -EPROTO);
+	assert_string_equal(err.text, "page 7");
+	assert_int_equal(err.err, EPROTO);
+}
+
 static void test_arguments_may_point_into_the_text(void **state)
 {
 	struct ps_error err = {.err = EIO, .http_status = 500, .text = "one"};
@@ -61,6 +71,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(test_without_an_error_the_code_is_returned),
 	        cmocka_unit_test(test_a_prefix_keeps_the_text_and_the_codes),
+	        cmocka_unit_test(test_a_prefix_of_no_error_is_the_error),
 	        cmocka_unit_test(test_arguments_may_point_into_the_text),
 	        cmocka_unit_test(test_long_texts_are_cut_between_characters),
 	};

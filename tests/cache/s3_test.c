@@ -247,11 +247,13 @@ static void a_document_that_is_not_a_page_is_refused(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++) {
-		struct ps_error err = {0};
+		struct ps_error err = {.err = EAGAIN, .text = "of an earlier attempt"};
 		struct ps_s3_page page;
 
 		assert_int_equal(ps_s3_page_parse(texts[i], strlen(texts[i]), &page, &err), -EPROTO);
 		assert_non_null(strstr(err.text, "not the listing of a bucket"));
+		assert_null(strstr(err.text, "of an earlier attempt"));
+		assert_int_equal(err.err, EPROTO);
 	}
 }
 
