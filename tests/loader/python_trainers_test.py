@@ -284,10 +284,11 @@ delivered, trained, evaluated = [], [], []  # samples: of each loader, a list fo
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # by which images are normalised
 SCALE, OFFSET = sum(1 / s for s in STD) / 3, sum(m / s for m, s in zip(MEAN, STD)) / 3
 
+def tensor_of(value):
+    return value if isinstance(value, torch.Tensor) else torch.from_dlpack(value)
+
 def samples_of(images):
-    if not isinstance(images, torch.Tensor):
-        images = torch.from_dlpack(images)
-    return [round((float(image.mean()) + OFFSET) / SCALE * 255 / 6) for image in images]
+    return [round((float(image.mean()) + OFFSET) / SCALE * 255 / 6) for image in tensor_of(images)]
 
 hand_out, linear = penstock.Loader._hand_out, torch.nn.Linear.forward
 
@@ -297,7 +298,7 @@ def hand_out_and_count(self, raw):
         self._seen = {}
         delivered.append(self._seen)
     rows = samples_of(batch["image"])
-    self._seen.setdefault(str(raw.epoch), []).extend(i for i, valid in zip(rows, batch["__valid__"]) if valid)
+    self._seen.setdefault(str(raw.epoch), []).extend(i for i, valid in zip(rows, tensor_of(batch["__valid__"])) if valid)
     return batch
 
 def forward_and_count(self, x):
