@@ -895,6 +895,54 @@ static json_t *next_listing(const struct ps_dataset *ds)
 	        ps_clock_real_s() + (json_int_t)((due > now_ns ? due - now_ns : 0) / PS_NS_PER_S));
 }
 
+/* Names that are looked at one by one: of more, counting would hold up who asks for the statistics. */
+#define COUNT_MAX_NAMES 50000
+#define COUNT_SHARE 50 /* counting takes at most one part in this many of the time */
+
+static uint64_t cached_below(struct ps_dataset *ds, uint64_t dir, int depth)
+{
+	struct ps_index_children *it;
+	const char *name;
+	uint64_t node, sum = 0;
+
+	if (depth > PS_LIST_MAX_DEPTH || ps_index_children_open(ds->index, dir, &it) < 0)
+		return 0;
+	while (ps_index_children_next(it, &name, &node)) {
+		struct ps_node_row row;
+
+		if (ps_index_get_node(ds->index, node, &row) < 0)
+			continue;
+		if (row.kind == PS_NODE_DIR)
+			sum += cached_below(ds, node, depth + 1);
+		else if (row.remote.size != PS_SIZE_UNKNOWN)
+			sum += ps_view_cached_nbytes(ds, &row);
+		ps_node_row_fini(&row);
+	}
+	ps_index_children_close(it);
+	return sum;
+}
+
+/* What the dataset's files have in the cache. The store books each object to the dataset that opened it last, so
+ * if there are other datasets, files of this one may be booked to them. */
+static uint64_t cached_nbytes(struct ps_dataset *ds, uint64_t nfiles)
+{
+	uint64_t booked = ps_store_dataset_nbytes(ds->cache->store, ds->catalog->row.number);
+	uint64_t now_ns = ps_clock_mono_ns();
+
+	if (nfiles > COUNT_MAX_NAMES || !ps_store_has_others(ds->cache->store, ds->catalog->row.number))
+		return booked;
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		if (now_ns < ds->count_ns)
+			return PS_MAX(ds->counted_nbytes, booked);
+	}
+	uint64_t counted = cached_below(ds, ds->catalog->row.root, 0), end_ns = ps_clock_mono_ns();
+	PS_LOCK_SCOPE(&ds->lock);
+	ds->counted_nbytes = counted;
+	ds->count_ns = end_ns + (end_ns - now_ns) * COUNT_SHARE;
+	return PS_MAX(counted, booked);
+}
+
 json_t *ps_dataset_stats(struct ps_dataset *ds)
 {
 	int64_t listed_ms;
@@ -910,7 +958,7 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 			json_array_append_new(unmatched, ps_json_lossy(pattern));
 	}
 
-	uint64_t cached = ps_store_dataset_nbytes(ds->cache->store, ds->catalog->row.number);
+	uint64_t cached = cached_nbytes(ds, nfiles);
 
 	json_t *tier = ds->origin->tiers ? ps_tiers_stats(ds->origin->tiers) : NULL;
 

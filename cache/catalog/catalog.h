@@ -69,7 +69,8 @@ uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *dataset);
 /* {"source", "include", "exclude", "unmatched", "files", "cached_bytes", "listed_at", "next_listing_at",
  * "refresh_seconds", "listing", "listing_error", "offline", "opens", "missing", "missing_names",
  * "versionless", "version_by", "route"}; the caller owns it.
- * cached_bytes: ps_store_dataset_nbytes(), which mounts of the same source share.
+ * cached_bytes: what its files have in the cache, whichever mount read them. With more than 50,000 names: of
+ * the files that were last opened through it.
  * next_listing_at: when ps_watch.refresh_ms next requires a listing; null if no watch sets it.
  * refresh_seconds: the smallest refresh_ms of all watches, in seconds.
  * route: the proxy and the certificates, for people; mounts with other routes share no cached data.

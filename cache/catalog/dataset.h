@@ -123,6 +123,8 @@ struct ps_dataset {
 	uint64_t revalidate_ms;
 	bool raw;
 	char route_text[PS_ROUTE_TEXT_LEN];
+	/* what cached_nbytes() has counted, and from when on it counts again; under lock */
+	uint64_t counted_nbytes, count_ns;
 	bool by_size; /* see ps_origin_options */
 	enum ps_checksums checksums;
 	/* before shown_names is set: compare the first names shown to this access with the catalog's */

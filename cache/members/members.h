@@ -117,7 +117,7 @@ struct ps_member {
 	uint32_t ordinal, parent; /* ordinal of the folder; the top folder is its own parent */
 	size_t name_len;
 	char name[PS_MEMBER_NAME_MAX + 1]; /* "" for the top folder */
-	int64_t mtime_s; /* 0: not known, of a folder or link */
+	int64_t mtime_s;                   /* 0: not known, of a folder or link */
 	/* of a file */
 	uint64_t offset, size; /* its bytes in the shard, as it is shown (decoded) */
 	/* of a folder */

@@ -381,6 +381,18 @@ uint64_t ps_store_dataset_nbytes(struct ps_store *store, uint32_t dataset)
 	return sum;
 }
 
+bool ps_store_has_others(struct ps_store *store, uint32_t dataset)
+{
+	for (size_t i = 0, n = SIZE_MAX; i < n;) {
+		PS_LOCK_SCOPE(&store->lock);
+		n = store->nitems;
+		for (size_t end = PS_MIN(n, i + SUM_AT_ONCE); i < end; i++)
+			if (store->items[i].dataset != dataset)
+				return true;
+	}
+	return false;
+}
+
 json_t *ps_store_stats(struct ps_store *store)
 {
 	int64_t since_s;

@@ -299,6 +299,8 @@ json_t *ps_store_stats(struct ps_store *store);
 /* The bytes of the quota, stored or reserved, of the objects that were last opened through this dataset. An
  * estimate while objects are added and evicted, because the lock is not held over all of them. */
 uint64_t ps_store_dataset_nbytes(struct ps_store *store, uint32_t dataset);
+/* True if objects were last opened through other datasets than this one. */
+bool ps_store_has_others(struct ps_store *store, uint32_t dataset);
 
 /* The directory ------------------------------------------------------------------------------------------ */
 

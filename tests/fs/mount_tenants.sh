@@ -37,6 +37,15 @@ check "the cached bytes of the other dataset grow" \
 	jq -e '[.mounts[].cached_bytes] | .[0] > 90000 and .[1] > 40000' "$MNT/.penstock/stats"
 equal "the metrics have both datasets" 2 \
 	"$(penstock metrics | grep -c "^penstock_mount_cached_bytes{.*cache_dir=\"$CACHE\"")"
+# Files that several mounts show count for each of them, whichever read them.
+mkdir "$T/m4"
+penstock mount "$ORIGIN/a/" "$T/m4" --include 'shard-000000.tar' --cache-dir "$CACHE" --log "$T/penstock.log"
+cat "$T/m4/shard-000000.tar" >/dev/null
+counted() { jq -e '[.mounts[] | select(.mountpoint | endswith("'"$1"'")) | .cached_bytes] | .[0] >= '"$2" "$MNT/.penstock/stats"; }
+check "a mount that shows one of two cached files has its bytes" wait_until 10 counted /m4 45000
+check "the mount that shows both still has the bytes of both" wait_until 10 counted "/${MNT##*/}" 90000
+penstock umount "$T/m4"
+
 refused "evicting" penstock evict "$MNT"
 refused "pinning" penstock pin "$MNT" 'shard-000000.tar'
 equal "nothing was pinned" no "$(getfattr --only-values -n user.penstock.pinned "$MNT/shard-000000.tar" 2>/dev/null)"
