@@ -80,7 +80,7 @@ static int attach(struct ps_cache *cache, const char *source, const char *canoni
 	int rc = enter(cache, id, options->cancelled, &new, &dataset, &waited);
 
 	if (rc < 0)
-		return ps_error_set(err, -rc, "%s: %s", canonical, strerror(-rc));
+		return ps_no_memory(err);
 	if (new) {
 		rc = ps_dataset_new(cache, source, canonical, id, options, &dataset, err);
 		publish(cache, new, rc < 0 ? NULL : dataset);
@@ -121,7 +121,7 @@ int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct p
 		return err && err->err ? -err->err : -EINVAL;
 	int rc = ps_dataset_id(cache->store, canonical, source, options, &id);
 	if (rc < 0)
-		return ps_error_set(err, -rc, "%s: %s", canonical, strerror(-rc));
+		return ps_no_memory(err);
 	if (id.may_be_another && has_own(cache, &id))
 		take_own(&id);
 	rc = attach(cache, source, canonical, &id, options, ret, err);
@@ -145,7 +145,7 @@ int ps_dataset_key(struct ps_cache *cache, const char *source, const struct ps_d
 		return err && err->err ? -err->err : -EINVAL;
 	int rc = ps_dataset_id(cache->store, canonical, source, options, &id);
 	if (rc < 0)
-		return ps_error_set(err, -rc, "%s: %s", canonical, strerror(-rc));
+		return ps_no_memory(err);
 	ps_id_hex(&id.catalog, ret);
 	ps_id_hex(&id.access, ret + PS_ID_HEX_LEN);
 	return 0;

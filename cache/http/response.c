@@ -502,9 +502,9 @@ int ps_http_response_check_range(const struct ps_http_response *r, const struct 
 
 	if (rc)
 		return rc;
-	/* An encoded part of known place is a part of the stored bytes: a server that encodes as it answers
-	 * does not know where its parts are. */
-	if (r->encoded && !is_partial(r, offset, nbytes))
+	/* An encoded part of known place and length is a part of the stored bytes: a server that encodes as it
+	 * answers does not know its length. */
+	if (r->encoded && (!is_partial(r, offset, nbytes) || r->content_length == PS_SIZE_UNKNOWN))
 		return refuse(err, r, "the answer has a Content-Encoding, though identity was requested");
 	ps_http_response_remote(r, &seen);
 	/* The version is compared first: a 200 with another size probably is a new version, and is reported

@@ -91,6 +91,7 @@ static const struct row of_mount[] = {
         {"listing_error", FLAG, "1 if the last listing failed."},
         {"offline", FLAG, "1 while the origin does not answer."},
         {"missing", GAUGE, "Listed files that the origin does not have."},
+        {"skipped", GAUGE, "Names of the last listing that are not shown: see status."},
         {"versionless", FLAG, "1 if the origin sends neither ETag nor Last-Modified: see status."},
         {"opens", COUNTER, "Files opened."},
         {"modes.passed.opens", COUNTER, "Opens that the kernel serves straight from the cache."},

@@ -545,7 +545,7 @@ const struct ps_opt ps_options[] = {
         {"request-payer", 0, FLAG(request_payer), SOURCE_OF(BUCKETS),
                 .help = "pay for what is read of another's bucket"},
         {"version-by", 0, WORD(version_by, "version|size"), SOURCE, .def = "version",
-                .help = "size: versions with the same size are the same, for replicas that disagree"},
+                .help = "what tells versions apart; size: for replicas that disagree"},
         {"checksums", 0, WORD(checksums, "verify|warn|off"), SOURCE, .def = "verify",
                 .help = "what is done about data that do not match the origin's checksum"},
         {"addressing-style", 0, WORD(addressing, "auto|path|virtual"), SOURCE_OF(BUCKETS), .def = "auto",

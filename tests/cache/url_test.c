@@ -373,7 +373,9 @@ static void response_headers_are_checked(void **state)
 	        {"HTTP/1.1 206\nContent-Range: bytes 10-19/100\nContent-Range: bytes 10-19/100", -EPROTO},
 	        {"HTTP/1.1 206\nContent-Length: 10", -EPROTO},
 	        {"HTTP/1.1 206\nContent-Range: bytes 10-19/100\nContent-Length: 11", -EPROTO},
-	        {"HTTP/1.1 206\nContent-Range: bytes 10-19/100\nContent-Encoding: gzip", 0}, /* as stored */
+	        {"HTTP/1.1 206\nContent-Range: bytes 10-19/100\nContent-Encoding: gzip", -EPROTO},
+	        {"HTTP/1.1 206\nContent-Range: bytes 10-19/100\nContent-Length: 10\nContent-Encoding: gzip",
+	                0}, /* as stored */
 	        {"HTTP/1.1 206\nContent-Range: bytes 10-19/100\nContent-Encoding: identity", 0},
 	        {"HTTP/1.1 206\nContent-Range: bytes 10-19/100\nContent-Type: multipart/byteranges; "
 	         "boundary=a",

@@ -44,6 +44,13 @@ def damaged(case):
         if case["name"].startswith("trunc_5632"):  # the first of two blocks of zeros is there: all samples are whole
             tap.equal((rc, [s["key"] for s in samples]), (0, ["a", "b", "b", "c"]))
             return
+        # Cut between two members, a tar looks like one without an end mark: what is there is delivered.
+        if case["name"].startswith(("trunc_2560", "trunc_4096", "trunc_5120")):
+            tap.equal((rc, err), (0, ""))
+            for s in samples:
+                whole = WHOLE[int(s["shard"][1])][s["key"]]
+                assert tap.field_bytes(s).items() <= whole.items(), s
+            return
         tap.equal(rc, 1, "a damaged shard is an error")
         assert len(err.splitlines()) == 1 and "u0: " in err, err
         if case["name"].startswith("dup_"):

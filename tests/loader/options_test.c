@@ -204,7 +204,7 @@ static void limits_and_words_equal_those_of_the_code(void **state)
 	static const struct {
 		const char *name;
 		uint32_t last;
-	} words[] = {{"order", PENSTOCK_ORDER_PERMUTATION}, {"end", PENSTOCK_END_SPLIT},
+	} words[] = {{"order", PENSTOCK_ORDER_PERMUTATION}, {"end", PENSTOCK_END_GATHER},
 	        {"mix_end", PENSTOCK_MIX_LONGEST}, {"source", PENSTOCK_SOURCE_TOKENS},
 	        {"index", PENSTOCK_INDEX_MAKE}, {"device_pixels", PENSTOCK_PIXELS_OFF},
 	        {"on_error", PENSTOCK_SKIP}, {"dtype", PENSTOCK_BOOL}, {"layout", PENSTOCK_NHWC},

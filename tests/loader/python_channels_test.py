@@ -195,10 +195,10 @@ def fields_of_one_member_may_have_other_channels_and_be_mixed():
 
 @tap.test
 def options_that_need_rgb_are_refused_with_a_reason():
-    for options, words in ((dict(channels="rgba", jitter=1, hue=0.1), "jitter needs channels rgb"),
-                           (dict(dtype="u16", affine=1, degrees=9), "affine needs channels rgb"),
+    for options, words in ((dict(channels="rgba", jitter=1, hue=0.1), 'jitter needs channels="rgb"'),
+                           (dict(dtype="u16", affine=1, degrees=9), 'affine needs channels="rgb"'),
                            (dict(channels="gray", blur=1), "blur needs channels"),
-                           (dict(channels="gray", noise=1, noise_sigma=2), "noise needs channels rgb"),
+                           (dict(channels="gray", noise=1, noise_sigma=2), 'noise needs channels="rgb"'),
                            (dict(channels="gray", erase=1, dtype="f32"), "erase needs channels"),
                            (dict(channels="gray", gray=1), "gray needs channels"),
                            (dict(dtype="u16", mean=0.5), "u8 and u16 are not normalised"),

@@ -17,6 +17,7 @@ done < <(ps_mounts_below "")
 cat >"$T/exceptions" <<'ROWS'
 penstock plan /data/train </tmp/epoch-1	lasts until it is ended; tests/fs/mount_plan_command.sh
 systemctl enable --now "penstockd@$(systemd-escape -p /nvme/penstock).service"	needs the unit; tests/fs/mount_serve.sh
+penstock status /data/train | grep sandbox	needs a mount there; tests/fs/mount_sandbox.sh
 penstock upgrade --cache-dir /nvme/penstock	needs a daemon there; tests/fs/mount_takeover_kept.sh
 scripts/demo	a build of its own; the continuous integration runs it
 scripts/check	runs this test
@@ -224,7 +225,7 @@ else
 	ln -s "$module" "$top_srcdir"/loader/python/penstock/*.py "$T/python/penstock/"
 	penstock mount "$ORIGIN/val/" "$T/tmp/train"
 	{
-		echo 'import torch; train = lambda image, label: print(tuple(image.shape), label.tolist())'
+		echo 'import torch; train = lambda image, label, weight: print(tuple(image.shape), label.tolist())'
 		block "import penstock" README.md | here | sed 's/range(90)/range(2)/'
 	} >"$T/readme.py"
 	check "README.md: the loop in Python runs" env PYTHONPATH="$T/python" bash \

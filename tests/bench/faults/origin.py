@@ -6,6 +6,7 @@ its raw socket.
 """
 
 import email.utils
+import gzip
 import random
 import re
 import socket
@@ -302,7 +303,7 @@ class Origin:
 
     def f_gzip(self, rq, n):
         first, last = self.span(rq)
-        return self.reply(rq, 206, self.other[first:last + 1], {
+        return self.reply(rq, 206, gzip.compress(self.data[first:last + 1]), {
             "Content-Encoding": "gzip", "Content-Range": f"bytes {first}-{last}/{len(self.data)}"})
 
     def f_garbage(self, rq, n):
