@@ -210,6 +210,8 @@ int ps_control_mount(const char *cache_dir, const struct ps_mount_request *reque
 		if (rc == 0)
 			rc = say(sock, "here", "mountpoint", request->mountpoint, -1);
 	}
+	if (rc == 0)
+		ps_cli_wait(sock, "mount", "the daemon to list the source");
 	if (rc == 0 || rc == -EPIPE)
 		rc = expect(sock, "prepared", -1, &message, err);
 	if (rc == -EPIPE) {

@@ -32,6 +32,7 @@ static void await_child(const char *command, pid_t child, int in)
 	ssize_t got;
 	int status = 0;
 
+	ps_cli_wait(in, command, "the source to be listed");
 	while (n < sizeof(text) - 1 &&
 	        ((got = read(in, text + n, sizeof(text) - 1 - n)) > 0 || (got < 0 && errno == EINTR))) {
 		n += got > 0 ? (size_t)got : 0;

@@ -1,6 +1,7 @@
 #include "options/options.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -13,6 +14,8 @@
 #include "base/size.h"
 #include "base/strbuf.h"
 #include "base/suggest.h"
+
+#define WAIT_SILENT_MS 5000
 
 #define SUGGESTION_LEN 128
 
@@ -493,4 +496,12 @@ int ps_cli_fail(const char *command, int code, const char *fmt, ...)
 	ps_strbuf_add_printable(&b, text);
 	fprintf(stderr, "penstock%s%s: %s\n", *command ? " " : "", command, ps_strbuf_peek(&b));
 	return code;
+}
+
+void ps_cli_wait(int fd, const char *command, const char *what)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	if (poll(&p, 1, WAIT_SILENT_MS) == 0)
+		ps_cli_fail(command, 0, "waiting for %s", what);
 }

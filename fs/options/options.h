@@ -276,6 +276,9 @@ bool ps_cli_begin(const struct ps_opts *opts, struct ps_mount_options *o, int ar
 /* Prints "penstock COMMAND: text" on stderr, always as one line; returns `code`. */
 int ps_cli_fail(const char *command, int code, const char *fmt, ...) PS_PRINTF(3, 4);
 
+/* Waits up to 5 s until fd can be read, and then prints what the command waits for. */
+void ps_cli_wait(int fd, const char *command, const char *what);
+
 /* Writes "1 file" or "3 files" into buf and returns buf. The plural of the noun must end in s. */
 #define PS_CLI_COUNT_LEN 48
 const char *ps_cli_count(uint64_t n, const char *noun, char buf[static PS_CLI_COUNT_LEN]);

@@ -58,5 +58,6 @@ check "a store without end is given up, and not by our limit of time ($rc)" test
 check "the error says why" grep -q "2000 pages in a row without a new name" "$T/out2"
 rc=0
 wait "$trickles" || rc=$?
+check "meanwhile the command says what it waits for" grep -q "waiting for the source to be listed" "$T/out1"
 check "so is a page that trickles ($rc)" test "$rc" != 124 -a "$rc" != 0
 check "and the error says it" grep -q "only [0-9]* bytes came in 2[0-9.]* s" "$T/out1"
