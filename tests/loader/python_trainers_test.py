@@ -395,7 +395,7 @@ AFTER = {
     "torchdata": "note('torchdata')",
     "Lightning": None,  # in a run of its own: Lightning starts the processes
     "Accelerate": "note('accelerate', gathered=sum(len(batch) for batch in batches))",
-    "Hugging Face's Trainer": "note('trainer', count=trainer.evaluate()['eval_count'])",
+    "Hugging Face's Trainer": "note('trainer', count=metrics['eval_count'])",
 }
 
 
