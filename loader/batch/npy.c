@@ -1,5 +1,3 @@
-#include "config.h"
-
 #include "batch/batch.h"
 
 #include "batch/fields.h"

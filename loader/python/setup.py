@@ -39,13 +39,15 @@ def flags():
 
 STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")
 FLAGS = flags()
-FLAGS["include_dirs"] += [os.path.join(HERE, ".."), os.path.join(HERE, "../include")]  # for the table of options
+# For the table of options, and the header of .npy files.
+FLAGS["include_dirs"] += [os.path.join(HERE, path) for path in ("..", "../include", "../..")]
 
 setup(ext_modules=[Extension(
     "penstock._penstock",
-    sources=[name + ".c" for name in ("batch", "error", "export", "held", "loader", "map", "module", "options", "tensor", "writer", "../option/option")],
+    sources=[name + ".c" for name in ("batch", "error", "export", "held", "loader", "map", "module", "options", "tensor", "writer", "../option/option",
+                                    "../batch/npy", "../../base/error")],
     depends=["module.h", "dlpack.h", "../option/option.h"],
-    define_macros=[("Py_LIMITED_API", "0x030B0000")] * STABLE_ABI,
+    define_macros=[("_GNU_SOURCE", None)] + [("Py_LIMITED_API", "0x030B0000")] * STABLE_ABI,
     py_limited_api=STABLE_ABI,
     libraries=["penstock"],
     **FLAGS)],

@@ -274,10 +274,10 @@ class Map:
         for name, value in result.items():
             if name in self._outputs:
                 continue
-            inside, field = self.inputs.get(name, (None, None))
-            if field is not None and self._is_written(field):
-                dtype, shape = unit.look(i, inside)
-                unit.write(i, inside, self._value(name, value, dtype, shape, False))
+            entry = self.inputs.get(name)
+            if entry is not None and self._is_written(entry[1]):
+                dtype, shape = unit.look(i, entry[0])
+                unit.write(i, entry[0], self._value(name, value, dtype, shape, False))
             elif name not in given or value is not given[name]:
                 raise ValueError("the map returned %s %r, which outputs= does not declare: outputs={%r: penstock.Output(...)}"
                                  % ("another" if name in given else "a", name, name))
@@ -371,7 +371,8 @@ class Map:
             fatal, self.fatal = self.fatal, None
             if fatal is not None and getattr(error, "errno", None) not in (None, 125):  # ECANCELED
                 self.fatal, fatal = fatal, None
-            found = [] if fatal else [k for k in self.failures if '"%s"' % k[1] in str(error) and k[0] in str(error)]
+            where = (getattr(error, "shard", None), getattr(error, "key", None))
+            found = [] if fatal else [k for k in self.failures if k[:2] == where]
             failure = self.failures.pop(found[0]) if found else None
         if fatal is not None:
             return fatal
