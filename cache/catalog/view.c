@@ -147,6 +147,7 @@ static void sized(void *arg, int errnum, uint64_t size, const char *text)
 		ps_dataset_note_error(q->dataset, q->node, errnum, text);
 		ps_fill_note_error(q->dataset->cache->fill, text);
 	}
+	bool gone = errnum == 0;
 	bool damaged = errnum && q->shows && ps_decompressing_damaged(q->decompressing);
 	if (!errnum || damaged)
 		errnum = -ps_index_get_node(q->dataset->index, q->node, &row);
@@ -156,7 +157,8 @@ static void sized(void *arg, int errnum, uint64_t size, const char *text)
 		attr.size = damaged ? 0 : size;
 		attr.complete_attr = !damaged;
 	}
-	q->fn(q->arg, errnum == ENOENT ? ESTALE : errnum, errnum ? NULL : &attr);
+	/* The row of a node may have gone meanwhile. A missing object is the origin's answer. */
+	q->fn(q->arg, errnum == ENOENT && gone ? ESTALE : errnum, errnum ? NULL : &attr);
 	ps_node_row_fini(&row);
 	ps_decompressing_put(q->decompressing);
 	free(q);

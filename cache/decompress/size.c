@@ -36,11 +36,32 @@ static void answer_all(struct ps_decompressing *shard, int errnum, const char *t
 	answer(shard, ps_steal_ptr(&shard->waiters), errnum, shard->size, text);
 }
 
+/* What programs get for the origin's error. */
+static int errnum_of(const struct ps_error *err)
+{
+	return err->err == EAGAIN || err->err == EPROTO || err->err == EHOSTUNREACH ? EIO : err->err;
+}
+
 void ps_size_fail(struct ps_decompressing *shard, const struct ps_error *err)
 {
-	bool is_origins = err->err == EAGAIN || err->err == EPROTO || err->err == EHOSTUNREACH;
+	answer_all(shard, errnum_of(err), err->text);
+}
 
-	answer_all(shard, is_origins ? EIO : err->err, err->text);
+void ps_size_note(struct ps_decompressing *shard, const struct ps_error *err)
+{
+	bool news;
+
+	if (err->err == ECANCELED)
+		return;
+	{
+		PS_LOCK_SCOPE(&shard->stage->lock);
+		news = err->err && !shard->trouble.err && shard->size == PS_SIZE_UNKNOWN;
+		shard->trouble = *err;
+	}
+	if (!news)
+		return;
+	ps_log_warning("decompress: %s: its size is not known yet: %s", shard->url, err->text);
+	ps_fill_note_error(shard->stage->fill, err->text);
 }
 
 void ps_decompressing_size(struct ps_decompressing *shard, ps_decompress_size_fn fn, void *arg)
@@ -140,6 +161,7 @@ static void on_done(struct ps_origin_get *get, const struct ps_error *err)
 	ps_fill_count_request(stage->fill, err->err && err->err != ECANCELED);
 	ps_fill_count_answer(stage->fill, get->first_byte_ns);
 	ps_decompressing_proved(shard, get);
+	ps_size_note(shard, err);
 	PS_LOCK_SCOPE(&stage->lock);
 	headers->err = *err;
 	headers->pending = false;
@@ -446,8 +468,10 @@ void ps_size_expire(struct ps_decompress *stage, uint64_t now_ns)
 		l = l->next;
 		if (!expired)
 			continue;
-		answer(shard, expired, ETIMEDOUT, PS_SIZE_UNKNOWN,
-		        "its size is not known yet: it is being decompressed; ask again");
+		struct ps_error trouble = shard->trouble;
+		answer(shard, expired, trouble.err ? errnum_of(&trouble) : ETIMEDOUT, PS_SIZE_UNKNOWN,
+		        trouble.err ? trouble.text
+		                    : "its size is not known yet: it is being decompressed; ask again");
 		l = head->next; /* the list may have changed */
 	}
 }

@@ -92,3 +92,53 @@ is_new() { cmp "$MNT/f.tar" "$T/new"; }
 check "a new open reads the new version" wait_until 60 is_new
 umount_penstock
 check "verify finds no error in the cache" penstock verify --cache-dir "$CACHE"
+
+# An origin that refuses the bytes of a shard whose size only they could tell: the reason is told at once, and is
+# the program's error.
+cat >"$T/refuses.py" <<'PY'
+import http.server, os, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, status, length):
+        self.send_response(status)
+        self.send_header("Content-Length", str(length))
+        self.send_header("ETag", '"x"')
+        self.end_headers()
+
+    def do_HEAD(self):
+        self.answer(200, 1000000)
+
+    def do_GET(self):
+        self.answer(int(self.path[1:4]), 0)
+
+    def log_message(self, *args):
+        pass
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+open(sys.argv[1] + ".new", "w").write(str(server.server_port))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+server.serve_forever()
+PY
+"$python" "$T/refuses.py" "$T/refuses.port" &
+wait_until 20 test -e "$T/refuses.port"
+for status in 500 404 403; do
+	echo "http://127.0.0.1:$(cat "$T/refuses.port")/$status.tar.gz"
+done >"$T/refuses.txt"
+CACHE=$T/cache-refuses
+mount_penstock "@$T/refuses.txt" --timeout 4s --missing warn
+for row in "500 Input/output error" "404 No such file" "403 Permission denied"; do
+	timeout 30 stat "$MNT/${row%% *}.tar" >"$T/out" 2>&1 &
+	asks=$!
+	if [[ $row == 500* ]]; then
+		told() { penstock status "$MNT" | grep -q "HTTP 500"; }
+		check "500: status has the reason while the program waits" wait_until 3 told
+		check "500: the program still waits" kill -0 "$asks"
+		check "500: the log has the reason" grep -q "500.tar.gz: its size is not known yet: .*HTTP 500" "$T/penstock.log"
+	fi
+	wait "$asks" || true
+	check "${row%% *}: the program gets the origin's error" grep -q "${row#* }" "$T/out"
+	check "${row%% *}: the log has the reason" grep -q "HTTP ${row%% *}" "$T/penstock.log"
+done
+umount_penstock
