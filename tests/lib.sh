@@ -366,6 +366,7 @@ ps_nginx_module() {
 # may be down at the moment.
 free_port() {
 	local given=$top_builddir/tests/ports port owner kept=()
+	# shellcheck disable=SC2094 # it is read before it is written, under its lock
 	{
 		flock 9
 		while read -r port owner; do

@@ -180,7 +180,8 @@ struct ps_decompressing {
 	struct ps_range bad_range;     /* damaged range of its content; remembered until bad_until_ns */
 	uint64_t bad_until_ns;
 	struct ps_error bad;
-	struct ps_error trouble; /* why the origin has not given the bytes that were asked for last; or none */
+	struct ps_error
+	        trouble; /* why the origin has not given the bytes that were asked for last; or none */
 
 	enum ps_sizing sizing;
 	struct ps_size_waiter *waiters;
@@ -258,6 +259,9 @@ struct ps_object *ps_decompressing_hold(struct ps_decompressing *shard);
 void ps_decompressing_save(struct ps_decompressing *shard);
 /* The same, but without the size, which has to be found again. */
 void ps_decompressing_save_disproved(struct ps_decompressing *shard);
+/* Notes the outcome of a request, which may be tried again. The first failure is logged, and is the last
+ * error of `penstock status`; waiters whose time is over get it. The lock is not held. */
+void ps_decompressing_note(struct ps_decompressing *shard, const struct ps_error *err);
 /* A get of its base origin has ended: if bytes came, the origin's credentials may read the shard. The lock
  * is not held. */
 void ps_decompressing_proved(struct ps_decompressing *shard, const struct ps_origin_get *get);
@@ -331,9 +335,6 @@ bool ps_decompressors_reap(struct ps_decompressing *shard);
 bool ps_size_step(struct ps_decompressing *shard);
 /* The decompressor that finds the size has decoded the whole shard; drops the lock meanwhile. */
 void ps_size_decoded(struct ps_decompressor *decompressor);
-/* size.c: notes the outcome of a request, which may be tried again. The first failure is logged, and is the last
- * error of `penstock status`; waiters whose time is over get it. The lock is not held. */
-void ps_size_note(struct ps_decompressing *shard, const struct ps_error *err);
 /* The size cannot be found: answers all waiters; drops the lock meanwhile. */
 void ps_size_fail(struct ps_decompressing *shard, const struct ps_error *err);
 /* Answers waiters whose time is up; drops the lock meanwhile. */

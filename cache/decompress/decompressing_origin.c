@@ -137,6 +137,23 @@ struct ps_object *ps_decompressing_hold(struct ps_decompressing *shard)
 	return shard->object ? ps_object_ref(shard->object) : NULL;
 }
 
+void ps_decompressing_note(struct ps_decompressing *shard, const struct ps_error *err)
+{
+	bool news;
+
+	if (err->err == ECANCELED)
+		return;
+	{
+		PS_LOCK_SCOPE(&shard->stage->lock);
+		news = err->err && !shard->trouble.err && shard->size == PS_SIZE_UNKNOWN;
+		shard->trouble = *err;
+	}
+	if (!news)
+		return;
+	ps_log_warning("decompress: %s: its size is not known yet: %s", shard->url, err->text);
+	ps_fill_note_error(shard->stage->fill, err->text);
+}
+
 void ps_decompressing_proved(struct ps_decompressing *shard, const struct ps_origin_get *get)
 {
 	struct ps_origin *base = shard->base;

@@ -125,7 +125,7 @@ static void on_done(struct ps_origin_get *get, const struct ps_error *err)
 	ps_fill_count_request(stage->fill, err->err && err->err != ECANCELED);
 	ps_fill_count_answer(stage->fill, get->first_byte_ns);
 	ps_decompressing_proved(shard, get);
-	ps_size_note(shard, err);
+	ps_decompressing_note(shard, err);
 	PS_LOCK_SCOPE(&stage->lock);
 	piece->pending = false;
 	decompressor->npending--;

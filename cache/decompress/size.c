@@ -47,23 +47,6 @@ void ps_size_fail(struct ps_decompressing *shard, const struct ps_error *err)
 	answer_all(shard, errnum_of(err), err->text);
 }
 
-void ps_size_note(struct ps_decompressing *shard, const struct ps_error *err)
-{
-	bool news;
-
-	if (err->err == ECANCELED)
-		return;
-	{
-		PS_LOCK_SCOPE(&shard->stage->lock);
-		news = err->err && !shard->trouble.err && shard->size == PS_SIZE_UNKNOWN;
-		shard->trouble = *err;
-	}
-	if (!news)
-		return;
-	ps_log_warning("decompress: %s: its size is not known yet: %s", shard->url, err->text);
-	ps_fill_note_error(shard->stage->fill, err->text);
-}
-
 void ps_decompressing_size(struct ps_decompressing *shard, ps_decompress_size_fn fn, void *arg)
 {
 	struct ps_decompress *stage = shard->stage;
@@ -161,7 +144,7 @@ static void on_done(struct ps_origin_get *get, const struct ps_error *err)
 	ps_fill_count_request(stage->fill, err->err && err->err != ECANCELED);
 	ps_fill_count_answer(stage->fill, get->first_byte_ns);
 	ps_decompressing_proved(shard, get);
-	ps_size_note(shard, err);
+	ps_decompressing_note(shard, err);
 	PS_LOCK_SCOPE(&stage->lock);
 	headers->err = *err;
 	headers->pending = false;

@@ -132,6 +132,17 @@ static void matched(struct ps_object *object, const char *expected)
 	ps_commit_queue_locked(object, 0);
 }
 
+/* store->lock held. */
+static void note_failure(struct ps_object *object, const char *expected, const char *seen)
+{
+	struct ps_store *store = object->store;
+
+	store->checksum_errors++;
+	store->checksum_error_s = ps_clock_real_s();
+	snprintf(store->checksum_error, sizeof(store->checksum_error),
+	        "%.300s: its data have %s, but the origin or its list says %s", object->url, seen, expected);
+}
+
 /* True if the object's bytes stay although they do not match. */
 static bool only_warn(struct ps_object *object, const char *expected, const char *seen)
 {
@@ -144,7 +155,7 @@ static bool only_warn(struct ps_object *object, const char *expected, const char
 		        object->sum_warned)
 			return true;
 		object->sum_warned = true;
-		store->checksum_errors++;
+		note_failure(object, expected, seen);
 	}
 	ps_log_warning(
 	        "checksum: %s: its data have %s, but the origin or its list says %s; they stay, because of "
@@ -168,7 +179,7 @@ static void refuse(struct ps_object *object, const char *expected, const char *s
 		pthread_mutex_unlock(&store->lock);
 		return; /* another thread has done this just now */
 	}
-	store->checksum_errors++;
+	note_failure(object, expected, seen);
 	struct ps_refused *refused = refused_of(store, &object->id, true);
 	uint64_t s = 0;
 	if (refused) {

@@ -403,7 +403,7 @@ json_t *ps_store_stats(struct ps_store *store)
 	uint64_t reserved_nbytes = reserved(store);
 	/* A path need not be UTF-8. */
 	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-	                 "s:I, s:I, s:s, s:I, s:b}",
+	                 "s:I, s:o, s:I, s:I, s:s, s:I, s:b}",
 	        "dir", ps_json_lossy(store->dir), "limit_bytes", (json_int_t)store->limit_nbytes,
 	        "used_bytes", (json_int_t)(store->used_nbytes - reserved_nbytes), "index_bytes",
 	        (json_int_t)store->index_allocated_nbytes, "reachable_bytes", (json_int_t)reachable,
@@ -414,8 +414,9 @@ json_t *ps_store_stats(struct ps_store *store)
 	        (json_int_t)store->evicted_nbytes, "pinned_objects", (json_int_t)ps_pins_count(store),
 	        "pinned_bytes", (json_int_t)store->pinned_nbytes, "write_errors",
 	        (json_int_t)store->write_errors, "crc_errors", (json_int_t)store->crc_errors,
-	        "checksum_errors", (json_int_t)store->checksum_errors, "held_bytes",
-	        (json_int_t)store->held_nbytes, "disk_error", disk_errnum ? strerror(disk_errnum) : "",
-	        "disk_error_at", (json_int_t)since_s, "synced",
-	        ps_commit_done_locked(store) && ps_sync_done_locked(store));
+	        "checksum_errors", (json_int_t)store->checksum_errors, "checksum_error",
+	        ps_json_lossy(store->checksum_error), "checksum_error_at",
+	        (json_int_t)store->checksum_error_s, "held_bytes", (json_int_t)store->held_nbytes,
+	        "disk_error", disk_errnum ? strerror(disk_errnum) : "", "disk_error_at", (json_int_t)since_s,
+	        "synced", ps_commit_done_locked(store) && ps_sync_done_locked(store));
 }

@@ -292,6 +292,7 @@ int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, u
  * limit is only for data, "reachable_bytes": ps_store_reachable(), "reserved_bytes", "min_free_bytes",
  * "objects", "policy", "evicted_objects", "evicted_bytes", "evicted_extents", "pinned_objects",
  * "pinned_bytes", "write_errors", "crc_errors", "checksum_errors", "held_bytes": evicted and still open,
+ * "checksum_error", "checksum_error_at": the last of checksum_errors;
  * "disk_error": ps_disk_error(), "disk_error_at", "synced": all is safe from a power cut}; the caller owns
  * it. Blocks on statvfs. */
 json_t *ps_store_stats(struct ps_store *store);

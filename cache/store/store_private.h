@@ -227,6 +227,9 @@ struct ps_store {
 
 	_Atomic uint64_t unwritten; /* reserved by admissions and not on disk yet */
 	_Atomic uint64_t write_errors, crc_errors, checksum_errors;
+	/* the last object that did not match its origin's checksum; under lock */
+	char checksum_error[PS_ERROR_TEXT_LEN];
+	int64_t checksum_error_s;
 	struct ps_log_rate no_file_rate, refusal_rate;
 	_Atomic bool index_failed; /* the last commit failed: no object is admitted until one succeeds */
 	bool failed_since;         /* another batch was refused since the commit under way began */

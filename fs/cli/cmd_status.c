@@ -642,6 +642,12 @@ static void judge(json_t *found, const json_t *doc, const json_t *mount)
 	}
 	if (*disk)
 		note(found, mountpoint, LEVEL_WARNING, is_full(disk) ? "full" : "degraded", disk);
+	json_int_t refused_at_s = number(doc, "cache", "checksum_error_at");
+	if (refused_at_s > 0 && ps_clock_real_s() - refused_at_s < RECENT_S) {
+		snprintf(reason, sizeof(reason), "a file failed its checksum %s: %s", ago(refused_at_s, when),
+		        text(json_object_get(doc, "cache"), "checksum_error"));
+		note(found, mountpoint, LEVEL_WARNING, "degraded", reason);
+	}
 	if (*listing) {
 		snprintf(reason, sizeof(reason), "listing again failed: %s", listing);
 		note(found, mountpoint, LEVEL_WARNING, "degraded", reason);

@@ -15,11 +15,11 @@ exec_with() {
 exec(sys.argv[1])
 os.execvp(sys.argv[2], sys.argv[2:])' "$@"
 }
-close() { echo "for fd in ($1): os.close(fd)"; }
+close() { echo "for fd in [$1]: os.close(fd)"; }
 ticks() { awk '{print $14 + $15}' "/proc/$1/stat"; }
 keeper() { awk '/^PPid:/ {print $2}' "/proc/$(daemon_pid)/status"; }
 
-for closed in 0, 1, 2, 0,1, 0,2, 1,2, 0,1,2; do
+for closed in 0 1 2 '0,1' '0,2' '1,2' '0,1,2'; do
 	rc=0
 	starts_with "$(close "$closed")" \
 		timeout -s KILL 20 penstock mount "$T/www/" "$MNT" --cache-dir "$CACHE" || rc=$?
@@ -52,7 +52,7 @@ if [[ -x $top_builddir/penstock-loader ]]; then
 	mkdir "$T/in"
 	echo text >"$T/in/a.txt"
 	"$loader" pack "$T/in/" "$T/right-%d.tar" >/dev/null
-	for closed in 1, 0,1,2; do
+	for closed in 1 '0,1,2'; do
 		starts_with "$(close "$closed")" "$loader" pack "$T/in/" "$T/packed-%d.tar" || true
 		check "pack with descriptors $closed closed writes the same shard" cmp "$T/right-0.tar" "$T/packed-0.tar"
 		rm -f "$T/packed-0.tar"

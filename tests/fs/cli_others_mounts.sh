@@ -26,11 +26,12 @@ as() {
 		HOME="$T/alice" "${@:2}"
 }
 pose() {
-	setpriv --reuid=$mallory --regid=$mallory --clear-groups -- \
+	setpriv --reuid="$mallory" --regid="$mallory" --clear-groups -- \
 		"$top_builddir/tests/fs/posing_mount" "$1" "subtype=penstock" "$2" &
 	check "another user's program poses as penstock" wait_until 20 is_mounted "$1"
 }
 # Children are named after the mount that they ask.
+# shellcheck disable=SC2009 # pgrep does not know states
 stuck_children() { ps -eo stat=,comm= | grep -c "^D.* penstock-$number\$"; }
 
 # A mount that never answers ---------------------------------------------------------------------------------
@@ -41,6 +42,7 @@ number=$(printf %x \
 # ends WHAT COMMAND...: in a pipe; 124: only the time limit ends it
 ends() {
 	local rc=0 took
+	# shellcheck disable=SC2016 # for the inner shell
 	took=$(milliseconds bash -c 'timeout -s KILL 20 "$@" 2>&1 | timeout 10 cat >"$0"' "$T/out" "${@:2}") || rc=$?
 	equal "$1 in a pipe returns" 0 "$rc"
 	at_most "$1 in a pipe returns within 3 s (ms)" 3000 "$took"
@@ -84,7 +86,8 @@ check "root's status shows the user's mount" grep -q "^$T/alice/m " <(penstock s
 check "a user's mount that is asked for by name is shown" penstock status "$T/alice/m"
 check "the user unmounts" as $alice penstock umount "$T/alice/m"
 check "root unmounts the stuck mount" timeout 20 penstock umount --force "$T/stuck"
-check "the processes that hung end with it" wait_until 10 eval '[[ $(stuck_children) == 0 ]]'
+ended() { [[ $(stuck_children) == 0 ]]; }
+check "the processes that hung end with it" wait_until 10 ended
 
 # Texts with control characters ------------------------------------------------------------------------------
 

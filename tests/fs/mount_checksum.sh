@@ -41,6 +41,9 @@ equal "the failed reads make no request to the origin" "$forgotten" "$(stats .or
 check "the log reports the mismatch" grep -q 'checksum: .*/bad.bin' "$T/penstock.log"
 equal "the log reports the mismatch once" 1 "$(grep -c 'error: checksum:' "$T/penstock.log")"
 equal "the statistics count one mismatch" 1 "$(stats .cache.checksum_errors)"
+rc=0
+penstock status --check "$MNT" >"$T/out" || rc=$?
+equal "status --check warns of the mismatch" "1 1" "$rc $(grep -c 'a file failed its checksum .*bad.bin: its data have' "$T/out")"
 check "status shows one mismatch" grep -q 'mismatches: 1,' <(penstock status "$MNT")
 if [[ $(penstock status "$MNT" --json | jq -r .passthrough.active) == true ]]; then
 	was_passed() {

@@ -135,6 +135,7 @@ refused "an option that fusermount3 does not know" "strictatime" penstock mount 
 # Without /etc/mtab, and as a user without an entry in /etc/passwd: small containers.
 check "a mount for the next test" as_user penstock mount "$source/" "$T/m1"
 without_mtab() {
+	# shellcheck disable=SC2016 # for the inner shell
 	unshare -m bash -c 'mount -t tmpfs none "$1" && cp -a /etc/fuse.conf /etc/passwd /etc/group "$1" &&
 		mount --rbind "$1" /etc && shift && exec "$@"' - "$T/etc" "$@"
 }

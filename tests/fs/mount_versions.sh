@@ -67,6 +67,7 @@ random_file "$T/replica1/a.tar" 3000001
 cp "$T/replica1/a.tar" "$T/replica2/a.tar"
 check "--version-by size: a file of another size is a new version" wait_until 10 cmp "$MNT/a.tar" "$T/replica1/a.tar"
 umount_penstock
+# shellcheck disable=SC2016 # for the inner shell
 check_not "--version-by size is part of the identity: other mounts read no byte of it" \
 	bash -c 'penstock mount "$1" "$2" --cache-dir "$3" --log "$4" && cp "$2/b.tar" "$5" && penstock status "$2" --json |
 		jq -e ".origin.bytes == 0" >/dev/null; rc=$?; penstock umount "$2"; exit $rc' - \
