@@ -24,6 +24,7 @@
 #include <sys/types.h>
 
 #include "base/error.h"
+#include "batch/npy.h"
 #include "device/device.h"
 #include "image/image.h"
 #include "order/order.h"
@@ -497,28 +498,5 @@ void ps_profile_batch(struct ps_profile *profile, const struct penstock_batch *b
 /* The profile as JSON, in a text that the caller frees; -ENOMEM. */
 int ps_profile_json(
         struct ps_profile *profile, char **ret_text, size_t *ret_nbytes, struct ps_error *err) PS_MUST_USE;
-
-/* NumPy files -------------------------------------------------------------------------------------------- */
-
-/* The header of a .npy file (format versions 1, 2 and 3): the array's type and shape, and where its bytes
- * begin.
- *
- * Ownership: data points into the caller's bytes.   Threads: any.   Locks: none.   Blocks: never.
- * Errors: -EBADMSG with a text: not a .npy file, damaged, truncated, longer than its array, or with
- * elements that batches do not support (structures, objects, complex numbers, texts). */
-
-#define PS_NPY_MAX_DIMS 32 /* as in NumPy 1 */
-
-struct ps_npy {
-	enum ps_dtype dtype;
-	bool swapped; /* elements are in the other byte order than this machine's */
-	bool fortran; /* the first index varies fastest; never set where it makes no difference */
-	uint32_t ndim;
-	uint64_t shape[PS_NPY_MAX_DIMS];
-	uint64_t count; /* elements */
-	const uint8_t *data;
-};
-
-int ps_npy_parse(const void *file, size_t nbytes, struct ps_npy *ret_npy, struct ps_error *err) PS_MUST_USE;
 
 #endif

@@ -1,6 +1,4 @@
-#include "batch/batch.h"
-
-#include "batch/fields.h"
+#include "batch/npy.h"
 
 #include <errno.h>
 #include <string.h>

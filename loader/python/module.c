@@ -2,7 +2,7 @@
 
 #include <errno.h>
 
-#include "batch/batch.h"
+#include "batch/npy.h"
 
 static PyObject *version(PyObject *module, PyObject *unused)
 {

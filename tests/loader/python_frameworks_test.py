@@ -144,9 +144,8 @@ def the_text_tokens_example_makes_tokens_of_texts():
 @tap.test
 def pip_builds_and_installs_the_package():
     """Builds from unpacked sources, against a build tree."""
-    shutil.copytree(os.path.join(tap.SRC, "loader/python"), "loader/python")
-    shutil.copytree(os.path.join(tap.SRC, "loader/option"), "loader/option")
-    shutil.copytree(os.path.join(tap.SRC, "loader/include"), "loader/include")
+    for folder in ("base", "loader/batch", "loader/include", "loader/option", "loader/python"):
+        shutil.copytree(os.path.join(tap.SRC, folder), folder)
     clean = {**tap.clean_environment(), "PENSTOCK_BUILD": tap.BUILD}
     run = dict(capture_output=True, text=True, timeout=200, env=clean)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "venv"], check=True, **run)  # pip in it takes seconds
