@@ -402,7 +402,9 @@ static void a_command_gives_keys(void **state)
 	ps_cloud_put(&cloud, "config", "[default]\ncredential_process = /nowhere/hushed\n");
 	fails(t, "credential_process", "no such command");
 	/* The command inherits none of our descriptors, and its output to stderr is not shown. */
-	int ours = dup(0); /* not close-on-exec, as a library's descriptor may be */
+	/* not close-on-exec, as a library's descriptor may be; not one of the command's own */
+	int ours = fcntl(0, F_DUPFD, 20);
+	assert_true(ours >= 0);
 	ps_cloud_put(&cloud, "config",
 	        "[default]\ncredential_process = test \"$(ls /proc/self/fd | tr -d '\\n')\" = 0123 || exit "
 	        "9; test \"$(readlink /proc/self/fd/2)\" = /dev/null || exit 8; exit 4\n");

@@ -319,7 +319,7 @@ static void get_done(struct ps_origin_get *get, const struct ps_error *err)
 }
 
 static void begin_chunk(struct ps_decompressing *decompressing, const struct shard *shard, uint64_t offset,
-        struct one_get *one)
+        const char *etag, struct one_get *one)
 {
 	struct ps_origin *origin = ps_decompressing_as_origin(decompressing);
 
@@ -332,6 +332,7 @@ static void begin_chunk(struct ps_decompressing *decompressing, const struct sha
 	        .niov = 1,
 	        .progress = get_progress,
 	        .done = get_done};
+	snprintf(one->get.expect.etag, sizeof(one->get.expect.etag), "%s", etag);
 	origin->ops->get(origin, &one->get);
 }
 
@@ -339,7 +340,7 @@ static void begin_chunk(struct ps_decompressing *decompressing, const struct sha
 static int try_chunk(struct ps_decompressing *decompressing, const struct shard *shard, uint64_t offset,
         struct one_get *one)
 {
-	begin_chunk(decompressing, shard, offset, one);
+	begin_chunk(decompressing, shard, offset, "", one);
 	return wait_for(&one->answer);
 }
 
@@ -759,7 +760,7 @@ static void a_cancelled_get_ends_before_the_origin_answers(void **state)
 	struct ps_origin *origin = ps_decompressing_as_origin(decompressing);
 	s.origin.arg = &let;
 	s.origin.serves = wait_until_let;
-	begin_chunk(decompressing, &shard, 0, &one);
+	begin_chunk(decompressing, &shard, 0, "", &one);
 	origin->ops->cancel(origin, &one.get);
 	assert_int_equal(wait_for(&one.answer), ECANCELED);
 	atomic_store(&let, true);
@@ -923,6 +924,40 @@ static void bytes_of_another_version_are_not_decoded(void **state)
 	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
+}
+
+/* The list gives no ETag: the version is that of the first answer, or the one that the reader's object has. */
+static void the_version_of_a_shard_without_an_etag_is_learned_once(void **state)
+{
+	const struct ps_remote none = {.size = 0, .mtime_s = 1};
+
+	for (int known = 0; known < 2; known++) {
+		struct shard shard = {.url = "frames"};
+		struct ps_decompressing *decompressing = NULL;
+		struct ps_remote source = none;
+		struct one_get one;
+		struct stage s;
+		char dir[4096];
+
+		fill_frames(&shard, 64 * PS_MIB, 700001, true);
+		source.size = shard.size;
+		snprintf(dir, sizeof(dir), "%s/%d", (char *)*state, known);
+		assert_int_equal(mkdir(dir, 0700), 0);
+		stage_start(&s, dir, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
+		assert_int_equal(ps_decompressing_get(s.stage, &s.origin.origin, shard.url, "x.tar", &source,
+		                         PS_CODING_ZSTD, &decompressing),
+		        0);
+		if (!known) {
+			s.origin.etag = "\"v1\"";
+			assert_int_equal(try_chunk(decompressing, &shard, 0, &one), 0);
+		}
+		s.origin.etag = "\"v2\"";
+		begin_chunk(decompressing, &shard, known ? 0 : 60 * PS_MIB, known ? "\"v1\"" : "", &one);
+		assert_int_equal(wait_for(&one.answer), ESTALE);
+		ps_decompressing_put(decompressing);
+		stage_stop(&s);
+		ps_strbuf_fini(&shard.unit);
+	}
 }
 
 /* The window has 128 MiB, the stage's memory 12 MiB. */
@@ -1497,6 +1532,7 @@ int main(void)
 	        TEST(an_abort_between_attempts_waits_for_requested_pieces),
 	        TEST(requests_for_headers_that_no_reader_waits_for_are_not_retried),
 	        TEST(bytes_of_another_version_are_not_decoded),
+	        TEST(the_version_of_a_shard_without_an_etag_is_learned_once),
 	        TEST(a_window_larger_than_the_memory_is_an_error),
 	        TEST(bytes_handed_out_of_a_damaged_frame_are_not_cached),
 	        TEST(the_end_of_the_only_frame_needs_no_more_memory),

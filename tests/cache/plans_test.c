@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -551,6 +553,7 @@ static void invalid_lines_are_refused(void **state)
 	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":0,\"files\":[\"a\",]}",
 	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":0,\"files\":[\"\\u0000\"]}",
 	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":0,\"files\":[\"\\udc00\"]}",
+	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":0,\"files\":[\"a\\qb\"]}",
 	        "{\"penstock_plan\":1,\"job\":\"a\",\"rank\":0,\"epoch\":18446744073709551616,\"files\":[]}",
 	        "{\"penstock_plan\":1,\"job\":"
 	        "\"0123456789012345678901234567890123456789012345678901234567890123\","
@@ -561,6 +564,28 @@ static void invalid_lines_are_refused(void **state)
 	for (size_t i = 0; i < PS_ARRAY_LEN(bad); i++)
 		if (parse(bad[i], &line) != -EINVAL)
 			fail_msg("accepted: %s", bad[i]);
+}
+
+/* The byte after the text cannot be read. */
+static void a_line_cut_anywhere_is_refused_and_not_read_beyond_its_end(void **state)
+{
+	static const char whole[] =
+	        "{\"penstock_plan\": 1, \"new\": [true, -1.5], \"job\": \"a\\u00e9\", \"rank\": 3, "
+	        "\"epoch\": 12, \"files\": [\"\\ud83d\\ude00\\n\"]}";
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ps_plan_line line;
+
+	(void)state;
+	assert_true(pages != MAP_FAILED);
+	assert_int_equal(mprotect(pages + page, page, PROT_NONE), 0);
+	for (size_t n = 0; n < sizeof(whole); n++) {
+		char *text = pages + page - n;
+
+		memcpy(text, whole, n);
+		assert_int_equal(ps_plan_line_parse(text, n, &line), n == sizeof(whole) - 1 ? 0 : -EINVAL);
+	}
+	munmap(pages, 2 * page);
 }
 
 int main(void)
@@ -589,6 +614,7 @@ int main(void)
 	        TEST(an_extent_is_needed_when_its_object_is),
 	        cmocka_unit_test(lines_are_read_as_they_are_written),
 	        cmocka_unit_test(invalid_lines_are_refused),
+	        cmocka_unit_test(a_line_cut_anywhere_is_refused_and_not_read_beyond_its_end),
 	};
 
 	return cmocka_run_group_tests_name("plans", tests, NULL, NULL);

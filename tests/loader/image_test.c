@@ -301,6 +301,38 @@ static void exif_orientation_is_not_applied(void **state)
 	assert_memory_equal(got, want, ps_image_nbytes(&spec));
 }
 
+/* Devices decode only what the outline calls plain. */
+static void the_outline_tells_which_images_a_device_may_decode(void **state)
+{
+	static const uint8_t pgm[] =
+	        "P5\n8 8\n255\n0123456789012345678901234567890123456789012345678901234567890123";
+	struct fixture_jpeg f = {.width = 64, .height = 40, .in = JCS_RGB, .stored = JCS_YCbCr};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 2);
+	struct ps_image_spec plain = ps_image_spec_imagenet(32), padded = plain;
+	size_t nbytes, rgb_nbytes;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+	f.stored = JCS_RGB;
+	ps_autofree uint8_t *rgb = fixture_encode(&f, pixels, &rgb_nbytes);
+	(void)state;
+	padded.crop = PS_CROP_LETTERBOX;
+	const struct {
+		const struct ps_image_spec *spec;
+		const uint8_t *data;
+		size_t nbytes;
+		bool plain;
+	} rows[] = {{&plain, data, nbytes, true}, {&padded, data, nbytes, false},
+	        {&plain, rgb, rgb_nbytes, false}, {&plain, pgm, sizeof(pgm) - 1, false}};
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		struct ps_image_decoder *d = ps_image_decoder_new(rows[i].spec, &err);
+		struct ps_rng_key key = {0};
+		struct ps_image_outline outline;
+		assert_non_null(d);
+		assert_int_equal(ps_image_sketch(d, rows[i].data, rows[i].nbytes, &key, &outline, &err), 0);
+		assert_int_equal(outline.plain_jpeg, rows[i].plain);
+		ps_image_decoder_free(d);
+	}
+}
+
 /* All rows of the upright image; NULL after an error, which is then in err. */
 static uint8_t *decode_upright(const uint8_t *data, size_t nbytes, struct ps_image_size *ret_size)
 {
@@ -536,6 +568,7 @@ int main(void)
 	        cmocka_unit_test(pixels_do_not_depend_on_threads_or_order),
 	        cmocka_unit_test(exif_orientation_is_not_applied),
 	        cmocka_unit_test(damaged_exif_is_ignored),
+	        cmocka_unit_test(the_outline_tells_which_images_a_device_may_decode),
 #ifdef HAVE_PNG
 	        cmocka_unit_test(png_with_benign_errors_is_read_and_with_damage_refused),
 #endif

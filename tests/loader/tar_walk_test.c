@@ -528,6 +528,28 @@ static void a_long_name_beyond_the_end_is_damage(void **state)
 		}
 }
 
+/* What follows the body would end its record, if it were looked at. */
+static void a_pax_record_of_a_wrong_length_is_damage(void **state)
+{
+	static const char *const bodies[] = {"3 \n", "2 a=b\n", "0 a=b\n", "7 a=b\n", " a=b\n", "x a=b\n"};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(bodies); i++)
+		for (int how = 0; how < WALKS; how++) {
+			struct tar t = {0};
+			struct walk w;
+			char size[13], data[32];
+
+			snprintf(size, sizeof(size), "%011o", (unsigned)strlen(bodies[i]));
+			snprintf(data, sizeof(data), "%s\n", bodies[i]);
+			header_put(&t, (struct header){.type = 'x', .name = "extra", .size = size});
+			tar_put(&t, data, strlen(data));
+			walk_begin(&w, &t, how);
+			fails_here(&w, "damaged tar at offset 0: a pax record of the wrong length");
+			tar_free(&t);
+		}
+}
+
 /* Sources ------------------------------------------------------------------------------------------------ */
 
 static int read_fail(void *arg, void *dst, size_t n, struct ps_error *err)
@@ -593,6 +615,7 @@ int main(void)
 	        cmocka_unit_test(names_that_are_too_long_are_dropped),
 	        cmocka_unit_test(long_names_are_damage_where_they_are_not_dropped),
 	        cmocka_unit_test(a_long_name_beyond_the_end_is_damage),
+	        cmocka_unit_test(a_pax_record_of_a_wrong_length_is_damage),
 	        cmocka_unit_test(a_walk_returns_the_error_of_its_source),
 	        cmocka_unit_test(the_source_says_what_a_file_is_that_is_not_a_tar),
 	};
