@@ -203,6 +203,22 @@ def an_exception_in_a_map_makes_its_sample_bad():
 
 
 @tap.test
+def a_maps_failure_is_the_cause_of_its_own_samples_error():
+    """Also if the key is not UTF-8, or others that fail have keys within it."""
+    def fails(sample):
+        raise KeyError(sample["n"])
+
+    for first, rest in (("aaa", ["a", "aa"]), ("b\udcff", ["b"])):
+        tap.make_tar("k.tar", [(key + ".cls", b"%d" % n) for n, key in enumerate([first, *rest], 7)])
+        load = penstock.Loader("k.tar", batch=1, order="none", threads=1, fields={"n": penstock.Int("cls")}, map=fails)
+        try:
+            next(iter(load))
+            assert False
+        except penstock.BadSampleError as error:
+            tap.equal((error.key, repr(error.__cause__)), (first, "KeyError(7)"))
+
+
+@tap.test
 def a_wrong_result_of_a_map_is_an_error_with_the_declared_output():
     def of(value, output):
         try:
