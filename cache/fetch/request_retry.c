@@ -363,7 +363,7 @@ static bool request_retry(struct ps_range_request *request, const struct ps_erro
 	if (request->attempts > most)
 		return false;
 	request->retry_ns = ps_clock_mono_ns();
-	if (!request->get.work.anew)
+	if (!request->get.work.resend)
 		request->retry_ns += backoff_ns(request->attempts, err->retry_after_ms);
 	{
 		PS_LOCK_SCOPE(&request->file->lock);

@@ -291,7 +291,7 @@ struct ps_range_request *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns
 			break;
 		}
 		/* One that replaces a slow connection must not wait for others, which may be as slow. */
-		if (request->get.work.anew ||
+		if (request->get.work.resend ||
 		        fill->active < (request->file->npreempted ? max - max / 4 : max)) {
 			request->preempted = false;
 			atomic_store(&request->touched_ns, now_ns);

@@ -177,7 +177,7 @@ struct ps_transfer_work {
 	bool refused;
 	/* A reader has waited for the bytes for long. Set by the caller while the request runs. */
 	_Atomic bool overdue;
-	bool anew; /* ended because a new connection should be faster: to be sent again at once */
+	bool resend; /* ended because a new connection should be faster: to be sent again at once */
 	/* the first answer came from a tier: it proves no right to read the object */
 	bool from_tier;
 	uint64_t tier_nbytes; /* body bytes that came from tiers */

@@ -827,16 +827,16 @@ static bool slow(struct ps_transfer *t, uint64_t now_ns)
 	if (rq && rq->want_listing) {
 		uint64_t ns = now_ns - PS_MIN(rq->began_ns, now_ns);
 
-		work->anew =
+		work->resend =
 		        ns > rq->client->page_ns && rq->body_nbytes < ns / PS_NS_PER_S * PS_PAGE_MIN_RATE;
-		return work->anew;
+		return work->resend;
 	}
 	if (!rq || !rq->kind->tiered || rq->turn.tier)
 		return false;
-	work->anew = ps_http_pace_is_slow(&rq->pace, &rq->client->paces, now_ns, rq->wire_nbytes);
-	if (atomic_exchange(&work->overdue, false) && !work->anew)
-		work->anew = ps_http_paces_try(&rq->client->paces, now_ns);
-	return work->anew;
+	work->resend = ps_http_pace_is_slow(&rq->pace, &rq->client->paces, now_ns, rq->wire_nbytes);
+	if (atomic_exchange(&work->overdue, false) && !work->resend)
+		work->resend = ps_http_paces_try(&rq->client->paces, now_ns);
+	return work->resend;
 }
 
 static void flush(struct ps_transfer *t)
@@ -915,7 +915,7 @@ static void judge(struct ps_http_request *rq, CURL *curl, int rc)
 {
 	if (rc == -ECANCELED) {
 		ps_error_set(&rq->error, ECANCELED, "cancelled");
-	} else if (rc == -ETIMEDOUT && rq->work->anew) {
+	} else if (rc == -ETIMEDOUT && rq->work->resend) {
 		ps_error_set(&rq->error, ETIMEDOUT, "only %llu bytes came in %.1f s",
 		        (unsigned long long)rq->body_nbytes,
 		        (double)(ps_clock_mono_ns() - rq->began_ns) / 1e9);
@@ -1184,7 +1184,7 @@ void ps_http_submit(struct ps_http_client *c, const struct ps_http_kind *kind, s
 	work->tier_nbytes = 0;
 	work->kept_here = false;
 	atomic_store(&work->overdue, false);
-	work->anew = false;
+	work->resend = false;
 	work->submitted_ns = ps_clock_mono_ns();
 	ps_transfer_submit(c->transfers, &work->transfer);
 }
