@@ -899,7 +899,9 @@ static json_t *next_listing(const struct ps_dataset *ds)
 #define COUNT_MAX_NAMES 50000
 #define COUNT_SHARE 50 /* counting takes at most one part in this many of the time */
 
-static uint64_t cached_below(struct ps_dataset *ds, uint64_t dir, int depth)
+/* The sum of a number over the files below a directory. */
+static uint64_t sum_below(struct ps_dataset *ds, uint64_t dir, int depth,
+        uint64_t (*of)(struct ps_dataset *ds, const struct ps_node_row *row))
 {
 	struct ps_index_children *it;
 	const char *name;
@@ -913,13 +915,42 @@ static uint64_t cached_below(struct ps_dataset *ds, uint64_t dir, int depth)
 		if (ps_index_get_node(ds->index, node, &row) < 0)
 			continue;
 		if (row.kind == PS_NODE_DIR)
-			sum += cached_below(ds, node, depth + 1);
+			sum += sum_below(ds, node, depth + 1, of);
 		else if (row.remote.size != PS_SIZE_UNKNOWN)
-			sum += ps_view_cached_nbytes(ds, &row);
+			sum += of(ds, &row);
 		ps_node_row_fini(&row);
 	}
 	ps_index_children_close(it);
 	return sum;
+}
+
+static uint64_t shown_nbytes(struct ps_dataset *ds, const struct ps_node_row *row)
+{
+	uint64_t size = ps_view_size(ds, row);
+
+	return size == PS_SIZE_UNKNOWN ? 0 : size;
+}
+
+/* Counts again if that is due. Two threads may count at the same time, and come to the same. */
+static uint64_t counted(struct ps_dataset *ds, struct ps_counted *c,
+        uint64_t (*of)(struct ps_dataset *ds, const struct ps_node_row *row))
+{
+	uint64_t now_ns = ps_clock_mono_ns();
+	{
+		PS_LOCK_SCOPE(&ds->lock);
+		if (now_ns < c->again_ns)
+			return c->nbytes;
+	}
+	uint64_t nbytes = sum_below(ds, ds->catalog->row.root, 0, of), end_ns = ps_clock_mono_ns();
+	PS_LOCK_SCOPE(&ds->lock);
+	c->nbytes = nbytes;
+	c->again_ns = end_ns + (end_ns - now_ns) * COUNT_SHARE;
+	return nbytes;
+}
+
+uint64_t ps_dataset_nbytes(struct ps_dataset *ds)
+{
+	return counted(ds, &ds->shown, shown_nbytes);
 }
 
 /* What the dataset's files have in the cache. The store books each object to the dataset that opened it last, so
@@ -927,20 +958,11 @@ static uint64_t cached_below(struct ps_dataset *ds, uint64_t dir, int depth)
 static uint64_t cached_nbytes(struct ps_dataset *ds, uint64_t nfiles)
 {
 	uint64_t booked = ps_store_dataset_nbytes(ds->cache->store, ds->catalog->row.number);
-	uint64_t now_ns = ps_clock_mono_ns();
 
 	if (nfiles > COUNT_MAX_NAMES || !ps_store_has_others(ds->cache->store, ds->catalog->row.number))
 		return booked;
-	{
-		PS_LOCK_SCOPE(&ds->lock);
-		if (now_ns < ds->count_ns)
-			return PS_MAX(ds->counted_nbytes, booked);
-	}
-	uint64_t counted = cached_below(ds, ds->catalog->row.root, 0), end_ns = ps_clock_mono_ns();
-	PS_LOCK_SCOPE(&ds->lock);
-	ds->counted_nbytes = counted;
-	ds->count_ns = end_ns + (end_ns - now_ns) * COUNT_SHARE;
-	return PS_MAX(counted, booked);
+	uint64_t nbytes = counted(ds, &ds->cached, ps_view_cached_nbytes);
+	return PS_MAX(nbytes, booked);
 }
 
 json_t *ps_dataset_stats(struct ps_dataset *ds)

@@ -123,8 +123,10 @@ struct ps_dataset {
 	uint64_t revalidate_ms;
 	bool raw;
 	char route_text[PS_ROUTE_TEXT_LEN];
-	/* what cached_nbytes() has counted, and from when on it counts again; under lock */
-	uint64_t counted_nbytes, count_ns;
+	/* sums over its files, and when they are counted again; under lock */
+	struct ps_counted {
+		uint64_t nbytes, again_ns;
+	} shown, cached;
 	bool by_size; /* see ps_origin_options */
 	enum ps_checksums checksums;
 	/* before shown_names is set: compare the first names shown to this access with the catalog's */

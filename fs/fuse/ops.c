@@ -173,7 +173,8 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	ps_inflight_issued(&op->inflight);
 }
 
-/* Reports the cache's quota, and how much of it is free. */
+/* Used: the dataset. Available: the room of the cache, but not less than the dataset, since programs that copy ask for
+ * it although nothing of the mount's room limits them. */
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
 	struct ps_fs *fs = ps_op_fs(req);
@@ -181,11 +182,14 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	        .f_bsize = PS_FS_BLKSIZE, .f_frsize = STATFS_BLOCK, .f_namemax = 255, .f_flag = ST_RDONLY};
 	uint64_t limit, used, reserved;
 
+	uint64_t nbytes = 0;
+
 	(void)ino;
+	for (size_t i = 0; i < fs->nsources; i++)
+		nbytes += ps_dataset_nbytes(fs->sources[i].dataset);
 	ps_store_room(ps_cache_store(fs->cache), &limit, &used, &reserved);
-	st.f_blocks = limit / STATFS_BLOCK;
-	st.f_bfree = (limit - PS_MIN(used, limit)) / STATFS_BLOCK;
-	st.f_bavail = (limit - PS_MIN(used + reserved, limit)) / STATFS_BLOCK;
+	st.f_bavail = st.f_bfree = PS_MAX(limit - PS_MIN(used + reserved, limit), nbytes) / STATFS_BLOCK;
+	st.f_blocks = st.f_bfree + (nbytes + STATFS_BLOCK - 1) / STATFS_BLOCK;
 	fuse_reply_statfs(req, &st);
 }
 

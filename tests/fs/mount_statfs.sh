@@ -1,16 +1,26 @@
 #!/usr/bin/env bash
-# df shows the cache: its limit as size, what it holds as used.
+# df shows the dataset as used, and the room of the cache as available, but not less than the dataset.
 . "$(dirname "$0")/../lib.sh"
 requires mount nginx
 
 mkdir -p "$T/www"
 random_file "$T/www/f.bin" 20000000
+random_file "$T/www/g.bin" 30000000
 start_nginx
-mount_penstock "$ORIGIN/" --cache-size 1G
-equal "size is the quota" $((1 << 30)) "$(df -B 1 --output=size "$MNT" | tail -n 1 | tr -d ' ')"
-before=$(df -B 1 --output=used "$MNT" | tail -n 1 | tr -d ' ')
+field() { df -B 1 --output="$1" "$MNT" | tail -n 1 | tr -d ' '; }
+near() { (($2 <= $1 && $1 < $2 + 2097152)); } # blocks of 1 MiB
+mount_penstock "$ORIGIN/json/" --cache-size 1G
+check "used is the dataset" near "$(field used)" 50000000
+room=$(field avail)
+check "available is the room of the cache" test "$room" -gt 900000000 -a "$room" -le $((1 << 30))
+equal "size is both" "$((room + $(field used)))" "$(field size)"
+check "the file system is read-only" "$python" -c 'import os, sys
+sys.exit(not os.statvfs(sys.argv[1]).f_flag & os.ST_RDONLY)' "$MNT"
 cat "$MNT/f.bin" >/dev/null
-used() { df -B 1 --output=used "$MNT" | tail -n 1 | tr -d ' '; }
-grown() { (($(used) >= before + 20000000)); }
-check "used grows with what was read" wait_until 5 grown
-at_most "used grows by two blocks more at most" $((before + 20000000 + (2 << 20))) "$(used)"
+less() { (($(field avail) <= room - 19000000)); }
+check "the available room shrinks with what is cached" wait_until 10 less
+check "used stays the dataset" near "$(field used)" 50000000
+umount_penstock
+CACHE=$T/small
+mount_penstock "$ORIGIN/json/" --cache-size 40M
+check "available is not less than the dataset" near "$(($(field avail) + 1048576))" 50000000
