@@ -140,7 +140,8 @@ static void leave_out_others(json_t *doc)
 {
 	static const struct {
 		const char *part, *name;
-	} theirs[] = {{"plans", "ranks"}, {"origin", "last_error"}, {"origin", "last_error_at"}};
+	} theirs[] = {{"plans", "ranks"}, {"origin", "last_error"}, {"origin", "last_error_at"},
+	        {"cache", "checksum_error"}, {"cache", "checksum_error_at"}};
 	json_t *mounts = json_object_get(doc, "mounts");
 
 	while (json_array_size(mounts) > 1)

@@ -55,6 +55,21 @@ equal "the file stays pinned" \
 	yes "$(getfattr --only-values -n user.penstock.pinned "$MNT/shard-000000.tar" 2>/dev/null)"
 equal "nothing was evicted" 0 "$(stats .cache.evicted_objects)"
 
+# A file of a third mount fails its checksum.
+mkdir "$T/m3"
+random_file "$T/www/private.bin" 1000
+echo "$ORIGIN/private.bin 1000 sha256:$(printf '0%.0s' {1..64})" >"$T/list"
+penstock mount "@$T/list" "$T/m3" --cache-dir "$CACHE" --log "$T/penstock.log"
+mismatched() {
+	cat "$T/m3/private.bin" >/dev/null 2>&1
+	jq -e '.cache.checksum_error | contains("private.bin")' "$MNT/.penstock/stats"
+}
+check "the owner sees the failed checksum of another mount" wait_until 10 mismatched
+check_not "another user does not see it" grep -q private.bin <<<"$(as_other cat "$MNT/.penstock/stats")"
+equal "another user's check of the shared mount does not report it" 0 \
+	"$(as_other penstock status --check "$MNT" | grep -c checksum)"
+penstock umount "$T/m3"
+
 equal "the owner sees all mounts of the daemon" 2 "$(stats '.mounts | length')"
 others=$(as_other cat "$MNT/.penstock/stats")
 equal "another user sees only the shared mount" "1 $MNT" \
