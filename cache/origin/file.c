@@ -95,7 +95,8 @@ static bool may_follow(const struct stat *link, const struct stat *target)
 
 static int resolve(int base, const char *path, unsigned *nlinks);
 
-/* The target of the link that fd is (O_PATH), in the directory dir. Returns a descriptor (O_PATH) or -errno. */
+/* The target of the link that fd is (O_PATH), in the directory dir. Returns a descriptor (O_PATH) or -errno;
+ * -EPERM: it may not be followed. */
 static int follow(int dir, int fd, const struct stat *link, unsigned *nlinks)
 {
 	char text[PATH_MAX];
@@ -110,9 +111,18 @@ static int follow(int dir, int fd, const struct stat *link, unsigned *nlinks)
 	int to = resolve(dir, text, nlinks);
 	if (to >= 0 && (fstat(to, &target) < 0 || !may_follow(link, &target))) {
 		close(to);
-		return -EACCES;
+		return -EPERM;
 	}
 	return to;
+}
+
+/* Opens one name, which may be a link (O_PATH). O_DIRECTORY: without it, O_PATH does not mount what is mounted on
+ * demand (autofs). */
+static int open_name(int dir, const char *name)
+{
+	int flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, fd = openat(dir, name, flags | O_DIRECTORY);
+
+	return fd < 0 && errno == ENOTDIR ? openat(dir, name, flags) : fd;
 }
 
 /* Opens a path (O_PATH), as the kernel would, but follows only links that it may. Returns a descriptor or
@@ -132,7 +142,7 @@ static int resolve(int base, const char *path, unsigned *nlinks)
 		memcpy(name, s, n);
 		name[n] = '\0';
 		s += n;
-		ps_autofd int fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+		ps_autofd int fd = open_name(dir, name);
 		if (fd < 0 || fstat(fd, &st) < 0)
 			return -errno;
 		int next = S_ISLNK(st.st_mode) ? follow(dir, fd, &st, nlinks) : ps_steal_fd(&fd);
@@ -144,7 +154,8 @@ static int resolve(int base, const char *path, unsigned *nlinks)
 	return dir < 0 ? -errno : ps_steal_fd(&dir);
 }
 
-static int open_following(const char *path, int flags)
+/* As openat(), but root follows only links that it may: EACCES. */
+static int open_following(int base, const char *path, int flags)
 {
 	struct open_how how = {
 	        .flags = (uint64_t)flags, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
@@ -152,17 +163,28 @@ static int open_following(const char *path, int flags)
 	unsigned nlinks = 0;
 
 	if (geteuid() != 0)
-		return open(path, flags);
-	int fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+		return openat(base, path, flags);
+	int fd = (int)syscall(SYS_openat2, base, path, &how, sizeof(how));
 	if (fd >= 0 || (errno != ELOOP && errno != ENOSYS))
 		return fd;
-	ps_autofd int found = resolve(AT_FDCWD, path, &nlinks);
+	ps_autofd int found = resolve(base, path, &nlinks);
 	if (found < 0) {
-		errno = -found;
+		errno = found == -EPERM ? EACCES : -found;
 		return -1;
 	}
 	snprintf(itself, sizeof(itself), "/proc/self/fd/%d", found);
 	return open(itself, flags);
+}
+
+/* The status of what a link leads to. 0 or -errno; -EPERM: it may not be followed. */
+static int stat_following(int dir, const char *name, struct stat *ret)
+{
+	unsigned nlinks = 0;
+
+	if (geteuid() != 0)
+		return fstatat(dir, name, ret, 0) < 0 ? -errno : 0;
+	ps_autofd int fd = resolve(dir, name, &nlinks);
+	return fd < 0 ? fd : fstat(fd, ret) < 0 ? -errno : 0;
 }
 
 /* One job ------------------------------------------------------------------------------------------------ */
@@ -189,7 +211,7 @@ static int open_file(const char *url, struct ps_remote *seen, struct ps_error *e
 
 	if (rc)
 		return fail(err, -rc, url);
-	ps_autofd int fd = open_following(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	ps_autofd int fd = open_following(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return fail(err, errno, path);
 	if (!S_ISREG(st.st_mode))
@@ -539,7 +561,9 @@ static int take_dir(struct walk *walk, int parent, const char *name, unsigned de
 		return out_of_memory(walk->names);
 	if (!ps_names_enters(walk->names, walk->path.s))
 		return 0;
-	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (linked ? 0 : O_NOFOLLOW));
+	int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+	/* Another link may be there by now. */
+	int fd = linked ? open_following(parent, name, flags) : openat(parent, name, flags | O_NOFOLLOW);
 	if (fd < 0 || fstat(fd, &st) < 0) {
 		rc = not_seen(walk, errno);
 		if (fd >= 0)
@@ -559,20 +583,23 @@ static int take_dir(struct walk *walk, int parent, const char *name, unsigned de
 
 static int take_entry(struct walk *walk, int fd, const char *name, unsigned depth)
 {
-	struct stat st, link;
+	struct stat st;
 
 	ps_strbuf_add(&walk->raw, name);
 	ps_s3_part(name, depth == 0, &walk->path);
 	if (walk->path.failed || walk->raw.failed)
 		return out_of_memory(walk->names);
-	if (fstatat(fd, name, &st, 0) < 0 || fstatat(fd, name, &link, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return not_seen(walk, errno);
-	bool linked = S_ISLNK(link.st_mode);
-	if (linked && !may_follow(&link, &st)) {
+	bool linked = S_ISLNK(st.st_mode);
+	int rc = linked ? stat_following(fd, name, &st) : 0;
+	if (rc == -EPERM) {
 		ps_names_warn(walk->names, walk->path.s,
 		        "skipped: a link that neither root nor the owner of its target has made");
 		return 0;
 	}
+	if (rc < 0)
+		return not_seen(walk, -rc);
 	if (S_ISREG(st.st_mode))
 		return take_file(walk, &st);
 	return S_ISDIR(st.st_mode) ? take_dir(walk, fd, name, depth + 1, linked) : 0;

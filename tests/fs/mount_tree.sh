@@ -128,9 +128,15 @@ if [[ $EUID == 0 ]]; then
 	ln -s "$T/elsewhere" "$links/theirs/dir"
 	ln -s own "$links/theirs/mine"
 	chown -h 12345 "$links/theirs"/{file,dir,mine}
+	# Root's links through those of that user.
+	mkdir "$links/chain"
+	ln -s ../theirs/dir "$links/chain/dir"
+	ln -s ../theirs/dir/secret "$links/chain/file"
+	ln -s ../theirs/mine "$links/chain/mine"
 	CACHE=$T/cache-owners
 	mount_penstock "file://$links/" --revalidate open
 	equal "links of another user: only to that user's own files" "mine own" "$(cd "$MNT/theirs" && echo *)"
+	equal "root's links through another user's: the same" "mine" "$(cd "$MNT/chain" && echo *)"
 	equal "a user's link to an own file is read" own "$(cat "$MNT/theirs/mine")"
 	# A file that becomes a link after the listing, and a directory.
 	rm "$links/theirs/own" "$links/real/in/r.txt"
