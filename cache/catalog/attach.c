@@ -950,6 +950,10 @@ static uint64_t counted(struct ps_dataset *ds, struct ps_counted *c,
 
 uint64_t ps_dataset_nbytes(struct ps_dataset *ds)
 {
+	int64_t listed_ms;
+
+	if (listed_files(ds, &listed_ms) > COUNT_MAX_NAMES)
+		return 0;
 	return counted(ds, &ds->shown, shown_nbytes);
 }
 

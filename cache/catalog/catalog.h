@@ -62,8 +62,8 @@ void ps_dataset_detach(struct ps_dataset *dataset);
 int ps_dataset_key(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
         char ret[static PS_DATASET_KEY_LEN], struct ps_error *err) PS_MUST_USE;
 uint64_t ps_dataset_root(const struct ps_dataset *dataset);
-/* The sum of its files' sizes, as far as they are known. Blocks on the index: about a microsecond a name, unless it was
- * counted a short time ago. */
+/* The sum of its files' sizes, as far as they are known; 0 with more than 50,000 names, which take too long. Blocks on
+ * the index: several microseconds a name, unless it was counted a short time ago. */
 uint64_t ps_dataset_nbytes(struct ps_dataset *dataset);
 /* When a listing last changed the names in the root; 0: not known. Blocks on the index. */
 int64_t ps_dataset_root_mtime_s(const struct ps_dataset *dataset);

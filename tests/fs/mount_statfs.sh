@@ -24,3 +24,10 @@ umount_penstock
 CACHE=$T/small
 mount_penstock "$ORIGIN/json/" --cache-size 40M
 check "available is not less than the dataset" near "$(($(field avail) + 1048576))" 50000000
+umount_penstock
+CACHE=$T/many
+mkdir "$T/many.d"
+(cd "$T/many.d" && for d in {1..26}; do mkdir "$d" && (cd "$d" && printf '%s\n' {1..2000} | xargs touch); done)
+truncate -s 1G "$T/many.d/large"
+mount_penstock "file://$T/many.d/" --cache-size 40M
+at_most "many names are not counted" $((40 << 20)) "$(field size)"
