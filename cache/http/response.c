@@ -356,7 +356,9 @@ void ps_http_response_remote(const struct ps_http_response *r, struct ps_remote 
 	ret->size = ps_http_response_size(r);
 	ret->mtime_s = r->mtime_s;
 	memcpy(ret->etag, r->etag, sizeof(ret->etag));
-	if (ps_remote_is_marked(ret)) /* not a valid ETag (those are quoted), and must not count as a mark */
+	/* Not valid ETags (those are quoted), and they must not count as marks. */
+	if (ps_remote_is_marked(ret) || ps_remote_is_by_size(ret) ||
+	        ps_remote_stated_size(ret) != PS_SIZE_UNKNOWN)
 		ret->etag[0] = '\0';
 	/* In answer to a range the checksum may be that of the range. Some stores leave out that a checksum is
 	 * one of parts, so an object that was uploaded in parts has one only if the answer says so. */

@@ -154,10 +154,11 @@ int ps_names_unread(struct ps_names *names, const char *path, const char *why) P
 /* False: no file below this folder is shown. dir ends in "/". */
 bool ps_names_enters(const struct ps_names *names, const char *dir);
 
-/* True if path[0..n) was passed on as a file. */
 /* A page of the listing was taken; brought: it had names that no page before it had. -EPROTO, -ETIMEDOUT: see
  * PS_LIST_IDLE_PAGES. */
 int ps_names_page(struct ps_names *names, bool brought) PS_MUST_USE;
+
+/* True if path[0..n) was passed on as a file. */
 bool ps_names_is_file(const struct ps_names *names, const char *path, size_t n);
 
 /* Logs "list: WHAT: WHY", up to the limit of warnings; both texts may be untrusted. */

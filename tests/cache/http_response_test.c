@@ -254,6 +254,24 @@ static void headers_that_are_too_long_are_ignored(void **state)
 }
 
 /* Each refusal, with the text that a user reads. */
+/* Words that we write where an ETag is missing mean something only if we have written them. */
+static void an_etag_that_reads_like_a_mark_is_none(void **state)
+{
+	static const char *const etags[] = {
+	        "ETag: first64k:0123456789abcdef", "ETag: by-size", "ETag: stated-size:7"};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(etags); i++) {
+		struct ps_http_response r = {0};
+		struct ps_remote remote;
+
+		read_lines(&r, (const char *const[]){"HTTP/1.1 200 OK", "Content-Length: 9", etags[i], NULL});
+		ps_http_response_remote(&r, &remote);
+		assert_string_equal(remote.etag, "");
+		assert_int_equal(remote.size, 9);
+	}
+}
+
 static void refusals_say_why(void **state)
 {
 	static const struct ps_remote expect = {.size = SIZE, .mtime_s = -1, .etag = "\"v1\""};
@@ -332,6 +350,7 @@ int main(void)
 	        cmocka_unit_test(a_checksum_with_a_range_is_not_the_object_s),
 	        cmocka_unit_test(a_date_to_retry_at_counts_from_the_server_s_own_clock),
 	        cmocka_unit_test(headers_that_are_too_long_are_ignored),
+	        cmocka_unit_test(an_etag_that_reads_like_a_mark_is_none),
 	        cmocka_unit_test(refusals_say_why),
 	        cmocka_unit_test(answers_whose_length_is_in_doubt_are_refused),
 	        cmocka_unit_test(partial_answers_are_checked),
