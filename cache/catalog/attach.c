@@ -896,7 +896,7 @@ static json_t *next_listing(const struct ps_dataset *ds)
 }
 
 /* Names that are looked at one by one: of more, counting would hold up who asks for the statistics. */
-#define COUNT_MAX_NAMES 50000
+#define COUNT_MAX_NAMES 20000
 #define COUNT_SHARE 50 /* counting takes at most one part in this many of the time */
 
 /* The sum of a number over the files below a directory. */
@@ -957,16 +957,30 @@ uint64_t ps_dataset_nbytes(struct ps_dataset *ds)
 	return counted(ds, &ds->shown, shown_nbytes);
 }
 
-/* What the dataset's files have in the cache. The store books each object to the dataset that opened it last, so
- * if there are other datasets, files of this one may be booked to them. */
+/* The store books each object to the dataset that opened it last, so if there are other datasets, files of this one
+ * may be booked to them. */
+static bool must_count(struct ps_dataset *ds, uint64_t nfiles)
+{
+	return nfiles <= COUNT_MAX_NAMES && ps_store_has_others(ds->cache->store, ds->catalog->row.number);
+}
+
+void ps_dataset_count(struct ps_dataset *ds)
+{
+	int64_t listed_ms;
+
+	if (must_count(ds, listed_files(ds, &listed_ms)))
+		(void)counted(ds, &ds->cached, ps_view_cached_nbytes);
+}
+
+/* What the dataset's files have in the cache, without counting. */
 static uint64_t cached_nbytes(struct ps_dataset *ds, uint64_t nfiles)
 {
 	uint64_t booked = ps_store_dataset_nbytes(ds->cache->store, ds->catalog->row.number);
 
-	if (nfiles > COUNT_MAX_NAMES || !ps_store_has_others(ds->cache->store, ds->catalog->row.number))
+	if (!must_count(ds, nfiles))
 		return booked;
-	uint64_t nbytes = counted(ds, &ds->cached, ps_view_cached_nbytes);
-	return PS_MAX(nbytes, booked);
+	PS_LOCK_SCOPE(&ds->lock);
+	return PS_MAX(ds->cached.nbytes, booked);
 }
 
 json_t *ps_dataset_stats(struct ps_dataset *ds)

@@ -62,9 +62,12 @@ void ps_dataset_detach(struct ps_dataset *dataset);
 int ps_dataset_key(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
         char ret[static PS_DATASET_KEY_LEN], struct ps_error *err) PS_MUST_USE;
 uint64_t ps_dataset_root(const struct ps_dataset *dataset);
-/* The sum of its files' sizes, as far as they are known; 0 with more than 50,000 names, which take too long. Blocks on
+/* The sum of its files' sizes, as far as they are known; 0 with more than 20,000 names, which take too long. Blocks on
  * the index: several microseconds a name, unless it was counted a short time ago. */
 uint64_t ps_dataset_nbytes(struct ps_dataset *dataset);
+/* Counts what its files have in the cache, for ps_dataset_stats(), unless it was counted a short time ago. Blocks on
+ * the index: some 20 microseconds a name. So call it without a lock. */
+void ps_dataset_count(struct ps_dataset *dataset);
 /* When a listing last changed the names in the root; 0: not known. Blocks on the index. */
 int64_t ps_dataset_root_mtime_s(const struct ps_dataset *dataset);
 const char *ps_dataset_source(const struct ps_dataset *dataset); /* canonical, without secrets */
@@ -72,8 +75,8 @@ uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *dataset);
 /* {"source", "include", "exclude", "unmatched", "files", "cached_bytes", "listed_at", "next_listing_at",
  * "refresh_seconds", "listing", "listing_error", "offline", "opens", "missing", "missing_names",
  * "versionless", "version_by", "route"}; the caller owns it.
- * cached_bytes: what its files have in the cache, whichever mount read them. With more than 50,000 names: of
- * the files that were last opened through it.
+ * cached_bytes: what its files have in the cache, whichever mount read them, as ps_dataset_count() has counted it
+ * last. Before the first count, and with more than 20,000 names: of the files that were last opened through it.
  * next_listing_at: when ps_watch.refresh_ms next requires a listing; null if no watch sets it.
  * refresh_seconds: the smallest refresh_ms of all watches, in seconds.
  * route: the proxy and the certificates, for people; mounts with other routes share no cached data.

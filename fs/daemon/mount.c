@@ -121,6 +121,10 @@ static json_t *all_mounts(void *arg)
 {
 	struct ps_mount *m = arg;
 
+	/* Not under the daemon's lock, which ps_daemon_mounts() takes: it would hold up all mounts. So the others have
+	 * what was counted when they were asked last. */
+	for (size_t i = 0; i < m->nsources; i++)
+		ps_dataset_count(m->sources[i].dataset);
 	return m->daemon ? ps_daemon_mounts(m->daemon, m) : json_array();
 }
 
