@@ -47,8 +47,8 @@ struct penstock_loader {
 	uint32_t bad_run;          /* consecutive bad samples up to the last row delivered */
 	bool has_good;             /* a good sample of this epoch was delivered */
 	struct ps_error first_bad; /* of the epoch, until a good one comes; err 0: none */
-	/* the keys of the newest error of a sample, and of first_bad; NULL: none */
-	char *key, *first_key;
+	/* the keys of `why`, of first_bad, and of the newest error of get(); NULL: none */
+	char *key, *first_key, *got_key;
 
 	struct ps_shard_indexes *indexes;
 	struct ps_random_access *random_access; /* NULL: not used yet */

@@ -13,10 +13,14 @@
  * likelier cause. */
 static const char *row_advice(const struct penstock_batch *b, uint32_t row, enum ps_cause cause)
 {
+	bool all = b->nbad == b->nrows && b->nrows > 1;
+
 	if (b->rows[row].advised || b->rows[row].bad == EFBIG ||
 	        strstr(ps_batch_reason(b, row), PS_FOREIGN_MARK))
 		return ""; /* the text has the remedy */
-	if (b->nbad == b->nrows && b->nrows > 1)
+	for (uint32_t i = 0; cause == PS_CAUSE_FIELD && i < b->nrows; i++)
+		all = all && b->rows[i].lacks;
+	if (all)
 		return cause == PS_CAUSE_FIELD
 		               ? "; no sample of this batch has it: check the field's name"
 		               : "; no sample of this batch is good: check that the field's kind fits";
@@ -60,10 +64,10 @@ static int row_error(
 }
 
 /* The error of a failed batch. */
-static int batch_error(struct penstock_loader *l, const struct penstock_batch *b, struct ps_error *err)
+static int batch_error(const struct penstock_batch *b, char **key, struct ps_error *err)
 {
 	*err = b->why;
-	key_keep(&l->key, err);
+	key_keep(key, err);
 	return b->failed;
 }
 
@@ -86,7 +90,7 @@ static int policy_apply(struct penstock_loader *l, const struct penstock_batch *
 		        o->max_bad);
 	}
 	if (b->failed)
-		batch_error(l, b, err);
+		batch_error(b, &l->key, err);
 	return b->failed;
 }
 
@@ -217,9 +221,9 @@ static int get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
 		return rc;
 	ps_shard_errors_note(&l->lost, b);
 	if (l->options.o.on_error == PENSTOCK_FAIL && b->nbad > 0 && !b->failed) {
-		rc = row_error(b, b->bad_rows[0], true, &l->key, err);
+		rc = row_error(b, b->bad_rows[0], true, &l->got_key, err);
 	} else if (b->failed) {
-		rc = batch_error(l, b, err);
+		rc = batch_error(b, &l->got_key, err);
 	}
 	if (rc < 0)
 		ps_random_access_give_back(b);

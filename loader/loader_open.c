@@ -322,5 +322,6 @@ void penstock_loader_close(struct penstock_loader *l)
 	ps_shard_indexes_free(l->indexes);
 	free(l->key);
 	free(l->first_key);
+	free(l->got_key);
 	free(l);
 }

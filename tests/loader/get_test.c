@@ -107,6 +107,46 @@ static void get_gives_samples_by_number(void **state)
 	penstock_loader_close(l);
 }
 
+static void an_error_of_get_leaves_that_of_the_epoch_as_it_is(void **state)
+{
+	static const char *const keys[] = {"the-first-bad", "another-bad--"}; /* of one length */
+	static const uint64_t second[] = {1};
+	struct ps_shard_index_result result;
+	struct penstock_error_detail d;
+	struct penstock_options o;
+	struct penstock_loader *l;
+	struct penstock_field f;
+	struct penstock_batch *b;
+	struct ps_error err;
+	struct tar t = {0};
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		char name[64];
+
+		snprintf(name, sizeof(name), "%s.cls", keys[i]);
+		tar_add_text(&t, name, "bad");
+	}
+	tar_end(&t);
+	tar_save(&t, "two.tar");
+	assert_int_equal(ps_shard_index_make("two.tar", NULL, NULL, 0, &result, &err), 0);
+	penstock_options_init(&o, sizeof(o));
+	penstock_field_init(&f, sizeof(f), "cls", PENSTOCK_INT64);
+	o.fields = &f;
+	o.nfields = 1;
+	o.order = PENSTOCK_ORDER_NONE;
+	assert_int_equal(penstock_loader_open(&o, &(const char *){"two.tar"}, 1, &l, NULL), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(penstock_loader_next(l, &b, NULL), -EBADMSG);
+		assert_int_equal(penstock_error_detail(&d, sizeof(d)), 0);
+		assert_string_equal(d.key, keys[0]);
+		assert_int_equal(penstock_loader_get(l, second, 1, &b, NULL), -EBADMSG);
+		assert_int_equal(penstock_error_detail(&d, sizeof(d)), 0);
+		assert_string_equal(d.key, keys[1]);
+	}
+	penstock_loader_close(l);
+}
+
 static void samples_by_number_and_permutations_need_indexes(void **state)
 {
 	struct penstock_options o;
@@ -256,6 +296,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(get_gives_samples_by_number),
+	        cmocka_unit_test(an_error_of_get_leaves_that_of_the_epoch_as_it_is),
 	        cmocka_unit_test(samples_by_number_and_permutations_need_indexes),
 	        cmocka_unit_test(permutation_refuses_shards_that_are_not_in_the_cache),
 	        cmocka_unit_test(a_permutation_gives_each_number_once),
