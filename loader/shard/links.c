@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "shard/links.h"
+#include "shard/shard.h"
 
 #include <errno.h>
 #include <string.h>

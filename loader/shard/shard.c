@@ -6,11 +6,11 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "shard/builder.h"
 #include "shard/file/file.h"
 #include "shard/index/index.h"
-#include "shard/links.h"
 
 /* Samples after damage ----------------------------------------------------------------------------------- */
 
@@ -229,6 +229,15 @@ bool ps_shard_has_no_end(const struct ps_shard *s)
 	return s->no_end;
 }
 
+/* True if both streams read the same file. */
+static bool is_same_file(const struct ps_stream *a, const struct ps_stream *b)
+{
+	struct stat x, y;
+
+	return fstat(ps_stream_fd(a), &x) == 0 && fstat(ps_stream_fd(b), &y) == 0 && x.st_dev == y.st_dev &&
+	       x.st_ino == y.st_ino;
+}
+
 /* Reads the files before a hard link, which is the shard's first. */
 static int links_begin(struct ps_shard *s, uint64_t until, struct ps_error *err)
 {
@@ -242,6 +251,9 @@ static int links_begin(struct ps_shard *s, uint64_t until, struct ps_error *err)
 	options.meter = NULL;
 	s->links = ps_links_new();
 	rc = s->links ? ps_stream_open(s->file->path, &options, &stream, err) : ps_no_memory(err);
+	if (rc == 0 &&
+	        !is_same_file(s->stream, stream)) /* the places of its files are not those of this one */
+		rc = ps_error_set(err, ESTALE, "the shard was replaced while it was read");
 	if (rc == 0)
 		tar = ps_stream_tar(stream);
 	if (rc == 0 && !tar)

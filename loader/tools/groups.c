@@ -13,6 +13,7 @@ struct groups {
 	const char *path;
 	struct ps_stream *stream;
 	struct ps_tar *tar;
+	struct ps_links *links; /* NULL: more files than it can have, so no hard link is read */
 	struct ps_group group;
 	struct ps_group_member ahead; /* already read, but part of the next group; name NULL: none */
 	bool ended;
@@ -34,17 +35,42 @@ static void group_clear(struct ps_group *g)
 	g->tar_nbytes = 0;
 }
 
-/* Reads the next ordinary file with its bytes: 1, or 0 at the end. */
+/* Takes note of a member, and gives a hard link the place of its target. */
+static int link_follow(struct groups *g, struct ps_tar_member *t, struct ps_error *err)
+{
+	bool is_link = t->kind == PS_TAR_HARDLINK, again = ps_stream_fd(g->stream) >= 0;
+	struct ps_name_parts parts;
+	int rc = g->links ? ps_links_add(g->links, t) : 0;
+
+	if (rc == -E2BIG) {
+		ps_links_free(ps_steal_ptr(&g->links));
+		rc = 0;
+	}
+	ps_need(rc == -ENOMEM ? NULL : g);
+	if (!is_link || (g->links && t->kind == PS_TAR_HARDLINK && again))
+		return rc;
+	t->kind = PS_TAR_OTHER;
+	if (!ps_name_split(t->name, t->name_len, &parts))
+		return rc; /* of no sample */
+	return ps_error_set(err, EBADMSG,
+	        "%s: a hard link to \"%s\", whose bytes cannot be read%s; store it as an ordinary file",
+	        t->name, t->link, again ? "" : " again in a pipe or a compressed shard");
+}
+
+/* Reads the next file with its bytes: 1, or 0 at the end. */
 static int member_read(struct groups *g, struct ps_group_member *m, struct ps_error *err)
 {
 	struct ps_tar_member t;
 	int rc;
 
-	do
+	do {
 		rc = ps_tar_next(g->tar, &t, err);
-	while (rc == 1 && !ps_tar_is_data(t.kind));
-	if (rc <= 0)
-		return rc;
+		if (rc <= 0)
+			return rc;
+		rc = link_follow(g, &t, err);
+		if (rc < 0)
+			return rc;
+	} while (!ps_tar_is_data(t.kind) && t.kind != PS_TAR_HARDLINK);
 	if (t.kind == PS_TAR_SPARSE)
 		return ps_error_set(err, EBADMSG,
 		        "%s: a file with holes, which is not read: unpack it, and pack it "
@@ -57,7 +83,8 @@ static int member_read(struct groups *g, struct ps_group_member *m, struct ps_er
 	        .name_len = t.name_len,
 	        .size = t.size,
 	        .data = ps_need(malloc(t.size ? t.size : 1))};
-	rc = ps_tar_read(g->tar, m->data, err);
+	rc = t.kind == PS_TAR_HARDLINK ? ps_stream_read_at(g->stream, m->data, t.size, t.offset, err)
+	                               : ps_tar_read(g->tar, m->data, err);
 	if (rc < 0)
 		member_fini(m);
 	return rc < 0 ? rc : 1;
@@ -140,6 +167,8 @@ static int groups_init(struct groups *g, struct ps_error *err)
 		rc = ps_stream_inflate(&g->stream, err);
 	if (rc == 0)
 		g->tar = ps_need(ps_stream_tar(g->stream));
+	if (rc == 0)
+		g->links = ps_need(ps_links_new());
 	if (rc < 0)
 		ps_error_prefix(err, rc, "%s", g->path);
 	return rc;
@@ -150,6 +179,7 @@ static void groups_fini(struct groups *g)
 	group_clear(&g->group);
 	free(g->group.members);
 	member_fini(&g->ahead);
+	ps_links_free(g->links);
 	ps_tar_free(g->tar);
 	ps_stream_free(g->stream);
 }

@@ -34,7 +34,7 @@ static inline void tar_put(struct tar *t, const void *p, size_t n)
 	t->len += padded;
 }
 
-static inline void tar_add(struct tar *t, const char *name, const void *data, size_t n)
+static inline void tar_add_header(struct tar *t, const char *name, size_t n, char type, const char *link)
 {
 	char h[512] = {0};
 	unsigned sum = 0;
@@ -44,12 +44,18 @@ static inline void tar_add(struct tar *t, const char *name, const void *data, si
 	snprintf(h + 124, 12, "%011o", (unsigned)n);
 	snprintf(h + 136, 12, "%011o", 0u);
 	memset(h + 148, ' ', 8);
-	h[156] = '0';
+	h[156] = type;
+	snprintf(h + 157, 100, "%s", link);
 	memcpy(h + 257, "ustar\00000", 8);
 	for (int i = 0; i < 512; i++)
 		sum += (unsigned char)h[i];
 	snprintf(h + 148, 7, "%06o", sum & 0777777);
 	tar_put(t, h, sizeof(h));
+}
+
+static inline void tar_add(struct tar *t, const char *name, const void *data, size_t n)
+{
+	tar_add_header(t, name, n, '0', "");
 	tar_put(t, data, n);
 }
 
