@@ -170,7 +170,7 @@ static int images_keep(struct ps_pack_list *l, struct ps_error *err)
 
 		for (end = i + 1; end < n && key_compare(&l->files[end], &l->files[i]) == 0; end++)
 			;
-		rc = all ? 0 : stems_check(&l->files[i], end - i, &any, err);
+		rc = stems_check(&l->files[i], end - i, &any, err);
 		if (rc < 0)
 			return rc;
 		for (size_t k = i; k < end; k++) {

@@ -757,7 +757,8 @@ def tokens_have_the_type_of_the_index_beside_them():
     tap.equal(first("plain.bin"), want)
     tap.write("plain.idx", b"of another program")
     tap.equal(first("plain.bin"), want)
-    assert "source_dtype must be" in refused("plain.bin", source_dtype="u8")
+    for dtype in "u8", "uint8", numpy.uint8:
+        assert "source_dtype must be" in refused("plain.bin", source_dtype=dtype), dtype
 
 
 @tap.test

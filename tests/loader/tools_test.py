@@ -5,8 +5,8 @@ import base64
 import contextlib
 import glob
 import hashlib
-import io
 import gzip
+import io
 import json
 import os
 import re
@@ -128,7 +128,7 @@ def pack_of_classes_makes_a_sample_of_each_image():
     tap.equal(sorted(line.split(b"in/")[1] for line in r.stderr.splitlines() if b"in/" in line), [b"dog/LICENSE", b"dog/notes.txt", b"list.csv"])
     assert b"left out 3 files" in r.stderr, r.stderr
     for names in (("cat/a.b.jpg", "cat/a_b.jpg"), ("cat/a.b.jpg", "cat/a_b.png"), ("cat/a.jpg", "cat/a.png"), ("cat/a.jpg", "cat/a.JPG"),
-                  ("cat/a.b.jpg", "cat/a_b.json")):
+                  ("cat/a.b.jpg", "cat/a_b.json"), ("cat/a.b.flac", "cat/a_b.json")):
         put(*names)
         r = tool("pack", "--force", "--classes", "in", "out-%d.tar", code=1)
         assert all(("in/" + name).encode() in r.stderr for name in names), r.stderr
@@ -311,6 +311,28 @@ def pack_refuses_wrong_arguments_with_a_reason():
     r = tool("pack", "--force", "in", "out-%d.tar", code=1)
     assert b"loop" in r.stderr, r.stderr
     tap.equal(sorted(f for f in os.listdir(".") if f.startswith("out")), ["out-0.tar"])
+
+
+@tap.test
+def split_and_cat_read_hard_links():
+    def make(name, target, mode="w"):
+        with tarfile.open(name, mode) as t:
+            for member in "a.txt", "b.txt", "LICENSE":
+                info = tarfile.TarInfo(member)
+                if member == "a.txt":
+                    info.size = 4
+                else:
+                    info.type, info.linkname = tarfile.LNKTYPE, target if member == "b.txt" else "elsewhere"
+                t.addfile(info, io.BytesIO(b"text"))
+
+    make("h.tar", "./a.txt")
+    tool("split", "--force", "h.tar", "out-%d.tar")
+    tap.equal(members("out-0.tar"), [("a.txt", b"text"), ("b.txt", b"text")])
+    tap.equal(tool("cat", "--field", "txt", "h.tar").stdout, b"texttext")
+    make("h.tar", "nosuch.txt")
+    assert b'b.txt: a hard link to "nosuch.txt"' in tool("split", "--force", "h.tar", "out-%d.tar", code=1).stderr
+    make("h.tar.gz", "a.txt", "w:gz")
+    assert b"compressed shard" in tool("split", "--force", "h.tar.gz", "out-%d.tar", code=1).stderr
 
 
 @tap.test

@@ -37,6 +37,8 @@ class Field:
         self.name = name
         self.kind = kind
         self.options = {k: _dtype(v) if k in ("dtype", "source_dtype") else v for k, v in options.items() if v is not None}
+        if self.options.get("source_dtype") == "u8":  # its number is that of "not given"
+            raise ConfigError("field %s: source_dtype must be u16, u32, i32 or i64" % name)
         self.inferred = False  # the shape is taken from the first sample
 
     def with_shape(self, shape: Sequence[int]) -> "Field":
@@ -319,12 +321,10 @@ def Json(
 
 @keywords(OF_FIELD, "tokens")
 def Tokens(
-    name: str, length: int, *, dtype: Any = "i64", source_dtype: Optional[str] = None, **options: Unpack[TokensOptions],
+    name: str, length: int, *, dtype: Any = "i64", source_dtype: Any = None, **options: Unpack[TokensOptions],
 ) -> Field:
     """A window of length + 1 tokens: NAME has the first `length` of them, NAME:y the last `length`. source_dtype: the
     type of raw tokens; by default that of the .idx beside a .bin (Megatron's format), "u16" without one."""
-    if source_dtype == "u8":
-        raise ConfigError("field %s: source_dtype must be u16, u32, i32 or i64" % name)
     return Field(name, "tokens", shape=(length,), dtype=dtype, source_dtype=source_dtype, **options)
 
 
