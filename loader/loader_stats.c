@@ -69,7 +69,7 @@ static double gpu_rate(const struct ps_pipeline_stats *p)
 }
 
 /* Fills `stages` and what depends on it; s->samples must be set. */
-static void ps_stats_fill(struct penstock_stats *s, const struct ps_pipeline_stats *p)
+static void stats_fill(struct penstock_stats *s, const struct ps_pipeline_stats *p)
 {
 	static const char *const names[PENSTOCK_NSTAGES] = {"read", "decode", "consumer"};
 	const uint32_t threads[PENSTOCK_NSTAGES] = {p->readers, p->workers, 1};
@@ -118,7 +118,7 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	s.shards_lost = ps_shard_errors_count(&l->lost);
 	s.jpeg_decoder = ps_jpeg_decoder();
 	s.seconds = (double)(ps_clock_mono_ns() - l->open_ns) / 1e9;
-	ps_stats_fill(&s, &p);
+	stats_fill(&s, &p);
 	if (l->device->ops->copies) {
 		struct ps_device_copies copies;
 

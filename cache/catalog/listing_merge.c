@@ -17,8 +17,8 @@
 
 /* A compressed shard that is put off to the end of the listing: the index has another file under its shown
  * name, and this listing may still contain that file. */
-struct ps_merge_later {
-	struct ps_merge_later *next;
+struct merge_later {
+	struct merge_later *next;
 	uint64_t parent;
 	char *name, *url; /* as listed */
 	struct ps_remote remote;
@@ -55,36 +55,36 @@ struct ps_merge {
 	int failed; /* a commit failed, on any thread */
 	uint8_t batched[PS_MERGE_BATCHED_BITS /
 	                8]; /* bit set of hashes: names that are in the batch, and not in the index yet */
-	struct ps_merge_later *later;
+	struct merge_later *later;
 	bool told_clash;
 };
 
 /* Writes the batch if it is large enough. */
-static int ps_merge_commit_full(struct ps_merge *m) PS_MUST_USE;
+static int merge_commit_full(struct ps_merge *m) PS_MUST_USE;
 /* Gets the name's present node, even if its row is still in the batch; -ENOENT: there is none. */
-static int ps_merge_get_named(
+static int merge_get_named(
         struct ps_merge *m, uint64_t parent, const char *name, struct ps_node_row *ret) PS_MUST_USE;
-/* Sets the name to the listed file; old: the result of ps_merge_get_named(), or NULL. */
-static int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name,
-        const struct ps_listed *listed, enum ps_coding coding, struct ps_node_row *old) PS_MUST_USE;
-static void ps_merge_supersede(struct ps_merge *m, struct ps_node_row *row);
+/* Sets the name to the listed file; old: the result of merge_get_named(), or NULL. */
+static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed,
+        enum ps_coding coding, struct ps_node_row *old) PS_MUST_USE;
+static void merge_supersede(struct ps_merge *m, struct ps_node_row *row);
 
 /* Names of compressed shards. */
 /* Decides the name and the view of a listed file; `last`: the listing is complete. */
-static int ps_merge_named(struct ps_merge *m, uint64_t parent, const char *name,
-        const struct ps_listed *listed, bool last) PS_MUST_USE;
+static int merge_named(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed,
+        bool last) PS_MUST_USE;
 /* Another file or directory takes the name under which the shard `view` is shown. If this listing has the
  * shard, the shard is shown raw, under its listed name. */
-static int ps_merge_give_way(struct ps_merge *m, const struct ps_node_row *view) PS_MUST_USE;
+static int merge_give_way(struct ps_merge *m, const struct ps_node_row *view) PS_MUST_USE;
 /* Merges the shards that were put off to the end. Takes names_lock. */
-static int ps_merge_later(struct ps_merge *m) PS_MUST_USE;
-static void ps_merge_forget_later(struct ps_merge *m);
+static int merge_later(struct ps_merge *m) PS_MUST_USE;
+static void merge_forget_later(struct ps_merge *m);
 
 /* Vanished names. */
-static int ps_merge_remove_children(struct ps_merge *m, uint64_t dir, int depth) PS_MUST_USE;
+static int merge_remove_children(struct ps_merge *m, uint64_t dir, int depth) PS_MUST_USE;
 /* Removes the names that are in directories of this listing, but not in the listing. Takes
  * names_lock, for each name. */
-static int ps_merge_remove_vanished(struct ps_merge *m) PS_MUST_USE;
+static int merge_remove_vanished(struct ps_merge *m) PS_MUST_USE;
 
 #define BATCH_ROWS 2000
 
@@ -145,7 +145,7 @@ void ps_merge_free(struct ps_merge *m)
 		free(dir->path);
 		free(dir);
 	}
-	ps_merge_forget_later(m);
+	merge_forget_later(m);
 	if (m->batch)
 		ps_index_batch_free(m->batch);
 	free(m->seen.runs);
@@ -167,7 +167,7 @@ static int commit(struct ps_merge *m)
 	return m->failed;
 }
 
-static int ps_merge_commit_full(struct ps_merge *m)
+static int merge_commit_full(struct ps_merge *m)
 {
 	return m->nbatched >= BATCH_ROWS ? commit(m) : 0;
 }
@@ -243,7 +243,7 @@ static unsigned batched_bit(uint64_t parent, const char *name)
 	return (unsigned)(h >> 40) % PS_MERGE_BATCHED_BITS;
 }
 
-static int ps_merge_get_named(struct ps_merge *m, uint64_t parent, const char *name, struct ps_node_row *ret)
+static int merge_get_named(struct ps_merge *m, uint64_t parent, const char *name, struct ps_node_row *ret)
 {
 	unsigned bit = batched_bit(parent, name);
 	uint64_t node;
@@ -283,7 +283,7 @@ static int put_new(struct ps_merge *m, struct ps_node_row *row, uint64_t same_in
 	return 0;
 }
 
-static void ps_merge_supersede(struct ps_merge *m, struct ps_node_row *row)
+static void merge_supersede(struct ps_merge *m, struct ps_node_row *row)
 {
 	row->superseded = true;
 	ps_index_batch_put_node(m->batch, row);
@@ -299,7 +299,7 @@ static int make_dir(struct ps_merge *m, uint64_t parent, char *name, uint64_t *r
 	        .parent = parent, .kind = PS_NODE_DIR, .remote = PS_REMOTE_UNKNOWN, .name = name};
 	made.remote.mtime_s = m->begun_ms / 1000;
 	struct ps_node_row old = {0};
-	int rc = ps_merge_get_named(m, parent, name, &old);
+	int rc = merge_get_named(m, parent, name, &old);
 	bool any = rc == 0;
 
 	if (any && old.kind == PS_NODE_DIR) {
@@ -310,11 +310,11 @@ static int make_dir(struct ps_merge *m, uint64_t parent, char *name, uint64_t *r
 	if (rc == -ENOENT)
 		rc = 0;
 	if (any)
-		ps_merge_supersede(m, &old);
+		merge_supersede(m, &old);
 	if (rc == 0)
 		rc = put_new(m, &made, 0);
 	if (rc == 0 && any)
-		rc = ps_merge_give_way(m, &old);
+		rc = merge_give_way(m, &old);
 	ps_node_row_fini(&old);
 	*ret_node = made.node;
 	return rc;
@@ -391,8 +391,8 @@ static bool take_checksum(struct ps_node_row *row, const struct ps_listed *liste
 	return true;
 }
 
-static int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name,
-        const struct ps_listed *listed, enum ps_coding coding, struct ps_node_row *old)
+static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed,
+        enum ps_coding coding, struct ps_node_row *old)
 {
 	uint64_t node = old ? old->node : 0;
 	int rc = 0;
@@ -426,9 +426,9 @@ static int ps_merge_file(struct ps_merge *m, uint64_t parent, const char *name,
 		        .url = (char *)listed->url};
 
 		if (old) {
-			ps_merge_supersede(m, old);
+			merge_supersede(m, old);
 			if (old->kind == PS_NODE_DIR)
-				rc = ps_merge_remove_children(m, old->node, 0);
+				rc = merge_remove_children(m, old->node, 0);
 		}
 		if (rc == 0)
 			rc = put_new(m, &row, old && old->kind == PS_NODE_FILE ? old->ino : 0);
@@ -476,7 +476,7 @@ static int find_path(struct ps_merge *m, const char *path, struct ps_node_row *r
 	for (const char *slash;; path = slash + 1) {
 		slash = strchrnul(path, '/');
 		ps_autofree char *name = strndup(path, (size_t)(slash - path));
-		int rc = name ? ps_merge_get_named(m, parent, name, ret) : -ENOMEM;
+		int rc = name ? merge_get_named(m, parent, name, ret) : -ENOMEM;
 		if (rc < 0 || !*slash)
 			return rc;
 		bool is_dir = ret->kind == PS_NODE_DIR;
@@ -540,13 +540,13 @@ int ps_merge_add(void *arg, const struct ps_listed *listed)
 	if (listed->is_dir) {
 		int rc = dir_node(m, listed->path, strlen(listed->path), &parent);
 
-		return rc ? rc : ps_merge_commit_full(m);
+		return rc ? rc : merge_commit_full(m);
 	}
 	int rc = dir_node(m, listed->path, slash ? (size_t)(slash - listed->path) : 0, &parent);
 	if (rc == 0)
-		rc = ps_merge_named(m, parent, slash ? slash + 1 : listed->path, &copy, false);
+		rc = merge_named(m, parent, slash ? slash + 1 : listed->path, &copy, false);
 	if (rc == 0)
-		rc = ps_merge_commit_full(m);
+		rc = merge_commit_full(m);
 	atomic_fetch_add_explicit(&m->dataset->nlisted, 1, memory_order_relaxed);
 	return rc;
 }
@@ -572,7 +572,7 @@ static int set_times(struct ps_merge *m)
 		ps_index_batch_put_node(m->batch, &row);
 		m->nbatched++;
 		ps_node_row_fini(&row);
-		rc = ps_merge_commit_full(m);
+		rc = merge_commit_full(m);
 	}
 	return rc;
 }
@@ -598,7 +598,7 @@ static int finish_row(struct ps_merge *m)
 
 int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_first_unsized)
 {
-	int rc = ps_merge_later(m);
+	int rc = merge_later(m);
 
 	*ret_nfiles = m->nfiles;
 	*ret_first_unsized = m->first_unsized;
@@ -611,7 +611,7 @@ int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_firs
 		rc = commit(m);
 	}
 	if (rc == 0)
-		rc = ps_merge_remove_vanished(m);
+		rc = merge_remove_vanished(m);
 	if (rc == 0)
 		rc = set_times(m);
 	return rc < 0 ? rc : finish_row(m);
@@ -619,15 +619,15 @@ int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_firs
 
 /* Names of compressed shards: x.tar.zst is shown as x.tar, unless another file has that name. */
 
-static struct ps_merge_later *take_later(struct ps_merge *m)
+static struct merge_later *take_later(struct ps_merge *m)
 {
-	struct ps_merge_later *later = m->later;
+	struct merge_later *later = m->later;
 
 	m->later = later->next;
 	return later;
 }
 
-static void free_later(struct ps_merge_later *later)
+static void free_later(struct merge_later *later)
 {
 	free(later->name);
 	free(later->url);
@@ -644,9 +644,9 @@ static int merge_as_it_is(
 		        "list: %s: shown as it is: another file has the name that its contents would have",
 		        listed->url);
 	m->told_clash = true;
-	int rc = ps_merge_get_named(m, parent, name, &old);
+	int rc = merge_get_named(m, parent, name, &old);
 	if (rc == 0 || rc == -ENOENT)
-		rc = ps_merge_file(m, parent, name, listed, PS_CODING_NONE, rc == 0 ? &old : NULL);
+		rc = merge_file(m, parent, name, listed, PS_CODING_NONE, rc == 0 ? &old : NULL);
 	ps_node_row_fini(&old);
 	return rc;
 }
@@ -667,7 +667,7 @@ static char *listed_name(const char *shown, const char *url, enum ps_coding codi
 	return name;
 }
 
-static int ps_merge_give_way(struct ps_merge *m, const struct ps_node_row *view)
+static int merge_give_way(struct ps_merge *m, const struct ps_node_row *view)
 {
 	if (!view->coding || !was_listed(m, view->node))
 		return 0;
@@ -680,11 +680,11 @@ static int ps_merge_give_way(struct ps_merge *m, const struct ps_node_row *view)
 
 static int put_off(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed)
 {
-	struct ps_merge_later *later = calloc(1, sizeof(*later));
+	struct merge_later *later = calloc(1, sizeof(*later));
 
 	if (!later)
 		return -ENOMEM;
-	*later = (struct ps_merge_later){.next = m->later,
+	*later = (struct merge_later){.next = m->later,
 	        .parent = parent,
 	        .name = strdup(name),
 	        .url = strdup(listed->url),
@@ -693,7 +693,7 @@ static int put_off(struct ps_merge *m, uint64_t parent, const char *name, const 
 	return later->name && later->url ? 0 : -ENOMEM;
 }
 
-static int ps_merge_named(
+static int merge_named(
         struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed, bool last)
 {
 	size_t len = 0;
@@ -706,22 +706,22 @@ static int ps_merge_named(
 		shown = NULL;
 		return -ENOMEM;
 	}
-	int rc = ps_merge_get_named(m, parent, shown, &old);
+	int rc = merge_get_named(m, parent, shown, &old);
 	if (rc < 0 && rc != -ENOENT)
 		return rc;
 	struct ps_node_row *found = rc == 0 ? &old : NULL;
 	bool other = found && (old.kind == PS_NODE_DIR || strcmp(old.url, listed->url) != 0);
 	bool now = other && coding && was_listed(m, old.node);
 	if (!coding) {
-		rc = ps_merge_file(m, parent, name, listed, coding, found);
+		rc = merge_file(m, parent, name, listed, coding, found);
 		if (rc == 0 && other)
-			rc = ps_merge_give_way(m, &old);
+			rc = merge_give_way(m, &old);
 	} else if (now) {
 		rc = merge_as_it_is(m, parent, name, listed);
 	} else if (other && old.coding == PS_CODING_NONE && !last) {
 		rc = put_off(m, parent, name, listed);
 	} else {
-		rc = ps_merge_file(m, parent, shown, listed, coding, found);
+		rc = merge_file(m, parent, shown, listed, coding, found);
 	}
 	ps_node_row_fini(&old);
 	return rc;
@@ -730,10 +730,10 @@ static int ps_merge_named(
 /* Restores the order of the listing: if two shards have the same shown name, the first always gets it. */
 static void reverse_later(struct ps_merge *m)
 {
-	struct ps_merge_later *reversed = NULL;
+	struct merge_later *reversed = NULL;
 
 	while (m->later) {
-		struct ps_merge_later *later = take_later(m);
+		struct merge_later *later = take_later(m);
 
 		later->next = reversed;
 		reversed = later;
@@ -741,23 +741,23 @@ static void reverse_later(struct ps_merge *m)
 	m->later = reversed;
 }
 
-static int ps_merge_later(struct ps_merge *m)
+static int merge_later(struct ps_merge *m)
 {
 	int rc = 0;
 
 	PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
 	reverse_later(m);
 	while (m->later && rc == 0) {
-		struct ps_merge_later *later = take_later(m);
+		struct merge_later *later = take_later(m);
 		const struct ps_listed listed = {.url = later->url, .remote = later->remote};
 
-		rc = ps_merge_named(m, later->parent, later->name, &listed, true);
+		rc = merge_named(m, later->parent, later->name, &listed, true);
 		free_later(later);
 	}
 	return rc;
 }
 
-static void ps_merge_forget_later(struct ps_merge *m)
+static void merge_forget_later(struct ps_merge *m)
 {
 	while (m->later)
 		free_later(take_later(m));
@@ -771,10 +771,10 @@ static int remove_name(struct ps_merge *m, uint64_t parent, const char *name, ui
 	int rc = ps_index_get_node(m->dataset->index, node, &row);
 
 	if (rc == 0) {
-		ps_merge_supersede(m, &row);
+		merge_supersede(m, &row);
 		m->nvanished += row.kind == PS_NODE_FILE;
 		if (row.kind == PS_NODE_DIR)
-			rc = ps_merge_remove_children(m, node, depth);
+			rc = merge_remove_children(m, node, depth);
 		ps_node_row_fini(&row);
 	}
 	ps_index_batch_del_child(m->batch, parent, name);
@@ -783,10 +783,10 @@ static int remove_name(struct ps_merge *m, uint64_t parent, const char *name, ui
 		rc = seen_add(&m->changed, parent);
 	if (rc == -ENOENT || rc == -EBADMSG) /* without a valid row the name is removed all the same */
 		rc = 0;
-	return rc == 0 ? ps_merge_commit_full(m) : rc;
+	return rc == 0 ? merge_commit_full(m) : rc;
 }
 
-static int ps_merge_remove_children(struct ps_merge *m, uint64_t dir, int depth)
+static int merge_remove_children(struct ps_merge *m, uint64_t dir, int depth)
 {
 	struct ps_index_children *it;
 	const char *name;
@@ -846,7 +846,7 @@ static int remove_in(struct ps_merge *m, uint64_t parent)
 	return rc;
 }
 
-static int ps_merge_remove_vanished(struct ps_merge *m)
+static int merge_remove_vanished(struct ps_merge *m)
 {
 	struct ps_merge_dir *dir, *next;
 	int rc = 0;

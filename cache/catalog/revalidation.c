@@ -29,19 +29,19 @@
  * for a while.
  *
  * Threads: any. Locks: dataset.lock, as a leaf. Never blocks. */
-static void ps_offline_begin(struct ps_dataset *dataset);
-static void ps_offline_over(struct ps_dataset *dataset);
+static void offline_begin(struct ps_dataset *dataset);
+static void offline_over(struct ps_dataset *dataset);
 /* Revalidation of a node failed. */
-static void ps_offline_note(struct ps_dataset *dataset, uint64_t node, const struct ps_error *err);
+static void offline_note(struct ps_dataset *dataset, uint64_t node, const struct ps_error *err);
 /* A probe failed, and no known version can be used instead: requests within PS_FILL_FAILED_MS get the same
  * error at once. Otherwise each would wait as long again, because the kernel serialises lookups of one
  * name. */
-static void ps_offline_failed(struct ps_dataset *dataset, uint64_t node, int errnum);
-/* The error that ps_offline_failed() has noted for the node, or 0. */
-static int ps_offline_errnum(struct ps_dataset *dataset, uint64_t node);
+static void offline_failed(struct ps_dataset *dataset, uint64_t node, int errnum);
+/* The error that offline_failed() has noted for the node, or 0. */
+static int offline_errnum(struct ps_dataset *dataset, uint64_t node);
 /* True if the caller need not wait for the origin's answer for this node. *ret_ask: a request is due all
  * the same, in the background. */
-static bool ps_offline_now(struct ps_dataset *dataset, uint64_t node, bool *ret_ask);
+static bool offline_now(struct ps_dataset *dataset, uint64_t node, bool *ret_ask);
 
 #define PROBE_BACKOFF_FIRST_MS 200
 #define PROBE_BACKOFF_MAX_MS 5000
@@ -435,7 +435,7 @@ static void answered(
 
 	ps_fill_count_request(ds->cache->fill, err->err && err->err != ECANCELED);
 	if (!err->err || err->http_status)
-		ps_offline_over(ds);
+		offline_over(ds);
 	if (err->err && err->err != ENOENT) {
 		if (probe_retry(probe, err))
 			return;
@@ -446,7 +446,7 @@ static void answered(
 			ps_grant_revoke(ds, &of);
 		}
 		if (known && err->err != EACCES && err->err != ECANCELED) {
-			ps_offline_note(ds, probe->row.node, err);
+			offline_note(ds, probe->row.node, err);
 			ps_log_warning(
 			        "revalidate: %s: %s; using the known version", probe->row.url, err->text);
 			ps_attr_of_row(ds, &probe->row, &attr);
@@ -461,7 +461,7 @@ static void answered(
 		int errnum =
 		        err->err == EACCES || err->err == ECANCELED || err->err == ETIMEDOUT ? err->err : EIO;
 		if (errnum != ECANCELED)
-			ps_offline_failed(ds, probe->row.node, errnum);
+			offline_failed(ds, probe->row.node, errnum);
 		probe_end(probe, errnum, NULL);
 		return;
 	}
@@ -589,16 +589,17 @@ static void probe_for(
 
 	bool ask = false;
 	/* An access that never had a grant, or was just refused, has to wait for an answer. */
-	bool content = row_sized(row) && !(for_grant && (ps_grant_of_row(ds, row) == PS_GRANT_NONE ||
-	                                                        ps_offline_errnum(ds, row->node)));
-	if (content && ps_offline_now(ds, row->node, &ask)) {
+	bool content =
+	        row_sized(row) &&
+	        !(for_grant && (ps_grant_of_row(ds, row) == PS_GRANT_NONE || offline_errnum(ds, row->node)));
+	if (content && offline_now(ds, row->node, &ask)) {
 		if (ask)
 			(void)probe_begin(ds, row, NULL, false, for_grant);
 		ps_attr_of_row(ds, row, &attr);
 		fn(arg, 0, &attr);
 		return;
 	}
-	int errnum = row_sized(row) ? 0 : ps_offline_errnum(ds, row->node);
+	int errnum = row_sized(row) ? 0 : offline_errnum(ds, row->node);
 	if (errnum) {
 		fn(arg, errnum, NULL);
 		return;
@@ -665,7 +666,7 @@ void ps_revalidate_version_ahead(struct ps_dataset *ds, const struct ps_node_row
 		if (was_asked_ahead(ds, row->node) || ds->nprobes - ds->nsweep >= AHEAD_CONCURRENCY)
 			return;
 	}
-	if (ps_offline_now(ds, row->node, &ask) && !ask)
+	if (offline_now(ds, row->node, &ask) && !ask)
 		return;
 	{
 		PS_LOCK_SCOPE(&ds->lock);
@@ -675,7 +676,7 @@ void ps_revalidate_version_ahead(struct ps_dataset *ds, const struct ps_node_row
 }
 
 /* Starts a probe for the sweep, without a waiter; the probe is counted in nsweep. */
-static void ps_revalidate_unasked(struct ps_dataset *ds, const struct ps_node_row *row)
+static void revalidate_unasked(struct ps_dataset *ds, const struct ps_node_row *row)
 {
 	(void)probe_begin(ds, row, NULL, true, false);
 }
@@ -697,10 +698,10 @@ static void answer_expired(
 	struct ps_attr attr;
 
 	if (!errnum) {
-		ps_offline_begin(ds);
+		offline_begin(ds);
 		ps_attr_of_row(ds, row, &attr);
 	} else if (errnum == ETIMEDOUT) {
-		ps_offline_failed(ds, row->node, ETIMEDOUT);
+		offline_failed(ds, row->node, ETIMEDOUT);
 	}
 	while (expired) {
 		struct probe_waiter *w = expired;
@@ -851,7 +852,7 @@ static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth)
 				        &ds->cond, &ds->lock, ps_clock_mono_ns() + 100 * PS_NS_PER_MS);
 		}
 		if (!is_over(ds))
-			ps_revalidate_unasked(ds, &row);
+			revalidate_unasked(ds, &row);
 	}
 	ps_node_row_fini(&row);
 }
@@ -865,7 +866,7 @@ void ps_revalidate_sizes(struct ps_dataset *ds)
 #define ASK_FIRST_MS 1000
 #define ASK_MAX_MS 30000
 
-static void ps_offline_begin(struct ps_dataset *ds)
+static void offline_begin(struct ps_dataset *ds)
 {
 	unsigned tries = atomic_fetch_add(&ds->offline_tries, 1);
 	uint64_t ms = PS_MIN((uint64_t)ASK_FIRST_MS << PS_MIN(tries, 5u), (uint64_t)ASK_MAX_MS);
@@ -876,7 +877,7 @@ static void ps_offline_begin(struct ps_dataset *ds)
 		        ds->catalog->row.source);
 }
 
-static void ps_offline_over(struct ps_dataset *ds)
+static void offline_over(struct ps_dataset *ds)
 {
 	atomic_store(&ds->offline_tries, 0);
 	if (atomic_exchange(&ds->offline, false))
@@ -901,27 +902,27 @@ static bool noted(const struct ps_dataset *ds, uint64_t node)
 	return ds->unanswered[i].node == node && ps_clock_mono_ns() < ds->unanswered[i].until_ns;
 }
 
-static void ps_offline_note(struct ps_dataset *ds, uint64_t node, const struct ps_error *err)
+static void offline_note(struct ps_dataset *ds, uint64_t node, const struct ps_error *err)
 {
 	if (!err->http_status) {
-		ps_offline_begin(ds);
+		offline_begin(ds);
 		return;
 	}
 	note(ds, node, 0, UNANSWERED_S * PS_NS_PER_S);
 }
 
-static void ps_offline_failed(struct ps_dataset *ds, uint64_t node, int errnum)
+static void offline_failed(struct ps_dataset *ds, uint64_t node, int errnum)
 {
 	note(ds, node, errnum, PS_FILL_FAILED_MS * PS_NS_PER_MS);
 }
 
-static int ps_offline_errnum(struct ps_dataset *ds, uint64_t node)
+static int offline_errnum(struct ps_dataset *ds, uint64_t node)
 {
 	PS_LOCK_SCOPE(&ds->lock);
 	return noted(ds, node) ? ds->unanswered[node % PS_DATASET_UNANSWERED].errnum : 0;
 }
 
-static bool ps_offline_now(struct ps_dataset *ds, uint64_t node, bool *ret_ask)
+static bool offline_now(struct ps_dataset *ds, uint64_t node, bool *ret_ask)
 {
 	uint64_t now_ns = ps_clock_mono_ns(), ask_ns = atomic_load(&ds->offline_ask_ns);
 

@@ -413,7 +413,7 @@ static int run(const struct ps_key_context *x, const char *command, struct outpu
 }
 
 /* Keys from a command that a profile names. */
-static int ps_key_from_process(
+static int key_from_process(
         struct ps_key_context *x, const char *command, struct ps_key **ret, struct ps_error *err)
 {
 	static const struct ps_key_shape shape = {
@@ -519,7 +519,7 @@ static char *compose_url(const struct ps_key_context *x, const struct sso *s)
 }
 
 /* Keys for the token that `aws sso login` has stored in ~/.aws/sso/cache. */
-static int ps_key_from_sso(struct ps_key_context *x, const struct ps_profiles *all, const char *profile,
+static int key_from_sso(struct ps_key_context *x, const struct ps_profiles *all, const char *profile,
         struct ps_key **ret, struct ps_error *err)
 {
 	static const struct ps_key_shape shape = {
@@ -663,11 +663,11 @@ static int from_section(struct chain *chain, const char *name, struct ps_key **r
 
 	if (arn)
 		return from_role(chain, name, arn, ret, err);
-	rc = ps_key_from_sso(chain->x, all, name, ret, err);
+	rc = key_from_sso(chain->x, all, name, ret, err);
 	if (rc == -ENOENT)
 		rc = own_keys(all, PS_PROFILE_KEYS, name, ret, err);
 	if (rc == -ENOENT && command) {
-		rc = ps_key_from_process(chain->x, command, ret, err);
+		rc = key_from_process(chain->x, command, ret, err);
 		if (rc)
 			ps_error_prefix(err, rc, "credential_process");
 		return rc == -ENOENT ? -EACCES : rc;

@@ -43,7 +43,7 @@ static int none(struct ps_error *err, const char *where)
 
 /* Tries all sources of a kind until one applies. -EACCES: none does; the text lists the places that were
  * tried. err is not NULL. */
-static int ps_key_load_aws(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+static int key_load_aws(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
 	static const ps_key_load sources[] = {ps_key_from_env, ps_key_from_profile, ps_key_from_web_identity,
 	        ps_key_from_container, ps_key_from_imds};
@@ -58,7 +58,7 @@ static int ps_key_load_aws(struct ps_key_context *x, struct ps_key **ret, struct
 
 /* Tries all sources of a kind until one applies. -EACCES: none does; the text lists the places that were
  * tried. err is not NULL. */
-static int ps_key_load_google(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+static int key_load_google(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
 	static const ps_key_load sources[] = {
 	        ps_key_from_google_hmac, ps_key_from_google_file, ps_key_from_google_metadata};
@@ -303,7 +303,7 @@ int ps_credentials_new(
 		return rc;
 	}
 	c->anonymous = options->no_sign_request;
-	c->load = options->kind == PS_CREDENTIALS_GOOGLE ? ps_key_load_google : ps_key_load_aws;
+	c->load = options->kind == PS_CREDENTIALS_GOOGLE ? key_load_google : key_load_aws;
 	pthread_mutex_init(&c->lock, NULL);
 	ps_cond_init(&c->cond);
 	*ret = c;

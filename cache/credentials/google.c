@@ -28,7 +28,7 @@
  *
  * Ownership: returned strings are the caller's, for ps_secret_free(). Threads: any. Blocks: never. Errors:
  * -EACCES for an invalid private key, -ENOMEM. */
-struct ps_google_jwt {
+struct google_jwt {
 	const char *email;       /* the issuer */
 	const char *private_key; /* PEM, RSA */
 	const char *key_id;      /* NULL: not given */
@@ -36,7 +36,7 @@ struct ps_google_jwt {
 	int64_t now_s;
 };
 
-static int ps_google_jwt(const struct ps_google_jwt *jwt, char **ret, struct ps_error *err) PS_MUST_USE;
+static int google_jwt(const struct google_jwt *jwt, char **ret, struct ps_error *err) PS_MUST_USE;
 
 #define TOKEN_HOST "https://oauth2.googleapis.com/token"
 #define METADATA_HOST "metadata.google.internal"
@@ -118,7 +118,7 @@ static int from_service_account(
 {
 	const char *uri = ps_json_text(j, "token_uri");
 	ps_autosecret char *assertion = NULL, *form = NULL;
-	struct ps_google_jwt jwt = {.email = ps_json_text(j, "client_email"),
+	struct google_jwt jwt = {.email = ps_json_text(j, "client_email"),
 	        .private_key = ps_json_text(j, "private_key"),
 	        .key_id = ps_json_text(j, "private_key_id"),
 	        .audience = uri ? uri : TOKEN_HOST,
@@ -126,7 +126,7 @@ static int from_service_account(
 
 	if (!jwt.email || !jwt.private_key)
 		return ps_error_set(err, EACCES, "the service account has no client_email or no private_key");
-	int rc = ps_google_jwt(&jwt, &assertion, err);
+	int rc = google_jwt(&jwt, &assertion, err);
 	if (rc)
 		return rc;
 	/* An assertion has no character that needs an escape. */
@@ -380,7 +380,7 @@ static bool add_signature(struct ps_strbuf *b, EVP_PKEY *key, const char *text, 
 	return good;
 }
 
-static int ps_google_jwt(const struct ps_google_jwt *jwt, char **ret, struct ps_error *err)
+static int google_jwt(const struct google_jwt *jwt, char **ret, struct ps_error *err)
 {
 	ps_autostrbuf struct ps_strbuf b = {0}, signature = {0};
 	EVP_PKEY *key = read_key(jwt->private_key);

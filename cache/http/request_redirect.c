@@ -17,7 +17,7 @@
 
 /* Targets of redirects ----------------------------------------------------------------------------------- */
 
-static void ps_redirects_init(struct ps_redirects *all)
+static void redirects_init(struct ps_redirects *all)
 {
 	memset(all->places, 0, sizeof(all->places));
 	pthread_mutex_init(&all->lock, NULL);
@@ -30,7 +30,7 @@ static void empty(struct ps_redirect *place)
 	*place = (struct ps_redirect){0};
 }
 
-static void ps_redirects_fini(struct ps_redirects *all)
+static void redirects_fini(struct ps_redirects *all)
 {
 	for (size_t i = 0; i < PS_REDIRECTS; i++)
 		empty(&all->places[i]);
@@ -228,7 +228,7 @@ int ps_http_client_init(struct ps_http_client *c, const char *source_url,
 
 	*c = (struct ps_http_client){0};
 	pthread_rwlock_init(&c->signatures_lock, NULL);
-	ps_redirects_init(&c->redirects);
+	redirects_init(&c->redirects);
 	ps_http_paces_init(&c->paces);
 	c->connect_timeout_ms =
 	        options->connect_timeout_ms ? options->connect_timeout_ms : CONNECT_TIMEOUT_MS;
@@ -263,7 +263,7 @@ void ps_http_client_fini(struct ps_http_client *c)
 	curl_slist_free_all(c->headers);
 	tdestroy(c->signatures, signature_free);
 	pthread_rwlock_destroy(&c->signatures_lock);
-	ps_redirects_fini(&c->redirects);
+	redirects_fini(&c->redirects);
 	ps_http_paces_fini(&c->paces);
 	free(c->own);
 	free(c->signature);
@@ -276,7 +276,7 @@ void ps_http_client_fini(struct ps_http_client *c)
 
 /* Makes the URL to send from a canonical URL: adds the signature parameters of that URL or, if it has none
  * and is_own, those of the source. -ENOMEM. */
-static int ps_http_client_url(struct ps_http_client *c, const char *url, bool is_own, char **ret)
+static int http_client_url(struct ps_http_client *c, const char *url, bool is_own, char **ret)
 {
 	struct signature key = {.url = (char *)url};
 	struct ps_strbuf b = {0};
@@ -641,7 +641,7 @@ static int set_up(struct ps_http_request *rq, CURL *curl)
 	else if (c->dialect)
 		rc = c->dialect->address(c->dialect_arg, rq, &whole);
 	else if (!rq->redirects)
-		rc = ps_http_client_url(c, rq->url, is_own, &whole);
+		rc = http_client_url(c, rq->url, is_own, &whole);
 	if (!rc)
 		rc = take_turn(rq, whole ? whole : rq->url, is_own, &whole);
 	if (rq->kind->tiered && atomic_load(&c->unsized))

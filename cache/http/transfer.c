@@ -23,7 +23,7 @@
 
 /* An event loop around one curl_multi. It uses epoll, so that idle sockets cost nothing.
  *
- * Ownership: one thread's. Threads: that thread; ps_loop_wake() from any. Locks: none. Blocks: ps_loop_run()
+ * Ownership: one thread's. Threads: that thread; loop_wake() from any. Locks: none. Blocks: loop_run()
  * only. Errors: -errno. */
 struct ps_loop {
 	CURLM *multi;
@@ -31,14 +31,14 @@ struct ps_loop {
 	uint64_t timer_ns; /* when curl wants to be called; UINT64_MAX: never */
 };
 
-static int ps_loop_init(struct ps_loop *loop) PS_MUST_USE;
+static int loop_init(struct ps_loop *loop) PS_MUST_USE;
 /* All handles must have been removed from the multi. */
-static void ps_loop_fini(struct ps_loop *loop);
+static void loop_fini(struct ps_loop *loop);
 /* Waits for sockets, curl's timer or a wake until deadline_ns (monotonic; 0: does not wait), then lets curl
  * act. *ret_idle: nothing had happened. -EIO: curl failed; the log has its error. */
-static int ps_loop_run(struct ps_loop *loop, uint64_t deadline_ns, bool *ret_idle) PS_MUST_USE;
+static int loop_run(struct ps_loop *loop, uint64_t deadline_ns, bool *ret_idle) PS_MUST_USE;
 /* Ends the present wait, or the next one. */
-static void ps_loop_wake(struct ps_loop *loop);
+static void loop_wake(struct ps_loop *loop);
 
 #define THREAD_MIN 8        /* concurrent transfers that justify one more thread */
 #define SPREAD_FROM 4       /* transfers a thread has before the next thread is started */
@@ -117,7 +117,7 @@ static void place_free(struct ps_transfers *all)
 		return;
 	for (unsigned i = 0; i < all->nthreads; i++)
 		if (!ps_list_empty(&all->threads[i].queued))
-			ps_loop_wake(&all->threads[i].loop);
+			loop_wake(&all->threads[i].loop);
 }
 
 static void finish(struct ps_transfer_thread *th, struct ps_transfer *t, int rc)
@@ -144,7 +144,7 @@ static void finish(struct ps_transfer_thread *th, struct ps_transfer *t, int rc)
 		}
 	}
 	if (again)
-		ps_loop_wake(&th->loop); /* the queue is looked at in the next round */
+		loop_wake(&th->loop); /* the queue is looked at in the next round */
 	else
 		t->ops->done(t);
 }
@@ -287,7 +287,7 @@ static void *thread_main(void *arg)
 		        ps_list_empty(&th->later) ? ps_clock_mono_ns() + sleep_ms * PS_NS_PER_MS : 0;
 		bool idle = true;
 
-		if (ps_loop_run(&th->loop, deadline, &idle) < 0)
+		if (loop_run(&th->loop, deadline, &idle) < 0)
 			/* Probably out of memory: pauses; the stall timeout ends transfers that cannot
 			 * continue. */
 			nanosleep(&(struct timespec){.tv_nsec = (long)(TICK_MS * PS_NS_PER_MS)}, NULL);
@@ -310,7 +310,7 @@ static int thread_start(struct ps_transfers *all)
 
 	snprintf(name, sizeof(name), "%s-%u", all->name, all->nthreads);
 	*th = (struct ps_transfer_thread){.all = all};
-	int rc = ps_loop_init(&th->loop);
+	int rc = loop_init(&th->loop);
 	if (rc)
 		return rc;
 	curl_multi_setopt(th->loop.multi, CURLMOPT_MAXCONNECTS,
@@ -321,7 +321,7 @@ static int thread_start(struct ps_transfers *all)
 	ps_list_init(&th->later);
 	rc = ps_thread_start(&th->id, name, thread_main, th);
 	if (rc < 0) {
-		ps_loop_fini(&th->loop);
+		loop_fini(&th->loop);
 		return rc;
 	}
 	all->nthreads++;
@@ -380,7 +380,7 @@ void ps_transfer_submit(struct ps_transfers *all, struct ps_transfer *t)
 		ps_list_append(&th->queued, &t->link);
 		loop = &th->loop;
 	}
-	ps_loop_wake(loop);
+	loop_wake(loop);
 }
 
 void ps_transfer_cancel(struct ps_transfers *all, struct ps_transfer *t)
@@ -395,7 +395,7 @@ void ps_transfer_cancel(struct ps_transfers *all, struct ps_transfer *t)
 		t->thread->any_cancelled = true;
 		loop = &t->thread->loop;
 	}
-	ps_loop_wake(loop);
+	loop_wake(loop);
 }
 
 void ps_transfer_touch(struct ps_transfer *t)
@@ -444,7 +444,7 @@ static void abort_all(struct ps_transfers *all, bool stop)
 	unsigned n = all->nthreads;
 	pthread_mutex_unlock(&all->lock);
 	for (unsigned i = 0; i < n; i++)
-		ps_loop_wake(&all->threads[i].loop);
+		loop_wake(&all->threads[i].loop);
 }
 
 void ps_transfers_abort(struct ps_transfers *all)
@@ -463,7 +463,7 @@ void ps_transfers_free(struct ps_transfers *all)
 	/* Not before all threads have ended: until then a done() in one thread may submit to another, which
 	 * wakes the other's loop. */
 	for (unsigned i = 0; i < n; i++)
-		ps_loop_fini(&all->threads[i].loop);
+		loop_fini(&all->threads[i].loop);
 	pthread_mutex_destroy(&all->lock);
 	free(all);
 }
@@ -505,7 +505,7 @@ static int on_timer(CURLM *multi, long timeout_ms, void *arg)
 	return 0;
 }
 
-static int ps_loop_init(struct ps_loop *loop)
+static int loop_init(struct ps_loop *loop)
 {
 	struct epoll_event ev = {.events = EPOLLIN};
 
@@ -518,7 +518,7 @@ static int ps_loop_init(struct ps_loop *loop)
 	if (!rc && epoll_ctl(loop->epoll, EPOLL_CTL_ADD, loop->event, &ev) < 0)
 		rc = -errno;
 	if (rc) {
-		ps_loop_fini(loop);
+		loop_fini(loop);
 		return rc;
 	}
 	curl_multi_setopt(loop->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
@@ -528,7 +528,7 @@ static int ps_loop_init(struct ps_loop *loop)
 	return 0;
 }
 
-static void ps_loop_fini(struct ps_loop *loop)
+static void loop_fini(struct ps_loop *loop)
 {
 	curl_multi_cleanup(loop->multi); /* closes connections, which calls on_socket() */
 	if (loop->epoll >= 0)
@@ -564,7 +564,7 @@ static int take_event(struct ps_loop *loop, const struct epoll_event *ev)
 	return act(loop, ev->data.fd, what);
 }
 
-static int ps_loop_run(struct ps_loop *loop, uint64_t deadline_ns, bool *ret_idle)
+static int loop_run(struct ps_loop *loop, uint64_t deadline_ns, bool *ret_idle)
 {
 	struct epoll_event events[EVENTS];
 	uint64_t now = ps_clock_mono_ns(),
@@ -584,7 +584,7 @@ static int ps_loop_run(struct ps_loop *loop, uint64_t deadline_ns, bool *ret_idl
 	return rc;
 }
 
-static void ps_loop_wake(struct ps_loop *loop)
+static void loop_wake(struct ps_loop *loop)
 {
 	uint64_t one = 1;
 

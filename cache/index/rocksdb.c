@@ -41,26 +41,26 @@ struct ps_kv {
 
 /* Returns the positive errno that a status text means, since the C API reports errors as text only. Errors of
  * the system must not be taken for damage, because a damaged index is moved aside. */
-static int ps_kv_errno(const char *text);
+static int kv_errno(const char *text);
 /* Logs a status text and frees it; marks the index as damaged if the text reports damage. Returns -errno. */
-static int ps_kv_told(struct ps_kv *kv, const char *call, char *text);
+static int kv_told(struct ps_kv *kv, const char *call, char *text);
 static void mark_damaged(const struct ps_kv *kv);
 
 /* Checks that the disk has room for the bytes: 0, -ENOSPC or -EROFS. RocksDB is called only if there is
  * room, because after one write that the disk refused, RocksDB refuses all later ones. */
-static int ps_kv_check_room(const struct ps_kv *kv, size_t nbytes);
+static int kv_check_room(const struct ps_kv *kv, size_t nbytes);
 /* Writes a probe file: statvfs does not show quotas, nor a file system that became read-only after an
  * error. */
-static int ps_kv_try_to_write(const struct ps_kv *kv);
+static int kv_try_to_write(const struct ps_kv *kv);
 
-static bool ps_kv_is_marked_damaged(const char *dir);
+static bool kv_is_marked_damaged(const char *dir);
 
 /* RocksDB insists on a log file of its own. On a full disk, the second line of that file fails an assertion,
  * which ends the process in builds with assertions (Debian's). So the log file is made in memory and removed
  * once RocksDB has opened it; errors reach our log as status texts. False: the folder could not be made, and
  * the log file is in the index's folder, as usual. */
-static bool ps_kv_log_dir_make(char ret_dir[static sizeof(PS_KV_LOG_DIR)]);
-static void ps_kv_log_dir_remove(const char *dir);
+static bool kv_log_dir_make(char ret_dir[static sizeof(PS_KV_LOG_DIR)]);
+static void kv_log_dir_remove(const char *dir);
 
 /* The index of 100,000 shards takes some tens of megabytes on disk and is hardly ever read twice: a small
  * footprint matters more than hits. */
@@ -149,15 +149,15 @@ static int open_db(struct ps_kv *kv, bool writable, struct ps_error *err)
 	char log_dir[sizeof(PS_KV_LOG_DIR)];
 	char *text = NULL;
 
-	bool in_memory = ps_kv_log_dir_make(log_dir);
+	bool in_memory = kv_log_dir_make(log_dir);
 	rocksdb_options_set_db_log_dir(kv->options, in_memory ? log_dir : "");
 	kv->db = writable ? rocksdb_open(kv->options, kv->dir, &text)
 	                  : rocksdb_open_for_read_only(kv->options, kv->dir, 0, &text);
 	if (in_memory)
-		ps_kv_log_dir_remove(log_dir);
+		kv_log_dir_remove(log_dir);
 	if (!text)
 		return 0;
-	int rc = ps_error_set(err, ps_kv_errno(text), "index %s: %s", kv->name, text);
+	int rc = ps_error_set(err, kv_errno(text), "index %s: %s", kv->name, text);
 	rocksdb_free(text);
 	kv->db = NULL;
 	return rc;
@@ -186,7 +186,7 @@ int ps_kv_open(const char *dir, size_t memtable_nbytes, struct ps_kv **ret, stru
 	if (kv->kept && kv->dir && kv->name && kv->options && kv->table && kv->cache && kv->read &&
 	        kv->write) {
 		set_options(kv);
-		rc = ps_kv_is_marked_damaged(dir)
+		rc = kv_is_marked_damaged(dir)
 		             ? ps_error_set(err, EIO, "index %s: an earlier run found it damaged", kv->name)
 		             : open_db(kv, true, err);
 	} else {
@@ -201,10 +201,10 @@ int ps_kv_open(const char *dir, size_t memtable_nbytes, struct ps_kv **ret, stru
 
 int ps_kv_reopen(struct ps_kv *kv, struct ps_error *err)
 {
-	int rc = ps_kv_check_room(kv, 0);
+	int rc = kv_check_room(kv, 0);
 
 	if (rc == 0)
-		rc = ps_kv_try_to_write(kv);
+		rc = kv_try_to_write(kv);
 
 	if (rc < 0)
 		return ps_error_set(err, -rc, "index %s: %s", kv->name, strerror(-rc));
@@ -242,7 +242,7 @@ int ps_kv_get(struct ps_kv *kv, const void *key, size_t nkey, struct ps_strbuf *
 	} else {
 		rocksdb_pinnableslice_t *slice = rocksdb_get_pinned(kv->db, kv->read, key, nkey, &text);
 		if (text) {
-			rc = ps_kv_told(kv, "index read", text);
+			rc = kv_told(kv, "index read", text);
 		} else if (!slice) {
 			rc = -ENOENT;
 		} else {
@@ -302,7 +302,7 @@ int ps_kv_check(struct ps_kv *kv, const struct ps_kv_range *range, struct ps_err
 	if (from.failed)
 		return ps_error_set(err, ENOMEM, "index %s: out of memory", kv->name);
 	char *text = read_range(kv, range, &from, UINT64_MAX);
-	int rc = text ? ps_error_set(err, ps_kv_errno(text), "index %s: %s", kv->name, text) : 0;
+	int rc = text ? ps_error_set(err, kv_errno(text), "index %s: %s", kv->name, text) : 0;
 
 	rocksdb_free(text);
 	return rc;
@@ -318,10 +318,10 @@ void ps_kv_check_later(struct ps_kv *kv, const struct ps_kv_range *range, const 
 	        !text && from.len > 0 && !from.failed && !atomic_load_explicit(stop, memory_order_relaxed);)
 		text = read_range(kv, range, &from, CHECK_PART_ROWS);
 	/* As at a start: what cannot be read has to be made again. */
-	if (text && ps_kv_errno(text) == EIO)
+	if (text && kv_errno(text) == EIO)
 		mark_damaged(kv);
 	if (text)
-		(void)ps_kv_told(kv, "index check", text);
+		(void)kv_told(kv, "index check", text);
 }
 
 uint64_t ps_kv_live_nbytes(struct ps_kv *kv)
@@ -355,7 +355,7 @@ static const struct {
         {"Resource temporarily unavailable", EBUSY},
 };
 
-static int ps_kv_errno(const char *text)
+static int kv_errno(const char *text)
 {
 	for (size_t i = 0; i < PS_ARRAY_LEN(system_errors); i++)
 		if (strstr(text, system_errors[i].text))
@@ -374,9 +374,9 @@ static void mark_damaged(const struct ps_kv *kv)
 		ps_log_debug("index: %s: cannot be marked as damaged", kv->name);
 }
 
-static int ps_kv_told(struct ps_kv *kv, const char *call, char *text)
+static int kv_told(struct ps_kv *kv, const char *call, char *text)
 {
-	int errnum = ps_kv_errno(text);
+	int errnum = kv_errno(text);
 
 	if (strstr(text, "Corruption"))
 		mark_damaged(kv);
@@ -385,7 +385,7 @@ static int ps_kv_told(struct ps_kv *kv, const char *call, char *text)
 	return -errnum;
 }
 
-static int ps_kv_check_room(const struct ps_kv *kv, size_t nbytes)
+static int kv_check_room(const struct ps_kv *kv, size_t nbytes)
 {
 	struct statvfs st;
 
@@ -397,7 +397,7 @@ static int ps_kv_check_room(const struct ps_kv *kv, size_t nbytes)
 	return (uint64_t)st.f_bavail * st.f_frsize < nbytes + kv->memtable_nbytes + PS_MIB ? -ENOSPC : 0;
 }
 
-static int ps_kv_try_to_write(const struct ps_kv *kv)
+static int kv_try_to_write(const struct ps_kv *kv)
 {
 	static const char zeros[4096];
 	char path[PATH_MAX];
@@ -411,7 +411,7 @@ static int ps_kv_try_to_write(const struct ps_kv *kv)
 	return rc == 0 && n < (ssize_t)sizeof(zeros) ? -ENOSPC : rc;
 }
 
-static bool ps_kv_is_marked_damaged(const char *dir)
+static bool kv_is_marked_damaged(const char *dir)
 {
 	char path[PATH_MAX];
 
@@ -419,13 +419,13 @@ static bool ps_kv_is_marked_damaged(const char *dir)
 	return access(path, F_OK) == 0;
 }
 
-static bool ps_kv_log_dir_make(char ret_dir[static sizeof(PS_KV_LOG_DIR)])
+static bool kv_log_dir_make(char ret_dir[static sizeof(PS_KV_LOG_DIR)])
 {
 	strcpy(ret_dir, PS_KV_LOG_DIR);
 	return mkdtemp(ret_dir);
 }
 
-static void ps_kv_log_dir_remove(const char *path)
+static void kv_log_dir_remove(const char *path)
 {
 	DIR *dir = opendir(path);
 
@@ -494,7 +494,7 @@ static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *w
 		return -EIO;
 	if (kv->broken)
 		return kv->broken;
-	int rc = writes ? ps_kv_check_room(kv, nbytes) : 0;
+	int rc = writes ? kv_check_room(kv, nbytes) : 0;
 	if (rc < 0) {
 		if (!kv->logged)
 			ps_log_error("index write: %s: %s", kv->name, strerror(-rc));
@@ -506,7 +506,7 @@ static int write_locked(struct ps_kv *kv, size_t nbytes, rocksdb_writebatch_t *w
 	else
 		rocksdb_flush_wal(kv->db, 1, &text);
 	if (text) {
-		int reported = ps_kv_told(kv, writes ? "index write" : "index sync", text);
+		int reported = kv_told(kv, writes ? "index write" : "index sync", text);
 
 		/* -ENOMEM would make the caller believe that the batch was never tried, and that the index
 		 * need not be opened again. */
@@ -536,7 +536,7 @@ static int write_kept(struct ps_kv *kv)
 	if (!kv->db || kv->broken)
 		return kv->broken ? kv->broken : -EIO;
 	/* The room is checked before the rows are copied to a batch, because each later write comes here. */
-	int rc = ps_kv_check_room(kv, ps_overlay_nbytes(kv->kept));
+	int rc = kv_check_room(kv, ps_overlay_nbytes(kv->kept));
 	if (rc < 0)
 		return rc;
 	rocksdb_writebatch_t *writes = rocksdb_writebatch_create();
@@ -709,7 +709,7 @@ static void look_at_end(struct ps_kv_iter *it)
 
 	rocksdb_iter_get_error(it->it, &text);
 	if (text)
-		it->status = ps_kv_told(it->kv, "index walk", text);
+		it->status = kv_told(it->kv, "index walk", text);
 }
 
 /* Steps past the current row. */

@@ -252,7 +252,7 @@ static int find_right(struct ps_az_store *store, const struct ps_origin_source *
 	        store->account);
 }
 
-static int ps_az_store_init(struct ps_az_store *store, const struct ps_origin_source *source,
+static int az_store_init(struct ps_az_store *store, const struct ps_origin_source *source,
         const struct ps_origin_options *options, struct ps_error *err)
 {
 	autogiven given = {0};
@@ -275,7 +275,7 @@ static int ps_az_store_init(struct ps_az_store *store, const struct ps_origin_so
 	return rc == 0 ? find_right(store, source, &given, options, err) : rc;
 }
 
-static void ps_az_store_fini(struct ps_az_store *store)
+static void az_store_fini(struct ps_az_store *store)
 {
 	OPENSSL_cleanse(store->key, sizeof(store->key));
 	ps_secret_free(store->sas);
@@ -287,7 +287,7 @@ static void ps_az_store_fini(struct ps_az_store *store)
 }
 
 /* A copy, for ps_secret_free(). NULL: there is none, or no memory (then *ret_rc is -ENOMEM). */
-static char *ps_az_store_sas(struct ps_az_store *store, int *ret_rc)
+static char *az_store_sas(struct ps_az_store *store, int *ret_rc)
 {
 	PS_LOCK_SCOPE(&store->lock);
 	char *sas = store->sas ? strdup(store->sas) : NULL;
@@ -297,7 +297,7 @@ static char *ps_az_store_sas(struct ps_az_store *store, int *ret_rc)
 }
 
 /* The server refused `sas`: reads the file again. True: `store` now has another signature. */
-static bool ps_az_store_refused(struct ps_az_store *store, const char *sas)
+static bool az_store_refused(struct ps_az_store *store, const char *sas)
 {
 	ps_autosecret char *text = NULL, *now = NULL;
 	struct ps_error err = {0};
@@ -310,7 +310,7 @@ static bool ps_az_store_refused(struct ps_az_store *store, const char *sas)
 		rc = take_sas(store, text, &err);
 	if (rc < 0)
 		ps_log_warning("credentials: %s: %s", store->sas_file, err.text);
-	now = ps_az_store_sas(store, &rc);
+	now = az_store_sas(store, &rc);
 	return now && strcmp(now, sas) != 0;
 }
 
@@ -359,7 +359,7 @@ static void abort_all(struct ps_origin *o)
 
 static void az_free(struct ps_az *az)
 {
-	ps_az_store_fini(&az->store);
+	az_store_fini(&az->store);
 	ps_source_fini(&az->source);
 	free(az);
 }
@@ -408,7 +408,7 @@ int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *
 	az->origin.answer_ns = &az->client.answer_ns;
 	az->source = *source;
 	*source = (struct ps_origin_source){0};
-	rc = ps_az_store_init(&az->store, &az->source, options, err);
+	rc = az_store_init(&az->store, &az->source, options, err);
 	if (rc == 0)
 		rc = check_headers(options, err);
 	if (rc == 0)
@@ -579,7 +579,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 	if (strlen(store->account) != naccount || strncmp(store->account, target.url.bucket, naccount) != 0)
 		rc = ps_error_set(&rq->error, EACCES,
 		        "the blob is in another account; the credentials are for %s", store->account);
-	if (rc == 0 && !(sas = ps_az_store_sas(store, &rc)) && rc < 0)
+	if (rc == 0 && !(sas = az_store_sas(store, &rc)) && rc < 0)
 		rc = out_of_memory(rq);
 	http_date(ps_clock_real_s() + atomic_load(&store->clock_off_s), date);
 	if (rc == 0)
@@ -724,8 +724,8 @@ static bool refused(void *arg, struct ps_http_request *rq)
 		return false;
 	if (set_clock(store, rq))
 		return true;
-	ps_autosecret char *sas = ps_az_store_sas(store, &rc);
-	if (rq->remedies & OTHER_SAS || !ps_az_store_refused(store, sas))
+	ps_autosecret char *sas = az_store_sas(store, &rc);
+	if (rq->remedies & OTHER_SAS || !az_store_refused(store, sas))
 		return false;
 	rq->remedies |= OTHER_SAS;
 	return true;

@@ -26,15 +26,15 @@
 #define PS_FILE_MAX_THREADS 8
 
 /* Lists the objects of a file source; see struct ps_origin_ops.list. */
-static int ps_file_list(struct ps_origin *o, const struct ps_origin_source *source, ps_list_fn fn, void *arg,
+static int file_list(struct ps_origin *o, const struct ps_origin_source *source, ps_list_fn fn, void *arg,
         const _Atomic bool *stop, struct ps_error *err) PS_MUST_USE;
 
 /* Converts a URL to a path: "file:///a%20b" to "/a b". -EINVAL, -ENOMEM. */
-static int ps_file_path(const char *url, char **ret) PS_MUST_USE;
+static int file_path(const char *url, char **ret) PS_MUST_USE;
 
 struct stat;
 /* The size and version of a file. */
-static void ps_file_remote(const struct stat *st, struct ps_remote *ret);
+static void file_remote(const struct stat *st, struct ps_remote *ret);
 
 #define READ_NBYTES PS_MIB /* bytes of one read; after each, cancel is checked and progress called */
 #define READ_MAX_IOV 16
@@ -56,7 +56,7 @@ static struct ps_file *file_of(struct ps_origin *o)
 	return PS_CONTAINER_OF(o, struct ps_file, origin);
 }
 
-static int ps_file_path(const char *url, char **ret)
+static int file_path(const char *url, char **ret)
 {
 	struct ps_strbuf b = {0};
 
@@ -72,7 +72,7 @@ static int ps_file_path(const char *url, char **ret)
 	return 0;
 }
 
-static void ps_file_remote(const struct stat *st, struct ps_remote *ret)
+static void file_remote(const struct stat *st, struct ps_remote *ret)
 {
 	*ret = PS_REMOTE_UNKNOWN;
 	ret->size = (uint64_t)st->st_size;
@@ -207,7 +207,7 @@ static int open_file(const char *url, struct ps_remote *seen, struct ps_error *e
 {
 	ps_autofree char *path = NULL;
 	struct stat st;
-	int rc = ps_file_path(url, &path);
+	int rc = file_path(url, &path);
 
 	if (rc)
 		return fail(err, -rc, url);
@@ -216,7 +216,7 @@ static int open_file(const char *url, struct ps_remote *seen, struct ps_error *e
 		return fail(err, errno, path);
 	if (!S_ISREG(st.st_mode))
 		return fail(err, ENOENT, path);
-	ps_file_remote(&st, seen);
+	file_remote(&st, seen);
 	return ps_steal_fd(&fd);
 }
 
@@ -266,7 +266,7 @@ static int read_part(struct ps_origin_get *get, int fd, struct ps_error *err)
 		return 0;
 	if (n < 0 || fstat(fd, &st) < 0)
 		return fail(err, errno, get->url);
-	ps_file_remote(&st, &seen);
+	file_remote(&st, &seen);
 	int rc = check_version(get, &seen, err);
 	if (rc)
 		return rc;
@@ -376,7 +376,7 @@ static void submit(struct ps_file *file, struct ps_transfer_work *work, const vo
 
 static int list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
-	return ps_file_list(o, &file_of(o)->source, fn, arg, stop, err);
+	return file_list(o, &file_of(o)->source, fn, arg, stop, err);
 }
 
 static void head(struct ps_origin *o, struct ps_origin_head *h)
@@ -503,7 +503,7 @@ static int take_file(struct walk *walk, const struct stat *st)
 	if (walk->url.failed)
 		return out_of_memory(walk->names);
 	listed.url = walk->url.s;
-	ps_file_remote(st, &listed.remote);
+	file_remote(st, &listed.remote);
 	walk->nshown++;
 	return ps_names_add(walk->names, &listed);
 }
@@ -649,7 +649,7 @@ static int list_dir(const char *url, struct ps_names *names)
 {
 	struct walk walk = {.names = names, .root_url = url};
 	ps_autofree char *path = NULL;
-	int rc = ps_file_path(url, &path);
+	int rc = file_path(url, &path);
 
 	if (rc)
 		return ps_error_set(names->err, -rc, "%s: %s", url, strerror(-rc));
@@ -681,14 +681,14 @@ static int list_manifest(const struct ps_origin_source *source, struct ps_names 
 		rc = ps_source_read_list(source, &text, names->err);
 		return rc ? rc : ps_source_expand(source, &text, NULL, NULL, names);
 	}
-	rc = ps_file_path(source->canonical, &path);
+	rc = file_path(source->canonical, &path);
 	if (rc)
 		return ps_error_set(names->err, -rc, "%s: %s", source->canonical, strerror(-rc));
 	rc = ps_source_read_file(path, &text, names->err);
 	return rc ? rc : ps_source_expand(source, &text, NULL, NULL, names);
 }
 
-static int ps_file_list(struct ps_origin *o, const struct ps_origin_source *source, ps_list_fn fn, void *arg,
+static int file_list(struct ps_origin *o, const struct ps_origin_source *source, ps_list_fn fn, void *arg,
         const _Atomic bool *stop, struct ps_error *err)
 {
 	struct ps_names names;

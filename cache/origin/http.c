@@ -200,7 +200,7 @@ static int sign_own(void *arg, const char *url, const char *signature)
 	return ps_http_client_sign(arg, url, signature);
 }
 
-static int ps_http_list(struct ps_origin *o, struct ps_http_client *c, const struct ps_origin_source *source,
+static int http_list(struct ps_origin *o, struct ps_http_client *c, const struct ps_origin_source *source,
         ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
 	struct ps_names names;
@@ -258,7 +258,7 @@ static struct ps_http *http_of(struct ps_origin *o)
 
 static int list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
-	return ps_http_list(o, &http_of(o)->client, &http_of(o)->source, fn, arg, stop, err);
+	return http_list(o, &http_of(o)->client, &http_of(o)->source, fn, arg, stop, err);
 }
 
 static void head(struct ps_origin *o, struct ps_origin_head *h)

@@ -271,7 +271,7 @@ static int list_pattern(struct tree *tree, const char *commit)
 	return 0;
 }
 
-static int ps_hf_list(
+static int hf_list(
         struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
 	struct ps_hf *hf = ps_hf_of(o);
@@ -390,7 +390,7 @@ static void hf_close(struct ps_origin *o)
 
 static const struct ps_origin_ops hf_ops = {
         .name = "hf",
-        .list = ps_hf_list,
+        .list = hf_list,
         .head = ps_hf_head,
         .get = ps_hf_get,
         .cancel = ps_hf_cancel,

@@ -77,7 +77,7 @@ uint32_t ps_hf_limit_told(struct ps_hf_limit *limit, const char *class, int64_t 
 
 /* The n-th revision to ask for a file: of the listed commits or, if there are none, the source's own. False:
  * there are no more. */
-static bool ps_hf_revision(struct ps_hf *hf, unsigned n, char ret[static 256])
+static bool hf_revision(struct ps_hf *hf, unsigned n, char ret[static 256])
 {
 	PS_LOCK_SCOPE(&hf->lock);
 	if (n >= PS_MAX(hf->ncommits, 1u))
@@ -106,13 +106,13 @@ void ps_hf_note_commit(struct ps_hf *hf, const char *commit)
 
 /* Puts the URL of the n-th revision of url's file into rq->url. -EINVAL with rq->error: there is no such
  * revision, or this is not a file of the source. -ENOMEM with rq->error. */
-static int ps_hf_file_ask(struct ps_http_request *rq, const char *url, unsigned n)
+static int hf_file_ask(struct ps_http_request *rq, const char *url, unsigned n)
 {
 	struct ps_hf *hf = ps_hf_of_client(rq->client);
 	ps_autofree char *path = ps_hf_path_of_object(&hf->source, url);
 	char rev[256];
 
-	if (!path || !ps_hf_revision(hf, n, rev))
+	if (!path || !hf_revision(hf, n, rev))
 		return ps_error_set(&rq->error, EINVAL, "not a file of %s", hf->source.canonical);
 	char *ask = ps_hf_url_resolve(&hf->source, hf->endpoint, rev, path);
 	if (!ask)
@@ -124,7 +124,7 @@ static int ps_hf_file_ask(struct ps_http_request *rq, const char *url, unsigned 
 }
 
 /* True: location is on another host, so it is where the bytes are. */
-static bool ps_hf_file_is_away(struct ps_http_request *rq, const char *location)
+static bool hf_file_is_away(struct ps_http_request *rq, const char *location)
 {
 	return !ps_http_client_owns(rq->client, location);
 }
@@ -142,7 +142,7 @@ static void normalise(const char *etag, char ret[static PS_ETAG_LEN])
 }
 
 /* Takes the file's size and version from an answer, which may be a redirect. */
-static void ps_hf_file_answer(const struct ps_http_response *r, struct ps_remote *ret)
+static void hf_file_answer(const struct ps_http_response *r, struct ps_remote *ret)
 {
 	*ret = PS_REMOTE_UNKNOWN;
 	ret->size = r->linked_size != PS_SIZE_UNKNOWN ? r->linked_size : ps_http_response_size(r);
@@ -173,7 +173,7 @@ static int take_turn(struct ps_http_request *rq)
 
 static int head_prepare(struct ps_http_request *rq)
 {
-	int rc = ps_hf_file_ask(rq, head_of(rq->work)->url, 0);
+	int rc = hf_file_ask(rq, head_of(rq->work)->url, 0);
 
 	return rc ? rc : take_turn(rq);
 }
@@ -182,7 +182,7 @@ static void take_answer(struct ps_http_request *rq)
 {
 	struct ps_origin_head *head = head_of(rq->work);
 
-	ps_hf_file_answer(&rq->response, &head->seen);
+	hf_file_answer(&rq->response, &head->seen);
 	if (head->seen.size == PS_SIZE_UNKNOWN) {
 		ps_error_set(&rq->error, EPROTO, "HTTP %d: the server gives no size", rq->response.status);
 		rq->error.retryable = true;
@@ -191,7 +191,7 @@ static void take_answer(struct ps_http_request *rq)
 
 static bool head_redirected(struct ps_http_request *rq, const char *location)
 {
-	if (!ps_hf_file_is_away(rq, location))
+	if (!hf_file_is_away(rq, location))
 		return false;
 	take_answer(rq);
 	return true;
@@ -390,7 +390,7 @@ void ps_hf_places_free(struct ps_hf *hf)
 static int ask_prepare(struct ps_http_request *rq)
 {
 	struct ps_hf_place *place = place_of(rq->work);
-	int rc = ps_hf_file_ask(rq, place->url, place->nth);
+	int rc = hf_file_ask(rq, place->url, place->nth);
 	uint32_t wait_ms = rc ? 0 : ps_hf_limit_take(&place->hf->limit, PS_HF_RESOLVERS, ps_clock_mono_ns());
 
 	rq->work->turn = !rc && !wait_ms;
@@ -408,7 +408,7 @@ static void take_place(struct ps_http_request *rq, const char *url)
 	struct ps_hf_place *place = place_of(rq->work);
 	struct ps_remote seen, want = PS_REMOTE_UNKNOWN;
 
-	ps_hf_file_answer(&rq->response, &seen);
+	hf_file_answer(&rq->response, &seen);
 	want.size = place->size;
 	memcpy(want.etag, place->etag, strlen(place->etag) + 1);
 	if (!ps_remote_same_version(&want, &seen)) {
@@ -423,7 +423,7 @@ static void take_place(struct ps_http_request *rq, const char *url)
 
 static bool ask_redirected(struct ps_http_request *rq, const char *location)
 {
-	if (!ps_hf_file_is_away(rq, location))
+	if (!hf_file_is_away(rq, location))
 		return false;
 	take_place(rq, location);
 	return true;
@@ -446,7 +446,7 @@ static bool ask_again(struct ps_http_request *rq)
 
 	if (first.err != ESTALE && first.err != ENOENT)
 		return false;
-	if (ps_hf_file_ask(rq, place->url, place->nth + 1) < 0) {
+	if (hf_file_ask(rq, place->url, place->nth + 1) < 0) {
 		rq->error = first;
 		return false;
 	}

@@ -133,7 +133,7 @@ static size_t take(struct ps_victims *v, const struct ps_policy_query *q, ps_ran
 }
 
 /* As ps_policy_ops.choose(); only items whose `when` is above later_than are chosen. */
-static size_t ps_victims_choose(struct ps_victims *v, const struct ps_policy_query *q, ps_rank_fn rank,
+static size_t victims_choose(struct ps_victims *v, const struct ps_policy_query *q, ps_rank_fn rank,
         void *arg, double later_than, size_t *victims)
 {
 	if (is_recent(v, q)) {
@@ -153,14 +153,14 @@ static size_t ps_victims_choose(struct ps_victims *v, const struct ps_policy_que
 }
 
 /* Frees the heap. */
-static void ps_victims_fini(struct ps_victims *v)
+static void victims_fini(struct ps_victims *v)
 {
 	free(v->heap);
 	*v = (struct ps_victims){0};
 }
 
 /* Ranks by the last open; the oldest is evicted first. */
-static void ps_rank_by_age(const struct ps_policy_item *item, struct ps_rank *ret)
+static void rank_by_age(const struct ps_policy_item *item, struct ps_rank *ret)
 {
 	*ret = (struct ps_rank){.order = (uint64_t)PS_MAX(item->opened_s, 0)};
 }
@@ -194,7 +194,7 @@ static struct ps_policy *policy_new(struct ps_plans *plans)
 static void policy_free(struct ps_policy *policy)
 {
 	ps_inuse_free(policy->inuse);
-	ps_victims_fini(&policy->victims);
+	victims_fini(&policy->victims);
 	free(policy);
 }
 
@@ -223,21 +223,21 @@ static bool by_age(void *arg, const struct ps_policy_query *query, const struct 
         struct ps_rank *ret)
 {
 	(void)arg, (void)query;
-	ps_rank_by_age(item, ret);
+	rank_by_age(item, ret);
 	return true;
 }
 
 static size_t lru_choose(struct ps_policy *policy, const struct ps_policy_query *query, size_t *victims)
 {
-	return ps_victims_choose(&policy->victims, query, by_age, NULL, -INFINITY, victims);
+	return victims_choose(&policy->victims, query, by_age, NULL, -INFINITY, victims);
 }
 
 size_t ps_policy_oldest(const struct ps_policy_query *query, size_t *victims)
 {
 	struct ps_victims once = {0};
-	size_t n = ps_victims_choose(&once, query, by_age, NULL, -INFINITY, victims);
+	size_t n = victims_choose(&once, query, by_age, NULL, -INFINITY, victims);
 
-	ps_victims_fini(&once);
+	victims_fini(&once);
 	return n;
 }
 
@@ -267,7 +267,7 @@ static void scan_opened(
 static bool not_in_use(void *arg, const struct ps_policy_query *query, const struct ps_policy_item *item,
         struct ps_rank *ret)
 {
-	ps_rank_by_age(item, ret);
+	rank_by_age(item, ret);
 	return item->opened_s < query->now_s - times_of(arg, item->dataset)->window_s;
 }
 
@@ -275,7 +275,7 @@ static size_t scan_choose(struct ps_policy *policy, const struct ps_policy_query
 {
 	policy->dataset = query->dataset;
 	ps_inuse_times(policy->inuse, policy->dataset, &policy->times);
-	return ps_victims_choose(&policy->victims, query, not_in_use, policy, -INFINITY, victims);
+	return victims_choose(&policy->victims, query, not_in_use, policy, -INFINITY, victims);
 }
 
 const struct ps_policy_ops ps_policy_scan = {
@@ -325,17 +325,17 @@ static double expected_s(const struct ps_inuse_times *times, int64_t opened_s, i
 	return (double)(due_s > now_s ? due_s : now_s + (now_s - due_s));
 }
 
-static struct ps_id ps_policy_object_id(const struct ps_policy_item *item);
+static struct ps_id policy_object_id(const struct ps_policy_item *item);
 
 static bool rank(void *arg, const struct ps_policy_query *query, const struct ps_policy_item *item,
         struct ps_rank *ret)
 {
 	struct ps_policy *policy = arg;
-	struct ps_id object = ps_policy_object_id(item);
+	struct ps_id object = policy_object_id(item);
 	struct ps_plan_need need;
 	enum ps_policy_need kind = need_of(policy, &object, &need);
 
-	ps_rank_by_age(item, ret);
+	rank_by_age(item, ret);
 	ret->when = INFINITY;
 	if (kind == PS_NEED_PLANNED) {
 		ret->when = need.when_s;
@@ -364,7 +364,7 @@ static size_t plan_choose(struct ps_policy *policy, const struct ps_policy_query
 		if (kind == PS_NEED_PLANNED)
 			later_than = need.when_s + need.margin_s;
 	}
-	return ps_victims_choose(&policy->victims, query, rank, policy, later_than, victims);
+	return victims_choose(&policy->victims, query, rank, policy, later_than, victims);
 }
 
 const struct ps_policy_ops ps_policy_plan = {
@@ -394,7 +394,7 @@ void ps_policy_part_id(struct ps_id *id, uint32_t part)
 		id->bytes[i] ^= (uint8_t)(part >> (8 * i));
 }
 
-static struct ps_id ps_policy_object_id(const struct ps_policy_item *item)
+static struct ps_id policy_object_id(const struct ps_policy_item *item)
 {
 	struct ps_id id = item->id;
 

@@ -78,30 +78,30 @@ struct ps_plans {
 	uint64_t foreseen_opens, foreseen_hits, unforeseen_opens, expired, refused;
 };
 
-static inline struct ps_plan_epoch *ps_plan_epoch_of(const struct ps_list *link)
+static inline struct ps_plan_epoch *plan_epoch_of(const struct ps_list *link)
 {
 	return PS_CONTAINER_OF(link, struct ps_plan_epoch, link);
 }
 
 /* Ends a use. Under the lock. */
-static void ps_plan_use_end(struct ps_plans *plans, struct ps_plan_use *use);
+static void plan_use_end(struct ps_plans *plans, struct ps_plan_use *use);
 
 /* Files that plans name. All under the lock. */
-static void ps_planned_files_fini(struct ps_planned_files *files);
+static void planned_files_fini(struct ps_planned_files *files);
 /* Reserves room for n more, so that adding them cannot fail. -ENOMEM. */
-static int ps_planned_files_reserve(struct ps_planned_files *files, size_t n) PS_MUST_USE;
+static int planned_files_reserve(struct ps_planned_files *files, size_t n) PS_MUST_USE;
 /* The place of the file, which is added if it is new; room has been reserved. */
-static uint32_t ps_planned_files_add(struct ps_planned_files *files, const struct ps_plan_file *file);
+static uint32_t planned_files_add(struct ps_planned_files *files, const struct ps_plan_file *file);
 /* NULL: there is none. */
-static struct ps_planned_file *ps_planned_files_by_node(struct ps_planned_files *files, uint64_t node);
+static struct ps_planned_file *planned_files_by_node(struct ps_planned_files *files, uint64_t node);
 /* NULL: there is no (other) one. Nodes of two datasets may show one object: *cursor, initially 0, iterates
  * over them. */
-static struct ps_planned_file *ps_planned_files_by_id(
+static struct ps_planned_file *planned_files_by_id(
         struct ps_planned_files *files, const struct ps_id *id, size_t *cursor);
-static void ps_planned_files_name(
+static void planned_files_name(
         struct ps_planned_files *files, struct ps_planned_file *file, const struct ps_id *id);
 /* Forgets files that have no use and whose last rank has ended. */
-static void ps_planned_files_sweep(
+static void planned_files_sweep(
         struct ps_planned_files *files, bool (*gone)(const void *arg, uint64_t serial), const void *arg);
 
 /* The assumed pace of a rank that has not advanced yet. It only puts that rank's own uses in order. */
@@ -125,7 +125,7 @@ static void note_first(struct ps_planned_file *file)
 	file->first = file->uses ? file->uses->epoch : NULL;
 }
 
-static void ps_plan_use_end(struct ps_plans *plans, struct ps_plan_use *use)
+static void plan_use_end(struct ps_plans *plans, struct ps_plan_use *use)
 {
 	struct ps_plan_epoch *epoch = use->epoch;
 
@@ -164,7 +164,7 @@ static void use_begin(struct ps_plans *plans, struct ps_plan_use *use)
 static void epoch_free(struct ps_plans *plans, struct ps_plan_epoch *epoch)
 {
 	for (uint32_t i = 0; i < epoch->nuses; i++)
-		ps_plan_use_end(plans, &epoch->uses[i]);
+		plan_use_end(plans, &epoch->uses[i]);
 	ps_list_remove(&epoch->link);
 	plans->nbytes -= epoch->nbytes;
 	if (epoch->rank->teller.other_user)
@@ -177,7 +177,7 @@ static struct ps_list *epoch_place(struct ps_plan_rank *rank, uint64_t number)
 {
 	struct ps_list *l = rank->epochs.next;
 
-	while (l != &rank->epochs && ps_plan_epoch_of(l)->number < number)
+	while (l != &rank->epochs && plan_epoch_of(l)->number < number)
 		l = l->next;
 	return l;
 }
@@ -188,7 +188,7 @@ static void schedule(struct ps_plan_rank *rank, double now_s)
 	double file_s = rank->file_s > 0 ? rank->file_s : FILE_UNKNOWN_S;
 
 	for (struct ps_list *l = rank->epochs.next; l != &rank->epochs; l = l->next) {
-		struct ps_plan_epoch *epoch = ps_plan_epoch_of(l);
+		struct ps_plan_epoch *epoch = plan_epoch_of(l);
 		double left_s = (epoch->nuses - epoch->nover) * file_s;
 
 		epoch->mid_s = now_s + left_s / 2;
@@ -246,7 +246,7 @@ static int rank_make(struct ps_plans *plans, const struct ps_plan_teller *teller
 static void rank_free(struct ps_plans *plans, struct ps_plan_rank *rank)
 {
 	while (!ps_list_empty(&rank->epochs))
-		epoch_free(plans, ps_plan_epoch_of(rank->epochs.next));
+		epoch_free(plans, plan_epoch_of(rank->epochs.next));
 	plans->ranks[rank->serial % PS_PLANS_MAX_RANKS] = NULL;
 	plans->nranks--;
 	plans->nother_users -= rank->teller.other_user;
@@ -256,7 +256,7 @@ static void rank_free(struct ps_plans *plans, struct ps_plan_rank *rank)
 static void rank_end(struct ps_plans *plans, struct ps_plan_rank *rank)
 {
 	rank_free(plans, rank);
-	ps_planned_files_sweep(&plans->files, rank_gone, plans);
+	planned_files_sweep(&plans->files, rank_gone, plans);
 }
 
 static void drop_ranks(struct ps_plans *plans, bool (*goes)(const struct ps_plan_rank *rank, const void *arg),
@@ -268,7 +268,7 @@ static void drop_ranks(struct ps_plans *plans, bool (*goes)(const struct ps_plan
 		if (plans->ranks[i] && goes(plans->ranks[i], arg))
 			rank_free(plans, plans->ranks[i]);
 	if (plans->nranks < before)
-		ps_planned_files_sweep(&plans->files, rank_gone, plans);
+		planned_files_sweep(&plans->files, rank_gone, plans);
 }
 
 static void learn_pace(struct ps_plan_rank *rank, double now_s)
@@ -301,7 +301,7 @@ static size_t count_new(struct ps_plans *plans, const struct ps_plan_file *files
 	size_t nnew = 0;
 
 	for (size_t i = 0; i < n; i++)
-		nnew += ps_planned_files_by_node(&plans->files, files[i].node) == NULL;
+		nnew += planned_files_by_node(&plans->files, files[i].node) == NULL;
 	return nnew;
 }
 
@@ -319,7 +319,7 @@ static void fill_epoch(struct ps_plans *plans, struct ps_plan_epoch *epoch, cons
 		struct ps_plan_use *use = &epoch->uses[i];
 
 		*use = (struct ps_plan_use){
-		        .epoch = epoch, .file = ps_planned_files_add(&plans->files, &files[i])};
+		        .epoch = epoch, .file = planned_files_add(&plans->files, &files[i])};
 		use_begin(plans, use);
 	}
 }
@@ -335,16 +335,15 @@ static int announce(struct ps_plans *plans, struct ps_plan_rank *rank, const str
 
 	for (const struct ps_list *l = rank->epochs.next; l != &rank->epochs; l = l->next)
 		nepochs++;
-	if (place != &rank->epochs && ps_plan_epoch_of(place)->number == who->epoch)
-		old = ps_plan_epoch_of(place);
+	if (place != &rank->epochs && plan_epoch_of(place)->number == who->epoch)
+		old = plan_epoch_of(place);
 	if (!old && nepochs >= PS_PLANS_MAX_EPOCHS)
 		return -E2BIG;
 	uint64_t nbytes = sizeof(*epoch) + n * sizeof(epoch->uses[0]) +
 	                  count_new(plans, files, n) * sizeof(struct ps_planned_file);
 	if (!has_room(plans, &rank->teller, nbytes))
 		return -ENOSPC;
-	if (ps_planned_files_reserve(&plans->files, n) < 0 ||
-	        !(epoch = epoch_new(rank, who->epoch, n, nbytes)))
+	if (planned_files_reserve(&plans->files, n) < 0 || !(epoch = epoch_new(rank, who->epoch, n, nbytes)))
 		return -ENOMEM;
 	if (old) {
 		place = old->link.next;
@@ -359,7 +358,7 @@ static int announce(struct ps_plans *plans, struct ps_plan_rank *rank, const str
 	fill_epoch(plans, epoch, files);
 	if (who->epoch == rank->who.epoch)
 		for (uint64_t i = 0; i < PS_MIN(rank->files_done, n); i++)
-			ps_plan_use_end(plans, &epoch->uses[i]);
+			plan_use_end(plans, &epoch->uses[i]);
 	rank->who.world = who->world;
 	rank->heard_s = now_s;
 	schedule(rank, now_s);
@@ -368,18 +367,17 @@ static int announce(struct ps_plans *plans, struct ps_plan_rank *rank, const str
 
 static void advance(struct ps_plans *plans, struct ps_plan_rank *rank, uint64_t number, uint64_t files_done)
 {
-	while (!ps_list_empty(&rank->epochs) && ps_plan_epoch_of(rank->epochs.next)->number < number) {
-		rank->epochs_done += ps_plan_epoch_of(rank->epochs.next)->nuses;
-		epoch_free(plans, ps_plan_epoch_of(rank->epochs.next));
+	while (!ps_list_empty(&rank->epochs) && plan_epoch_of(rank->epochs.next)->number < number) {
+		rank->epochs_done += plan_epoch_of(rank->epochs.next)->nuses;
+		epoch_free(plans, plan_epoch_of(rank->epochs.next));
 	}
 	rank->who.epoch = number;
 	rank->files_done = files_done;
-	struct ps_plan_epoch *epoch =
-	        ps_list_empty(&rank->epochs) ? NULL : ps_plan_epoch_of(rank->epochs.next);
+	struct ps_plan_epoch *epoch = ps_list_empty(&rank->epochs) ? NULL : plan_epoch_of(rank->epochs.next);
 	if (!epoch || epoch->number != number)
 		return;
 	for (uint32_t i = epoch->first; i < PS_MIN(files_done, epoch->nuses); i++)
-		ps_plan_use_end(plans, &epoch->uses[i]);
+		plan_use_end(plans, &epoch->uses[i]);
 }
 
 /* The functions above need the lock held ----------------------------------------------------------------- */
@@ -391,7 +389,7 @@ void ps_plans_free(struct ps_plans *plans)
 	for (size_t i = 0; i < PS_PLANS_MAX_RANKS; i++)
 		if (plans->ranks[i])
 			rank_free(plans, plans->ranks[i]);
-	ps_planned_files_fini(&plans->files);
+	planned_files_fini(&plans->files);
 	pthread_mutex_destroy(&plans->lock);
 	free(plans);
 }
@@ -490,10 +488,10 @@ size_t ps_plans_nameless(
 void ps_plans_name(struct ps_plans *plans, const struct ps_plan_file *named)
 {
 	PS_LOCK_SCOPE(&plans->lock);
-	struct ps_planned_file *file = ps_planned_files_by_node(&plans->files, named->node);
+	struct ps_planned_file *file = planned_files_by_node(&plans->files, named->node);
 
 	if (file)
-		ps_planned_files_name(&plans->files, file, &named->id);
+		planned_files_name(&plans->files, file, &named->id);
 }
 
 /* The files that plans name ------------------------------------------------------------------------------ */
@@ -538,7 +536,7 @@ static void fill_tables(struct ps_planned_files *f)
 	}
 }
 
-static void ps_planned_files_fini(struct ps_planned_files *f)
+static void planned_files_fini(struct ps_planned_files *f)
 {
 	free(f->v);
 	free(f->by_node.slots);
@@ -580,7 +578,7 @@ static void mend_links(struct ps_planned_files *f)
 	}
 }
 
-static int ps_planned_files_reserve(struct ps_planned_files *f, size_t n)
+static int planned_files_reserve(struct ps_planned_files *f, size_t n)
 {
 	size_t want = f->n + (n > f->nfree ? n - f->nfree : 0);
 
@@ -598,7 +596,7 @@ static int ps_planned_files_reserve(struct ps_planned_files *f, size_t n)
 	return tables_grow(f, want);
 }
 
-static struct ps_planned_file *ps_planned_files_by_node(struct ps_planned_files *f, uint64_t node)
+static struct ps_planned_file *planned_files_by_node(struct ps_planned_files *f, uint64_t node)
 {
 	if (f->by_node.cap == 0)
 		return NULL;
@@ -611,7 +609,7 @@ static struct ps_planned_file *ps_planned_files_by_node(struct ps_planned_files 
 	}
 }
 
-static struct ps_planned_file *ps_planned_files_by_id(
+static struct ps_planned_file *planned_files_by_id(
         struct ps_planned_files *f, const struct ps_id *id, size_t *cursor)
 {
 	if (f->by_id.cap == 0)
@@ -625,7 +623,7 @@ static struct ps_planned_file *ps_planned_files_by_id(
 	}
 }
 
-static void ps_planned_files_name(
+static void planned_files_name(
         struct ps_planned_files *f, struct ps_planned_file *file, const struct ps_id *id)
 {
 	if (file->named || ps_id_cmp(id, &no_id) == 0)
@@ -646,9 +644,9 @@ static uint32_t free_place(struct ps_planned_files *f)
 	return f->free_from++;
 }
 
-static uint32_t ps_planned_files_add(struct ps_planned_files *f, const struct ps_plan_file *file)
+static uint32_t planned_files_add(struct ps_planned_files *f, const struct ps_plan_file *file)
 {
-	struct ps_planned_file *found = ps_planned_files_by_node(f, file->node);
+	struct ps_planned_file *found = planned_files_by_node(f, file->node);
 
 	if (!found) {
 		found = &f->v[free_place(f)];
@@ -657,11 +655,11 @@ static uint32_t ps_planned_files_add(struct ps_planned_files *f, const struct ps
 		f->nnameless++;
 		table_add(&f->by_node, hash_of_node(file->node), (uint32_t)(found - f->v));
 	}
-	ps_planned_files_name(f, found, &file->id);
+	planned_files_name(f, found, &file->id);
 	return (uint32_t)(found - f->v);
 }
 
-static void ps_planned_files_sweep(
+static void planned_files_sweep(
         struct ps_planned_files *f, bool (*gone)(const void *arg, uint64_t serial), const void *arg)
 {
 	size_t nleft = 0;
@@ -681,7 +679,7 @@ static void ps_planned_files_sweep(
 		*file = (struct ps_planned_file){0};
 	}
 	if (nleft == 0)
-		ps_planned_files_fini(f);
+		planned_files_fini(f);
 	else
 		fill_tables(f);
 }
@@ -707,7 +705,7 @@ static int64_t distance(const struct ps_plan_use *use)
 	int64_t n = (int64_t)(use - epoch->uses) - epoch->nover;
 
 	for (const struct ps_list *l = head->next; l != &epoch->link; l = l->next)
-		n += ps_plan_epoch_of(l)->nuses - ps_plan_epoch_of(l)->nover;
+		n += plan_epoch_of(l)->nuses - plan_epoch_of(l)->nover;
 	return n;
 }
 
@@ -715,7 +713,7 @@ static int64_t distance(const struct ps_plan_use *use)
 static bool is_under_way(const struct ps_plan_epoch *epoch)
 {
 	for (const struct ps_list *l = epoch->link.prev; l != &epoch->rank->epochs; l = l->prev)
-		if (ps_plan_epoch_of(l)->nover < ps_plan_epoch_of(l)->nuses)
+		if (plan_epoch_of(l)->nover < plan_epoch_of(l)->nuses)
 			return false;
 	return true;
 }
@@ -735,7 +733,7 @@ static struct ps_plan_use *due_use(struct ps_plans *plans, const struct ps_id *o
 	struct ps_planned_file *file;
 	size_t cursor = 0;
 
-	while ((file = ps_planned_files_by_id(&plans->files, object, &cursor))) {
+	while ((file = planned_files_by_id(&plans->files, object, &cursor))) {
 		*ret_known = true;
 		for (struct ps_plan_use *use = file->uses; use; use = use->next) {
 			int64_t d = distance(use);
@@ -779,7 +777,7 @@ void ps_plans_opened(struct ps_plans *plans, const struct ps_id *object, bool ca
 	if (due) {
 		plans->foreseen_opens++;
 		plans->foreseen_hits += cached;
-		ps_plan_use_end(plans, due);
+		plan_use_end(plans, due);
 	} else if (known) {
 		plans->unforeseen_opens++;
 	}
@@ -800,7 +798,7 @@ enum ps_policy_need ps_plans_need(
 	size_t cursor = 0;
 
 	*ret = (struct ps_plan_need){.when_s = INFINITY};
-	while ((file = ps_planned_files_by_id(&plans->files, object, &cursor))) {
+	while ((file = planned_files_by_id(&plans->files, object, &cursor))) {
 		if (need == PS_NEED_UNKNOWN)
 			/* a file stays known until the last rank that named it has ended */
 			need = PS_NEED_NEVER;
@@ -826,7 +824,7 @@ static bool upcoming(
 				*ret_file = (*epoch)->uses[(*place)++].file;
 				return true;
 			}
-		*epoch = ps_plan_epoch_of((*epoch)->link.next);
+		*epoch = plan_epoch_of((*epoch)->link.next);
 		if (&(*epoch)->link != end)
 			*place = (*epoch)->first;
 	}
@@ -847,7 +845,7 @@ size_t ps_plans_next(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nod
 		struct ps_plan_rank *rank = plans->ranks[i];
 		if (!reads_from(rank, dataset) || ps_list_empty(&rank->epochs))
 			continue;
-		at[nat].epoch = ps_plan_epoch_of(rank->epochs.next);
+		at[nat].epoch = plan_epoch_of(rank->epochs.next);
 		at[nat].place = at[nat].epoch->first;
 		at[nat++].end = &rank->epochs;
 	}
@@ -874,7 +872,7 @@ static json_t *rank_stats(const struct ps_plan_rank *rank, double now_s)
 
 	for (const struct ps_list *l = rank->epochs.next; l != &rank->epochs; l = l->next) {
 		nepochs++;
-		nfiles += ps_plan_epoch_of(l)->nuses;
+		nfiles += plan_epoch_of(l)->nuses;
 	}
 	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "job", ps_json_lossy(rank->who.job),
 	        "rank", (json_int_t)rank->who.rank, "world", (json_int_t)rank->who.world, "epoch",

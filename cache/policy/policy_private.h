@@ -51,7 +51,7 @@ void ps_inuse_times(const struct ps_inuse *inuse, uint32_t dataset, struct ps_in
  * sixteenth of the heap was used. If a choice finds nothing to evict, that result is kept until the heap is
  * rebuilt, too. tests/bench/RESULTS.md has the cost.
  *
- * Ownership: the caller's (zeroed at first, ps_victims_fini() at the end). Threads: one at a time. Never
+ * Ownership: the caller's (zeroed at first, victims_fini() at the end). Threads: one at a time. Never
  * blocks. */
 
 #define PS_VICTIMS_EXACT 1024

@@ -12,7 +12,7 @@
 /* Syncs -------------------------------------------------------------------------------------------------- */
 
 /* Queues the sync of an object that has rows in the last batch. store->lock held. */
-static void ps_sync_queue_locked(struct ps_object *object)
+static void sync_queue_locked(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
 
@@ -205,7 +205,7 @@ static void return_batch(struct ps_list *list, bool failed)
 		ps_list_remove(&object->dirty_link);
 		object->committing = false;
 		if (!failed)
-			ps_sync_queue_locked(object);
+			sync_queue_locked(object);
 		if (object->dirty) {
 			/* the queue takes over the reference that was taken when the object became dirty */
 			ps_commit_append_locked(object);

@@ -122,9 +122,8 @@ uint64_t ps_store_reachable(struct ps_store *store)
 
 /* Begins the eviction of an extent. Preconditions: the extent has an item and is not leaving, and its object
  * is READY or not in memory. store->lock held. NULL: out of memory. The caller passes the result, or a list
- * of such results, to ps_extent_out_finish(). */
-static struct ps_extent_out *ps_extent_out_begin(
-        struct ps_store *store, struct ps_entry *entry, uint32_t extent)
+ * of such results, to extent_out_finish(). */
+static struct ps_extent_out *extent_out_begin(struct ps_store *store, struct ps_entry *entry, uint32_t extent)
 {
 	struct ps_extent_out *out = calloc(1, sizeof(*out));
 	struct ps_policy_item *item = ps_quota_extent(store, entry, extent);
@@ -284,7 +283,7 @@ static struct ps_leaving *last_of(struct ps_store *store, struct ps_entry *entry
 
 /* Ends the evictions of these extents: waits for holders, deletes the rows, punches holes into the files,
  * and gives the room back. An extent whose row cannot be deleted stays. Without store->lock. */
-static void ps_extent_out_finish(struct ps_store *store, struct ps_extent_out *list)
+static void extent_out_finish(struct ps_store *store, struct ps_extent_out *list)
 {
 	while (list) {
 		struct ps_extent_out *out = list;
@@ -322,7 +321,7 @@ int ps_extents_evict(struct ps_object *object, uint64_t *ret_nbytes)
 		uint32_t slot = entry->charges[i].slot;
 		if (slot == PS_NO_SLOT || store->places[slot].leaving)
 			continue;
-		struct ps_extent_out *out = ps_extent_out_begin(store, entry, i);
+		struct ps_extent_out *out = extent_out_begin(store, entry, i);
 		rc = out ? 0 : -ENOMEM;
 		if (!out)
 			continue;
@@ -333,7 +332,7 @@ int ps_extents_evict(struct ps_object *object, uint64_t *ret_nbytes)
 	}
 	store->evicted_nbytes += nbytes;
 	pthread_mutex_unlock(&store->lock);
-	ps_extent_out_finish(store, list);
+	extent_out_finish(store, list);
 	*ret_nbytes = nbytes;
 	return rc;
 }
@@ -506,7 +505,7 @@ static void begin(struct ps_store *store, struct ps_entry *entry, uint32_t exten
 		return;
 	}
 	if (entry->charges) {
-		struct ps_extent_out *out = ps_extent_out_begin(store, entry, extent);
+		struct ps_extent_out *out = extent_out_begin(store, entry, extent);
 		if (!out)
 			return;
 		store->evicted_extents++;
@@ -559,7 +558,7 @@ static bool choose(struct ps_store *store, bool by_policy, const struct ps_objec
 static void finish(struct ps_store *store, struct going *going)
 {
 	if (going->extents)
-		ps_extent_out_finish(store, going->extents);
+		extent_out_finish(store, going->extents);
 	if (going->files)
 		ps_leaving_finish(store, going->files);
 }

@@ -150,7 +150,7 @@ static void drop_entry(struct ps_object *object)
 
 /* Loads a LOADING object, whose id no other thread can use meanwhile, and makes it READY. The object is
  * empty if its row or file cannot be used. Without store->lock. Blocks on the index and on the disk. */
-static void ps_object_load(struct ps_object *object)
+static void object_load(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
 
@@ -296,7 +296,7 @@ static int object_get(struct ps_store *store, const char *url, const struct ps_r
 			ps_quota_update_busy(store, object->entry);
 		}
 		pthread_mutex_unlock(&store->lock);
-		ps_object_load(object);
+		object_load(object);
 		pthread_mutex_lock(&store->lock);
 	}
 	if (opened)

@@ -142,7 +142,7 @@ uint16_t ps_object_chunks(struct ps_object *object, uint64_t block)
 	return unverified & ps_block_bit(block) ? 0 : there;
 }
 
-static void ps_chunks_free(struct ps_extent *extent)
+static void chunks_free(struct ps_extent *extent)
 {
 	struct ps_extent_chunks *chunks = ps_chunks_of(extent);
 
@@ -154,7 +154,7 @@ static void ps_chunks_free(struct ps_extent *extent)
 void ps_extent_free(struct ps_extent *extent)
 {
 	if (extent)
-		ps_chunks_free(extent);
+		chunks_free(extent);
 	free(extent);
 }
 

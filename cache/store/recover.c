@@ -68,7 +68,7 @@ struct ps_scan *ps_scan_start(int data_fd)
 
 /* Waits for the scan, then calls fn for each file. 0, -errno of the scan, or the first non-zero result of
  * fn, which ends the walk. */
-static int ps_scan_each(struct ps_scan *scan,
+static int scan_each(struct ps_scan *scan,
         int (*fn)(void *arg, const struct ps_id *id, uint64_t allocated_nbytes), void *arg)
 {
 	finish(scan);
@@ -211,7 +211,7 @@ int ps_recover(struct ps_store *store, struct ps_scan *scan, struct ps_error *er
 	if (rc == 0 && r.failed)
 		rc = -EIO;
 	if (rc == 0)
-		rc = ps_scan_each(scan, see_file, &r);
+		rc = scan_each(scan, see_file, &r);
 	if (rc == 0)
 		drop_unseen(&r);
 	if (rc == 0)

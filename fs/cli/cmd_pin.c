@@ -21,8 +21,8 @@
 #include "options/options.h"
 
 /* Lists pinned files. arg NULL: of every mount. Globs are matched by ps_match(). */
-static int ps_pin_list_mount(const char *arg, const char *const *globs, size_t nglobs, bool json);
-static int ps_pin_list_cache(const char *cache_dir, const char *const *globs, size_t nglobs, bool json);
+static int pin_list_mount(const char *arg, const char *const *globs, size_t nglobs, bool json);
+static int pin_list_cache(const char *cache_dir, const char *const *globs, size_t nglobs, bool json);
 
 #define STATS_TIMEOUT_MS 5000
 
@@ -184,9 +184,9 @@ static int run(const struct ps_opts *opts, bool pin, int argc, char **argv)
 			code = ps_cli_fail(
 			        opts->command, PS_EXIT_USAGE, "option json: it is for --list; add that");
 		else if (p.options.list && p.options.cache_dir)
-			code = ps_pin_list_cache(p.options.cache_dir, args, (size_t)nargs, p.options.json);
+			code = pin_list_cache(p.options.cache_dir, args, (size_t)nargs, p.options.json);
 		else if (p.options.list)
-			code = ps_pin_list_mount(nargs ? argv[1] : NULL, args + (nargs > 0),
+			code = pin_list_mount(nargs ? argv[1] : NULL, args + (nargs > 0),
 			        (size_t)(nargs - (nargs > 0)), p.options.json);
 		else if (p.options.cache_dir)
 			code = from_cache(&p, pin, args, (size_t)nargs);
@@ -332,7 +332,7 @@ static int of_mount(struct list *l, const struct ps_mount_info *info, const char
 	return rc < 0 && rc != -ECANCELED ? ps_cli_fail("pin", PS_EXIT_FAILED, "%s", err.text) : PS_EXIT_OK;
 }
 
-static int ps_pin_list_mount(const char *arg, const char *const *globs, size_t nglobs, bool json)
+static int pin_list_mount(const char *arg, const char *const *globs, size_t nglobs, bool json)
 {
 	struct list l = {.files = json ? json_array() : NULL};
 	const struct ps_mount_info *info = NULL;
@@ -359,7 +359,7 @@ static int each_pin(void *arg, const char *url, uint64_t nbytes, uint64_t cached
 	return add(arg, NULL, url, nbytes, cached_nbytes);
 }
 
-static int ps_pin_list_cache(const char *cache_dir, const char *const *globs, size_t nglobs, bool json)
+static int pin_list_cache(const char *cache_dir, const char *const *globs, size_t nglobs, bool json)
 {
 	struct list l = {.files = json ? json_array() : NULL};
 	struct ps_store *store;

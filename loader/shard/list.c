@@ -30,7 +30,7 @@
 
 /* Replaces each wildcard from `from` on by the files found; a folder as well, if it is the only name. After
  * an error the caller must cut the list at `from` or before. */
-static int ps_shard_list_find(struct ps_shard_list *list, size_t from, struct ps_error *err);
+static int shard_list_find(struct ps_shard_list *list, size_t from, struct ps_error *err);
 
 #define ps_autolist __attribute__((cleanup(ps_shard_list_fini)))
 
@@ -471,7 +471,7 @@ int ps_shard_list_add(struct ps_shard_list *list, const char *pattern, struct ps
 		int rc = braces_add(list, p, next ? (size_t)(next - p) : strlen(p), err);
 
 		if (rc == 0)
-			rc = ps_shard_list_find(list, from, err);
+			rc = shard_list_find(list, from, err);
 		if (rc < 0) {
 			ps_shard_list_cut(list, before);
 			return rc;
@@ -653,7 +653,7 @@ static bool may_be_folder(const char *name)
 	return !is_shard(slash ? slash + 1 : name);
 }
 
-static int ps_shard_list_find(struct ps_shard_list *list, size_t from, struct ps_error *err)
+static int shard_list_find(struct ps_shard_list *list, size_t from, struct ps_error *err)
 {
 	ps_autolist struct ps_shard_list found = {0};
 	bool alone = list->n - from == 1, any = alone && may_be_folder(list->names[from]);

@@ -26,7 +26,7 @@ struct ps_recovery {
 };
 
 /* Uses an index that the caller owns. */
-static void ps_recovery_use(struct ps_recovery *rec, struct ps_shard_index *index)
+static void recovery_use(struct ps_recovery *rec, struct ps_shard_index *index)
 {
 	if (!rec->borrowed)
 		ps_shard_index_close(rec->index);
@@ -37,7 +37,7 @@ static void ps_recovery_use(struct ps_recovery *rec, struct ps_shard_index *inde
 /* Looks for an index that was made before the shard was damaged: the caller's if there is one, else one that
  * fits, else one of the same shard when it was longer. It must have sample `ordinal` at `offset`. False:
  * there is none, or no memory. */
-static bool ps_recovery_find(struct ps_recovery *rec, struct ps_shard_index *known, const char *shard,
+static bool recovery_find(struct ps_recovery *rec, struct ps_shard_index *known, const char *shard,
         const char *index_dir, uint64_t ordinal, uint64_t offset)
 {
 	struct ps_shard_index_place place;
@@ -45,7 +45,7 @@ static bool ps_recovery_find(struct ps_recovery *rec, struct ps_shard_index *kno
 	if (rec->index)
 		return true;
 	if (known && ps_shard_index_place(known, ordinal, &place, NULL) == 0 && place.offset == offset) {
-		ps_recovery_use(rec, known);
+		recovery_use(rec, known);
 		return true;
 	}
 	if (ps_shard_index_open(shard, index_dir, &rec->index, NULL) < 0 &&
@@ -59,7 +59,7 @@ static bool ps_recovery_find(struct ps_recovery *rec, struct ps_shard_index *kno
 }
 
 /* Stores why the samples from here on are bad. */
-static int ps_recovery_because(struct ps_recovery *rec, int errnum, const char *reason)
+static int recovery_because(struct ps_recovery *rec, int errnum, const char *reason)
 {
 	char *copy = strdup(reason);
 
@@ -71,7 +71,7 @@ static int ps_recovery_because(struct ps_recovery *rec, int errnum, const char *
 	return 0;
 }
 
-static void ps_recovery_fini(struct ps_recovery *rec)
+static void recovery_fini(struct ps_recovery *rec)
 {
 	if (!rec->borrowed)
 		ps_shard_index_close(rec->index);
@@ -80,13 +80,13 @@ static void ps_recovery_fini(struct ps_recovery *rec)
 }
 
 /* True if the shard has a sample of that number. */
-static bool ps_recovery_has(const struct ps_recovery *rec, uint64_t ordinal)
+static bool recovery_has(const struct ps_recovery *rec, uint64_t ordinal)
 {
 	return rec->index && ordinal < ps_shard_index_samples(rec->index);
 }
 
 /* True if the builder's open sample has all members that it should have. */
-static bool ps_recovery_is_whole(const struct ps_recovery *rec, uint64_t ordinal, const struct ps_builder *b)
+static bool recovery_is_whole(const struct ps_recovery *rec, uint64_t ordinal, const struct ps_builder *b)
 {
 	struct ps_shard_index_member members[PS_PSX_MAX_MEMBERS];
 	struct ps_shard_index_place place;
@@ -101,7 +101,7 @@ static bool ps_recovery_is_whole(const struct ps_recovery *rec, uint64_t ordinal
 }
 
 /* The offset at which a walk can begin with that sample; 0: nowhere. */
-static uint64_t ps_recovery_offset(const struct ps_recovery *rec, uint64_t ordinal)
+static uint64_t recovery_offset(const struct ps_recovery *rec, uint64_t ordinal)
 {
 	struct ps_shard_index_place place;
 
@@ -109,7 +109,7 @@ static uint64_t ps_recovery_offset(const struct ps_recovery *rec, uint64_t ordin
 }
 
 /* Begins that sample in the builder, as a bad one. */
-static int ps_recovery_hole(const struct ps_recovery *rec, uint64_t ordinal, struct ps_builder *b)
+static int recovery_hole(const struct ps_recovery *rec, uint64_t ordinal, struct ps_builder *b)
 {
 	struct ps_shard_index_place place = {0};
 	const char *key = "";
@@ -193,7 +193,7 @@ void ps_shard_free(struct ps_shard *s)
 		return;
 	ps_builder_fini(&s->b);
 	ps_shard_index_writer_free(s->byproduct);
-	ps_recovery_fini(&s->recovery);
+	recovery_fini(&s->recovery);
 	ps_links_free(s->links);
 	ps_tar_free(s->tar);
 	ps_lines_free(s->lines);
@@ -422,15 +422,15 @@ static int shard_fail(struct ps_shard *s, int r, struct ps_error *why, struct ps
 		return -ENOMEM;
 	s->failed = r;
 	if (r == -ESTALE && s->options.check) {
-		ps_recovery_use(&s->recovery, s->options.check);
-		if (ps_recovery_because(&s->recovery, -r, why->text) < 0)
+		recovery_use(&s->recovery, s->options.check);
+		if (recovery_because(&s->recovery, -r, why->text) < 0)
 			return -ENOMEM;
-	} else if (s->options.recover && ps_recovery_find(&s->recovery, s->options.check, s->file->path,
+	} else if (s->options.recover && recovery_find(&s->recovery, s->options.check, s->file->path,
 	                                         s->options.index_dir, s->ordinal, b->offset)) {
-		if (ps_recovery_because(&s->recovery, -r, why->text) < 0)
+		if (recovery_because(&s->recovery, -r, why->text) < 0)
 			return -ENOMEM;
-		if (ps_recovery_has(&s->recovery, s->ordinal + 1) &&
-		        ps_recovery_is_whole(&s->recovery, s->ordinal, b)) {
+		if (recovery_has(&s->recovery, s->ordinal + 1) &&
+		        recovery_is_whole(&s->recovery, s->ordinal, b)) {
 			s->holes = 1; /* this sample is whole: the one after it is damaged */
 			return 0;
 		}
@@ -629,13 +629,13 @@ static bool index_names_more(struct ps_shard *s)
 	struct ps_shard_index_place place;
 	bool more = false;
 
-	if (s->b.open && ps_recovery_find(&s->recovery, s->options.check, s->file->path, s->options.index_dir,
+	if (s->b.open && recovery_find(&s->recovery, s->options.check, s->file->path, s->options.index_dir,
 	                         s->ordinal, s->b.offset))
-		more = ps_recovery_has(&s->recovery, s->ordinal + 1) ||
+		more = recovery_has(&s->recovery, s->ordinal + 1) ||
 		       ps_shard_index_place(s->recovery.index, s->ordinal, &place, NULL) < 0 ||
 		       place.nmembers > s->b.nfields;
 	if (!more || !s->options.recover)
-		ps_recovery_fini(&s->recovery);
+		recovery_fini(&s->recovery);
 	return more;
 }
 
@@ -703,7 +703,7 @@ static int group_read(struct ps_shard *s, struct ps_error *err)
 /* Opens the shard again at the next sample. False: it cannot be read. */
 static bool reopen(struct ps_shard *s)
 {
-	uint64_t offset = ps_recovery_offset(&s->recovery, s->ordinal);
+	uint64_t offset = recovery_offset(&s->recovery, s->ordinal);
 	bool ok;
 
 	if (s->failed != -EBADMSG || offset == 0)
@@ -724,7 +724,7 @@ static bool reopen(struct ps_shard *s)
 /* After a failed read, continues with the next sample, if the index lists it. */
 static void recover(struct ps_shard *s)
 {
-	if (s->holes > 0 || !ps_recovery_has(&s->recovery, s->ordinal))
+	if (s->holes > 0 || !recovery_has(&s->recovery, s->ordinal))
 		return;
 	if (!reopen(s))
 		s->holes = UINT32_MAX;
@@ -737,14 +737,14 @@ static void recover(struct ps_shard *s)
  * sample. */
 static int hole_make(struct ps_shard *s)
 {
-	if (!ps_recovery_has(&s->recovery, s->ordinal)) {
+	if (!recovery_has(&s->recovery, s->ordinal)) {
 		s->holes = 0;
 		s->ended = true;
 		s->failed = 0;
 		return 0;
 	}
 	s->holes--;
-	return ps_recovery_hole(&s->recovery, s->ordinal, &s->b);
+	return recovery_hole(&s->recovery, s->ordinal, &s->b);
 }
 
 /* Reads the next sample into the builder; none at the end of the shard. */

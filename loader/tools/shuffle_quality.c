@@ -300,7 +300,7 @@ static int opens_count(
 
 /* Uses these members of `o`: order, batch, world, seed, lanes, shuffle_window, ranks_per_node, homes.
  * -ENOMEM, or an error of the order, with a text. */
-static int ps_ranks_look(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards,
+static int ranks_look(const struct penstock_options *o, const uint32_t *counts, uint32_t nshards,
         struct ps_ranks_quality *ret, struct ps_error *err)
 {
 	ps_autofree uint32_t *seen = calloc(PS_MAX(nshards, 1u), sizeof(*seen));
@@ -606,7 +606,7 @@ static int run_many(const struct penstock_options *o, struct many *m, char **nam
 
 	if (!counts)
 		return PS_EXIT_FAILED;
-	rc = ps_ranks_look(o, counts, m->nshards, &q, &err);
+	rc = ranks_look(o, counts, m->nshards, &q, &err);
 	free(counts);
 	if (rc < 0) {
 		ps_loader_complain("", err.text);

@@ -180,7 +180,7 @@ enum ps_codec {
 	PS_CODEC_ZSTD,
 	PS_CODEC_GZIP,
 	PS_CODEC_LZ4,
-	PS_CODEC_LZ4_LEGACY, /* ps_inflate_new() refuses it */
+	PS_CODEC_LZ4_LEGACY, /* the reader refuses it */
 };
 
 /* Finds the codec from the first n bytes of a file. zstd and lz4 share the magic of skippable frames; such

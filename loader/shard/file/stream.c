@@ -43,21 +43,21 @@
 #define PS_INFLATE_SKIPPABLE 8       /* ... and those of a skippable frame's head */
 
 /* True if `head` begins a skippable frame; *ret_nbytes is its size, head included. */
-static bool ps_codec_skippable(const uint8_t head[static PS_INFLATE_SKIPPABLE], uint64_t *ret_nbytes);
+static bool codec_skippable(const uint8_t head[static PS_INFLATE_SKIPPABLE], uint64_t *ret_nbytes);
 
 struct ps_inflate;
 
 /* On failure `in` is still the caller's. `budget` may be NULL; else it must outlive the decompressor. */
-static int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_byte_budget *budget,
+static int inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_byte_budget *budget,
         struct ps_inflate **ret_inflate, struct ps_error *err);
-static void ps_inflate_free(struct ps_inflate *inflate); /* NULL is allowed */
+static void inflate_free(struct ps_inflate *inflate); /* NULL is allowed */
 
 /* Reads up to n bytes; *ret_got is 0 at the end. */
-static int ps_inflate_read(
+static int inflate_read(
         struct ps_inflate *inflate, void *dst, size_t n, size_t *ret_got, struct ps_error *err);
 
 /* True if the last read failed because the bytes after the last frame are not a frame. */
-static bool ps_inflate_has_garbage(const struct ps_inflate *inflate);
+static bool inflate_has_garbage(const struct ps_inflate *inflate);
 
 /* If at least DIRECT_READ_MIN bytes of a field are still to be read, they are read straight into their place.
  * The same call reads some bytes after the field for the next headers: one call a field is cheaper than
@@ -198,7 +198,7 @@ static int read_some(
 		return file_read_metered(s, dst, n, NULL, 0, at, ret_got, err);
 	if (stopped(s))
 		return -ECANCELED;
-	rc = ps_inflate_read(s->inflate, dst, n, ret_got, err);
+	rc = inflate_read(s->inflate, dst, n, ret_got, err);
 	if (rc == 0 && s->options.meter)
 		s->options.meter->nbytes += *ret_got;
 	return rc;
@@ -288,7 +288,7 @@ void ps_stream_free(struct ps_stream *s)
 {
 	if (!s)
 		return;
-	ps_inflate_free(s->inflate);
+	inflate_free(s->inflate);
 	if (s->data_fd >= 0)
 		close(s->data_fd);
 	if (s->fd >= 0)
@@ -478,7 +478,7 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_error *err)
 		rc = ps_stream_peek(in, PS_INFLATE_SKIPPABLE, &p, &n, err);
 		if (rc < 0)
 			return rc;
-		if (n < PS_INFLATE_SKIPPABLE || !ps_codec_skippable(p, &skippable))
+		if (n < PS_INFLATE_SKIPPABLE || !codec_skippable(p, &skippable))
 			break;
 		rc = ps_stream_skip(in, skippable, err);
 		if (rc == -ENODATA)
@@ -503,7 +503,7 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_error *err)
 	s->options = in->options;
 	s->cap = PS_MAX(in->fd >= 0 ? in->cap : 0, PS_STREAM_BUF_MIN);
 	s->buf = malloc(s->cap);
-	rc = s->buf ? ps_inflate_new(codec, in, in->options.budget, &s->inflate, err) : ps_no_memory(err);
+	rc = s->buf ? inflate_new(codec, in, in->options.budget, &s->inflate, err) : ps_no_memory(err);
 	if (rc < 0) {
 		free(s->buf);
 		free(s);
@@ -529,7 +529,7 @@ int ps_stream_drain(struct ps_stream *s, bool *ret_garbage, struct ps_error *err
 		int rc = ps_stream_peek_some(s, &p, &n, err);
 
 		if (rc < 0) {
-			*ret_garbage = ps_inflate_has_garbage(s->inflate);
+			*ret_garbage = inflate_has_garbage(s->inflate);
 			return rc;
 		}
 		ps_stream_take(s, n);
@@ -599,7 +599,7 @@ static bool is_skippable(const uint8_t *p)
 	return (p[0] & 0xf0) == 0x50 && p[1] == 0x2a && p[2] == 0x4d && p[3] == 0x18;
 }
 
-static bool ps_codec_skippable(const uint8_t head[static PS_INFLATE_SKIPPABLE], uint64_t *ret_nbytes)
+static bool codec_skippable(const uint8_t head[static PS_INFLATE_SKIPPABLE], uint64_t *ret_nbytes)
 {
 	*ret_nbytes = PS_INFLATE_SKIPPABLE + ((uint64_t)head[4] | (uint64_t)head[5] << 8 |
 	                                             (uint64_t)head[6] << 16 | (uint64_t)head[7] << 24);
@@ -814,7 +814,7 @@ static void held_count(struct ps_inflate *f)
 	f->held = held;
 }
 
-static int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_byte_budget *budget,
+static int inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_byte_budget *budget,
         struct ps_inflate **ret_inflate, struct ps_error *err)
 {
 	struct ps_inflate *f = calloc(1, sizeof(*f));
@@ -834,7 +834,7 @@ static int ps_inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_b
 	return 0;
 }
 
-static void ps_inflate_free(struct ps_inflate *f)
+static void inflate_free(struct ps_inflate *f)
 {
 	if (!f)
 		return;
@@ -893,12 +893,12 @@ static bool may_begin(enum ps_codec codec, const uint8_t *p, size_t n)
 	       ((p[0] & 0xf0) == 0x50 && memcmp(p + 1, "\x2a\x4d\x18", PS_MIN(n - 1, (size_t)3)) == 0);
 }
 
-static bool ps_inflate_has_garbage(const struct ps_inflate *f)
+static bool inflate_has_garbage(const struct ps_inflate *f)
 {
 	return f->garbage;
 }
 
-static int ps_inflate_read(struct ps_inflate *f, void *dst, size_t n, size_t *ret_got, struct ps_error *err)
+static int inflate_read(struct ps_inflate *f, void *dst, size_t n, size_t *ret_got, struct ps_error *err)
 {
 	struct step s = {.out = dst, .out_n = n};
 

@@ -12,13 +12,13 @@
 #define MAX_FILE (UINT64_C(1) << 32)
 
 /* Reports a damaged index by its path: -EBADMSG. */
-static int ps_shard_index_damaged(const struct ps_shard_index *x, struct ps_error *err)
+static int shard_index_damaged(const struct ps_shard_index *x, struct ps_error *err)
 {
 	return ps_error_set(err, EBADMSG, "%s: damaged, or not an index; " PS_INDEX_HINT, x->path);
 }
 
 /* True if a section's checksum fits; computed once, before the first use. */
-static bool ps_shard_index_section_sound(struct ps_shard_index_section *s)
+static bool shard_index_section_sound(struct ps_shard_index_section *s)
 {
 	int state = atomic_load_explicit(&s->state, memory_order_relaxed);
 
@@ -61,7 +61,7 @@ static int data_load(struct ps_shard_index *x, struct ps_error *err)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return ps_error_set(err, errno, "%s: cannot read: %s", x->path, strerror(errno));
 	if (!S_ISREG(st.st_mode) || st.st_size < PS_PSX_HEAD || (uint64_t)st.st_size > MAX_FILE)
-		return ps_shard_index_damaged(x, err);
+		return shard_index_damaged(x, err);
 	x->nbytes = (size_t)st.st_size;
 	/* On a network file system the index is copied: a mapped page that cannot be read causes a signal,
 	 * not an error. */
@@ -77,7 +77,7 @@ static int data_load(struct ps_shard_index *x, struct ps_error *err)
 		rc = x->data ? all_read(fd, x->data, x->nbytes) : -ENOMEM;
 	}
 	if (rc == -EBADMSG)
-		return ps_shard_index_damaged(x, err);
+		return shard_index_damaged(x, err);
 	if (rc < 0)
 		return ps_error_set(err, -rc, "%s: cannot read: %s", x->path, strerror(-rc));
 	return 0;
@@ -135,17 +135,17 @@ static int shapes_parse(struct ps_shard_index *x, struct ps_shard_index_section 
 	uint64_t n;
 
 	/* `members` is allocated for s->n / 3: a member takes at least three bytes */
-	if (x->shapes || !ps_shard_index_section_sound(s) || !ps_get_varint(&b, &n) || n > PS_PSX_MAX_SHAPES)
-		return ps_shard_index_damaged(x, err);
+	if (x->shapes || !shard_index_section_sound(s) || !ps_get_varint(&b, &n) || n > PS_PSX_MAX_SHAPES)
+		return shard_index_damaged(x, err);
 	x->shapes = calloc((size_t)n + 1, sizeof(*x->shapes));
 	x->members = calloc(s->n / 3 + 1 + PS_PSX_MAX_MEMBERS, sizeof(*x->members));
 	if (!x->shapes || !x->members)
 		return ps_no_memory(err);
 	for (uint64_t i = 0; i < n; i++)
 		if (!shape_parse(x, &b, &x->shapes[i], &nmembers))
-			return ps_shard_index_damaged(x, err);
+			return shard_index_damaged(x, err);
 	x->nshapes = (uint32_t)n;
-	return b.p == b.end ? 0 : ps_shard_index_damaged(x, err);
+	return b.p == b.end ? 0 : shard_index_damaged(x, err);
 }
 
 /* Parses the head of a column; its bytes are checked when they are first used. */
@@ -194,7 +194,7 @@ static bool sources_parse(struct ps_shard_index *x, struct ps_shard_index_sectio
 {
 	struct ps_psx_bytes b = {s->p, s->p + s->n};
 
-	if (!ps_shard_index_section_sound(s))
+	if (!shard_index_section_sound(s))
 		return false;
 	for (uint32_t i = 0; i < x->ncolumns; i++) {
 		const uint8_t *from;
@@ -216,19 +216,19 @@ static int head_parse(struct ps_shard_index *x, struct ps_error *err)
 		return ps_error_set(
 		        err, ESTALE, "%s: belongs to another version of penstock; " PS_INDEX_HINT, x->path);
 	if (x->nbytes < PS_PSX_HEAD || memcmp(h, PS_PSX_MAGIC, 8) != 0)
-		return ps_shard_index_damaged(x, err);
+		return shard_index_damaged(x, err);
 	x->nsections = ps_get_u16(h + PS_PSX_AT_NSECTIONS);
 	if (x->nsections > PS_PSX_MAX_SECTIONS ||
 	        x->nbytes < PS_PSX_HEAD + (size_t)x->nsections * PS_PSX_SECTION ||
 	        ps_psx_head_sum(h, x->nsections) != ps_get_u64(h + PS_PSX_AT_SUM) ||
 	        !sections_parse(x, PS_PSX_HEAD))
-		return ps_shard_index_damaged(x, err);
+		return shard_index_damaged(x, err);
 	x->count = ps_get_u64(h + PS_PSX_AT_COUNT);
 	x->bad = ps_get_u64(h + PS_PSX_AT_BAD);
 	x->flags = ps_get_u32(h + PS_PSX_AT_FLAGS);
 	/* a sample takes at least two bytes of the file, so its size limits the counts */
 	if (x->count > x->nbytes || x->bad > x->count || x->flags & ~(uint32_t)PS_PSX_FLAGS)
-		return ps_shard_index_damaged(x, err);
+		return shard_index_damaged(x, err);
 	x->binding.nbytes = ps_get_u64(h + PS_PSX_AT_SIZE);
 	x->binding.plain_nbytes = ps_get_u64(h + PS_PSX_AT_PLAIN);
 	x->binding.first = ps_get_u64(h + PS_PSX_AT_FIRST);
@@ -255,24 +255,24 @@ static int parse(struct ps_shard_index *x, struct ps_error *err)
 			break;
 		case PS_PSX_SAMPLES:
 			x->samples = s;
-			rc = has_marks(x, s, 2) ? 0 : ps_shard_index_damaged(x, err);
+			rc = has_marks(x, s, 2) ? 0 : shard_index_damaged(x, err);
 			break;
 		case PS_PSX_KEYS:
 			x->keys = s;
-			rc = has_marks(x, s, 1) ? 0 : ps_shard_index_damaged(x, err);
+			rc = has_marks(x, s, 1) ? 0 : shard_index_damaged(x, err);
 			break;
 		case PS_PSX_COLUMN:
-			rc = column_parse(x, s) ? 0 : ps_shard_index_damaged(x, err);
+			rc = column_parse(x, s) ? 0 : shard_index_damaged(x, err);
 			break;
 		case PS_PSX_SOURCES:
-			rc = sources_parse(x, s) ? 0 : ps_shard_index_damaged(x, err);
+			rc = sources_parse(x, s) ? 0 : shard_index_damaged(x, err);
 			break;
 		default: /* a section of a later version */
 			break;
 		}
 	}
 	if (rc == 0 && (!x->samples || !x->keys || !x->shapes))
-		rc = ps_shard_index_damaged(x, err);
+		rc = shard_index_damaged(x, err);
 	return rc;
 }
 
@@ -589,19 +589,19 @@ static int sample_find(struct ps_shard_index *x, uint64_t sample, struct ps_shar
 		*ret_place = window_place(x, sample, ret_members);
 		return 0;
 	}
-	if (!ps_shard_index_section_sound(x->samples))
-		return ps_shard_index_damaged(x, err);
+	if (!shard_index_section_sound(x->samples))
+		return shard_index_damaged(x, err);
 	mark = x->samples->p + sample / PS_PSX_MARK * 16;
 	w.end = ps_get_u64(mark);
 	at = ps_get_u64(mark + 8);
 	w.b.p = x->samples->p + ps_psx_nmarks(x->count) * 16;
 	w.b.end = x->samples->p + x->samples->n;
 	if (w.end > OFFSET_MAX || at > (uint64_t)(w.b.end - w.b.p))
-		return ps_shard_index_damaged(x, err);
+		return shard_index_damaged(x, err);
 	w.b.p += at;
 	for (uint64_t i = 0; i <= sample % PS_PSX_MARK; i++)
 		if (!walk_sample(x, &w, &place, i == sample % PS_PSX_MARK ? ret_members : NULL))
-			return ps_shard_index_damaged(x, err);
+			return shard_index_damaged(x, err);
 	if (!place.bad && !(x->flags & (PS_PSX_FLAG_GLOBAL | PS_PSX_FLAG_COMPRESSED)))
 		place.resume_offset = place.offset;
 	*ret_place = place;
@@ -648,9 +648,9 @@ int ps_shard_index_key(struct ps_shard_index *x, uint64_t sample, const char **r
 		return rc;
 	if (x->windows.nbytes > 0)
 		return ps_error_set(err, ENOENT, "%s: a token stream has no keys", x->path);
-	if (!ps_shard_index_section_sound(x->keys) ||
+	if (!shard_index_section_sound(x->keys) ||
 	        !text_find(x, x->keys->p, x->keys->p + x->keys->n, sample, ret_key, ret_len))
-		return ps_shard_index_damaged(x, err);
+		return shard_index_damaged(x, err);
 	return 0;
 }
 
@@ -733,9 +733,9 @@ int ps_shard_index_check(struct ps_shard_index *x, struct ps_shard_index_walk *w
 		        "has a sample %ju, \"%.*s\", but its index %s counts %ju: " STALE_HINT,
 		        (uintmax_t)sample, (int)PS_MIN(key_len, (size_t)100), key, x->path,
 		        (uintmax_t)x->count);
-	if (!ps_shard_index_section_sound(x->samples) || !ps_shard_index_section_sound(x->keys) ||
+	if (!shard_index_section_sound(x->samples) || !shard_index_section_sound(x->keys) ||
 	        !walk_to(x, w, sample, &place, want, &want_key, &want_len))
-		return ps_shard_index_damaged(x, err);
+		return shard_index_damaged(x, err);
 	if (place.bad) /* the sample could not be read when the index was made */
 		return 0;
 	if (place.offset == offset && want_len == key_len && memcmp(want_key, key, key_len) == 0 &&
@@ -772,7 +772,7 @@ bool ps_shard_index_equals(struct ps_shard_index *a, struct ps_shard_index *b)
 		struct ps_shard_index_section *s = &a->sections[i], *t = &b->sections[i];
 
 		if (s->kind != t->kind || s->detail != t->detail || s->n != t->n ||
-		        !ps_shard_index_section_sound(s) || !ps_shard_index_section_sound(t) ||
+		        !shard_index_section_sound(s) || !shard_index_section_sound(t) ||
 		        memcmp(s->p, t->p, s->n) != 0)
 			return false;
 	}
@@ -848,8 +848,8 @@ int ps_shard_index_value(struct ps_shard_index *x, int column, uint64_t sample, 
 
 	if (rc < 0)
 		return rc;
-	if (!ps_shard_index_section_sound(s))
-		return ps_shard_index_damaged(x, err);
+	if (!shard_index_section_sound(s))
+		return shard_index_damaged(x, err);
 	*v = (struct ps_column_value){
 	        .type = c->type, .missing = !(c->present[sample / 8] >> (sample % 8) & 1)};
 	if (v->missing)
@@ -864,7 +864,7 @@ int ps_shard_index_value(struct ps_shard_index *x, int column, uint64_t sample, 
 		break;
 	case PS_COLUMN_TEXT:
 		if (!text_find(x, c->values, s->p + s->n, sample, &v->text, &v->text_len))
-			return ps_shard_index_damaged(x, err);
+			return shard_index_damaged(x, err);
 		break;
 	}
 	return 0;

@@ -36,7 +36,7 @@ struct value {
 	};
 };
 
-static void ps_shard_index_column_fini(struct ps_shard_index_column_writer *c)
+static void shard_index_column_fini(struct ps_shard_index_column_writer *c)
 {
 	free(c->name);
 	free(c->from);
@@ -44,8 +44,7 @@ static void ps_shard_index_column_fini(struct ps_shard_index_column_writer *c)
 	ps_buf_fini(&c->texts);
 }
 
-static int ps_shard_index_column_init(
-        struct ps_shard_index_column_writer *c, const char *name, const char *from)
+static int shard_index_column_init(struct ps_shard_index_column_writer *c, const char *name, const char *from)
 {
 	*c = (struct ps_shard_index_column_writer){0};
 	if (strlen(name) > PS_INDEX_MAX_TEXT)
@@ -54,12 +53,12 @@ static int ps_shard_index_column_init(
 	c->from = strdup(from);
 	if (c->name && c->from)
 		return 0;
-	ps_shard_index_column_fini(c);
+	shard_index_column_fini(c);
 	return -ENOMEM;
 }
 
 /* Adds a sample, whose value is missing until it is set. */
-static int ps_shard_index_column_extend(struct ps_shard_index_column_writer *c)
+static int shard_index_column_extend(struct ps_shard_index_column_writer *c)
 {
 	c->count++;
 	return ps_buf_add_zeros(&c->values, sizeof(struct value));
@@ -70,7 +69,7 @@ static struct value *value_at(struct ps_shard_index_column_writer *c, uint64_t i
 	return (struct value *)(void *)c->values.p + i;
 }
 
-static int ps_shard_index_column_set(struct ps_shard_index_column_writer *c, const struct ps_column_value *in)
+static int shard_index_column_set(struct ps_shard_index_column_writer *c, const struct ps_column_value *in)
 {
 	struct value *v = value_at(c, c->count - 1);
 
@@ -209,7 +208,7 @@ static int texts_write(struct ps_shard_index_column_writer *c, struct ps_buf *ou
 }
 
 /* Makes the column's section and the section's detail. */
-static int ps_shard_index_column_finish(
+static int shard_index_column_finish(
         struct ps_shard_index_column_writer *c, struct ps_buf *ret_bytes, uint32_t *ret_detail)
 {
 	unsigned width = c->has_text ? 0 : width_find(c);
@@ -270,7 +269,7 @@ void ps_shard_index_writer_free(struct ps_shard_index_writer *w)
 	if (!w)
 		return;
 	for (uint32_t i = 0; i < w->ncolumns; i++)
-		ps_shard_index_column_fini(&w->columns[i]);
+		shard_index_column_fini(&w->columns[i]);
 	ps_buf_fini(&w->marks);
 	ps_buf_fini(&w->samples);
 	ps_buf_fini(&w->key_marks);
@@ -460,7 +459,7 @@ int ps_shard_index_writer_add(struct ps_shard_index_writer *w, uint64_t offset, 
 	w->count++;
 	w->bad += bad;
 	for (uint32_t i = 0; i < w->ncolumns && w->failed == 0; i++)
-		w->failed = ps_shard_index_column_extend(&w->columns[i]);
+		w->failed = shard_index_column_extend(&w->columns[i]);
 	return w->failed;
 }
 
@@ -471,7 +470,7 @@ int ps_shard_index_writer_column(struct ps_shard_index_writer *w, const char *na
 	assert(w->count == 0);
 	if (w->ncolumns == PS_INDEX_MAX_COLUMNS)
 		return -E2BIG;
-	rc = ps_shard_index_column_init(&w->columns[w->ncolumns], name, from);
+	rc = shard_index_column_init(&w->columns[w->ncolumns], name, from);
 	return rc < 0 ? rc : (int)w->ncolumns++;
 }
 
@@ -479,7 +478,7 @@ int ps_shard_index_writer_value(
         struct ps_shard_index_writer *w, int column, const struct ps_column_value *value)
 {
 	if (!w->failed && !value->missing)
-		w->failed = ps_shard_index_column_set(&w->columns[column], value);
+		w->failed = shard_index_column_set(&w->columns[column], value);
 	return w->failed;
 }
 
@@ -538,7 +537,7 @@ static int sections_write(struct ps_shard_index_writer *w, struct file *f)
 		struct ps_buf bytes = {0};
 		uint32_t detail;
 
-		rc = ps_shard_index_column_finish(&w->columns[i], &bytes, &detail);
+		rc = shard_index_column_finish(&w->columns[i], &bytes, &detail);
 		if (rc == 0)
 			rc = section_add(f, PS_PSX_COLUMN, detail, &bytes, NULL);
 		ps_buf_fini(&bytes);
