@@ -36,16 +36,13 @@ struct ps_device *ps_device_host(void)
 	return cpu();
 }
 
-/* Devices with a number after their name. */
-static const struct ps_device_ops *const numbered[] = {&ps_device_cuda, &ps_device_fake};
-
-/* The number after `kind` in `name`, 0 if there is none; -1: it is not of that kind. */
-static int64_t ordinal_of(const char *name, const char *kind)
+/* The number after "cuda" in `name`, 0 if there is none; -1: it is not of that kind. */
+static int64_t cuda_ordinal(const char *name)
 {
-	size_t len = strlen(kind);
+	size_t len = strlen("cuda");
 	int64_t n = 0;
 
-	if (strncmp(name, kind, len) != 0)
+	if (strncmp(name, "cuda", len) != 0)
 		return -1;
 	if (name[len] == 0)
 		return 0;
@@ -61,24 +58,20 @@ static int64_t ordinal_of(const char *name, const char *kind)
 
 bool ps_device_is_named(const char *name)
 {
-	for (size_t i = 0; i < PS_ARRAY_LEN(numbered); i++)
-		if (ordinal_of(name, numbered[i]->name) >= 0)
-			return true;
-	return strcmp(name, "cpu") == 0;
+	return cuda_ordinal(name) >= 0 || strcmp(name, "cpu") == 0;
 }
 
 int ps_device_open(const char *name, struct ps_device **ret_device, struct ps_error *err)
 {
+	int64_t ordinal;
+
 	if (!name || strcmp(name, "cpu") == 0) {
 		*ret_device = cpu();
 		return 0;
 	}
-	for (size_t i = 0; i < PS_ARRAY_LEN(numbered); i++) {
-		int64_t ordinal = ordinal_of(name, numbered[i]->name);
-
-		if (ordinal >= 0)
-			return numbered[i]->open((uint32_t)ordinal, ret_device, err);
-	}
+	ordinal = cuda_ordinal(name);
+	if (ordinal >= 0)
+		return ps_device_cuda.open((uint32_t)ordinal, ret_device, err);
 	return ps_error_set(err, ENODEV, "device %.40s: no such device; use cpu, cuda or cuda:N", name);
 }
 

@@ -8,7 +8,6 @@
  *   cuda.c                           NVIDIA GPUs: memory, mirrors, fields that GPUs make
  *   kernels/                         loading and launching kernels; opening the driver
  *   device.c                         devices by name; the host as a device
- *   fake.c                           a device for tests
  *   host.c                           host memory
  *
  * Ownership, threads, locks, errors, blocking: as each section says. */
@@ -183,7 +182,7 @@ void ps_device_close(struct ps_device *device); /* NULL is allowed */
 /* The device for host memory; it need not be closed. */
 struct ps_device *ps_device_host(void);
 
-extern const struct ps_device_ops ps_device_cuda, ps_device_fake;
+extern const struct ps_device_ops ps_device_cuda;
 
 /* Host memory -------------------------------------------------------------------------------------------- */
 
@@ -284,33 +283,5 @@ bool ps_nvjpeg_has(const struct ps_nvjpeg_rows *rows, uint32_t row);
 
 /* Drops the rows, also those that were not placed; waits for the GPU's work on those. */
 void ps_nvjpeg_rows_clear(struct ps_nvjpeg_rows *rows);
-
-/* A device for tests ------------------------------------------------------------------------------------- */
-
-/* A device for tests: host memory stands for device memory, and a thread executes the streams late, in any
- * order that the streams allow. Missing waits are detected, since a copy is done at its turn in the stream,
- * not at the call.
- *
- * Each mirror has a stream of its own for its copies, so that they arrive in any order: more orders than
- * real devices have.
- *
- * Ownership: streams belong to their creator, and must be freed before the last device is closed.
- * Threads: any.   Locks: one, a leaf.   Blocks: ps_fake_stream_sync() and _free() until all work of the
- * stream is done.
- * Errors: NULL: out of memory. */
-
-struct ps_fake_stream;
-
-/* Creates a stream, as ops->use() takes it. A device must be open. */
-struct ps_fake_stream *ps_fake_stream_new(void);
-void ps_fake_stream_free(struct ps_fake_stream *stream);
-
-/* Queues a call of fn(arg) on the stream; the device's thread makes the call. */
-int ps_fake_stream_call(struct ps_fake_stream *stream, void (*fn)(void *arg), void *arg);
-void ps_fake_stream_sync(struct ps_fake_stream *stream);
-
-/* Simulates the loss of all devices: until the last one is closed, every call fails with -EIO, pending work
- * is dropped and waits end. */
-void ps_fake_lose(void);
 
 #endif

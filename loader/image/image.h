@@ -715,8 +715,4 @@ uint32_t ps_jpeg_version(void);
  * as ps_jpeg_version(). */
 const char *ps_jpeg_decoder(void);
 
-/* For comparisons: with `on`, a decoder made by ps_format_jpeg leaves entropy decoding to libjpeg. By
- * default it uses our own decoder where it can, with the same result (huffman.h). */
-void ps_jpeg_library_only(void *decoder, bool on);
-
 #endif

@@ -36,7 +36,6 @@ struct ps_jpeg {
 	int failure;    /* errno of the failure that called longjmp() */
 	char text[320]; /* text of that failure */
 	bool created;   /* cinfo was created */
-	bool library_only;
 	struct ps_huffman huffman;
 
 	const uint8_t *data;
@@ -141,11 +140,6 @@ static void step_create(struct ps_jpeg *j)
 {
 	jpeg_create_decompress(&j->cinfo);
 	j->created = true;
-}
-
-void ps_jpeg_library_only(void *decoder, bool on)
-{
-	((struct ps_jpeg *)decoder)->library_only = on;
 }
 
 uint32_t ps_jpeg_version(void)
@@ -323,8 +317,7 @@ static void step_start(struct ps_jpeg *j)
 	c->do_block_smoothing = FALSE;
 	if (!jpeg_start_decompress(c))
 		fail(j, EBADMSG, "JPEG: truncated");
-	if (!j->library_only)
-		(void)ps_jpeg_entropy_replace(c, &j->huffman);
+	(void)ps_jpeg_entropy_replace(c, &j->huffman);
 	right = PS_MIN(PS_MAX(r->x + r->width + MARGIN, left + NARROWEST), c->output_width);
 	if (right - left < NARROWEST)
 		left = right > NARROWEST ? right - NARROWEST : 0;

@@ -176,17 +176,6 @@ struct ps_shard *ps_shard_new(
 	return s;
 }
 
-struct ps_shard *ps_shard_new_stream(struct ps_stream *stream, const struct ps_shard_options *options)
-{
-	struct ps_shard *s = ps_shard_new("(memory)", 0, options, NULL);
-
-	if (s)
-		s->stream = stream;
-	else
-		ps_stream_free(stream);
-	return s;
-}
-
 void ps_shard_free(struct ps_shard *s)
 {
 	if (!s)

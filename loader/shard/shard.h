@@ -207,9 +207,6 @@ struct ps_shard;
 struct ps_shard *ps_shard_new(
         const char *path, uint32_t shard, const struct ps_shard_options *options, struct ps_error *err);
 
-/* The same for a stream, which the reader then owns; for tests and fuzzing. */
-struct ps_shard *ps_shard_new_stream(struct ps_stream *stream, const struct ps_shard_options *options);
-
 /* Before the first ps_shard_next(): begins with the sample `ordinal`. `offset` is its resume_offset, so
  * that nothing before it is read. If it is 0, or the file cannot seek, the sample is found by walking; if
  * reading fails on the way, the sample is bad. */

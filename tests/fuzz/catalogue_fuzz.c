@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shard/index/index.h"
+#include "shard/index/catalogue.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct ps_catalogue *c;
-	uint8_t *copy;
+	char *copy;
 	size_t n;
 
 	if (size == 0 || !(copy = malloc(size + 32)))
@@ -24,8 +24,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	n = size - 1;
 	memcpy(copy, data + 1, n);
 	if (data[0] & 1)
-		n += (size_t)sprintf((char *)copy + n, "sum %016jx\n", (uintmax_t)ps_psx_sum(0, copy, n));
-	if (ps_catalogue_parse("(memory)", copy, n, &c, NULL) == 0) {
+		n += (size_t)sprintf(copy + n, "sum %016jx\n", (uintmax_t)ps_psx_sum(0, copy, n));
+	copy[n] = 0;
+	if (text_parse("(memory)", copy, n, &c, NULL) == 0) {
 		for (size_t i = 0; i < c->n; i++) {
 			const struct ps_catalogue_entry *e = &c->entries[i];
 
@@ -35,6 +36,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		}
 		ps_catalogue_free(c);
 	}
-	free(copy);
 	return 0;
 }

@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../loader/shard_memory.h"
 #include "../loader/tar_memory.h"
 #include "mend_tar.h"
 #include "shard/file/stream.c"
-#include "shard/shard.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void sample_check(struct ps_sample *s, const uint8_t *data, size_t size)
+static void sample_verify(struct ps_sample *s, const uint8_t *data, size_t size)
 {
 	assert((s->bad != 0) == (s->reason != NULL));
 	assert(strlen(s->key) == s->key_len);
@@ -37,20 +37,18 @@ static void shard_read(uint8_t *data, size_t size, enum ps_shard_kind source)
 	struct ps_byte_budget budget = {.limit = 1 << 20};
 	struct ps_shard_options options = {
 	        .stream = {.wake_fd = -1}, .source = source, .budget = &budget, .max_sample_nbytes = 4 << 20};
-	struct ps_stream *stream;
 	struct ps_shard *shard;
 	struct ps_error err = {0};
 	struct ps_sample *s;
 	uint64_t ordinal = 0;
 	int rc;
 
-	stream = ps_stream_mem(data, size);
-	shard = stream ? ps_shard_new_stream(stream, &options) : NULL;
+	shard = shard_of_memory(data, size, &options);
 	if (!shard)
 		return;
 	while ((rc = ps_shard_next(shard, &s, &err)) == 1) {
 		assert(s->ordinal == ordinal++);
-		sample_check(s, data, size);
+		sample_verify(s, data, size);
 		ps_sample_free(s);
 	}
 	assert(rc == 0 || rc == -ENOMEM);

@@ -327,6 +327,7 @@ BAD = [  # arguments, exit code, a part of the line on stderr
     (["bench", "--lanes", "1", "--world", "2", "--end", "uneven", "t-0.tar", "t-1.tar"], 2, "fewer than world 2"),
     (["bench", "--device", "cuda:999", "t-0.tar"], 1, "device cuda"),
     (["bench", "--device", "abacus", "t-0.tar"], 2, "no such device"),
+    (["bench", "--device", "fake", "t-0.tar"], 2, "no such device"),  # a device of the tests alone
     (["bench", "--sweep", "--sweep-device", "cpu,gpu", "t-0.tar"], 2, "--sweep-device gpu: no such device"),
     (["bench", "--field", "nosuch=bytes", "t-0.tar"], 1, "no sample of this batch has it: check the field's name"),
     (["bench", "t-{0.tar"], 2, "unbalanced braces"),

@@ -11,6 +11,7 @@
 
 #include "device/kernels/cuda_driver.h"
 #include "device/device.h"
+#include "fake_device.h"
 
 struct consumer {
 	const char *device;

@@ -124,22 +124,29 @@ static void samples_in_descending_order_are_refused(void **state)
 static void a_catalogue_error_names_the_damaged_line(void **state)
 {
 	static const char good[] = "penstock-shards 1\n- 5 5 1 0 lines a\n", bad[] = "- 5 5 1 2 lines b\n";
+	char dir[] = "catalogue-XXXXXX", path[64], text[256];
 	struct ps_catalogue *c;
 	struct ps_error err;
-	char text[256];
 
 	(void)state;
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/" PS_CATALOGUE_NAME, dir);
 	for (int i = 0; i < 2; i++) {
 		int n = snprintf(text, sizeof(text), "%s%s", good, i ? bad : "");
+		FILE *f = fopen(path, "w");
 
-		n += snprintf(text + n, sizeof(text) - (size_t)n, "sum %016jx\n",
-		        (uintmax_t)ps_psx_sum(0, text, (size_t)n));
-		assert_int_equal(ps_catalogue_parse("x.psc", text, (size_t)n, &c, &err), i ? -EBADMSG : 0);
+		assert_non_null(f);
+		fprintf(f, "%ssum %016jx\n", text, (uintmax_t)ps_psx_sum(0, text, (size_t)n));
+		fclose(f);
+		assert_int_equal(ps_catalogue_read(dir, &c, &err), i ? -EBADMSG : 0);
 		if (i)
-			assert_non_null(strstr(err.text, "x.psc: damaged, at line 3; fetch it again"));
+			assert_non_null(
+			        strstr(err.text, PS_CATALOGUE_NAME ": damaged, at line 3; fetch it again"));
 		else
 			ps_catalogue_free(c);
 	}
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rmdir(dir), 0);
 }
 
 static void index_entries_are_found_by_number(void **state)

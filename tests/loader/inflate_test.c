@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "make_tar.h"
-#include "shard/shard.h"
+#include "shard_memory.h"
 
 #define SAMPLES 40
 
@@ -106,7 +106,7 @@ static struct result memory_check(const struct file *f, size_t n)
 {
 	struct ps_shard_options options = {.stream = {.wake_fd = -1}};
 
-	return shard_check(ps_shard_new_stream(ps_stream_mem(f->data, n), &options));
+	return shard_check(shard_of_memory(f->data, n, &options));
 }
 
 static const char *const programs[] = {

@@ -6,9 +6,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "../../loader/device/fake.c"
 #include "device/kernels/cuda_driver.h"
 #include "device/kernels/kernels.h"
+#include "fake_device.c"
 #include "kernel_lines.h"
 #include "tests/ptx/mock.h"
 

@@ -164,19 +164,6 @@ static int text_parse(
 	return 0;
 }
 
-int ps_catalogue_parse(const char *path, const void *data, size_t n, struct ps_catalogue **ret_catalogue,
-        struct ps_error *err)
-{
-	char *text = malloc(n + 1);
-
-	if (!text)
-		return ps_no_memory(err);
-	if (n > 0)
-		memcpy(text, data, n);
-	text[n] = 0;
-	return text_parse(path, text, n, ret_catalogue, err);
-}
-
 int ps_catalogue_read(const char *dir, struct ps_catalogue **ret_catalogue, struct ps_error *err)
 {
 	ps_autofree char *path = NULL, *text = NULL;

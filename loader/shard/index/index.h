@@ -365,10 +365,6 @@ struct ps_catalogue {
 /* Reads the catalogue of a folder. */
 int ps_catalogue_read(const char *dir, struct ps_catalogue **ret_catalogue, struct ps_error *err) PS_MUST_USE;
 
-/* The same from n bytes in memory, which are copied. */
-int ps_catalogue_parse(const char *path, const void *data, size_t n, struct ps_catalogue **ret_catalogue,
-        struct ps_error *err) PS_MUST_USE;
-
 /* The entry of a shard; NULL: none. */
 const struct ps_catalogue_entry *ps_catalogue_find(const struct ps_catalogue *catalogue, const char *name);
 

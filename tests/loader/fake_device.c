@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "device/device.h"
+#include "fake_device.h"
 
 #include <errno.h>
 #include <pthread.h>
