@@ -2,9 +2,9 @@
  * transfers, a small blocking call. And for origins: requests over that engine, parsed responses, whole
  * small bodies.
  *
- * Files, from the top: page.c and request_redirect.c (clients, requests, redirects) use response.c, pace.c and
- * transfer.c; blocking_call.c uses proxy_tls.c; netrc.c stands alone. No code here knows whose credentials
- * a request has. Each section describes ownership, threads and errors. Error texts hold no secrets. */
+ * Files, from the top: page.c uses request.c, which uses tier_attempt.c, redirects.c, request_headers.c and
+ * client.c; these use response.c, pace.c and transfer.c; blocking_call.c uses proxy_tls.c; netrc.c stands alone.
+ * No code here knows whose credentials a request has. Each section describes ownership, threads and errors. Error texts hold no secrets. */
 #ifndef PS_HTTP_HTTP_H
 #define PS_HTTP_HTTP_H
 

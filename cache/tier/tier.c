@@ -122,9 +122,10 @@ static int add(struct ps_tiers *all, const char *url)
 		return -ENOMEM;
 	}
 	tier->name = ps_rendezvous_name(url);
-	tier->protected = all->auth == PS_TIER_AUTH_CLEARTEXT ||
-	                  (all->auth == PS_TIER_AUTH_PROTECTED && ps_member_is_protected(url, all->has_cert));
-	tier->here = all->here && ps_member_is_here(url);
+	tier->protected =
+	        all->auth == PS_TIER_AUTH_CLEARTEXT ||
+	        (all->auth == PS_TIER_AUTH_PROTECTED && ps_tier_url_is_protected(url, all->has_cert));
+	tier->here = all->here && ps_tier_url_is_here(url);
 	all->v[all->n] = tier;
 	all->names[all->n++] = tier->name;
 	return 0;
@@ -169,7 +170,7 @@ static bool has_changed(const struct ps_tiers *all, struct timespec *ret_ctime)
 {
 	struct stat st;
 
-	if (ps_members_kind(all->list) != PS_MEMBERS_FILE || stat(all->list + 1, &st) < 0)
+	if (ps_tier_list_kind(all->list) != PS_TIER_LIST_FILE || stat(all->list + 1, &st) < 0)
 		return true;
 	if (st.st_ctim.tv_sec == all->ctime.tv_sec && st.st_ctim.tv_nsec == all->ctime.tv_nsec)
 		return false;
@@ -184,7 +185,7 @@ static int update(struct ps_tiers *all, struct ps_error *err)
 
 	if (!has_changed(all, &ctime))
 		return 0;
-	int rc = ps_members_read(all->list, &urls, err);
+	int rc = ps_tier_list_read(all->list, &urls, err);
 	if (!rc && (rc = take(all, &urls)) < 0)
 		ps_error_set(err, -rc, "out of memory");
 	if (!rc)
@@ -196,7 +197,7 @@ static int update(struct ps_tiers *all, struct ps_error *err)
 static void *watch(void *arg)
 {
 	struct ps_tiers *all = arg;
-	uint64_t every = ps_members_kind(all->list) == PS_MEMBERS_FILE ? FILE_EVERY_NS : DNS_EVERY_NS;
+	uint64_t every = ps_tier_list_kind(all->list) == PS_TIER_LIST_FILE ? FILE_EVERY_NS : DNS_EVERY_NS;
 
 	for (;;) {
 		struct ps_error err = {0};
@@ -232,13 +233,13 @@ static int start(struct ps_tiers *all, struct ps_error *err)
 {
 	int rc = update(all, err);
 
-	if (rc == -EHOSTUNREACH && ps_members_kind(all->list) == PS_MEMBERS_DNS) {
+	if (rc == -EHOSTUNREACH && ps_tier_list_kind(all->list) == PS_TIER_LIST_DNS) {
 		ps_log_warning("%s; the origin is asked until the name is known", err->text);
 		rc = 0;
 	}
 	if (!rc)
 		rc = check_auth(all, err);
-	if (rc || ps_members_kind(all->list) == PS_MEMBERS_LISTED)
+	if (rc || ps_tier_list_kind(all->list) == PS_TIER_LIST_URLS)
 		return rc;
 	rc = ps_thread_start(&all->worker.thread, "tier-names", watch, all);
 	all->worker.started = rc == 0;

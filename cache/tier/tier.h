@@ -2,7 +2,7 @@
  * tier may see the secrets of a request, and for how long a tier that fails is set aside.
  * docs/design/tiers.md has the states. No code here sends a request: cache/http/ does.
  *
- * Files, from the top: tier.c (states, figures) uses members.c (the list: from text, a file or DNS) and
+ * Files, from the top: tier.c (states, figures) uses tier_list.c (the list: from text, a file or DNS) and
  * rendezvous.c (the choice, pure). tier_private.h is private to this folder.
  *
  * Ownership: a set of tiers belongs to its HTTP client; a struct ps_tier lives as long as its set. Threads:

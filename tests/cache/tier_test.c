@@ -126,7 +126,7 @@ static void lists_are_read(void **state)
 		struct ps_tier_urls urls = {0};
 		struct ps_error err = {0};
 		char seen[256] = "";
-		int rc = ps_members_read(cases[i].text, &urls, &err);
+		int rc = ps_tier_list_read(cases[i].text, &urls, &err);
 
 		for (size_t u = 0; u < urls.n; u++)
 			snprintf(seen + strlen(seen), sizeof(seen) - strlen(seen), "%s%s", u ? " " : "",
@@ -139,10 +139,10 @@ static void lists_are_read(void **state)
 		assert_null(strstr(err.text, "secret"));
 		ps_tier_urls_fini(&urls);
 	}
-	assert_true(ps_member_is_protected("http://127.0.0.1:8080", false));
-	assert_false(ps_member_is_protected("http://10.0.0.1:8080", true));
-	assert_false(ps_member_is_protected("https://10.0.0.1:8080", false));
-	assert_true(ps_member_is_protected("https://10.0.0.1:8080", true));
+	assert_true(ps_tier_url_is_protected("http://127.0.0.1:8080", false));
+	assert_false(ps_tier_url_is_protected("http://10.0.0.1:8080", true));
+	assert_false(ps_tier_url_is_protected("https://10.0.0.1:8080", false));
+	assert_true(ps_tier_url_is_protected("https://10.0.0.1:8080", true));
 }
 
 static struct ps_tiers *tiers_new(const char *list, unsigned ppm)

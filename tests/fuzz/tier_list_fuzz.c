@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	memcpy(text, data, size);
 	text[size] = '\0';
-	int rc = ps_members_parse(text, &urls, &err);
+	int rc = ps_tier_list_parse(text, &urls, &err);
 	if ((rc != 0) != (err.err != 0))
 		abort();
 	for (size_t i = 0; i < urls.n; i++) {

@@ -105,13 +105,13 @@ if [[ -e .git && -x $top_builddir/penstock ]]; then # scripts/rooms reads the ca
 	check "no folders of the loader call each other in a circle" grep -q '^loader/: .*, circles: none$' "$T/measured"
 fi
 
-sed 's/^#include "base\/url.h"/&\n#include "cache.h"/' cache/http/request_redirect.c >"$T/request_redirect.c"
+sed 's/^#include "base\/url.h"/&\n#include "cache.h"/' cache/http/client.c >"$T/client.c"
 mkdir -p "$T/cache/http"
-cp "$T/request_redirect.c" "$T/cache/http/"
+cp "$T/client.c" "$T/cache/http/"
 touch "$T/cache/cache.h"
 cd "$T"
-equal "an include of a higher folder is reported" "cache/http/request_redirect.c: cache.h" \
-	"$(wrong floors cache cache/http/request_redirect.c | grep ': cache\.h$')"
+equal "an include of a higher folder is reported" "cache/http/client.c: cache.h" \
+	"$(wrong floors cache cache/http/client.c | grep ': cache\.h$')"
 mkdir -p cache/index
 printf '#include "%s"\n' http/http.h http/proxy_tls.h index/index_private.h base/hash.h >cache/index/a.c
 equal "a second header for others is reported" "cache/index/a.c: http/proxy_tls.h" "$(second cache/index/a.c)"

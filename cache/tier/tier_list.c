@@ -35,11 +35,11 @@ void ps_tier_urls_fini(struct ps_tier_urls *urls)
 	*urls = (struct ps_tier_urls){0};
 }
 
-enum ps_members_kind ps_members_kind(const char *list)
+enum ps_tier_list_kind ps_tier_list_kind(const char *list)
 {
-	return list[0] == '@'                                       ? PS_MEMBERS_FILE
-	       : strncmp(list, DNS_PREFIX, strlen(DNS_PREFIX)) == 0 ? PS_MEMBERS_DNS
-	                                                            : PS_MEMBERS_LISTED;
+	return list[0] == '@'                                       ? PS_TIER_LIST_FILE
+	       : strncmp(list, DNS_PREFIX, strlen(DNS_PREFIX)) == 0 ? PS_TIER_LIST_DNS
+	                                                            : PS_TIER_LIST_URLS;
 }
 
 /* Takes over url. A URL that is there already is ignored. */
@@ -81,7 +81,7 @@ static int parse_url(const char *text, struct ps_url *ret, struct ps_error *err)
 	return 0;
 }
 
-int ps_members_parse(const char *text, struct ps_tier_urls *urls, struct ps_error *err)
+int ps_tier_list_parse(const char *text, struct ps_tier_urls *urls, struct ps_error *err)
 {
 	for (const char *p = text; *p;) {
 		size_t n = strcspn(p, BLANKS "#");
@@ -121,7 +121,7 @@ static int read_file(const char *path, struct ps_tier_urls *urls, struct ps_erro
 	text[n] = '\0';
 	if (memchr(text, '\0', (size_t)n))
 		return ps_error_set(err, EINVAL, "list of tiers %s: not a text", path);
-	int rc = ps_members_parse(text, urls, err);
+	int rc = ps_tier_list_parse(text, urls, err);
 	return rc ? ps_error_prefix(err, rc, "%s", path) : 0;
 }
 
@@ -178,17 +178,17 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-int ps_members_read(const char *list, struct ps_tier_urls *ret, struct ps_error *err)
+int ps_tier_list_read(const char *list, struct ps_tier_urls *ret, struct ps_error *err)
 {
-	enum ps_members_kind kind = ps_members_kind(list);
+	enum ps_tier_list_kind kind = ps_tier_list_kind(list);
 	struct ps_tier_urls urls = {0};
-	int rc = kind == PS_MEMBERS_FILE  ? read_file(list + 1, &urls, err)
-	         : kind == PS_MEMBERS_DNS ? resolve(list + strlen(DNS_PREFIX), &urls, err)
-	                                  : ps_members_parse(list, &urls, err);
+	int rc = kind == PS_TIER_LIST_FILE  ? read_file(list + 1, &urls, err)
+	         : kind == PS_TIER_LIST_DNS ? resolve(list + strlen(DNS_PREFIX), &urls, err)
+	                                    : ps_tier_list_parse(list, &urls, err);
 
 	if (!rc && urls.n == 0)
 		rc = ps_error_set(
-		        err, EINVAL, "%s names no tier", kind == PS_MEMBERS_LISTED ? "option tier" : list);
+		        err, EINVAL, "%s names no tier", kind == PS_TIER_LIST_URLS ? "option tier" : list);
 	if (rc) {
 		ps_tier_urls_fini(&urls);
 		return rc;
@@ -198,7 +198,7 @@ int ps_members_read(const char *list, struct ps_tier_urls *ret, struct ps_error 
 	return 0;
 }
 
-bool ps_member_is_here(const char *url)
+bool ps_tier_url_is_here(const char *url)
 {
 	ps_autourl struct ps_url u = {0};
 	struct ifaddrs *all = NULL;
@@ -221,7 +221,7 @@ bool ps_member_is_here(const char *url)
 	return here;
 }
 
-bool ps_member_is_protected(const char *url, bool has_cert)
+bool ps_tier_url_is_protected(const char *url, bool has_cert)
 {
 	ps_autourl struct ps_url u = {0};
 
