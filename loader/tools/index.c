@@ -21,7 +21,7 @@ struct listed {
 struct index_options {
 	const char *dir;
 	bool force, json;
-	bool dali, from_dali, verify, catalogue;
+	bool verify, catalogue;
 	struct ps_part part;
 	struct ps_column_spec columns[PS_INDEX_MAX_COLUMNS];
 	size_t ncolumns;
@@ -74,25 +74,6 @@ static bool is_up_to_date(
 	}
 	ps_shard_index_close(index);
 	return all;
-}
-
-/* Makes DALI's index of the shard, or ours from DALI's. */
-static bool shard_dali(const struct index_options *o, const char *shard)
-{
-	struct ps_error err = {0};
-	ps_autofree char *path = ps_dali_path(shard, o->dali ? o->dir : NULL, &err);
-	uint64_t samples = 0;
-	int rc = -ENOMEM;
-
-	if (path && o->dali)
-		rc = ps_dali_write(shard, path, &samples, &err);
-	else if (path)
-		rc = ps_dali_import(shard, path, o->dir, &samples, &err);
-	if (rc < 0)
-		ps_complain("%s", err.text);
-	else
-		line_print(o, shard, samples, 0, true);
-	return rc == 0;
 }
 
 /* Verifying ---------------------------------------------------------------------------------------------- */
@@ -341,18 +322,16 @@ static const struct ps_flag flags[] = {
                 .take = column_take},
         {"catalogue", PS_FLAG_SET, offsetof(struct index_options, catalogue),
                 .text = "for publishers: also hash each whole shard, and write SHARDS.psc beside them"},
-        {"dali", PS_FLAG_SET, offsetof(struct index_options, dali),
-                .text = "write DALI's index instead, NAME.idx"},
         {"force", PS_FLAG_SET, offsetof(struct index_options, force),
                 .text = "make the indexes again, also those that are up to date"},
-        {"from-dali", PS_FLAG_SET, offsetof(struct index_options, from_dali),
-                .text = "make indexes from DALI's, NAME.idx beside the shard, without reading the shard"},
         {"verify", PS_FLAG_SET, offsetof(struct index_options, verify),
                 .text = "make nothing: read all of each shard, and compare it with its index and catalogue"},
         {"part", PS_FLAG_CALL, 0, "K/N", "only part K of N of the shards: all parts together are one run",
                 .take = part_take},
         {"json", PS_FLAG_SET, offsetof(struct index_options, json),
                 .text = "a JSON object a line: shard, samples, bad, written (or verified)"},
+        {"dali", PS_FLAG_GONE, .text = "DALI's own wds2idx SHARD INDEX writes its indexes"},
+        {"from-dali", PS_FLAG_GONE, .text = "without it, index reads the shards"},
 };
 
 int ps_cmd_index(int argc, char **argv)
@@ -379,13 +358,9 @@ int ps_cmd_index(int argc, char **argv)
 
 	if (rc >= 0)
 		return rc;
-	if (o.dali + o.from_dali + (o.ncolumns > 0) > 1) {
-		ps_complain("--dali, --from-dali and --column exclude each other");
-		return PS_EXIT_USAGE;
-	}
-	if ((o.verify || o.catalogue) && (o.dali || o.from_dali || o.force || (o.verify && o.ncolumns > 0))) {
-		ps_complain("--%s goes with neither --dali, --from-dali%s nor --force",
-		        o.verify ? "verify" : "catalogue", o.verify ? ", --column" : "");
+	if ((o.verify && o.ncolumns > 0) || ((o.verify || o.catalogue) && o.force)) {
+		ps_complain(o.verify ? "--verify goes with neither --column nor --force"
+		                     : "--catalogue does not go with --force");
 		return PS_EXIT_USAGE;
 	}
 	if (o.catalogue && (o.dir || o.verify)) {
@@ -403,9 +378,7 @@ int ps_cmd_index(int argc, char **argv)
 	}
 	ps_part_of(&o.part, shards.n, &first, &end);
 	for (size_t i = first; i < end && !ferror(stdout); i++)
-		sound = (o.verify                       ? shard_verify(&o, shards.names[i])
-		                : o.dali || o.from_dali ? shard_dali(&o, shards.names[i])
-		                                        : shard_index(&o, shards.names[i])) &&
+		sound = (o.verify ? shard_verify(&o, shards.names[i]) : shard_index(&o, shards.names[i])) &&
 		        sound;
 	if (listed_write(&o.listed, &err) < 0) {
 		ps_complain("%s", err.text);

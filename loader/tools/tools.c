@@ -225,7 +225,8 @@ static void flags_help(const struct ps_flags *flags)
 {
 	printf("%s\nOptions:\n", flags->usage);
 	for (size_t i = 0; i < flags->n; i++)
-		flag_help(&flags->flags[i]);
+		if (flags->flags[i].kind != PS_FLAG_GONE)
+			flag_help(&flags->flags[i]);
 	printf("  %-24s %s\n\n%s", "--help", "print this text", flags->examples);
 }
 
@@ -289,6 +290,9 @@ static bool flag_take(const struct ps_flags *flags, const struct ps_flag *flag, 
 		return ps_arg_bytes(name, value, to);
 	case PS_FLAG_CALL:
 		return flag->take(ctx, value);
+	case PS_FLAG_GONE:
+		ps_complain("%s no longer exists: %s", name, flag->text);
+		return false;
 	}
 	return false;
 }
@@ -301,7 +305,9 @@ int ps_flags_read(const struct ps_flags *flags, void *ctx, int argc, char **argv
 	assert(flags->n <= PS_FLAGS_MAX);
 	for (size_t i = 0; i < flags->n; i++)
 		longs[i] = (struct option){.name = flags->flags[i].name,
-		        .has_arg = flags->flags[i].kind == PS_FLAG_SET ? no_argument : required_argument,
+		        .has_arg = flags->flags[i].kind == PS_FLAG_SET    ? no_argument
+		                   : flags->flags[i].kind == PS_FLAG_GONE ? optional_argument
+		                                                          : required_argument,
 		        .val = UCHAR_MAX + 1 + (int)i};
 	longs[flags->n] = (struct option){.name = "help", .val = 'h'};
 	opterr = 0;

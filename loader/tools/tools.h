@@ -57,6 +57,7 @@ enum ps_flag_kind {
 	PS_FLAG_U64,
 	PS_FLAG_BYTES, /* uint64_t, as ps_arg_bytes() */
 	PS_FLAG_CALL,  /* calls take() */
+	PS_FLAG_GONE,  /* of an earlier version: refused; `text` says what to do instead */
 };
 
 /* One option: its line of --help, its name for getopt_long(), and where its value goes. */

@@ -11,7 +11,6 @@
 #include "../loader/shard_memory.h"
 #include "../loader/tar_memory.h"
 #include "mend_tar.h"
-#include "shard/file/stream.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

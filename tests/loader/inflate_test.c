@@ -38,7 +38,7 @@ struct file {
 	size_t n;
 };
 
-static struct file file_read(const char *path)
+static struct file file_load(const char *path)
 {
 	struct file f = {0};
 	FILE *in = fopen(path, "rb");
@@ -65,7 +65,7 @@ static struct file compress(const char *program, size_t from, size_t to)
 	file_write("part", plain.data + from, to - from);
 	snprintf(command, sizeof(command), "%s -c part >part.out 2>/dev/null", program);
 	assert_int_equal(system(command), 0);
-	return file_read("part.out");
+	return file_load("part.out");
 }
 
 struct result {
@@ -317,7 +317,7 @@ static void a_zstd_window_over_128_mib_is_refused(void **state)
 static void *pipe_feed(void *path)
 {
 	int out = open(path, O_WRONLY);
-	struct file f = file_read("part.out");
+	struct file f = file_load("part.out");
 
 	assert_int_equal(write(out, f.data, f.n), f.n);
 	close(out);

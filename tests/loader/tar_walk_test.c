@@ -5,7 +5,7 @@
 #include <errno.h>
 
 #include "make_tar.h"
-#include "shard/file/file.h"
+#include "stream_memory.h"
 #include "tar_memory.h"
 
 /* How an archive is walked. */
@@ -23,7 +23,7 @@ static void walk_begin(struct walk *w, const struct tar *t, int how)
 {
 	*w = (struct walk){.memory = {.p = t->data, .n = t->len}};
 	if (how == STREAM) {
-		w->stream = ps_stream_mem(t->data, t->len);
+		w->stream = stream_of_memory(t->data, t->len);
 		assert_non_null(w->stream);
 		w->tar = ps_stream_tar(w->stream);
 	} else {

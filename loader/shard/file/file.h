@@ -81,7 +81,7 @@ static inline bool ps_byte_budget_take(struct ps_byte_budget *b, uint64_t n)
 
 /* A file read once, front to back, in large reads, decompressed if it is compressed.
  *
- * Ownership: a stream belongs to its creator; memory given to ps_stream_mem() must outlive it.
+ * Ownership: a stream belongs to its creator.
  * Threads: one at a time.   Locks: none.
  * Errors: 0 or -errno. -ENODATA: the file ended before the bytes asked for (no text: the caller knows what
  * it expected). -ECANCELED: the stop flag was raised. Others come with a text that does not name the file.
@@ -124,9 +124,6 @@ int ps_data_file_open(int shard_fd);
 /* Whether a path is on a FUSE mount, also if the file does not exist. ENOTCONN (the mount's daemon is dead)
  * counts as a mount. */
 bool ps_path_is_on_mount(const char *path);
-
-/* A stream over memory. NULL: out of memory for the stream itself. */
-struct ps_stream *ps_stream_mem(const void *data, size_t nbytes);
 
 void ps_stream_free(struct ps_stream *stream);
 

@@ -269,21 +269,6 @@ int ps_stream_open(const char *path, const struct ps_stream_options *options, st
 	return 0;
 }
 
-struct ps_stream *ps_stream_mem(const void *data, size_t nbytes)
-{
-	struct ps_stream *s = calloc(1, sizeof(*s));
-
-	if (!s)
-		return NULL;
-	s->fd = s->data_fd = -1;
-	s->size = -1;
-	s->eof = true;
-	s->buf = (uint8_t *)(uintptr_t)data; /* never written to: there is nothing more to read */
-	s->cap = s->end = nbytes;
-	s->options.wake_fd = -1;
-	return s;
-}
-
 void ps_stream_free(struct ps_stream *s)
 {
 	if (!s)

@@ -4,7 +4,6 @@
  * From the top down; each file uses those below it, and shard/file/:
  *
  *   set.c        the indexes of a list of shards
- *   dali.c       DALI's index files: reading and writing
  *   catalogue.c  the catalogue of a folder of shards
  *   index.c      an index: opening, checking, queries
  *   writer.c     an index while it is built
@@ -381,31 +380,6 @@ void ps_catalogue_free(struct ps_catalogue *catalogue); /* NULL is allowed */
  * lock folders, so the file .SHARDS.psc.lock in the folder is locked, too, and is left there.
  * -EINVAL: a name that a catalogue cannot hold. */
 int ps_catalogue_update(const char *dir, struct ps_catalogue_entry *entries, size_t n, bool is_part,
-        struct ps_error *err) PS_MUST_USE;
-
-/* DALI's indexes ----------------------------------------------------------------------------------------- */
-
-/* The index files of DALI's webdataset reader, "v1.2 SAMPLES" and a line for each sample: SUFFIX OFFSET
- * BYTES NAME for each of its members. The index of NAME.tar is NAME.idx beside it.
- *
- * They do not record the version of the shard, so a file is accepted only if it is not older than the
- * shard, its members fill the shard to its end, and the headers of some samples agree with it. It is used
- * only to make an index of ours, which then detects changes of the shard.
- *
- * Ownership: none.   Threads: any.   Locks: none.   Blocks: on the disk.
- * Errors: 0 or -errno with a text. -ENOENT: no such index; -ESTALE: of an earlier version of the shard;
- * -EBADMSG: damaged, or not of the shard; -EINVAL: a name or content that these files cannot represent. */
-
-/* The path of the index: beside the shard, or in `dir`. The caller frees it; NULL on error, with err
- * filled. */
-char *ps_dali_path(const char *shard, const char *dir, struct ps_error *err);
-
-/* Reads the shard's headers and writes its DALI index. A damaged shard gets none. */
-int ps_dali_write(
-        const char *shard, const char *path, uint64_t *ret_samples, struct ps_error *err) PS_MUST_USE;
-
-/* Makes the shard's index, in our own format, from DALI's. */
-int ps_dali_import(const char *shard, const char *path, const char *index_dir, uint64_t *ret_samples,
         struct ps_error *err) PS_MUST_USE;
 
 #endif
