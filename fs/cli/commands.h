@@ -18,7 +18,6 @@ int ps_cmd_refresh(int argc, char **argv);
 int ps_cmd_evict(int argc, char **argv);
 int ps_cmd_pin(int argc, char **argv);
 int ps_cmd_unpin(int argc, char **argv);
-int ps_cmd_report(int argc, char **argv);
 int ps_cmd_upgrade(int argc, char **argv);
 int ps_cmd_resume(int argc, char **argv); /* for the keeper */
 

@@ -27,7 +27,7 @@ static const struct {
         {"pin", ps_cmd_pin, "keep files in the cache"},
         {"unpin", ps_cmd_unpin, "let pinned files be evicted again"},
         {"upgrade", ps_cmd_upgrade, "hand the mounts of a cache to a daemon of this program"},
-        {"report", ps_cmd_report, "collect what a report of a fault needs, without secrets"},
+        {"report", NULL /* penstock-report */, "collect what a report of a fault needs, without secrets"},
 };
 
 static void usage(FILE *out)
@@ -104,7 +104,7 @@ static int run(int argc, char **argv)
 		return fflush(stdout) == 0 ? PS_EXIT_OK : PS_EXIT_FAILED;
 	}
 	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
-		if (strcmp(argv[0], commands[i].name) == 0)
+		if (commands[i].run && strcmp(argv[0], commands[i].name) == 0)
 			return commands[i].run(argc, argv);
 	if (strcmp(argv[0], "resume") == 0)
 		return ps_cmd_resume(argc, argv);

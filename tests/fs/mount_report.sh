@@ -61,7 +61,7 @@ equal "no secret is in the archive" "" "$(grep -rn "$plain" x || true)"
 for secret in pass:word pass%3Aword unremarkable hf_abc eyJ aVeryLong home@; do
 	check_not "the archive does not contain $secret" grep -rq -- "$secret" x
 done
-check "status.json is JSON" jq -e "any(.[].mounts[]?; .mountpoint == \"$MNT\")" x/status.json
+check "status.json is JSON" jq -e "any(.daemons[].mounts[]?; .mountpoint == \"$MNT\")" x/status.json
 check "versions.txt has penstock's version" grep -q "^$(penstock --version)\$" x/versions.txt
 check "versions.txt has the kernel's version" grep -qF "$(uname -r)" x/versions.txt
 check "mounts.txt has the mount" grep -qF " $MNT " x/mounts.txt
@@ -83,4 +83,4 @@ kill_daemon "$(daemon_pid)"
 check "report works with a mount that has failed" penstock report "$T/odd.tar.gz"
 mkdir odd && tar xzf odd.tar.gz --strip-components=1 -C odd
 check "status.json has the mount and its error" \
-	jq -e 'any(.[]; .error and (.mountpoint | test("/odd-")))' odd/status.json
+	jq -e 'any(.daemons[]; .error and (.mountpoint | test("/odd-")))' odd/status.json

@@ -290,9 +290,31 @@ static void test_a_lack_of_memory_is_not_reported_as_a_wrong_configuration(void 
 	ps_conf_fini(&conf);
 }
 
+static void test_the_report_knows_which_values_are_secret(void **state)
+{
+	ps_autostrbuf struct ps_strbuf want = {0}, path = {0};
+	ps_autofree char *line = NULL;
+	size_t room = 0, found = 0;
+
+	(void)state;
+	ps_strbuf_add(&want, "secret_options=\"");
+	for (const struct ps_opt *o = ps_options; o->name; o++)
+		if (o->flags & PS_OPT_SECRET)
+			ps_strbuf_addf(&want, "%s%s", want.s[want.len - 1] == '"' ? "" : " ", o->name);
+	ps_strbuf_add(&want, "\"\n");
+	ps_strbuf_addf(&path, "%s/scripts/penstock-report", getenv("top_srcdir"));
+	FILE *f = fopen(ps_strbuf_peek(&path), "r");
+	assert_non_null(f);
+	while (getline(&line, &room, f) > 0)
+		found += strcmp(line, ps_strbuf_peek(&want)) == 0;
+	fclose(f);
+	assert_int_equal(found, 1);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(test_the_report_knows_which_values_are_secret),
 	        cmocka_unit_test(test_pages_have_each_option_with_its_default),
 	        cmocka_unit_test(test_the_configurations_page_has_each_key_with_its_default),
 	        cmocka_unit_test(test_names_and_letters_are_unique_in_a_command),
