@@ -21,8 +21,14 @@ static const struct {
                 "write indexes of shards: how many samples they hold, and where each sample begins"},
         {"ls", ps_cmd_ls, "list the samples of shards, with the size of each field"},
         {"pack", ps_cmd_pack, "write files into shards"},
-        {"shuffle-quality", ps_cmd_shuffle_quality, "say how well an order is shuffled"},
         {"split", ps_cmd_split, "write shards into shards of other sizes, or into several sets"},
+};
+
+/* Commands of earlier versions. */
+static const struct {
+	const char *name, *instead;
+} gone[] = {
+        {"shuffle-quality", "the sources have it, as tests/bench/shuffle_quality"},
 };
 
 static void help(FILE *out)
@@ -32,7 +38,7 @@ static void help(FILE *out)
 	             "'train-{000..127}.tar' or 'train-*.tar', or @LIST files.\n\n"
 	             "Commands:\n");
 	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
-		fprintf(out, "  %-15s %s\n", commands[i].name, commands[i].text);
+		fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].text);
 	fprintf(out, "\nOptions:\n"
 	             "  --help     print this text; with a command, its options\n"
 	             "  --version  print the version\n\n"
@@ -69,8 +75,17 @@ static int run(int argc, char **argv)
 	}
 	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++) {
 		if (strcmp(argv[0], commands[i].name) == 0) {
-			ps_command_begin(commands[i].name);
+			static char name[64];
+
+			snprintf(name, sizeof(name), "penstock-loader %s", commands[i].name);
+			ps_command_begin(name);
 			return commands[i].run(argc, argv);
+		}
+	}
+	for (size_t i = 0; i < PS_ARRAY_LEN(gone); i++) {
+		if (strcmp(argv[0], gone[i].name) == 0) {
+			ps_complain("the command '%s' no longer exists: %s", gone[i].name, gone[i].instead);
+			return PS_EXIT_USAGE;
 		}
 	}
 	return no_such_command(argv[0]);

@@ -25,7 +25,7 @@
 #include "shard/index/index.h"
 #include "shard/shard.h"
 
-static const char *command_name; /* name of the running command; NULL: none yet */
+static const char *command_name = "penstock-loader";
 
 void ps_command_begin(const char *command)
 {
@@ -54,8 +54,7 @@ void ps_complain(const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	ps_utf8_blank(text);
-	fprintf(stderr, "penstock-loader%s%s: %s\n", command_name ? " " : "",
-	        command_name ? command_name : "", text);
+	fprintf(stderr, "%s: %s\n", command_name, text);
 }
 
 static bool word_begins(const char *text, const char *word, size_t len)
@@ -151,8 +150,7 @@ static void complain_unknown(const char *word, const char *shown, int shown_len,
 	if (guess.best)
 		ps_complain("unknown option '%.*s'; did you mean '--%s'?", shown_len, shown, guess.best);
 	else
-		ps_complain("unknown option '%.*s' (see penstock-loader %s --help)", shown_len, shown,
-		        command_name);
+		ps_complain("unknown option '%.*s' (see %s --help)", shown_len, shown, command_name);
 }
 
 /* The option of a word such as "--json=x", if it takes no value. */
@@ -354,7 +352,7 @@ int ps_shards_take(int argc, char **argv, struct ps_shard_list *shards)
 	}
 	if (shards->n > 0)
 		return PS_EXIT_OK;
-	ps_complain("no shards (see penstock-loader %s --help)", command_name);
+	ps_complain("no shards (see %s --help)", command_name);
 	return PS_EXIT_USAGE;
 }
 

@@ -29,13 +29,12 @@ int ps_cmd_doctor(int argc, char **argv);
 int ps_cmd_index(int argc, char **argv);
 int ps_cmd_ls(int argc, char **argv);
 int ps_cmd_pack(int argc, char **argv);
-int ps_cmd_shuffle_quality(int argc, char **argv);
 int ps_cmd_split(int argc, char **argv);
 
-/* Sets the command's name for the messages below. Borrowed. */
+/* Sets the name for the messages below: "penstock-loader bench"; "penstock-loader" before. Borrowed. */
 void ps_command_begin(const char *command);
 
-/* One line on stderr: "penstock-loader COMMAND: TEXT". Control characters become '?', as names in shards are
+/* One line on stderr: "NAME: TEXT". Control characters become '?', as names in shards are
  * not trusted. */
 void ps_complain(const char *fmt, ...) PS_PRINTF(1, 2);
 

@@ -114,12 +114,11 @@ def indexes_may_be_in_another_folder():
     shards()
     os.mkdir("indexes")
     tap.equal(tap.run("index", "--dir", "indexes", "t-{0..2}.tar").returncode, 0)
-    for command in ["bench", "--json", "--image", "32", "--epochs", "1"], ["shuffle-quality", "--json"]:
-        args = [*command, "--order", "permutation"]
-        r = tap.run(*args, "t-{0..2}.tar")
-        assert r.returncode != 0 and b"no such index" in r.stderr and b"--index-dir here" in r.stderr, r
-        r = tap.run(*args, "--index-dir", "indexes", "t-{0..2}.tar")
-        tap.equal((r.returncode, json.loads(r.stdout)["samples"]), (0, 30), r.stderr)
+    args = ["bench", "--json", "--image", "32", "--epochs", "1", "--order", "permutation"]
+    r = tap.run(*args, "t-{0..2}.tar")
+    assert r.returncode != 0 and b"no such index" in r.stderr and b"--index-dir here" in r.stderr, r
+    r = tap.run(*args, "--index-dir", "indexes", "t-{0..2}.tar")
+    tap.equal((r.returncode, json.loads(r.stdout)["samples"]), (0, 30), r.stderr)
 
 
 @tap.test
@@ -240,7 +239,7 @@ def help_and_version_are_printed():
 @tap.test
 def options_in_help_are_in_the_man_page():
     page = tap.read(os.path.join(tap.SRC, "man/penstock-loader.1")).decode().replace("\\-", "-")
-    for command in ("bench", "cat", "doctor", "index", "ls", "pack", "shuffle-quality", "split"):
+    for command in ("bench", "cat", "doctor", "index", "ls", "pack", "split"):
         for option in re.findall(r"^  (--[a-z-]+)", tap.run(command, "--help").stdout.decode(), re.M):
             assert option in page, "%s %s is not in penstock-loader(1)" % (command, option)
 
@@ -293,7 +292,8 @@ BAD = [  # arguments, exit code, a part of the line on stderr
     (["bench", "-batch", "64", "t-0.tar"], 2, "unknown option '-b'; did you mean '--batch'?"),
     (["bench", "--sw=2", "t-0.tar"], 2, "option '--sw' may be --sweep, --sweep-threads, --sweep-batch, --sweep-device"),
     (["bench", "--profile=p", "-x", "t-0.tar"], 2, "unknown option '-x' (see penstock-loader bench --help)"),
-    (["shuffle-quality", "t-0.tar", "--order"], 2, "option --order needs a value"),
+    (["shuffle-quality", "t-0.tar"], 2, "the command 'shuffle-quality' no longer exists: "),
+    (["bench", "t-0.tar", "--order"], 2, "option --order needs a value"),
     (["ls", "--frob", "t-0.tar"], 2, "unknown option"),
     (["bench", "t-0.tar", "--batch"], 2, "needs a value"),
     (["bench", "--batch", "0", "t-0.tar"], 2, "penstock-loader bench: --batch 0: must be"),
@@ -393,61 +393,6 @@ def the_labels_example_runs():
     pattern = shards(2, 9)
     r = subprocess.run([os.path.join(tap.BUILD, "loader/examples/labels"), pattern], capture_output=True)
     tap.equal((r.returncode, r.stdout, r.stderr), (0, b"0 6\n1 6\n2 6\n", b""))
-
-
-@tap.test
-def shuffle_quality_distinguishes_a_shuffled_order_from_the_list():
-    for s in range(8):
-        tap.make_tar("quality-%d.tar" % s, [("%d-%03d.cls" % (s, i), b"1") for i in range(50)])
-
-    def quality(*args):
-        r = tap.run("shuffle-quality", "--json", *args, "quality-{0..7}.tar")
-        tap.equal((r.returncode, r.stderr), (0, b""))
-        return json.loads(r.stdout)["order"]
-
-    plain, mixed = quality("--order", "none"), quality()
-    tap.equal((plain["neighbours_kept"], plain["distance"], plain["rank_correlation"]), (1.0, 0.0, 1.0))
-    assert mixed["neighbours_kept"] < 0.1 and 0.7 < mixed["distance"] < 1.3, mixed
-    assert abs(mixed["rank_correlation"]) < 0.3, mixed
-
-
-@tap.test
-def shuffle_quality_deals_to_many_ranks():
-    """The figures of the table in penstock-loader(1); tests/bench/shuffle-peers measures WebDataset's."""
-    def dealt(*args):
-        r = tap.run("shuffle-quality", "--json", "--world", *args)
-        tap.equal((r.returncode, r.stderr), (0, b""), args)
-        return json.loads(r.stdout)
-
-    r = dealt("64", "--batch", "32", "--simulate", "512x200")
-    assert r["shards_in_batch"] > 7.7 and r["shards_in_batch_least"] == 8 and r["samples_held"] == 512, r
-    tap.equal((r["lanes"], r["shuffle_window"], r["ranks_per_shard"]), (512, 32768, 1.0))
-    r = dealt("8", "--batch", "32", "--simulate", "512x200", "--spread", "10")
-    assert r["shards_in_batch"] > 30 and r["ranks_per_shard"] < 2 and r["lanes"] == 256, r
-    assert abs(r["epoch_correlation"]) < 0.35 and 0.6 < r["distance"] < 1.3 and 0 <= r["batch_overlap"] <= 1, r
-    r = dealt("64", "--batch", "32", "--simulate", "512x200", "--spread", "10", "--ranks-per-node", "8", "--homes", "8")
-    assert r["ranks_per_shard"] < 2, r
-    for s in range(8):
-        tap.make_tar("quality-%d.tar" % s, [("%d-%03d.cls" % (s, i), b"1") for i in range(50)])
-    r = dealt("4", "--batch", "8", "quality-{0..7}.tar")
-    tap.equal((r["world"], r["lanes"], r["shards_in_batch"], r["ranks_per_shard"]), (4, 8, 2.0, 1.0))
-    plain = tap.run("shuffle-quality", "--world", "4", "quality-{0..7}.tar").stdout.decode()
-    assert plain.startswith("world 4: 8 lanes, a window of "), plain
-    assert "8 shards are fewer than 32 for each rank: " in plain and "into 128 shards" in plain, plain
-    tap.equal((r["shards"], r["shards_advised"]), (8, 128))
-    enough = tap.run("shuffle-quality", "--world", "4", "--simulate", "128x20").stdout.decode()
-    assert "fewer" not in enough and "less than" not in enough, enough
-    r = dealt("4", "--batch", "200", "quality-{0..7}.tar")  # 400 samples: half of a global batch
-    tap.equal((r["shards_in_batch_least"], r["batch_overlap"], r["samples_held"]), (None, None, 100))
-    plain = tap.run("shuffle-quality", "--world", "4", "--batch", "200", "quality-{0..7}.tar").stdout.decode()
-    assert "400 samples are less than a global batch of 800: no batch is full; take a smaller --batch" in plain, plain
-    assert re.search("at least, while no lane has ended +-\n", plain) and re.search("batch before, too +-\n", plain), plain
-    for args, says in ((["--simulate", "512"], b"SHARDSxSAMPLES"), (["--order", "none", "quality-0.tar"], b"window and shards"),
-                       (["--simulate", "5x5", "quality-0.tar"], b"reads no shards")):
-        r = tap.run("shuffle-quality", "--world", "4", *args)
-        assert r.returncode == 2 and says in r.stderr, r
-    r = tap.run("shuffle-quality", "--simulate", "5x5")
-    assert r.returncode == 2 and b"need --world" in r.stderr, r
 
 
 @tap.test

@@ -1,4 +1,5 @@
-/* penstock-loader shuffle-quality: compares an order with the list's order and with a full permutation. */
+/* shuffle_quality [OPTION...] SHARDS...: compares an order with the list's order and with a full permutation of
+ * the same samples, or says how an order is dealt to many ranks. */
 #include "config.h"
 
 #include "tools/tools.h"
@@ -657,22 +658,23 @@ static const struct ps_flag flags[] = {
         {"json", PS_FLAG_SET, offsetof(struct asked, json), .text = "print the result as JSON"},
 };
 
-int ps_cmd_shuffle_quality(int argc, char **argv)
+int main(int argc, char **argv)
 {
 	static const struct ps_flags command = {
-	        "Usage: penstock-loader shuffle-quality [OPTION...] SHARDS...\n\n"
+	        "Usage: shuffle_quality [OPTION...] SHARDS...\n\n"
 	        "Runs one epoch without decoding anything, and says how well its order is shuffled, "
 	        "compared with a full\n"
 	        "permutation of the same samples.\n",
 	        "Examples:\n"
-	        "  penstock-loader shuffle-quality 'train-{000..127}.tar'\n"
-	        "  penstock-loader shuffle-quality --shuffle-window 65536 train-*.tar\n"
-	        "  penstock-loader shuffle-quality --world 64 --batch 32 --simulate 512x200 --spread 10\n",
+	        "  shuffle_quality 'train-{000..127}.tar'\n"
+	        "  shuffle_quality --shuffle-window 65536 train-*.tar\n"
+	        "  shuffle_quality --world 64 --batch 32 --simulate 512x200 --spread 10\n",
 	        flags, PS_ARRAY_LEN(flags), offsetof(struct asked, o)};
 	struct penstock_field field;
 	struct asked q = {0};
 	int rc;
 
+	ps_command_begin("shuffle_quality");
 	penstock_options_init(&q.o, sizeof(q.o));
 	penstock_field_init(&field, sizeof(field), "no.such.field", PENSTOCK_BYTES);
 	field.optional = 1;
@@ -702,7 +704,7 @@ int ps_cmd_shuffle_quality(int argc, char **argv)
 	if (q.ranks && (q.many.simulated || optind < argc))
 		return run_many(&q.o, &q.many, argv + optind, (size_t)(argc - optind), q.json);
 	if (optind == argc) {
-		ps_complain("no shards (see penstock-loader shuffle-quality --help)");
+		ps_complain("no shards (see shuffle_quality --help)");
 		return PS_EXIT_USAGE;
 	}
 	return run(&q.o, argv + optind, (size_t)(argc - optind), q.json);
