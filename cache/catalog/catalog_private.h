@@ -29,6 +29,21 @@ int ps_dataset_rejoin(struct ps_dataset *dataset, const struct ps_dataset_option
         struct ps_error *err) PS_MUST_USE;
 void ps_dataset_free(struct ps_dataset *dataset);
 
+/* listing_thread.c */
+/* Starts both threads. The listing that ds->asked counts is the first one's first work. */
+int ps_dataset_start_threads(struct ps_dataset *dataset) PS_MUST_USE;
+/* Requests a listing and returns its number. With `joins`, a listing that is in progress satisfies the
+ * request. refresh: ends with that listing; may be NULL. */
+uint64_t ps_dataset_ask(struct ps_dataset *dataset, bool joins, struct ps_refresh *refresh);
+/* The time of the next listing by interval; UINT64_MAX: never. A listing by another dataset of the catalog
+ * counts. The dataset's lock is held. */
+uint64_t ps_dataset_due_ns(const struct ps_dataset *dataset);
+/* The number of listed files. *ret_listed_ms 0: the source was never listed. */
+uint64_t ps_dataset_listed_files(struct ps_dataset *dataset, int64_t *ret_listed_ms);
+/* Waits for a signal, but at most 50 ms, so that the caller can check for cancellation. The dataset's
+ * lock is held. */
+void ps_dataset_wait_a_while(struct ps_dataset *dataset);
+
 /* catalog.c */
 /* The catalog of this id, with a new reference. Blocks on the index. */
 int ps_catalog_get(struct ps_cache *cache, const struct ps_dataset_id *id, const char *source,

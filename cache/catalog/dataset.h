@@ -1,9 +1,9 @@
 /* The inside of a dataset, for the folders that open and read its files (handles and prefetch). fs/ uses
  * catalog.h. catalog_private.h is private to this folder.
  *
- * Files, from the top: registry.c (datasets by name), attach.c (threads and refreshes of one), lookup.c
- * (names, nodes, folders), revalidation.c (HEADs), listing_merge.c, view.c (what a file shows), catalog.c
- * (names of a source, grants).
+ * Files, from the top: registry.c (datasets by name), attach.c (attach and detach of one), dataset_stats.c,
+ * listing_thread.c (its threads: listings, refreshes), lookup.c (names, nodes, folders), revalidation.c
+ * (HEADs), listing_merge.c, view.c (what a file shows), catalog.c (names of a source, grants).
  *
  * A dataset has two threads. One lists the source, merges the listing into the index (listing_merge.c) and
  * requests the sizes that the listing did not give (a sweep of HEADs). A listing may take minutes, so the
