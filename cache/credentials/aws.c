@@ -69,16 +69,19 @@ static int find_url(const struct ps_key_context *x, char **ret, struct ps_error 
 	return *ret ? 0 : ps_error_set(err, ENOMEM, "out of memory");
 }
 
+static const struct ps_key_file token_file = {
+        .variable = "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", .is_token = true};
+
 /* Sets *ret to "Authorization: TOKEN", or to NULL if no token is configured. */
 static int find_authorization(const struct ps_key_context *x, char **ret, struct ps_error *err)
 {
-	const char *file = ps_key_env(x, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
+	const char *file = ps_key_env(x, token_file.variable),
 	           *token = ps_key_env(x, "AWS_CONTAINER_AUTHORIZATION_TOKEN");
 	ps_autosecret char *read = NULL;
 
 	*ret = NULL;
 	if (file) {
-		ps_autofree char *path = ps_key_path(x, file);
+		ps_autofree char *path = ps_key_file(x, &token_file);
 		int rc = path ? ps_key_read_token(path, &read, err)
 		              : ps_error_set(err, ENOMEM, "out of memory");
 
@@ -97,7 +100,7 @@ static int find_authorization(const struct ps_key_context *x, char **ret, struct
 	return asprintf(ret, "Authorization: %s", token) < 0 ? ps_error_set(err, ENOMEM, "out of memory") : 0;
 }
 
-int ps_key_from_container(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+static int from_container(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
 	static const struct ps_key_shape shape = {
 	        "", "AccessKeyId", "SecretAccessKey", "Token", "Expiration", 0};
@@ -132,6 +135,9 @@ int ps_key_from_container(struct ps_key_context *x, struct ps_key **ret, struct 
 	rc = ps_key_from_json(answer.body, answer.nbytes, &shape, ret, err);
 	return rc ? ps_error_prefix(err, rc, "container credentials") : 0;
 }
+
+const struct ps_key_source ps_key_container = {
+        .load = from_container, .variables = {"AWS_", "HOME="}, .files = {&token_file}};
 
 /* EC2 ---------------------------------------------------------------------------------------------------- */
 
@@ -242,7 +248,7 @@ static int load(struct asking *a, struct ps_key **ret, struct ps_error *err)
 	return rc ? ps_error_prefix(err, rc, "instance metadata") : 0;
 }
 
-int ps_key_from_imds(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+static int from_imds(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
 	const char *disabled = ps_key_env(x, "AWS_EC2_METADATA_DISABLED"),
 	           *mode = ps_key_env(x, "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
@@ -266,6 +272,8 @@ int ps_key_from_imds(struct ps_key_context *x, struct ps_key **ret, struct ps_er
 	ps_secret_free(a.token);
 	return rc;
 }
+
+const struct ps_key_source ps_key_imds = {.load = from_imds, .variables = {"AWS_"}};
 
 /* Commands ----------------------------------------------------------------------------------------------- */
 
@@ -595,14 +603,14 @@ static int from_named_source(
 {
 	static const struct {
 		const char *name;
-		ps_key_load load;
-	} sources[] = {{"Ec2InstanceMetadata", ps_key_from_imds}, {"EcsContainer", ps_key_from_container},
-	        {"Environment", ps_key_from_env}};
+		const struct ps_key_source *source;
+	} sources[] = {{"Ec2InstanceMetadata", &ps_key_imds}, {"EcsContainer", &ps_key_container},
+	        {"Environment", &ps_key_environment}};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(sources); i++) {
 		if (strcmp(source, sources[i].name) != 0)
 			continue;
-		int rc = sources[i].load(chain->x, ret, err);
+		int rc = sources[i].source->load(chain->x, ret, err);
 		return rc == -ENOENT
 		               ? ps_error_set(err, EACCES,
 		                         "credential_source = %s, but that source has no credentials", source)
@@ -619,7 +627,7 @@ static int from_role(
 	const struct ps_profiles *all = chain->all;
 	const char *source = ps_profiles_find(all, name, "source_profile"),
 	           *named = ps_profiles_find(all, name, "credential_source"),
-	           *file = ps_profiles_find(all, name, "web_identity_token_file");
+	           *file = ps_profiles_find(all, name, PS_PROFILE_TOKEN_FILE);
 	ps_autokey struct ps_key *key = NULL;
 	struct ps_sts_role role = {.arn = arn,
 	        .session_name = ps_profiles_find(all, name, "role_session_name"),
@@ -658,7 +666,7 @@ static int from_section(struct chain *chain, const char *name, struct ps_key **r
 {
 	const struct ps_profiles *all = chain->all;
 	const char *arn = ps_profiles_find(all, name, "role_arn"),
-	           *command = ps_profiles_find(all, name, "credential_process");
+	           *command = ps_profiles_find(all, name, PS_PROFILE_COMMAND);
 	int rc;
 
 	if (arn)
@@ -701,7 +709,7 @@ static int from_profile(struct chain *chain, const char *name, struct ps_key **r
 	return rc ? ps_error_prefix(err, rc, "profile %.100s", name) : 0;
 }
 
-int ps_key_from_profile(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+static int from_chosen_profile(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
 	ps_autoprofiles struct ps_profiles all = {0};
 	struct chain chain = {.x = x, .all = &all};
@@ -718,3 +726,7 @@ int ps_key_from_profile(struct ps_key_context *x, struct ps_key **ret, struct ps
 	}
 	return from_profile(&chain, name, ret, err);
 }
+
+const struct ps_key_source ps_key_profile = {.load = from_chosen_profile,
+        .variables = {"AWS_", "HOME="},
+        .files = {&ps_profile_keys, &ps_profile_config}};

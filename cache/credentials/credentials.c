@@ -17,14 +17,19 @@
 
 /* Which sources are tried, in which order. */
 
-static int first_of(const ps_key_load *sources, size_t n, struct ps_key_context *x, struct ps_key **ret,
-        struct ps_error *err)
+#define NAWS 5
+const struct ps_key_source *const ps_key_sources[] = {&ps_key_environment, &ps_key_profile,
+        &ps_key_web_identity, &ps_key_container, &ps_key_imds, &ps_key_google_hmac, &ps_key_google_file,
+        &ps_key_google_metadata, NULL};
+
+static int first_of(
+        size_t from, size_t to, struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
 	int rc = -ENOENT;
 
-	for (size_t i = 0; i < n && rc == -ENOENT; i++) {
+	for (size_t i = from; i < to && rc == -ENOENT; i++) {
 		*err = (struct ps_error){0};
-		rc = sources[i](x, ret, err);
+		rc = ps_key_sources[i]->load(x, ret, err);
 	}
 	return rc;
 }
@@ -45,9 +50,7 @@ static int none(struct ps_error *err, const char *where)
  * tried. err is not NULL. */
 static int key_load_aws(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
-	static const ps_key_load sources[] = {ps_key_from_env, ps_key_from_profile, ps_key_from_web_identity,
-	        ps_key_from_container, ps_key_from_imds};
-	int rc = first_of(sources, PS_ARRAY_LEN(sources), x, ret, err);
+	int rc = first_of(0, NAWS, x, ret, err);
 
 	if (rc != -ENOENT)
 		return rc;
@@ -60,9 +63,7 @@ static int key_load_aws(struct ps_key_context *x, struct ps_key **ret, struct ps
  * tried. err is not NULL. */
 static int key_load_google(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
-	static const ps_key_load sources[] = {
-	        ps_key_from_google_hmac, ps_key_from_google_file, ps_key_from_google_metadata};
-	int rc = first_of(sources, PS_ARRAY_LEN(sources), x, ret, err);
+	int rc = first_of(NAWS, PS_ARRAY_LEN(ps_key_sources) - 1, x, ret, err);
 
 	if (rc != -ENOENT)
 		return rc;
@@ -302,6 +303,7 @@ int ps_credentials_new(
 		free(c);
 		return rc;
 	}
+	c->context.sources = ps_key_sources;
 	c->anonymous = options->no_sign_request;
 	c->load = options->kind == PS_CREDENTIALS_GOOGLE ? key_load_google : key_load_aws;
 	pthread_mutex_init(&c->lock, NULL);
@@ -415,4 +417,18 @@ bool ps_credentials_refused(struct ps_credentials *c, const struct ps_key *key)
 char *ps_credentials_region(struct ps_credentials *c)
 {
 	return ps_profile_region(&c->context);
+}
+
+/* Inputs ------------------------------------------------------------------------------------------------- */
+
+int ps_credentials_inputs(const struct ps_credentials_options *options, ps_input_fn add, void *arg)
+{
+	return ps_key_inputs(ps_key_sources, options, add, arg);
+}
+
+const char *ps_credentials_env(const char *const *env, const char *name)
+{
+	const struct ps_key_context x = {.sources = ps_key_sources, .env = (char **)env};
+
+	return ps_key_env(&x, name);
 }

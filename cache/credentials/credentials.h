@@ -71,9 +71,29 @@ struct ps_credentials_options {
 };
 
 #define PS_CREDENTIALS_FILE_MAX_NBYTES (1u << 20)
-/* Resolves a path from the environment: "~/x" below $HOME; "x" below cwd, if cwd is not NULL. The caller
- * frees it. NULL: out of memory. */
-char *ps_credentials_path(const char *const *env, const char *cwd, const char *path);
+
+/* Inputs: what decides whose credentials sign. Each source of keys reports its own (key_source.h), and can read
+ * no others.
+ *
+ * They are reported in an order that depends on the code only: variables are a set, and are sorted. A file's
+ * path counts, and its content, unless it is a token that is renewed. If a profile may name a command or a
+ * token file, the whole environment and the working directory count too. */
+
+/* name NULL: more of the input before. */
+typedef void (*ps_input_fn)(void *arg, const char *name, const void *bytes, size_t n);
+
+/* Calls add for each input of the credentials that ps_credentials_new() would make of these options; their kind
+ * does not matter. Blocks on disk. -ENOMEM. */
+int ps_credentials_inputs(
+        const struct ps_credentials_options *options, ps_input_fn add, void *arg) PS_MUST_USE;
+
+/* The value of a variable in env if ps_credentials_inputs() reports it, as for ps_env_get(). */
+const char *ps_credentials_env(const char *const *env, const char *name);
+
+/* Inputs of other kinds of credentials: the variables whose names have this beginning, sorted; a file's path and
+ * content. -ENOMEM. */
+int ps_input_env(const char *const *env, const char *beginning, ps_input_fn add, void *arg) PS_MUST_USE;
+int ps_input_file(const char *path, ps_input_fn add, void *arg) PS_MUST_USE;
 
 struct ps_credentials;
 

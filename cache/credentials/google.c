@@ -187,20 +187,19 @@ static int from_file(struct ps_key_context *x, const char *path, struct ps_key *
 	return rc ? ps_error_prefix(err, rc, "%s", path) : 0;
 }
 
+static const struct ps_key_file by_option = {.by_option = true};
+static const struct ps_key_file by_variable = {.variable = "GOOGLE_APPLICATION_CREDENTIALS"};
 /* Where `gcloud auth application-default login` stores credentials. */
-static char *gcloud_path(const struct ps_key_context *x)
-{
-	const char *dir = ps_key_env(x, "CLOUDSDK_CONFIG");
-	ps_autostrbuf struct ps_strbuf b = {0};
+static const struct ps_key_file by_gcloud = {.variable = "CLOUDSDK_CONFIG",
+        .below = "/application_default_credentials.json",
+        .usual = "~/.config/gcloud"};
 
-	ps_strbuf_addf(&b, "%s/application_default_credentials.json", dir ? dir : "~/.config/gcloud");
-	return b.failed ? NULL : ps_key_path(x, b.s);
-}
-
-int ps_key_from_google_file(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+static int from_found_file(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
-	const char *named = x->google_file ? x->google_file : ps_key_env(x, "GOOGLE_APPLICATION_CREDENTIALS");
-	ps_autofree char *path = named ? ps_key_path(x, named) : gcloud_path(x);
+	bool named = x->google_file || ps_key_env(x, by_variable.variable);
+	ps_autofree char *path = ps_key_file(x, x->google_file ? &by_option
+	                                        : named        ? &by_variable
+	                                                       : &by_gcloud);
 
 	if (!path)
 		return ps_error_set(err, ENOMEM, "out of memory");
@@ -210,6 +209,10 @@ int ps_key_from_google_file(struct ps_key_context *x, struct ps_key **ret, struc
 		        x->google_file ? "--gs-credentials" : "GOOGLE_APPLICATION_CREDENTIALS");
 	return rc;
 }
+
+const struct ps_key_source ps_key_google_file = {.load = from_found_file,
+        .variables = {"GOOGLE_", "CLOUDSDK_", "HOME=", "STORAGE_EMULATOR_HOST=" /* where s3.c sends keys */},
+        .files = {&by_option, &by_variable, &by_gcloud}};
 
 /* HMAC keys ---------------------------------------------------------------------------------------------- */
 
@@ -235,10 +238,11 @@ static int take_boto(void *arg, const struct ps_ini_entry *entry)
 	return *to ? 0 : -ENOMEM;
 }
 
+static const struct ps_key_file boto_file = {.variable = "BOTO_CONFIG", .usual = "~/.boto"};
+
 static int from_boto(const struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
-	const char *named = ps_key_env(x, "BOTO_CONFIG");
-	ps_autofree char *path = ps_key_path(x, named ? named : "~/.boto");
+	ps_autofree char *path = ps_key_file(x, &boto_file);
 	ps_autosecret char *text = NULL;
 	struct boto b = {0};
 	size_t n = 0;
@@ -256,7 +260,7 @@ static int from_boto(const struct ps_key_context *x, struct ps_key **ret, struct
 	return rc && rc != -ENOENT ? ps_error_prefix(err, rc, "%s", path) : rc;
 }
 
-int ps_key_from_google_hmac(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+static int from_hmac(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
 	const char *access_key = ps_key_env(x, "GS_ACCESS_KEY_ID"),
 	           *secret = ps_key_env(x, "GS_SECRET_ACCESS_KEY"), *aws = ps_key_env(x, "AWS_ACCESS_KEY_ID");
@@ -265,7 +269,7 @@ int ps_key_from_google_hmac(struct ps_key_context *x, struct ps_key **ret, struc
 	if (x->google_file)
 		return -ENOENT;
 	if (x->profile)
-		return ps_key_from_profile(x, ret, err);
+		return ps_key_profile.load(x, ret, err);
 	if (access_key && secret)
 		return ps_key_checked(access_key, secret, NULL, NULL, 0, ret, err);
 	if (access_key || secret)
@@ -273,14 +277,17 @@ int ps_key_from_google_hmac(struct ps_key_context *x, struct ps_key **ret, struc
 		        err, EACCES, "only one of GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY is set");
 	/* Google's HMAC keys begin with GOOG. Users of AWS tools put them into AWS's variables. */
 	if (aws && strncmp(aws, "GOOG", 4) == 0)
-		return ps_key_from_env(x, ret, err);
+		return ps_key_environment.load(x, ret, err);
 	/* A file that the environment names takes precedence over a file in a standard place. */
 	return ps_key_env(x, "GOOGLE_APPLICATION_CREDENTIALS") ? -ENOENT : from_boto(x, ret, err);
 }
 
+const struct ps_key_source ps_key_google_hmac = {
+        .load = from_hmac, .variables = {"GS_", "AWS_", "BOTO_CONFIG=", "HOME="}, .files = {&boto_file}};
+
 /* The metadata server ------------------------------------------------------------------------------------ */
 
-int ps_key_from_google_metadata(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+static int from_metadata(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
 	const char *host = ps_key_env(x, "GCE_METADATA_HOST"), *no_check = ps_key_env(x, "NO_GCE_CHECK");
 	ps_autoanswer struct ps_answer answer = {0};
@@ -318,6 +325,9 @@ int ps_key_from_google_metadata(struct ps_key_context *x, struct ps_key **ret, s
 	x->metadata_answered = true;
 	return take_token(&answer, "metadata server", ret, err);
 }
+
+const struct ps_key_source ps_key_google_metadata = {
+        .load = from_metadata, .variables = {"GCE_", "NO_GCE_CHECK="}};
 
 /* JWTs --------------------------------------------------------------------------------------------------- */
 

@@ -1,8 +1,10 @@
 /* What all sources of keys share: reading the environment and files, and making a key from the values. */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pwd.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <openssl/crypto.h>
 
@@ -34,12 +36,17 @@ static int copy_text(char **to, const char *text)
 	return *to || !text || !*text ? 0 : -ENOMEM;
 }
 
+static char *cwd_of(const char *const *env)
+{
+	const char *pwd = env ? ps_env_get(env, "PWD") : NULL;
+
+	return pwd && pwd[0] == '/' ? strdup(pwd) : getcwd(NULL, 0);
+}
+
 int ps_key_context_init(
         struct ps_key_context *x, const struct ps_credentials_options *options, struct ps_error *err)
 {
-	const char *pwd = options->env ? ps_env_get(options->env, "PWD") : NULL;
-
-	*x = (struct ps_key_context){.cwd = pwd && pwd[0] == '/' ? strdup(pwd) : getcwd(NULL, 0)};
+	*x = (struct ps_key_context){.cwd = cwd_of(options->env)};
 	int rc = copy_env(x, options->env);
 
 	if (!rc)
@@ -74,9 +81,22 @@ void ps_key_context_fini(struct ps_key_context *x)
 	*x = (struct ps_key_context){0};
 }
 
+/* True if a source reports the variable: in text its name is followed by "=". */
+static bool is_reported(const struct ps_key_source *const *sources, const char *text)
+{
+	for (; *sources; sources++)
+		for (const char *const *v = (*sources)->variables; *v; v++)
+			if (strncmp(text, *v, strlen(*v)) == 0)
+				return true;
+	return false;
+}
+
 const char *ps_key_env(const struct ps_key_context *x, const char *name)
 {
-	return ps_env_get((const char *const *)x->env, name);
+	char text[128];
+
+	snprintf(text, sizeof(text), "%s=", name);
+	return is_reported(x->sources, text) ? ps_env_get((const char *const *)x->env, name) : NULL;
 }
 
 /* The home directory; buf holds it if the environment has none. */
@@ -90,24 +110,160 @@ static const char *home_of(const char *const *env, char *buf, size_t n)
 	return found->pw_dir;
 }
 
-char *ps_credentials_path(const char *const *env, const char *cwd, const char *path)
+char *ps_key_path(const struct ps_key_context *x, const char *path)
 {
 	struct ps_strbuf b = {0};
 	char buf[2048];
 
 	if (path[0] == '~' && (path[1] == '/' || !path[1]))
-		ps_strbuf_addf(&b, "%s%s", home_of(env, buf, sizeof(buf)), path + 1);
-	else if (path[0] == '/' || !cwd)
+		ps_strbuf_addf(&b, "%s%s", home_of((const char *const *)x->env, buf, sizeof(buf)), path + 1);
+	else if (path[0] == '/' || !x->cwd)
 		ps_strbuf_add(&b, path);
 	else
-		ps_strbuf_addf(&b, "%s/%s", cwd, path);
+		ps_strbuf_addf(&b, "%s/%s", x->cwd, path);
 	return ps_strbuf_take(&b);
 }
 
-char *ps_key_path(const struct ps_key_context *x, const char *path)
+/* What names a file, borrowed; NULL: nothing does. */
+static const char *name_of(const struct ps_key_context *x, const struct ps_key_file *file)
 {
-	return ps_credentials_path((const char *const *)x->env, x->cwd, path);
+	const char *name = file->by_option  ? x->google_file
+	                   : file->variable ? ps_key_env(x, file->variable)
+	                                    : NULL;
+
+	return name ? name : file->usual;
 }
+
+static bool has_file(const struct ps_key_source *const *sources, const struct ps_key_file *file)
+{
+	for (; *sources; sources++)
+		for (const struct ps_key_file *const *f = (*sources)->files; *f; f++)
+			if (*f == file)
+				return true;
+	return false;
+}
+
+char *ps_key_file(const struct ps_key_context *x, const struct ps_key_file *file)
+{
+	const char *name = name_of(x, file);
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	if (!name || !has_file(x->sources, file))
+		return NULL;
+	ps_strbuf_addf(&b, "%s%s", name, file->below ? file->below : "");
+	return b.failed ? NULL : ps_key_path(x, b.s);
+}
+
+/* Inputs ------------------------------------------------------------------------------------------------- */
+
+static int compare_text(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* True if a variable of the same name stands before env[i]: programs see only the first. */
+static bool is_shadowed(const char *const *env, size_t i)
+{
+	size_t n = strcspn(env[i], "=");
+
+	for (size_t k = 0; k < i; k++)
+		if (strncmp(env[k], env[i], n) == 0 && (env[k][n] == '=' || !env[k][n]))
+			return true;
+	return false;
+}
+
+/* Adds the variables that one of the sources reports. They are sorted, because the order of an environment
+ * means nothing and differs between a shell, cron and a job's prolog. */
+static int add_env(
+        const char *const *env, const struct ps_key_source *const *sources, ps_input_fn add, void *arg)
+{
+	size_t nenv = 0, nchosen = 0;
+
+	env = env ? env : (const char *const *)environ;
+	while (env && env[nenv])
+		nenv++;
+	ps_autofree const char **chosen = calloc(nenv + 1, sizeof(*chosen));
+	if (!chosen)
+		return -ENOMEM;
+	for (size_t i = 0; i < nenv; i++)
+		if (is_reported(sources, env[i]) && !is_shadowed(env, i))
+			chosen[nchosen++] = env[i];
+	qsort(chosen, nchosen, sizeof(*chosen), compare_text);
+	for (size_t i = 0; i < nchosen; i++)
+		add(arg, "env", chosen[i], strlen(chosen[i]));
+	return 0;
+}
+
+int ps_input_env(const char *const *env, const char *beginning, ps_input_fn add, void *arg)
+{
+	const struct ps_key_source source = {.variables = {beginning}};
+
+	return add_env(env, (const struct ps_key_source *const[]){&source, NULL}, add, arg);
+}
+
+/* ret_elsewhere (may be NULL): set if the file names a command or a token file. */
+static int add_file(const char *path, ps_input_fn add, void *arg, bool *ret_elsewhere)
+{
+	struct stat st;
+
+	add(arg, "file", path, strlen(path));
+	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+	        st.st_size > (off_t)PS_CREDENTIALS_FILE_MAX_NBYTES)
+		return 0; /* such a file is not used for credentials */
+	ps_autosecret char *text = malloc((size_t)st.st_size + 1);
+	if (!text)
+		return -ENOMEM;
+	ssize_t n = read(fd, text, (size_t)st.st_size);
+	text[PS_MAX(n, 0)] = '\0';
+	add(arg, NULL, text, (size_t)PS_MAX(n, 0));
+	if (ret_elsewhere)
+		*ret_elsewhere |= strstr(text, PS_PROFILE_COMMAND) || strstr(text, PS_PROFILE_TOKEN_FILE);
+	OPENSSL_cleanse(text, (size_t)st.st_size);
+	return 0;
+}
+
+int ps_input_file(const char *path, ps_input_fn add, void *arg)
+{
+	return add_file(path, add, arg, NULL);
+}
+
+int ps_key_inputs(const struct ps_key_source *const *sources, const struct ps_credentials_options *options,
+        ps_input_fn add, void *arg)
+{
+	ps_autofree char *cwd = cwd_of(options->env);
+	const struct ps_key_context x = {.sources = sources,
+	        .env = (char **)options->env,
+	        .cwd = cwd,
+	        .google_file = (char *)options->google_file};
+	bool elsewhere = false;
+	size_t ncwd = 0;
+
+	if (options->profile)
+		add(arg, "profile", options->profile, strlen(options->profile));
+	if (options->region) /* it chooses the STS */
+		add(arg, "region", options->region, strlen(options->region));
+	int rc = add_env(options->env, sources, add, arg);
+	for (; *sources; sources++) {
+		for (const struct ps_key_file *const *f = (*sources)->files; *f && rc == 0; f++) {
+			const char *name = name_of(&x, *f);
+			ps_autofree char *path = name && !(*f)->is_token ? ps_key_file(&x, *f) : NULL;
+
+			/* The path of a token is in its variable. */
+			ncwd += name && (*f)->is_token && name[0] != '/';
+			if (name && !(*f)->is_token)
+				rc = path ? add_file(
+				                    path, add, arg, (*f)->names_elsewhere ? &elsewhere : NULL)
+				          : -ENOMEM;
+		}
+	}
+	for (ncwd += elsewhere; cwd && ncwd > 0; ncwd--)
+		add(arg, "cwd", cwd, strlen(cwd));
+	/* A command may depend on any part of the environment, and a path may be relative. */
+	return rc == 0 && elsewhere ? ps_input_env(options->env, "", add, arg) : rc;
+}
+
+/* Reading ------------------------------------------------------------------------------------------------ */
 
 int ps_key_read_file(const char *path, char **ret, size_t *ret_nbytes, struct ps_error *err)
 {
@@ -301,7 +457,7 @@ void ps_key_unref(struct ps_key *key)
 
 /* Keys of the environment -------------------------------------------------------------------------------- */
 
-int ps_key_from_env(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+static int from_env(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
 	const char *access_key = ps_key_env(x, "AWS_ACCESS_KEY_ID"),
 	           *secret = ps_key_env(x, "AWS_SECRET_ACCESS_KEY");
@@ -316,3 +472,5 @@ int ps_key_from_env(struct ps_key_context *x, struct ps_key **ret, struct ps_err
 	int rc = ps_key_checked(access_key, secret, ps_key_env(x, "AWS_SESSION_TOKEN"), NULL, 0, ret, err);
 	return rc ? ps_error_prefix(err, rc, "AWS_ACCESS_KEY_ID and its companions") : 0;
 }
+
+const struct ps_key_source ps_key_environment = {.load = from_env, .variables = {"AWS_", "HOME="}};

@@ -21,7 +21,8 @@
 
 /* The user's environment and options at the time of the mount. */
 struct ps_key_context {
-	char **env; /* a copy, NULL-terminated */
+	const struct ps_key_source *const *sources; /* only what these report can be read; NULL-terminated */
+	char **env;                                 /* a copy, NULL-terminated */
 	char *cwd; /* relative paths are resolved from here, because a daemon changes its working directory */
 	char *profile;                /* NULL: $AWS_PROFILE, or "default" */
 	char *region;                 /* NULL: from the environment or the profile */
@@ -38,10 +39,38 @@ int ps_key_context_init(struct ps_key_context *x, const struct ps_credentials_op
         struct ps_error *err) PS_MUST_USE;
 void ps_key_context_fini(struct ps_key_context *x);
 
-/* The value of a variable, borrowed; NULL: not set, or empty. */
+/* A file of credentials. */
+struct ps_key_file {
+	const char *variable; /* names the file, or the folder that has `below` in it; NULL: none does */
+	const char *below;    /* NULL: the variable names the file itself */
+	const char *usual;    /* where it is, or its folder, if the variable is not set; NULL: no file then */
+	bool by_option;       /* context->google_file names it, nothing else does */
+	bool is_token;        /* it is renewed, so its path counts as an input, and its content does not */
+	bool names_elsewhere; /* it may name a command or a token file (PS_PROFILE_COMMAND, _TOKEN_FILE) */
+};
+
+/* A source of keys, with all of its inputs: the variables and files from which it learns whose keys it loads.
+ *
+ * The identity of an access is made of these inputs (ps_credentials_inputs()), and a source can read no others:
+ * ps_key_env() and ps_key_file() return nothing that no source of the context reports. */
+typedef int (*ps_key_load)(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err);
+struct ps_key_source {
+	ps_key_load load;
+	const char *variables[8]; /* names ("HOME="), or beginnings of names ("AWS_"); NULL-terminated */
+	const struct ps_key_file *files[4]; /* NULL-terminated */
+};
+
+/* The value of a variable, borrowed; NULL: not set, empty, or reported by no source. */
 const char *ps_key_env(const struct ps_key_context *x, const char *name);
-/* Resolves "~/x" below $HOME, and "x" below context->cwd. The caller frees it. NULL: out of memory. */
+/* The path of a file. The caller frees it. NULL: nothing names it, no source reports it, or out of memory. */
+char *ps_key_file(const struct ps_key_context *x, const struct ps_key_file *file);
+/* Resolves a path that comes from reported inputs: "~/x" below $HOME, and "x" below context->cwd. The caller
+ * frees it. NULL: out of memory. */
 char *ps_key_path(const struct ps_key_context *x, const char *path);
+
+/* ps_credentials_inputs() for these sources. */
+int ps_key_inputs(const struct ps_key_source *const *sources, const struct ps_credentials_options *options,
+        ps_input_fn add, void *arg) PS_MUST_USE;
 /* Reads a file of keys or passwords (base/secret.h): its bytes, NUL-terminated, for ps_secret_free(). The
  * text of an error starts with the path. */
 int ps_key_read_file(const char *path, char **ret, size_t *ret_nbytes, struct ps_error *err) PS_MUST_USE;
@@ -65,15 +94,14 @@ int ps_key_from_json(const char *text, size_t nbytes, const struct ps_key_shape 
 int ps_key_checked(const char *access_key, const char *secret, const char *session_token, const char *bearer,
         int64_t expires_s, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
 
-typedef int (*ps_key_load)(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err);
+/* All sources: those of Amazon's in the order in which they are asked, then Google's. NULL-terminated. */
+extern const struct ps_key_source *const ps_key_sources[];
 
-/* AWS sources, in the order in which they are asked. */
-int ps_key_from_env(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
-int ps_key_from_profile(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
-int ps_key_from_web_identity(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
-int ps_key_from_container(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
-/* Also -ENOENT, with the reason in err, if no such service answers. */
-int ps_key_from_imds(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
+/* ps_key_imds also returns -ENOENT, with the reason in err, if no such service answers. */
+extern const struct ps_key_source ps_key_environment, ps_key_profile, ps_key_web_identity, ps_key_container,
+        ps_key_imds;
+/* Google's. An HMAC key is from --profile, $GS_ACCESS_KEY_ID, ~/.boto or the environment of AWS. */
+extern const struct ps_key_source ps_key_google_hmac, ps_key_google_file, ps_key_google_metadata;
 
 struct ps_sts_role {
 	const char *arn, *session_name; /* session_name NULL: it is generated */
@@ -88,13 +116,6 @@ struct ps_profiles;
 /* Gets the keys of the role `arn` with the token in `file`; session_name may be NULL. */
 int ps_key_from_token_file(struct ps_key_context *x, const char *file, const char *arn,
         const char *session_name, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
-
-/* Google's sources. They are asked in this order: HMAC keys, file, metadata server. */
-int ps_key_from_google_file(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
-/* An HMAC key from --profile, $GS_ACCESS_KEY_ID, ~/.boto or the environment of AWS. */
-int ps_key_from_google_hmac(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
-int ps_key_from_google_metadata(
-        struct ps_key_context *x, struct ps_key **ret, struct ps_error *err) PS_MUST_USE;
 
 /* JSON with secrets: jansson does not wipe the memory that it frees, so this does.
  *
@@ -114,6 +135,11 @@ const char *ps_json_text(const json_t *j, const char *name);
  * Ownership: profiles are the caller's, until ps_profiles_fini(), which wipes them; values are borrowed
  * from them. Threads: any. Blocks on files. Errors: a missing file counts as empty; -EINVAL with file and
  * line. */
+
+extern const struct ps_key_file ps_profile_keys, ps_profile_config;
+/* Keys of a profile that name where else its credentials come from. */
+#define PS_PROFILE_COMMAND "credential_process"
+#define PS_PROFILE_TOKEN_FILE "web_identity_token_file"
 
 enum ps_profile_kind {
 	PS_PROFILE_KEYS,   /* [NAME] of the credentials file */

@@ -110,18 +110,16 @@ static int read_file(struct ps_profiles *all, const char *path, bool is_config, 
 	return rc ? ps_error_prefix(err, rc, "%s", path) : 0;
 }
 
-static char *path_of(const struct ps_key_context *x, const char *variable, const char *standard)
-{
-	const char *path = ps_key_env(x, variable);
-
-	return ps_key_path(x, path ? path : standard);
-}
+const struct ps_key_file ps_profile_keys = {
+        .variable = "AWS_SHARED_CREDENTIALS_FILE", .usual = "~/.aws/credentials", .names_elsewhere = true};
+const struct ps_key_file ps_profile_config = {
+        .variable = "AWS_CONFIG_FILE", .usual = "~/.aws/config", .names_elsewhere = true};
 
 int ps_profiles_read(const struct ps_key_context *x, struct ps_profiles *ret, struct ps_error *err)
 {
 	ps_autoprofiles struct ps_profiles all = {
-	        .keys_path = path_of(x, "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
-	        .config_path = path_of(x, "AWS_CONFIG_FILE", "~/.aws/config"),
+	        .keys_path = ps_key_file(x, &ps_profile_keys),
+	        .config_path = ps_key_file(x, &ps_profile_config),
 	};
 	struct ps_error mine = {0};
 	int rc;

@@ -261,6 +261,8 @@ int ps_key_from_sts(
 
 /* Web identity ------------------------------------------------------------------------------------------- */
 
+static const struct ps_key_file token_file = {.variable = "AWS_WEB_IDENTITY_TOKEN_FILE", .is_token = true};
+
 int ps_key_from_token_file(struct ps_key_context *x, const char *file, const char *arn,
         const char *session_name, struct ps_key **ret, struct ps_error *err)
 {
@@ -276,9 +278,9 @@ int ps_key_from_token_file(struct ps_key_context *x, const char *file, const cha
 	return ps_key_from_sts(x, &role, ret, err);
 }
 
-int ps_key_from_web_identity(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
+static int from_web_identity(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
 {
-	const char *file = ps_key_env(x, "AWS_WEB_IDENTITY_TOKEN_FILE"), *arn = ps_key_env(x, "AWS_ROLE_ARN");
+	const char *file = ps_key_env(x, token_file.variable), *arn = ps_key_env(x, "AWS_ROLE_ARN");
 
 	if (!file)
 		return -ENOENT;
@@ -287,3 +289,6 @@ int ps_key_from_web_identity(struct ps_key_context *x, struct ps_key **ret, stru
 		        err, EACCES, "AWS_WEB_IDENTITY_TOKEN_FILE is set, but AWS_ROLE_ARN is not");
 	return ps_key_from_token_file(x, file, arn, ps_key_env(x, "AWS_ROLE_SESSION_NAME"), ret, err);
 }
+
+const struct ps_key_source ps_key_web_identity = {
+        .load = from_web_identity, .variables = {"AWS_", "HOME="}, .files = {&token_file}};

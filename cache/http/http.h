@@ -107,8 +107,12 @@ int ps_http_access_set(const struct ps_http_access *a, CURL *curl, const char *u
 /* True: there is an entry with a login; "login:password" is appended to ret. */
 bool ps_netrc_find(const char *text, size_t nbytes, const char *host, struct ps_strbuf *ret);
 
-/* Looks the host up in options->netrc_file (which must be readable; "": none), else in the environment's
- * $NETRC or ~/.netrc. *ret: for ps_secret_free(); NULL: no entry for the host. */
+/* The file in which hosts are looked up: options->netrc_file ("": none), else the environment's $NETRC or
+ * ~/.netrc. *ret NULL: none. -ENOMEM. */
+int ps_netrc_path(const struct ps_http_options *options, char **ret) PS_MUST_USE;
+
+/* Looks the host up in that file; one that options->netrc_file names must be readable. *ret: for
+ * ps_secret_free(); NULL: no entry for the host. */
 int ps_netrc_user_password(const struct ps_http_options *options, const char *host, char **ret,
         struct ps_error *err) PS_MUST_USE;
 

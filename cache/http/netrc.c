@@ -134,27 +134,35 @@ static int read_file(const char *path, const char *host, struct ps_strbuf *ret, 
 	return rc;
 }
 
+int ps_netrc_path(const struct ps_http_options *options, char **ret)
+{
+	const char *file = options->netrc_file ? options->netrc_file : ps_env_get(options->env, "NETRC");
+	const char *home = ps_env_get(options->env, "HOME");
+	ps_autostrbuf struct ps_strbuf path = {0};
+
+	if (file)
+		ps_strbuf_add(&path, file);
+	else if (home)
+		ps_strbuf_addf(&path, "%s/.netrc", home);
+	*ret = path.len ? ps_strbuf_take(&path) : NULL;
+	return path.failed ? -ENOMEM : 0;
+}
+
 int ps_netrc_user_password(
         const struct ps_http_options *options, const char *host, char **ret, struct ps_error *err)
 {
-	const char *file = options->netrc_file, *home = ps_env_get(options->env, "HOME");
-	const char *named = ps_env_get(options->env, "NETRC");
-	ps_autostrbuf struct ps_strbuf path = {0}, found = {0};
+	ps_autofree char *path = NULL;
+	ps_autostrbuf struct ps_strbuf found = {0};
 	struct ps_error ignored = {0};
+	int rc = ps_netrc_path(options, &path);
 
 	*ret = NULL;
-	if (file && !*file)
-		return 0;
-	if (file || named)
-		ps_strbuf_add(&path, file ? file : named);
-	else if (home)
-		ps_strbuf_addf(&path, "%s/.netrc", home);
-	if (path.failed)
+	if (rc)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	if (!path.len || (!file && !named && access(path.s, F_OK) != 0))
+	if (!path || (!options->netrc_file && !ps_env_get(options->env, "NETRC") && access(path, F_OK) != 0))
 		return 0;
-	int rc = read_file(path.s, host, &found, &ignored);
-	if (rc && !file) {
+	rc = read_file(path, host, &found, &ignored);
+	if (rc && !options->netrc_file) {
 		/* A file that no option names (from $NETRC or ~/.netrc) need not be readable. */
 		ps_log_warning("%s: ignored", ignored.text);
 		return 0;

@@ -27,6 +27,9 @@
 #define EMULATOR_KEY \
 	"Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
+/* All variables that are read here begin with this, and so does what ps_az_inputs() reports. */
+#define VARIABLES "AZURE_STORAGE_"
+
 /* Account and credentials from the environment. The strings are secret. */
 struct given {
 	char *account, *key, *sas, *endpoint, *suffix, *protocol;
@@ -89,16 +92,23 @@ static int copy(char **to, const char *value)
 
 static int read_environment(const struct ps_origin_options *options, struct given *ret)
 {
-	const char *string = ps_env_get(options->http.env, "AZURE_STORAGE_CONNECTION_STRING");
+	const char *string = ps_env_get(options->http.env, VARIABLES "CONNECTION_STRING");
 	int rc = string ? take_string(ret, string) : 0;
 
 	/* The variables with a key or a SAS count only if the connection string has neither. */
 	if (rc == 0 && !ret->key && !ret->sas) {
-		rc = copy(&ret->key, ps_env_get(options->http.env, "AZURE_STORAGE_KEY"));
+		rc = copy(&ret->key, ps_env_get(options->http.env, VARIABLES "KEY"));
 		if (rc == 0 && !ret->key)
-			rc = copy(&ret->sas, ps_env_get(options->http.env, "AZURE_STORAGE_SAS_TOKEN"));
+			rc = copy(&ret->sas, ps_env_get(options->http.env, VARIABLES "SAS_TOKEN"));
 	}
-	return rc == 0 ? copy(&ret->account, ps_env_get(options->http.env, "AZURE_STORAGE_ACCOUNT")) : rc;
+	return rc == 0 ? copy(&ret->account, ps_env_get(options->http.env, VARIABLES "ACCOUNT")) : rc;
+}
+
+int ps_az_inputs(const struct ps_origin_options *options, ps_input_fn add, void *arg)
+{
+	int rc = ps_input_env(options->http.env, VARIABLES, add, arg);
+
+	return rc == 0 && options->az_sas_file ? ps_input_file(options->az_sas_file, add, arg) : rc;
 }
 
 static char *account_of(const char *url)

@@ -161,4 +161,10 @@ struct ps_az_store {
 /* The `identity` of the source's store; the caller frees it. NULL: the public cloud. */
 char *ps_az_endpoint(const char *canonical, const struct ps_origin_options *options);
 
+/* As ps_credentials_inputs(), for a storage account. */
+int ps_az_inputs(const struct ps_origin_options *options, ps_input_fn add, void *arg) PS_MUST_USE;
+
+/* The options of the credentials for a bucket's store, all but their kind. Borrowed. */
+struct ps_credentials_options ps_s3_credentials(const struct ps_origin_options *options);
+
 #endif

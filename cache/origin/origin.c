@@ -1,15 +1,12 @@
 #include "origin/origin.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <openssl/crypto.h>
 #include <openssl/evp.h>
 
 #include "base/url.h"
@@ -63,8 +60,6 @@ char *ps_source_canonical(const char *source, struct ps_error *err)
 
 /* Access and route --------------------------------------------------------------------------------------- */
 
-extern char **environ;
-
 /* A digest of (name, value) pairs. Secrets are not collected in memory. */
 struct digest {
 	EVP_MD_CTX *ctx;
@@ -92,14 +87,22 @@ static void add_bytes(struct digest *d, const void *bytes, size_t n)
 	EVP_DigestUpdate(d->ctx, bytes, n);
 }
 
+/* For ps_input_fn. */
+static void add_input(void *arg, const char *name, const void *bytes, size_t n)
+{
+	struct digest *d = arg;
+
+	d->any = true;
+	if (name)
+		add_bytes(d, name, strlen(name));
+	add_bytes(d, bytes, n);
+}
+
 /* Adds nothing if value is NULL. */
 static void add(struct digest *d, const char *name, const char *value)
 {
-	if (!value)
-		return;
-	d->any = true;
-	add_bytes(d, name, strlen(name));
-	add_bytes(d, value, strlen(value));
+	if (value)
+		add_input(d, name, value, strlen(value));
 }
 
 static void digest_take(struct digest *d, struct ps_id *ret)
@@ -112,52 +115,9 @@ static void digest_take(struct digest *d, struct ps_id *ret)
 	memcpy(ret->bytes, digest, PS_ID_LEN);
 }
 
-static const char *const *env_of(const struct ps_origin_options *options)
-{
-	return options->http.env ? options->http.env : (const char *const *)environ;
-}
-
 static int compare_text(const void *a, const void *b)
 {
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* True if a variable of the same name stands before env[i]: programs see only the first. */
-static bool is_shadowed(const char *const *env, size_t i)
-{
-	size_t n = strcspn(env[i], "=");
-
-	for (size_t k = 0; k < i; k++)
-		if (strncmp(env[k], env[i], n) == 0 && (env[k][n] == '=' || !env[k][n]))
-			return true;
-	return false;
-}
-
-/* Adds the variables that begin with one of the prefixes. They are sorted, because the order of an
- * environment means nothing and differs between a shell, cron and a job's prolog. */
-static int add_env(
-        struct digest *d, const struct ps_origin_options *options, const char *const *prefixes, size_t n)
-{
-	const char *const *env = env_of(options);
-	size_t nenv = 0, nchosen = 0;
-
-	while (env && env[nenv])
-		nenv++;
-	ps_autofree const char **chosen = calloc(nenv + 1, sizeof(*chosen));
-	if (!chosen)
-		return -ENOMEM;
-	for (size_t i = 0; i < nenv; i++) {
-		size_t k = 0;
-
-		while (k < n && strncmp(env[i], prefixes[k], strlen(prefixes[k])) != 0)
-			k++;
-		if (k < n && !is_shadowed(env, i))
-			chosen[nchosen++] = env[i];
-	}
-	qsort(chosen, nchosen, sizeof(*chosen), compare_text);
-	for (size_t i = 0; i < nchosen; i++)
-		add(d, "env", chosen[i]);
-	return 0;
 }
 
 /* Adds a list of words, separated by commas and blanks, whose order and repetitions mean nothing. */
@@ -208,100 +168,12 @@ static int add_headers(struct digest *d, const char *const *headers)
 	return 0;
 }
 
-/* Adds path and contents. ret_runs (may be NULL): set if the file names other places that credentials come
- * from (a command, a token file). */
-static int add_file(struct digest *d, const char *path, bool *ret_runs)
-{
-	struct stat st;
-
-	if (!path)
-		return -ENOMEM;
-	add(d, "file", path);
-	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
-	        st.st_size > (off_t)PS_CREDENTIALS_FILE_MAX_NBYTES)
-		return 0; /* such a file is not used for credentials */
-	ps_autosecret char *text = malloc((size_t)st.st_size + 1);
-	if (!text)
-		return -ENOMEM;
-	ssize_t n = read(fd, text, (size_t)st.st_size);
-	text[PS_MAX(n, 0)] = '\0';
-	add_bytes(d, text, (size_t)PS_MAX(n, 0));
-	if (ret_runs)
-		*ret_runs |= strstr(text, "credential_process") || strstr(text, "web_identity_token_file");
-	OPENSSL_cleanse(text, (size_t)st.st_size);
-	return 0;
-}
-
-/* The environment, and the working directory to which paths of credential files are relative. */
-struct whose {
-	const char *const *env;
-	const char *cwd;
-};
-
-static int add_key_file(
-        struct digest *d, const struct whose *x, const char *variable, const char *usual, bool *ret_runs)
-{
-	const char *named = variable ? ps_env_get(x->env, variable) : NULL;
-	ps_autofree char *path =
-	        named || usual ? ps_credentials_path(x->env, x->cwd, named ? named : usual) : NULL;
-
-	return named || usual ? add_file(d, path, ret_runs) : 0;
-}
-
-/* Keys of stores with buckets, from the sources that credentials.c knows. */
-static int add_keys(struct digest *d, const struct ps_origin_options *options)
-{
-	static const char *const names[] = {"AWS_", "GOOGLE_", "GS_", "GCE_", "CLOUDSDK_",
-	        "BOTO_CONFIG=", "NO_GCE_CHECK=", "STORAGE_EMULATOR_HOST=", "HOME="};
-	static const char *const all[] = {""};
-	static const char *const tokens[] = {
-	        "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"};
-	const char *pwd = options->http.env ? ps_env_get(options->http.env, "PWD") : NULL;
-	ps_autofree char *cwd = pwd ? strdup(pwd) : getcwd(NULL, 0);
-	struct whose x = {.env = env_of(options), .cwd = cwd};
-	bool runs = false;
-
-	int rc = add_env(d, options, names, PS_ARRAY_LEN(names));
-	if (rc == 0)
-		rc = add_key_file(d, &x, "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", &runs);
-	if (rc == 0)
-		rc = add_key_file(d, &x, "AWS_CONFIG_FILE", "~/.aws/config", &runs);
-	if (rc == 0)
-		rc = add_key_file(d, &x, "BOTO_CONFIG", "~/.boto", NULL);
-	if (rc == 0 && options->gs_credentials)
-		rc = add_key_file(d, &x, NULL, options->gs_credentials, NULL);
-	if (rc == 0)
-		rc = add_key_file(d, &x, "GOOGLE_APPLICATION_CREDENTIALS", NULL, NULL);
-	const char *dir = ps_env_get(x.env, "CLOUDSDK_CONFIG");
-	ps_autostrbuf struct ps_strbuf gcloud = {0};
-	ps_strbuf_addf(&gcloud, "%s/application_default_credentials.json", dir ? dir : "~/.config/gcloud");
-	if (rc == 0)
-		rc = add_key_file(d, &x, NULL, ps_strbuf_peek(&gcloud), NULL);
-	for (size_t i = 0; i < PS_ARRAY_LEN(tokens); i++) {
-		const char *file = ps_env_get(x.env, tokens[i]);
-
-		add(d, "cwd", file && file[0] != '/' ? cwd : NULL);
-	}
-	/* A command may depend on any part of the environment, and a path may be relative. */
-	if (runs) {
-		add(d, "cwd", cwd);
-		rc = rc ? rc : add_env(d, options, all, 1);
-	}
-	return gcloud.failed ? -ENOMEM : rc;
-}
-
 static int add_netrc(struct digest *d, const struct ps_origin_options *options)
 {
-	const char *file =
-	        options->http.netrc_file ? options->http.netrc_file : ps_env_get(options->http.env, "NETRC");
-	const char *home = ps_env_get(options->http.env, "HOME");
-	ps_autostrbuf struct ps_strbuf path = {0};
+	ps_autofree char *path = NULL;
+	int rc = ps_netrc_path(&options->http, &path);
 
-	if (!file && home)
-		ps_strbuf_addf(&path, "%s/.netrc", home);
-	file = file ? file : path.s;
-	return path.failed ? -ENOMEM : file && *file ? add_file(d, file, NULL) : 0;
+	return path ? ps_input_file(path, add_input, d) : rc;
 }
 
 static int add_hub(struct digest *d, const struct ps_origin_options *options)
@@ -389,7 +261,6 @@ static int add_route(struct digest *d, const char *canonical, const struct ps_or
 static int add_access(
         struct digest *d, const char *source, const char *canonical, const struct ps_origin_options *options)
 {
-	static const char *const azure[] = {"AZURE_STORAGE_"};
 	const char *const files[] = {
 	        options->http.client_cert, options->http.client_key, options->http.client_key_password_file};
 	bool is_store = ps_s3_url_is(canonical), is_hub = strncmp(canonical, "hf:", 3) == 0;
@@ -402,7 +273,7 @@ static int add_access(
 	add(d, "source", (is_store && !(is_azure && strchr(source, '?'))) || is_hub ? NULL : source);
 	rc = add_headers(d, options->http.headers);
 	for (size_t i = 0; i < PS_ARRAY_LEN(files) && rc == 0; i++)
-		rc = files[i] ? add_file(d, files[i], NULL) : 0;
+		rc = files[i] ? ps_input_file(files[i], add_input, d) : 0;
 	struct ps_http_route route;
 	ps_http_route_of(&options->http, &route);
 	add(d, "proxy", route.proxy);
@@ -411,13 +282,11 @@ static int add_access(
 	add(d, "payer", options->request_payer ? "yes" : NULL);
 	add(d, "redirects", options->follow_redirects ? "followed" : NULL);
 	if (rc == 0 && is_azure && !options->no_sign_request) {
-		rc = add_env(d, options, azure, PS_ARRAY_LEN(azure));
-		if (rc == 0 && options->az_sas_file)
-			rc = add_file(d, options->az_sas_file, NULL);
+		rc = ps_az_inputs(options, add_input, d);
 	} else if (rc == 0 && is_store && !options->no_sign_request) {
-		add(d, "profile", options->profile);
-		add(d, "region", options->region); /* it chooses the STS */
-		rc = add_keys(d, options);
+		const struct ps_credentials_options keys = ps_s3_credentials(options);
+
+		rc = ps_credentials_inputs(&keys, add_input, d);
 	}
 	if (rc == 0 && is_hub)
 		rc = add_hub(d, options);
@@ -427,19 +296,11 @@ static int add_access(
 	return rc == 0 ? add_netrc(d, options) : rc;
 }
 
-static bool has_file(const char *path)
-{
-	return path && access(path, F_OK) == 0;
-}
-
 /* True if requests to the origin do not depend on who sends them. Everything that may have a secret counts
  * as a credential: any header, a query, a manifest, a netrc file. */
 static bool is_anonymous(const char *source, const char *canonical, const struct ps_origin_options *options)
 {
-	const char *netrc =
-	        options->http.netrc_file ? options->http.netrc_file : ps_env_get(options->http.env, "NETRC");
-	const char *home = ps_env_get(options->http.env, "HOME");
-	ps_autostrbuf struct ps_strbuf own = {0};
+	ps_autofree char *netrc = NULL;
 
 	if ((options->http.headers && options->http.headers[0]) || options->http.client_cert ||
 	        options->http.proxy)
@@ -450,10 +311,7 @@ static bool is_anonymous(const char *source, const char *canonical, const struct
 		return false;
 	if (is_list(canonical))
 		return false;
-	if (netrc)
-		return !*netrc || !has_file(netrc);
-	ps_strbuf_addf(&own, "%s/.netrc", home ? home : "");
-	return !own.failed && !has_file(own.s);
+	return ps_netrc_path(&options->http, &netrc) == 0 && !(netrc && access(netrc, F_OK) == 0);
 }
 
 /* True for "s3://bucket" and "s3://bucket/dir/": each access that may list them sees the same names. */

@@ -105,7 +105,7 @@ static const char *first_set(
         const struct ps_origin_options *options, const char *given, const char *const *names)
 {
 	for (; !given && *names; names++)
-		given = ps_env_get(options->http.env, *names);
+		given = ps_credentials_env(options->http.env, *names);
 	return given;
 }
 
@@ -167,19 +167,24 @@ static int check_options(
 	return 0;
 }
 
-static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options, struct ps_error *err)
+struct ps_credentials_options ps_s3_credentials(const struct ps_origin_options *options)
 {
-	const struct scheme *scheme = scheme_of(s3->source.first);
-	const struct ps_credentials_options credentials = {.kind = scheme->credentials,
-	        .no_sign_request = options->no_sign_request,
+	return (struct ps_credentials_options){.no_sign_request = options->no_sign_request,
 	        .profile = options->profile,
 	        .region = options->region,
 	        .env = options->http.env,
 	        .google_file = options->gs_credentials,
 	        .proxy = options->http.proxy,
 	        .ca_file = options->http.ca_file};
+}
+
+static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options, struct ps_error *err)
+{
+	const struct scheme *scheme = scheme_of(s3->source.first);
+	struct ps_credentials_options credentials = ps_s3_credentials(options);
 	int rc = check_options(scheme, options, err);
 
+	credentials.kind = scheme->credentials;
 	if (rc == 0)
 		rc = ps_credentials_new(&credentials, &s3->signer.credentials, err);
 	if (rc == 0)

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "credentials/key_source.h"
 #include "origin/origin.h"
 #include "tests/cache/cache_test.h"
 
@@ -125,6 +126,126 @@ static void files_count_by_their_content(void **state)
 	}
 }
 
+static bool differ(
+        struct ps_origin_options a, struct ps_origin_options b, const char *a_env, const char *b_env)
+{
+	const char *const one[] = {a_env ? a_env : home, home, "PWD=/here", "TERM=a", NULL},
+	                  *const two[] = {"TERM=b", b_env ? b_env : home, "PWD=/here", home, NULL};
+	struct ps_identity x, y;
+
+	a.http.env = one;
+	b.http.env = two;
+	assert_int_equal(ps_identity_of(S3, S3, &a, &x), 0);
+	assert_int_equal(ps_identity_of(S3, S3, &b, &y), 0);
+	return !same(&x.access, &y.access);
+}
+
+static void write_new(const char *path, const char *text)
+{
+	test_write_file("", path + 1, text);
+	assert_int_equal(chmod(path, 0600), 0);
+}
+
+/* Checks a file that is named by its variable, by the option, or by nothing. */
+static void check_file(const char *dir, const struct ps_key_file *f, bool usual)
+{
+	const char *below = f->below ? f->below : "", *name = f->variable ? f->variable : "the option";
+	struct ps_origin_options one = {0}, two = {0};
+	char folder[4096], path[8192], a[8192], b[8192];
+
+	snprintf(folder, sizeof(folder), usual ? "%s%s" : "%s/given", dir, usual ? f->usual + 1 : "");
+	snprintf(path, sizeof(path), "%s%s", folder, below);
+	snprintf(a, sizeof(a), "%s=%s", name, folder);
+	snprintf(b, sizeof(b), "%s=%s2", name, folder);
+	for (char *slash = path + 1; (slash = strchr(slash, '/')); *slash++ = '/') {
+		*slash = '\0';
+		mkdir(path, 0700);
+	}
+	const char *env = usual || f->by_option ? NULL : a;
+	one.gs_credentials = two.gs_credentials = f->by_option ? folder : NULL;
+	write_new(path, "one");
+	struct ps_identity first, second;
+	const char *const vars[] = {env ? env : home, home, "PWD=/here", NULL};
+	one.http.env = vars;
+	assert_int_equal(ps_identity_of(S3, S3, &one, &first), 0);
+	write_new(path, "two");
+	assert_int_equal(ps_identity_of(S3, S3, &one, &second), 0);
+	if (same(&first.access, &second.access) != f->is_token)
+		fail_msg("the content of %s%s", path, usual ? "" : " (named)");
+	two.gs_credentials = f->by_option ? b + strlen(name) + 1 : NULL;
+	if (!usual && !differ(one, two, env, f->by_option ? NULL : b))
+		fail_msg("the path in %s", name);
+	unlink(path);
+	rmdir(folder);
+}
+
+/* The list of sources is the product's: a new source is tested here without a line. */
+static void each_input_of_each_source_distinguishes_two_users(void **state)
+{
+	const struct ps_origin_options plain = {0};
+	size_t nvariables = 0, nfiles = 0;
+
+	assert_false(differ(plain, plain, NULL, NULL));
+	assert_false(differ(plain, plain, "TERMINAL=a", "TERMINAL=b"));
+	for (const struct ps_key_source *const *source = ps_key_sources; *source; source++) {
+		for (const char *const *v = (*source)->variables; *v; v++, nvariables++) {
+			const char *rest = (*v)[strlen(*v) - 1] == '=' ? "" : "OF_A_TEST=";
+			char a[256], b[256];
+
+			snprintf(a, sizeof(a), "%s%sa", *v, rest);
+			snprintf(b, sizeof(b), "%s%sb", *v, rest);
+			if (!differ(plain, plain, a, b) || differ(plain, plain, a, a))
+				fail_msg("%s", *v);
+		}
+		for (const struct ps_key_file *const *f = (*source)->files; *f; f++, nfiles++) {
+			if ((*f)->by_option || (*f)->variable)
+				check_file(*state, *f, false);
+			if ((*f)->usual)
+				check_file(*state, *f, true);
+		}
+	}
+	assert_true(nvariables >= 8 && nfiles >= 8);
+}
+
+struct reported {
+	char text[512];
+};
+
+static void note(void *arg, const char *name, const void *bytes, size_t n)
+{
+	struct reported *r = arg;
+	size_t at = strlen(r->text);
+
+	snprintf(r->text + at, sizeof(r->text) - at, "%s:%.*s;", name ? name : "", (int)n,
+	        (const char *)bytes);
+}
+
+/* A source that somebody adds: it reads what it reports, and what it does not report it cannot read. */
+static void a_source_cannot_read_what_it_does_not_report(void **state)
+{
+	static const struct ps_key_file file = {.variable = "TEST_FILE"}, hidden = {.usual = "/hidden"};
+	static const struct ps_key_source added = {.variables = {"TEST_"}, .files = {&file}};
+	const struct ps_key_source *const sources[] = {&added, NULL};
+	char named[4096], expected[8192];
+	const char *env[] = {"TEST_KEY=k", "OTHER_KEY=o", "PWD=/here", named, NULL};
+	const struct ps_key_context x = {.sources = sources, .env = (char **)env};
+	struct reported got = {0};
+
+	test_write_file(*state, "added", "content");
+	snprintf(named, sizeof(named), "TEST_FILE=%s/added", (char *)*state);
+	assert_string_equal(ps_key_env(&x, "TEST_KEY"), "k");
+	assert_null(ps_key_env(&x, "OTHER_KEY"));
+	assert_null(ps_key_env(&x, "AWS_ACCESS_KEY_ID"));
+	ps_autofree char *path = ps_key_file(&x, &file);
+	assert_string_equal(path, named + strlen("TEST_FILE="));
+	assert_null(ps_key_file(&x, &hidden));
+	assert_null(ps_credentials_env(env, "OTHER_KEY"));
+	const struct ps_credentials_options options = {.env = env};
+	assert_int_equal(ps_key_inputs(sources, &options, note, &got), 0);
+	snprintf(expected, sizeof(expected), "env:%s;env:TEST_KEY=k;file:%s;:content;", named, path);
+	assert_string_equal(got.text, expected);
+}
+
 /* The token changes each hour; the access stays the same. */
 static void a_token_file_counts_by_its_path(void **state)
 {
@@ -140,6 +261,42 @@ static void a_token_file_counts_by_its_path(void **state)
 	strcat(var, "2");
 	struct ps_identity other = of(S3, (struct ps_origin_options){0}, var, "AWS_ROLE_ARN=a");
 	assert_false(same(&one.access, &other.access));
+}
+
+/* A relative path of a token, and a command of a profile, depend on the working directory; the command depends
+ * on every variable. */
+static void a_working_directory_counts_where_credentials_depend_on_it(void **state)
+{
+	static const struct {
+		const char *config, *a[2], *b[2];
+		bool same;
+	} rows[] = {
+	        {"", {"PWD=/a"}, {"PWD=/b"}, true},
+	        {"", {"PWD=/a", "AWS_WEB_IDENTITY_TOKEN_FILE=t"}, {"PWD=/b", "AWS_WEB_IDENTITY_TOKEN_FILE=t"},
+	                false},
+	        {"", {"PWD=/a", "AWS_WEB_IDENTITY_TOKEN_FILE=/t"},
+	                {"PWD=/b", "AWS_WEB_IDENTITY_TOKEN_FILE=/t"}, true},
+	        {"credential_process = ./c", {"PWD=/a"}, {"PWD=/b"}, false},
+	        {"credential_process = ./c", {"PWD=/a", "TERM=a"}, {"PWD=/a", "TERM=b"}, false},
+	        {"web_identity_token_file = t", {"PWD=/a"}, {"PWD=/b"}, false},
+	};
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		char config[4096];
+		struct ps_origin_options options = {0};
+		struct ps_identity a, b;
+
+		test_write_file(*state, "config", rows[i].config);
+		snprintf(config, sizeof(config), "AWS_CONFIG_FILE=%s/config", (char *)*state);
+		const char *const one[] = {home, config, rows[i].a[0], rows[i].a[1], NULL},
+		                  *const two[] = {home, config, rows[i].b[0], rows[i].b[1], NULL};
+		options.http.env = one;
+		assert_int_equal(ps_identity_of(S3, S3, &options, &a), 0);
+		options.http.env = two;
+		assert_int_equal(ps_identity_of(S3, S3, &options, &b), 0);
+		if (same(&a.access, &b.access) != rows[i].same)
+			fail_msg("row %zu", i);
+	}
 }
 
 static void the_names_of_a_bucket_are_the_same_for_all_accesses(void **state)
@@ -316,7 +473,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(an_access_depends_on_all_that_decides_who_signs),
 	        cmocka_unit_test(files_count_by_their_content),
+	        cmocka_unit_test(each_input_of_each_source_distinguishes_two_users),
+	        cmocka_unit_test(a_source_cannot_read_what_it_does_not_report),
 	        cmocka_unit_test(a_token_file_counts_by_its_path),
+	        cmocka_unit_test(a_working_directory_counts_where_credentials_depend_on_it),
 	        cmocka_unit_test(the_names_of_a_bucket_are_the_same_for_all_accesses),
 	        cmocka_unit_test(another_route_to_the_origin_is_distinguished),
 	        cmocka_unit_test(the_same_source_is_the_same_dataset),
