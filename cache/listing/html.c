@@ -131,9 +131,22 @@ static const char *local_part(const struct ps_listing_html *scan, const char *hr
 	return strncasecmp(href, authority, n) == 0 && href[n] == '/' ? href + n : NULL;
 }
 
+/* A link that cannot be decoded: its text is left in scan->decoded. False: not an entry of this directory. */
+static bool wrong_name_of(struct ps_listing_html *scan, const char *href, size_t n, const char **ret_why)
+{
+	const char *slash = memchr(href, '/', n);
+
+	if (slash && slash + 1 < href + n)
+		return false;
+	ps_strbuf_reset(&scan->decoded);
+	ps_strbuf_addn(&scan->decoded, href, n);
+	*ret_why = "skipped: a broken %-escape";
+	return !scan->decoded.failed;
+}
+
 /* Decodes the link's name below the page's directory into scan->decoded. False: not an entry of this
  * directory. */
-static bool name_of(struct ps_listing_html *scan, const char *href, bool *ret_is_dir)
+static bool name_of(struct ps_listing_html *scan, const char *href, bool *ret_is_dir, const char **ret_why)
 {
 	struct ps_strbuf *name = &scan->decoded;
 
@@ -146,7 +159,10 @@ static bool name_of(struct ps_listing_html *scan, const char *href, bool *ret_is
 		href += 2;
 		n -= 2;
 	}
-	if (ps_url_decode(href, n, name) < 0 || !name->len)
+	int rc = ps_url_decode(href, n, name);
+	if (rc == -EINVAL)
+		return wrong_name_of(scan, href, n, ret_why);
+	if (rc || !name->len)
 		return false;
 	if (name->s[0] == '/') {
 		size_t cut = scan->dir.len;
@@ -250,7 +266,7 @@ static int take_link(struct ps_listing *l, const char *tag, const char *close)
 	struct ps_listing_html *scan = &l->html;
 	struct ps_listing_entry entry = {.remote = PS_REMOTE_UNKNOWN};
 
-	if (!find_href(scan, tag, close) || !name_of(scan, scan->href.s, &entry.is_dir))
+	if (!find_href(scan, tag, close) || !name_of(scan, scan->href.s, &entry.is_dir, &entry.why))
 		return scan->href.failed || scan->decoded.failed ? -ENOMEM : 0;
 	entry.name = scan->decoded.s;
 	/* The link's text ends at the next tag. Only if that is </a> is the text looked at. */

@@ -3,7 +3,6 @@
 #include <ctype.h>
 #include <errno.h>
 
-#include "base/log.h"
 #include "base/size.h"
 
 #define ENTRY_MAX_NBYTES ((size_t)1 << 20) /* longer entries are invalid */
@@ -49,21 +48,46 @@ static size_t object_end(const char *text, size_t i, size_t n)
 	return 0;
 }
 
-/* Skips an entry whose name is not UTF-8: nginx writes names unchanged, and one such name must not hide the
- * other files. */
-static bool skip_foreign(const char *text, size_t n, size_t *i)
+/* The digit x of an escape \uDx.. at s, in lower case; 0: s is another text. \uD8.. to \uDB.. are the first
+ * halves of surrogate pairs, \uDC.. to \uDF.. the second ones. */
+static char surrogate_at(const char *s, const char *end)
 {
-	size_t end = object_end(text, *i, n);
+	return end - s >= 6 && s[0] == '\\' && s[1] == 'u' && (s[2] | ' ') == 'd' ? (char)(s[3] | ' ') : '\0';
+}
 
-	if (end == 0)
-		return false;
+/* True if the text has half of a surrogate pair, as Python writes for a byte that is not UTF-8. */
+static bool has_half_pair(const char *s, const char *end)
+{
+	for (; s < end; s += *s == '\\' ? 2 : 1) {
+		char first = surrogate_at(s, end), second = first ? surrogate_at(s + 6, end) : '\0';
+
+		if ((first >= 'c' && first <= 'f') || (first >= '8' && !(second >= 'c' && second <= 'f')))
+			return true;
+		s += first >= '8' ? 10 : 0;
+	}
+	return false;
+}
+
+/* True if the entry text[0..n) cannot be parsed because a text in it is not Unicode: bytes that are not UTF-8,
+ * which nginx writes unchanged; a NUL; half of a surrogate pair. */
+static bool is_foreign(const json_error_t *je, const char *text, size_t n)
+{
+	enum json_error_code code = json_error_code(je);
+
+	return code == json_error_invalid_utf8 || code == json_error_null_character ||
+	       has_half_pair(text, text + n);
+}
+
+/* Reports an entry that is_foreign() as a string: one such name must not hide the other files. */
+static int hand_on_foreign(struct ps_json_array *a, const char *text, size_t n)
+{
 	char shown[300];
-	size_t len = PS_MIN(end - *i, sizeof(shown));
+	size_t len = PS_MIN(n, sizeof(shown));
+
 	for (size_t k = 0; k < len; k++)
-		shown[k] = isprint((unsigned char)text[*i + k]) ? text[*i + k] : '?';
-	ps_log_warning("list: %.*s: skipped: its name is not UTF-8, but JSON must be", (int)len, shown);
-	*i = end;
-	return true;
+		shown[k] = isprint((unsigned char)text[k]) ? text[k] : '?';
+	json_t *j __attribute__((cleanup(cleanup_json))) = json_stringn(shown, len);
+	return j ? a->fn(a->arg, j) : ps_error_set(a->err, ENOMEM, "out of memory");
 }
 
 /* Parses the entry at *i. *ret_cut: its end has not arrived yet. */
@@ -76,8 +100,11 @@ static int take_entry(
 
 	if (!j && json_error_code(&je) == json_error_out_of_memory)
 		return ps_error_set(a->err, ENOMEM, "out of memory");
-	if (!j && json_error_code(&je) == json_error_invalid_utf8 && skip_foreign(text, n, i))
-		return 0;
+	size_t end = j ? 0 : object_end(text, *i, n), start = *i;
+	if (end > 0 && is_foreign(&je, text + start, end - start)) {
+		*i = end;
+		return hand_on_foreign(a, text + start, end - start);
+	}
 	*ret_cut = !j && more && n - *i < ENTRY_MAX_NBYTES;
 	if (*ret_cut)
 		return 0;

@@ -90,6 +90,11 @@ static int take_entry(void *arg, const json_t *j)
 	const char *text = json_string_value(json_object_get(j, "name"));
 	ps_autostrbuf struct ps_strbuf name = {0};
 
+	if (json_is_string(j)) {
+		entry.name = json_string_value(j);
+		entry.why = PS_NOT_UNICODE;
+		return listing->fn(listing->arg, &entry);
+	}
 	if (!text || (!type && !is_dir && !size))
 		return 0;
 	ps_strbuf_add(&name, text);
@@ -100,9 +105,7 @@ static int take_entry(void *arg, const json_t *j)
 		return 0; /* "other" is a device or a socket */
 	if (entry.is_dir && name.len && name.s[name.len - 1] == '/')
 		name.s[--name.len] = '\0';
-	if (!name.len || strchr(name.s, '/'))
-		return 0;
-	entry.name = name.s;
+	entry.name = ps_strbuf_peek(&name);
 	if (!entry.is_dir && json_is_integer(size) && json_integer_value(size) >= 0)
 		entry.remote.size = (uint64_t)json_integer_value(size);
 	if (!entry.is_dir)

@@ -161,7 +161,8 @@ int ps_names_page(struct ps_names *names, bool brought) PS_MUST_USE;
 /* True if path[0..n) was passed on as a file. */
 bool ps_names_is_file(const struct ps_names *names, const char *path, size_t n);
 
-/* Logs "list: WHAT: WHY", up to the limit of warnings; both texts may be untrusted. */
+/* Counts a skipped entry and logs "list: WHAT: WHY", up to the limit of warnings; both texts may be untrusted. */
+#define PS_NOT_UNICODE "skipped: its name is not Unicode, as JSON requires"
 void ps_names_warn(struct ps_names *names, const char *what, const char *why);
 
 /* -ECANCELED with a text if *stop is set. */
@@ -221,7 +222,8 @@ uint64_t ps_glob_unmatched(struct ps_glob *glob, char **ret_first);
  * listing, -ENOMEM, and what fn returned. */
 
 struct ps_listing_entry {
-	const char *name; /* decoded, one part of a path; not yet checked by ps_path_check() */
+	const char *name; /* decoded; not yet checked by ps_path_check() */
+	const char *why;  /* NULL, or why the entry has no name that can be shown; name is a text for the log */
 	bool is_dir;
 	struct ps_remote remote;
 };
@@ -242,8 +244,8 @@ int ps_listing_feed(void *listing, const char *text, size_t n, bool more, size_t
 /* JSON arrays -------------------------------------------------------------------------------------------- */
 
 /* Reads an array of JSON objects one at a time. jansson keeps a whole document in memory, about ten times
- * the size of its text, so the array is walked by hand, and each object is parsed by itself. An object that
- * is not UTF-8 is skipped with a warning.
+ * the size of its text, so the array is walked by hand, and each object is parsed by itself. In place of an
+ * object with a text that is not Unicode, fn gets a JSON string: the object's text as far as it is printable.
  *
  * Ownership: an object is borrowed for the call. Threads: any. Never blocks. */
 

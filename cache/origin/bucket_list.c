@@ -431,8 +431,10 @@ static int take_page(struct walk *walk, struct part *part)
 		        body.text, body.nbytes, &seen, take_object, walk, &nskipped, names->err);
 	if (rc == 0)
 		rc = ps_names_page(names, names->nfiles > nfiles || advances(&part->at, &seen));
-	if (nskipped)
+	if (nskipped) {
+		names->nskipped += nskipped - 1;
 		ps_names_warn(names, walk->bucket.bucket, "skipped: keys that are not text");
+	}
 	walk->credit = PS_MIN(walk->credit + (seen.nkeys > 0), (unsigned)PARTS_MAX);
 	ps_http_page_free(part->page);
 	part->page = next;
@@ -479,7 +481,7 @@ static int walk_pages(struct walk *walk)
 		        walk->bucket.scheme, walk->bucket.bucket);
 		walk->disorder = false;
 		walk->names->again = true;
-		walk->nkeys = walk->nmarkers = 0;
+		walk->nkeys = walk->nmarkers = walk->names->nskipped = 0;
 		ps_strbuf_reset(&walk->dir);
 		ps_strbuf_reset(&walk->shown);
 		rc = walk_parts(walk);

@@ -93,9 +93,10 @@ static int take_entry(void *arg, const struct ps_listing_entry *entry)
 	struct walk *walk = arg;
 
 	walk->dir->nentries++;
-	if (!*entry->name || strcmp(entry->name, ".") == 0 || strcmp(entry->name, "..") == 0 ||
+	if (entry->why || !*entry->name || strcmp(entry->name, ".") == 0 || strcmp(entry->name, "..") == 0 ||
 	        strchr(entry->name, '/')) {
-		ps_names_warn(walk->names, entry->name, "skipped: not a name that can be shown");
+		ps_names_warn(walk->names, entry->name,
+		        entry->why ? entry->why : "skipped: not a name that can be shown");
 		return 0;
 	}
 	ps_strbuf_reset(&walk->url);

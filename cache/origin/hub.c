@@ -29,6 +29,7 @@ struct tree {
 	struct ps_names *names;
 	const char *base; /* the folder that becomes the mount's root; names are relative to it */
 	const char *only; /* the one path that is requested; NULL: all */
+	struct ps_strbuf path;
 	struct ps_glob *glob;
 	uint64_t nfiles;
 };
@@ -148,6 +149,8 @@ static int take_entry(void *arg, const json_t *j)
 	size_t nbase = strlen(tree->base);
 	char checksum[PS_CHECKSUM_LEN];
 
+	if (json_is_string(j))
+		ps_names_warn(tree->names, json_string_value(j), PS_NOT_UNICODE);
 	if (!type || strcmp(type, "file") != 0 || !path)
 		return 0;
 	if (nbase && (strncmp(path, tree->base, nbase) != 0 || path[nbase] != '/'))
@@ -160,9 +163,11 @@ static int take_entry(void *arg, const json_t *j)
 		return 0;
 	}
 	ps_autofree char *url = ps_hf_url_object(&tree->hf->source, tree->hf->endpoint, path);
-	if (!url)
+	ps_strbuf_reset(&tree->path);
+	ps_s3_path(path + (nbase ? nbase + 1 : 0), &tree->path);
+	if (!url || tree->path.failed)
 		return out_of_memory(tree->names);
-	struct ps_listed listed = {.path = path + (nbase ? nbase + 1 : 0),
+	struct ps_listed listed = {.path = tree->path.s,
 	        .url = url,
 	        .remote = PS_REMOTE_UNKNOWN,
 	        .checksum = checksum};
@@ -288,6 +293,7 @@ static int hf_list(
 		rc = hf->source.is_pattern ? list_pattern(&tree, commit) : list_path(&tree, commit);
 	}
 	ps_glob_free(tree.glob);
+	ps_strbuf_fini(&tree.path);
 	ps_names_fini(&names);
 	return rc;
 }

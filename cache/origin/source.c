@@ -363,12 +363,16 @@ static int note(struct expansion *x)
 	return x->common.dir.failed ? no_memory(x) : 0;
 }
 
-/* Second pass: reports an object. */
-static int hand_on(struct expansion *x, const char *signature, const char *url, const char *path,
-        const struct ps_manifest_entry *entry)
+/* Second pass: reports the object of x->key. */
+static int hand_on(
+        struct expansion *x, const char *signature, const char *url, const struct ps_manifest_entry *entry)
 {
+	ps_strbuf_reset(&x->path);
+	ps_s3_path(ps_common_prefix_below(&x->common, ps_strbuf_peek(&x->key)), &x->path);
+	if (x->path.failed)
+		return no_memory(x);
 	struct ps_listed listed = {
-	        .path = path,
+	        .path = x->path.s,
 	        .url = url,
 	        .remote = PS_REMOTE_UNKNOWN,
 	        .checksum = entry->checksum,
@@ -410,9 +414,7 @@ static int take_s3(struct expansion *x, const struct ps_manifest_entry *entry)
 		return no_memory(x);
 	if (!x->second)
 		return note(x);
-	ps_strbuf_reset(&x->path);
-	ps_s3_path(ps_common_prefix_below(&x->common, x->key.s), &x->path);
-	return x->path.failed ? no_memory(x) : hand_on(x, NULL, x->url.s, x->path.s, entry);
+	return hand_on(x, NULL, x->url.s, entry);
 }
 
 static int take(void *arg, const struct ps_manifest_entry *entry)
@@ -446,8 +448,7 @@ static int take(void *arg, const struct ps_manifest_entry *entry)
 	}
 	if (!x->second)
 		return note(x);
-	return hand_on(
-	        x, u.signature, url, ps_common_prefix_below(&x->common, ps_strbuf_peek(&x->key)), entry);
+	return hand_on(x, u.signature, url, entry);
 }
 
 static int expand_braces(struct expansion *x)

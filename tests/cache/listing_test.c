@@ -19,6 +19,10 @@ static int collect(void *arg, const struct ps_listing_entry *e)
 {
 	struct ps_strbuf *b = arg;
 
+	if (e->why) {
+		ps_strbuf_add(b, "? ");
+		return 0;
+	}
 	ps_strbuf_addf(b, "%s%s", e->name, e->is_dir ? "/" : "");
 	if (e->remote.size != PS_SIZE_UNKNOWN)
 		ps_strbuf_addf(b, "=%" PRIu64, e->remote.size);
@@ -56,11 +60,16 @@ static const struct {
                 "<h1>Index of /.</h1>\n<ul>\n<li><a href=\"/d/np\">np/</a></li>\n<li><a "
                 "href=\"/d/a.npy\">a.npy</a></li>\n</ul>",
                 "np/ a.npy "},
+        {"JSON with half of a surrogate pair",
+                "[{\"name\":\"\\ud83d\\ude00\",\"size\":1},{\"name\":\"\\uDCE4\",\"size\":2},"
+                "{\"name\":\"\\ud83d\\n\",\"size\":3},{\"name\":\"\\u0000\",\"size\":4},{\"name\":\"z\",\"size\":5}]",
+                "\xf0\x9f\x98\x80=1 ? ? ? z=5 "},
+        {"JSON with a pair, broken elsewhere", "[{\"name\":\"\\ud83d\\ude00\" \"size\":1}]", NULL},
         {"JSON with names that are not UTF-8",
                 "[{\"name\":\"a.tar\",\"type\":\"file\",\"size\":1}, "
                 "{\"name\":\"b\xe4}{\\\"\\\\\",\"type\":\"file\",\"x\":{},\"size\":2},"
                 "{\"name\":\"c\xff\"},{\"name\":\"d.tar\",\"type\":\"file\",\"size\":4}]",
-                "a.tar=1 d.tar=4 "},
+                "a.tar=1 ? ? d.tar=4 "},
         {"lighttpd",
                 "<table><tbody><tr class=\"d\"><td class=\"n\"><a href=\"../\">..</a>/</td></tr>"
                 "<tr><td class=\"n\"><a href=\"%c3%a4.tar\">\xc3\xa4.tar</a></td><td "
@@ -88,8 +97,9 @@ static const struct {
                 "name=\"x\">n</a>",
                 ""},
         {"escapes that would leave the folder",
-                "<a href=\"%2e%2e/\">x</a><a href=\"..%2fx\">x</a><a href=\"%00\">x</a><a href=\"%\">x</a>",
-                ""},
+                "<a href=\"%2e%2e/\">x</a><a href=\"..%2fx\">x</a><a href=\"%00\">x</a><a href=\"%\">x</a>"
+                "<a href=\"q/%\">x</a>",
+                "? ? ? "},
         {"entities", "<a href=\"a&#32;b&#x41;&quot;&#39;&bogus;&amp\">x</a>", "a bA\"'&bogus;&amp "},
         {"odd markup",
                 "<!-- <a href=\"no\"> --><script>'<a href=\"no\">'</script><A\nHREF = up.tar >u</A><a "
@@ -114,7 +124,7 @@ static const struct {
                 "[{}, "
                 "{\"name\":\"a/"
                 "b\",\"size\":1},{\"name\":7},{\"name\":\"n\",\"size\":-1},{\"name\":\"m\",\"size\":\"7\"}]",
-                "n m "},
+                "a/b=1 n m "},
         {"empty JSON", " [ ] ", ""},
         {"JSON cut off", "[{\"name\":\"a\",\"size\":1}", NULL},
         {"JSON without objects", "[1,2]", NULL},

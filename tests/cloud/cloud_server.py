@@ -20,6 +20,7 @@ DIR/fail.WHAT       the status of all answers
 DIR/say.WHAT        the text of all answers except those to PUT
 DIR/norole          the metadata service has no role
 DIR/stray           a key that each listing has, whatever its prefix
+DIR/more.xml        what the last page of a listing has in addition
 DIR/token.container, DIR/token.web, DIR/token.sso   what clients must send
 DIR/modulus         the modulus of the service account's key, hex
 DIR/keys            lines "ACCESS_KEY SECRET [SESSION_TOKEN]": keys that do not expire
@@ -398,6 +399,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             st = os.stat(os.path.join(root, k))
             body += f"<Contents><Key>{show(k)}</Key><Generation>{st.st_mtime_ns // 1000}</Generation><LastModified>"
             body += f"{stamp(st.st_mtime)[:-1]}.000Z</LastModified><ETag>{self.etag(k)}</ETag><Size>{0 if k.endswith('/') else st.st_size}</Size></Contents>"
+        body += "" if more else read("more.xml")
         self.reply(200, body + "</ListBucketResult>", "application/xml; charset=UTF-8")
 
     def etag(self, key):

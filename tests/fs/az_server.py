@@ -6,7 +6,7 @@
 It verifies SharedKey and service SAS by code of its own, from their documentation, and logs refusals in
 DIR/refused. It reads these files of DIR at each request: key (base64), page (blobs a page), public (if it
 exists, anonymous requests are allowed), busy (503 while it exists), skew (seconds that the server's clock is
-ahead). A page may be empty and have a next one, as in the service.
+ahead), more.xml (blobs that the last page has in addition). A page may be empty and have a next one, as in the service.
 """
 import base64
 import calendar
@@ -157,6 +157,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                          "<Etag>%s</Etag>%s<Content-Length>%d</Content-Length><BlobType>BlockBlob</BlobType></Properties>"
                          "<OrMetadata/></Blob>" % (escape(name), self.date_time_string(int(os.path.getmtime(path))), self.etag(path),
                                                    "<ResourceType>directory</ResourceType>" if kind else "", size))
+        blobs.append("" if marker else setting("more.xml"))
         xml = ('\ufeff<?xml version="1.0" encoding="utf-8"?><EnumerationResults ServiceEndpoint="http://h/" ContainerName="%s">'
                '<Prefix>%s</Prefix><Blobs>%s</Blobs><NextMarker>%s</NextMarker></EnumerationResults>' % (
                    container, escape(q.get("prefix", "")), "".join(blobs), escape(marker)))

@@ -178,3 +178,53 @@ if command -v git >/dev/null; then
 		git -c safe.directory='*' clone -q "$MNT/repo.git" "$T/clone"
 	umount_penstock
 fi
+
+# What cannot be shown is counted for each kind of source, and hides nothing else. skips WHAT NUMBER NAMES OPTION...
+CACHE=$T/cache-skips
+skips() {
+	local what=$1 number=$2 names=$3
+	shift 3
+	rm -rf "$CACHE"
+	mount_penstock "$@"
+	equal "$what: the other names are shown" "$names" "$(tree | grep -v '/$' | xargs -d '\n')"
+	equal "$what: what is not shown is counted" "$number" "$(stats '.mounts[0].skipped')"
+	check "$what: status says so" grep -q "skipped *$number name" <(penstock status "$MNT")
+	umount_penstock
+}
+long=$(printf 'x%.0s' {1..256})
+odd=$T/www/odd latin=$'b\xe4d'
+mkdir -p "$odd/page"
+touch "$odd/good" "$odd/$tab" "$odd/$latin"
+skips "a JSON listing with a name that is not UTF-8" 1 "a%09b good" "$ORIGIN/json/odd/" --exclude page
+cat >"$odd/page/index.html" <<PAGE
+<a href="../">up</a><a href="good">good</a><a href="50%25">50%</a><a href="50%">50%</a><a href="%00">nul</a>
+<a href="$long">long</a><a href="other/50%">elsewhere</a>
+PAGE
+touch "$odd/page/good" "$odd/page/50%"
+skips "a page with links that are not names" 3 "50% good" "$ORIGIN/odd/page/"
+printf '%s\n' "$ORIGIN/odd/good" "$ORIGIN/odd/a%09b" "$ORIGIN/odd/good" "$ORIGIN/odd/$long" >"$T/list.txt"
+skips "a list" 2 "a%09b good" "@$T/list.txt"
+sed "s,$ORIGIN,file://$www," "$T/list.txt" >"$T/files.txt"
+skips "a list of files" 2 "a%09b good" "@$T/files.txt"
+
+mkdir -p "$T/cloud/bucket/odd"
+touch "$T/cloud/bucket/odd/good" "$T/cloud/bucket/odd/$tab"
+for key in odd/%00a odd/%00b "odd/$long"; do echo "<Contents><Key>$key</Key><Size>1</Size></Contents>"; done >"$T/cloud/more.xml"
+skips "S3" 3 "a%09b good" s3://bucket/odd/ --endpoint "$CLOUD"
+touch "$T/cloud/public"
+skips "Google's store" 3 "a%09b good" gs://bucket/odd/ --endpoint "$CLOUD" --no-sign-request
+
+mkdir -p "$T/az/blobs/data/odd"
+touch "$T/az/blobs/data/odd/good" "$T/az/public"
+touch "$T/az/blobs/data/odd/$tab"
+echo "<Blob><Name>odd/$long</Name><Properties><Content-Length>1</Content-Length></Properties></Blob>" >"$T/az/more.xml"
+"$python" -B "$top_srcdir/tests/fs/az_server.py" "$T/az" >"$T/az_server.log" 2>&1 &
+wait_until 30 test -s "$T/az/port" || die "the Azure stand-in starts" "$(cat "$T/az_server.log")"
+skips "Azure" 1 "a%09b good" az://acct/data/odd/ --endpoint "http://127.0.0.1:$(cat "$T/az/port")" --no-sign-request
+
+. "$top_srcdir/tests/fs/hub.sh"
+start_hub
+main=$(commit a)
+touch "$main/good" "$main/$tab" "$main/$latin"
+point main a
+skips "the Hub" 1 "a%09b good" hf://datasets/acme/shards
