@@ -233,7 +233,7 @@ static bool stalled(struct ps_transfer *t)
 	return !rq || !rq->turn.tier || ps_tier_attempt_stalled(rq, ps_clock_mono_ns() - t->touched_ns);
 }
 
-/* True: a new connection should be faster than the attempt's. Tiers have a pace of their own. */
+/* True: a new connection should be faster than the attempt's. Each tier has its own pace. */
 static bool slow(struct ps_transfer *t, uint64_t now_ns)
 {
 	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);

@@ -223,7 +223,8 @@ uint64_t ps_glob_unmatched(struct ps_glob *glob, char **ret_first);
 
 struct ps_listing_entry {
 	const char *name; /* decoded; not yet checked by ps_path_check() */
-	const char *why;  /* NULL, or why the entry has no name that can be shown; name is a text for the log */
+	const char
+	        *why; /* NULL, or why the entry has no name that can be shown; name is a text for the log */
 	bool is_dir;
 	struct ps_remote remote;
 };

@@ -167,10 +167,8 @@ static int take_entry(void *arg, const json_t *j)
 	ps_s3_path(path + (nbase ? nbase + 1 : 0), &tree->path);
 	if (!url || tree->path.failed)
 		return out_of_memory(tree->names);
-	struct ps_listed listed = {.path = tree->path.s,
-	        .url = url,
-	        .remote = PS_REMOTE_UNKNOWN,
-	        .checksum = checksum};
+	struct ps_listed listed = {
+	        .path = tree->path.s, .url = url, .remote = PS_REMOTE_UNKNOWN, .checksum = checksum};
 	listed.remote.size = (uint64_t)json_integer_value(size);
 	snprintf(listed.remote.etag, sizeof(listed.remote.etag), "\"%s\"", oid);
 	snprintf(checksum, sizeof(checksum), "%s:%s", is_sha256 ? "sha256" : "gitblob", oid);

@@ -119,7 +119,7 @@ int ps_mounts_lookup(const char *arg, struct ps_mounts *ret, const struct ps_mou
         struct ps_error *err) PS_MUST_USE;
 
 /* Reads the mount's own .penstock/stats; as root also that of another user's mount. Asks the daemon:
- * -ETIMEDOUT, -ENOTCONN. The document may be a lie of whoever has mounted: see ps_json_printable(). A child
+ * -ETIMEDOUT, -ENOTCONN. The user who mounted may have forged the document: see ps_json_printable(). A child
  * process that asks a daemon which never answers stays until the mount ends; while it is there, the mount is
  * not asked again (-ETIMEDOUT at once). */
 int ps_mounts_stats(const struct ps_mount_info *info, int timeout_ms, json_t **ret) PS_MUST_USE;

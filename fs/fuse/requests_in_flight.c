@@ -66,8 +66,8 @@ static void unref(struct ps_inflight *p)
 }
 
 /* Called by libfuse, once, with the request's lock held: by the thread that received the kernel's INTERRUPT, or
- * from inside arming if the INTERRUPT came first. p is alive until this returns: whoever answers disarms
- * first, and so waits for this function. */
+ * from inside arming if the INTERRUPT came first. p is alive until this returns: the thread that answers
+ * disarms first, and so waits for this function. */
 static void interrupted(fuse_req_t req, void *arg)
 {
 	struct ps_inflight *p = arg;
@@ -188,7 +188,7 @@ bool ps_inflight_drain(struct ps_inflight_table *table, bool cancellable, unsign
 
 /* The watcher -------------------------------------------------------------------------------------------- */
 
-/* Ends a request whose process ends. The caller has a reference of its own. */
+/* Ends a request whose process ends. The caller has its own reference. */
 static void end(struct ps_inflight *p)
 {
 	{

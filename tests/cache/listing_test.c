@@ -62,7 +62,8 @@ static const struct {
                 "np/ a.npy "},
         {"JSON with half of a surrogate pair",
                 "[{\"name\":\"\\ud83d\\ude00\",\"size\":1},{\"name\":\"\\uDCE4\",\"size\":2},"
-                "{\"name\":\"\\ud83d\\n\",\"size\":3},{\"name\":\"\\u0000\",\"size\":4},{\"name\":\"z\",\"size\":5}]",
+                "{\"name\":\"\\ud83d\\n\",\"size\":3},{\"name\":\"\\u0000\",\"size\":4},"
+                "{\"name\":\"z\",\"size\":5}]",
                 "\xf0\x9f\x98\x80=1 ? ? ? z=5 "},
         {"JSON with a pair, broken elsewhere", "[{\"name\":\"\\ud83d\\ude00\" \"size\":1}]", NULL},
         {"JSON with names that are not UTF-8",

@@ -11,7 +11,7 @@ make_tree "$main"
 mkdir -p "$main/data" "$main/odd"
 for i in 0 1 2 3 4; do random_file "$main/data/train-0000$i.tar" $((2000000 + i)); done
 random_file "$main/data/test-00000.tar" 40000
-odd=(" " "+" "=" "~" "%" "%41" "#" "?" "&" "@" ":" ";" "," "*" "!" "'" "(" ")" "$" "[" "]" "{" "}" "ü" "日本" "a b" "..." "\"")
+odd=(" " "+" "=" "~" "%a" "%41" "#" "?" "&" "@" ":" ";" "," "*" "!" "'" "(" ")" "$" "[" "]" "{" "}" "ü" "日本" "a b" "..." "\"")
 for name in "${odd[@]}"; do
 	echo "small $name" >"$main/odd/$name"
 	random_file "$main/odd/$name.bin" 5000
