@@ -15,20 +15,20 @@ static const struct {
 } commands[] = {
         {"bench", ps_cmd_bench,
                 "load shards as a training run would, and report the speed and the bottleneck"},
-        {"cat", ps_cmd_cat, "write samples, or one field of them, to standard output"},
         {"doctor", ps_cmd_doctor, "check shards, and repair them"},
         {"index", ps_cmd_index,
                 "write indexes of shards: how many samples they hold, and where each sample begins"},
         {"ls", ps_cmd_ls, "list the samples of shards, with the size of each field"},
-        {"pack", ps_cmd_pack, "write files into shards"},
-        {"split", ps_cmd_split, "write shards into shards of other sizes, or into several sets"},
+        {"pack", ps_cmd_pack, "write files, or the samples of shards, into shards"},
 };
 
 /* Commands of earlier versions. */
 static const struct {
 	const char *name, *instead;
 } gone[] = {
+        {"cat", "write pack --repack SHARDS... -, with the same options"},
         {"shuffle-quality", "the sources have it, as tests/bench/shuffle_quality"},
+        {"split", "write pack --repack SHARDS... OUT, with the same options"},
 };
 
 static void help(FILE *out)

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,26 +11,12 @@
 #include "base/process.h"
 #include "image/image.h"
 #include "shard/file/file.h"
-#include "shard/index/index.h"
 #include "shard/shard.h"
+#include "tools/pack.h"
 #include "tools/pack_list.h"
-#include "tools/recode.h"
-#include "tools/tools.h"
 
-#define MAX_SIZE_DEFAULT (UINT64_C(1) << 30)
 #define MAX_THREADS 256
 #define BUF_NBYTES (1UL << 20)
-
-struct pack_options {
-	const char *source, *out, *from;
-	bool classes, shuffle, index, force, json;
-	uint64_t max_size, max_count, seed, threads;
-	int level;
-	struct ps_part part;
-	struct ps_recode recode;
-	struct ps_column_spec columns[PS_INDEX_MAX_COLUMNS];
-	size_t ncolumns;
-};
 
 /* A shard to be written: samples [first, first + n) of the list. */
 struct job {
@@ -39,7 +24,7 @@ struct job {
 };
 
 struct pack {
-	const struct pack_options *o;
+	const struct ps_pack_options *o;
 	const struct ps_pack_list *list;
 	struct job *jobs;
 	size_t njobs;
@@ -302,7 +287,7 @@ static bool shards_write(struct pack *p)
 }
 
 /* Writes the classes' names beside the shards, in the order of their numbers. */
-static bool classes_write(const struct pack_options *o, const struct ps_pack_list *l)
+static bool classes_write(const struct ps_pack_options *o, const struct ps_pack_list *l)
 {
 	const char *slash = strrchr(o->out, '/');
 	ps_autofree char *path = NULL;
@@ -363,7 +348,7 @@ static void others_report(const struct ps_pack_list *l)
 		ps_complain("  and %ju more", (uintmax_t)(l->ignored - PS_ARRAY_LEN(l->shown)));
 }
 
-static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
+static int pack_run(const struct ps_pack_options *o, struct ps_pack_list *l)
 {
 	__attribute__((cleanup(pack_fini))) struct pack p = {
 	        .o = o, .list = l, .lock = PTHREAD_MUTEX_INITIALIZER};
@@ -423,7 +408,7 @@ static int pack_run(const struct pack_options *o, struct ps_pack_list *l)
 
 /* Packs rows of Parquet files: replaces this process by Python, which reads the rows and writes the shards
  * through the library (loader/shard_writer.c). Returns only on failure, with an exit code. */
-static int parquet_exec(const struct pack_options *o, int n, char **words)
+static int parquet_exec(const struct ps_pack_options *o, int n, char **words)
 {
 	static const char code[] = "import sys\n"
 	                           "try:\n"
@@ -462,7 +447,7 @@ static int parquet_exec(const struct pack_options *o, int n, char **words)
 	return PS_EXIT_FAILED;
 }
 
-static void options_fini(struct pack_options *o)
+static void options_fini(struct ps_pack_options *o)
 {
 	for (size_t i = 0; i < o->ncolumns; i++)
 		ps_column_spec_fini(&o->columns[i]);
@@ -470,7 +455,7 @@ static void options_fini(struct pack_options *o)
 
 static bool shuffle_take(void *ctx, char *value)
 {
-	struct pack_options *o = ctx;
+	struct ps_pack_options *o = ctx;
 
 	o->shuffle = true;
 	return ps_arg_u64("--shuffle", value, 0, UINT64_MAX, &o->seed);
@@ -478,7 +463,7 @@ static bool shuffle_take(void *ctx, char *value)
 
 static bool column_take(void *ctx, char *value)
 {
-	struct pack_options *o = ctx;
+	struct ps_pack_options *o = ctx;
 
 	return ps_arg_column(value, o->columns, &o->ncolumns);
 }
@@ -486,7 +471,7 @@ static bool column_take(void *ctx, char *value)
 static bool format_take(void *ctx, char *value)
 {
 	static const char *const formats[] = {"jpeg", "webp"}; /* as enum ps_recode_format, from 1 on */
-	struct pack_options *o = ctx;
+	struct ps_pack_options *o = ctx;
 	uint32_t format;
 
 	if (!ps_arg_choice("--to", value, formats, 2, &format))
@@ -495,11 +480,11 @@ static bool format_take(void *ctx, char *value)
 	return true;
 }
 
-#define AT(member) offsetof(struct pack_options, member)
+#define AT(member) offsetof(struct ps_pack_options, member)
 
 static bool part_take(void *ctx, char *value)
 {
-	struct pack_options *o = ctx;
+	struct ps_pack_options *o = ctx;
 
 	return ps_arg_part("--part", value, &o->part);
 }
@@ -511,6 +496,17 @@ static const struct ps_flag flags[] = {
                         "CLASSES.txt"},
         {"from", PS_FLAG_TEXT, AT(from), "FILE",
                 "rows of Parquet: FILE, a folder or a pattern; then COLUMN[=SUFFIX]... OUT follow"},
+        {"repack", PS_FLAG_SET, AT(repack), .text = "samples of shards: SHARDS... OUT follow"},
+        {"parts", PS_FLAG_U64, AT(parts), "N",
+                "with --repack: deal the samples in turn to N shards, whatever their size", 1,
+                PS_REPACK_MAX_PARTS},
+        {"shares", PS_FLAG_TEXT, AT(shares), "NAME=SHARE,...",
+                "with --repack: into several sets by a hash of the key, as train=0.95,val=0.05; OUT holds "
+                "{}"},
+        {"key", PS_FLAG_TEXT, AT(key), "KEY", "with --repack: only the samples of that key"},
+        {"field", PS_FLAG_TEXT, AT(field), "SUFFIX",
+                "with --repack: the bytes of that field, one sample's after the other's; OUT is -"},
+        {"lines", PS_FLAG_SET, AT(lines), .text = "with --field: end each with a newline, unless it has one"},
         {"max-size", PS_FLAG_BYTES, AT(max_size), "SIZE",
                 "bytes of a shard before compression, as 256M [1G]"},
         {"max-count", PS_FLAG_U64, AT(max_count), "N", "samples of a shard [no limit]", 1, UINT64_MAX},
@@ -541,20 +537,30 @@ int ps_cmd_pack(int argc, char **argv)
 {
 	static const struct ps_flags command = {
 	        "Usage: penstock-loader pack [OPTION...] SOURCE OUT\n"
-	        "       penstock-loader pack --from FILE [OPTION...] COLUMN[=SUFFIX]... OUT\n\n"
+	        "       penstock-loader pack --from FILE [OPTION...] COLUMN[=SUFFIX]... OUT\n"
+	        "       penstock-loader pack --repack [OPTION...] SHARDS... OUT\n\n"
 	        "Writes files into shards. SOURCE is a folder: files whose paths are the same up to the "
 	        "first dot of\nthe name are one sample. Or it is @LIST, a text that names a file on each "
 	        "line:\nPATH[<tab>KEY[<tab>LABEL]] (@-: standard input). OUT names the shards: "
-	        "train-%06d.tar, or .tar.zst.\nThe same files give the same bytes.\n",
+	        "train-%06d.tar, or .tar.zst.\nThe same files give the same bytes.\n\n"
+	        "--repack writes the samples of shards, in their order and never cut, into shards of other "
+	        "sizes "
+	        "or into\nseveral sets; with - as OUT to standard output, as one tar or with --field the "
+	        "bytes of "
+	        "a field.\n",
 	        "Examples:\n"
 	        "  penstock-loader pack --max-size 256M photos/ 'out/photos-%06d.tar'\n"
 	        "  penstock-loader pack --classes --shuffle 1 imagenet/train/ "
 	        "'train-%06d.tar'\n"
 	        "  penstock-loader pack --resize 256 --to webp photos/ 'small-%06d.tar'\n"
 	        "  penstock-loader pack --from 'data/*.parquet' image.bytes label 'train-%06d.tar'\n"
-	        "  find . -name '*.flac' | penstock-loader pack @- 'audio-%05d.tar.zst'\n",
+	        "  find . -name '*.flac' | penstock-loader pack @- 'audio-%05d.tar.zst'\n"
+	        "  penstock-loader pack --repack --max-size 256M big.tar 'small-%04d.tar'\n"
+	        "  penstock-loader pack --repack --shares train=0.95,val=0.05 all-*.tar '{}-%05d.tar'\n"
+	        "  penstock-loader pack --repack 'train-{000..003}.tar' - > small.tar\n"
+	        "  penstock-loader pack --repack --field json --lines train-*.tar - | jq .caption\n",
 	        flags, PS_ARRAY_LEN(flags), 0};
-	__attribute__((cleanup(options_fini))) struct pack_options o = {.max_size = MAX_SIZE_DEFAULT,
+	__attribute__((cleanup(options_fini))) struct ps_pack_options o = {.max_size = PS_PACK_MAX_SIZE,
 	        .max_count = UINT64_MAX,
 	        .recode = {.quality = 90, .images = "jpg;jpeg;webp"}};
 	__attribute__((cleanup(ps_pack_fini))) struct ps_pack_list list = {0};
@@ -562,25 +568,35 @@ int ps_cmd_pack(int argc, char **argv)
 
 	if (rc >= 0)
 		return rc;
-	if (o.from ? argc - optind < 2 : argc - optind != 2) {
-		if (o.from) {
-			ps_complain("--from needs columns and a name for the shards, as --from x.parquet "
-			            "image.bytes label 'train-%%06d.tar'");
-			return PS_EXIT_USAGE;
-		}
-		ps_complain("needs a source and a name for the shards (see penstock-loader pack --help)");
+	if (o.from || o.repack ? argc - optind < 2 : argc - optind != 2) {
+		ps_complain(
+		        o.from ? "--from needs columns and a name for the shards, as --from x.parquet "
+		                 "image.bytes label 'train-%%06d.tar'"
+		        : o.repack
+		                ? "needs shards and a name for the new ones (see penstock-loader pack --help)"
+		                : "needs a source and a name for the shards (see penstock-loader pack "
+		                  "--help)");
 		return PS_EXIT_USAGE;
 	}
 	o.source = argv[optind];
 	o.out = argv[argc - 1];
-	if (!ps_out_pattern_check(o.out) || !ps_out_level(o.out, o.level, &o.level))
-		return PS_EXIT_USAGE;
-	if (o.from && (o.classes || o.shuffle || o.ncolumns > 0 || o.threads || o.part.of ||
-	                      ps_recode_acts(&o.recode))) {
-		ps_complain("--from goes with --max-size, --max-count, --zstd, --index, --force and --json "
-		            "alone");
+	if (!o.repack && (o.parts || o.shares || o.key || o.field || o.lines)) {
+		ps_complain("--parts, --shares, --key, --field and --lines need --repack");
 		return PS_EXIT_USAGE;
 	}
+	if ((o.from || o.repack) && (o.classes || o.shuffle || o.ncolumns > 0 || o.threads || o.part.of ||
+	                                    ps_recode_acts(&o.recode) || (o.repack && (o.from || o.index)))) {
+		ps_complain(
+		        o.repack ? "--repack goes with --max-size, --max-count, --parts, --shares, --zstd, "
+		                   "--key, --field, --lines, --force and --json alone"
+		                 : "--from goes with --max-size, --max-count, --zstd, --index, --force and "
+		                   "--json alone");
+		return PS_EXIT_USAGE;
+	}
+	if ((!o.repack && !ps_out_pattern_check(o.out)) || !ps_out_level(o.out, o.level, &o.level))
+		return PS_EXIT_USAGE;
+	if (o.repack)
+		return ps_repack(&o, argc - 1, argv);
 	if (o.from)
 		return parquet_exec(&o, argc - optind, argv + optind);
 	if (o.classes && o.source[0] == '@') {

@@ -24,12 +24,10 @@ enum {
 };
 
 int ps_cmd_bench(int argc, char **argv);
-int ps_cmd_cat(int argc, char **argv);
 int ps_cmd_doctor(int argc, char **argv);
 int ps_cmd_index(int argc, char **argv);
 int ps_cmd_ls(int argc, char **argv);
 int ps_cmd_pack(int argc, char **argv);
-int ps_cmd_split(int argc, char **argv);
 
 /* Sets the name for the messages below: "penstock-loader bench"; "penstock-loader" before. Borrowed. */
 void ps_command_begin(const char *command);

@@ -11,7 +11,7 @@ helper() { "$python" "$top_srcdir/tests/fs/data_file.py" "$@"; }
 as_nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups -- "$@"; }
 handed() { stats '.mounts[0].modes.handed_over'; }
 read_by_daemon() { stats .reads.bytes; }
-samples() { penstock-loader cat "$1"/shard-00000{0..2}.tar; }
+samples() { penstock-loader pack --repack "$1"/shard-00000{0..2}.tar -; }
 samples "$T/www" >"$T/samples"
 same_samples() { samples "$MNT" | cmp - "$T/samples"; }
 sum() { sha256sum <"$1" | cut -d ' ' -f 1; }
@@ -38,7 +38,7 @@ cp "$top_srcdir/tests/fs/data_file.py" "$T"
 equal "another user may not" EPERM "$(as_nobody "$python" "$T/data_file.py" ask "$MNT/$shard")"
 before=$(handed)
 equal "another user's loader reads the same samples" "$(sum "$T/samples")" \
-	"$(as_nobody "$top_builddir/penstock-loader" cat "$MNT"/shard-00000{0..2}.tar | sha256sum | head -c 64)"
+	"$(as_nobody "$top_builddir/penstock-loader" pack --repack "$MNT"/shard-00000{0..2}.tar - | sha256sum | head -c 64)"
 equal "and is handed nothing" "$before" "$(handed)"
 equal "a folder has no data file" ENOTTY "$(helper ask "$MNT")"
 equal "nor has a virtual file" ENOTTY "$(helper ask "$MNT/.penstock/stats")"
@@ -48,7 +48,7 @@ equal "nor has a virtual file" ENOTTY "$(helper ask "$MNT/.penstock/stats")"
 hidden() { unshare -m sh -c 'mount -t tmpfs none "$1" && shift && exec "$@"' sh "$CACHE" "$@"; }
 if unshare -m --propagation private true 2>/dev/null; then
 	equal "a loader that does not see the cache folder reads the same samples" "$(sum "$T/samples")" \
-		"$(hidden penstock-loader cat "$MNT"/shard-00000{0..2}.tar | sha256sum | cut -d ' ' -f 1)"
+		"$(hidden penstock-loader pack --repack "$MNT"/shard-00000{0..2}.tar - | sha256sum | cut -d ' ' -f 1)"
 fi
 
 data_file() { helper where "$MNT/$shard"; }

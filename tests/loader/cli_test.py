@@ -239,7 +239,7 @@ def help_and_version_are_printed():
 @tap.test
 def options_in_help_are_in_the_man_page():
     page = tap.read(os.path.join(tap.SRC, "man/penstock-loader.1")).decode().replace("\\-", "-")
-    for command in ("bench", "cat", "doctor", "index", "ls", "pack", "split"):
+    for command in ("bench", "doctor", "index", "ls", "pack"):
         for option in re.findall(r"^  (--[a-z-]+)", tap.run(command, "--help").stdout.decode(), re.M):
             assert option in page, "%s %s is not in penstock-loader(1)" % (command, option)
 
@@ -293,6 +293,14 @@ BAD = [  # arguments, exit code, a part of the line on stderr
     (["bench", "--sw=2", "t-0.tar"], 2, "option '--sw' may be --sweep, --sweep-threads, --sweep-batch, --sweep-device"),
     (["bench", "--profile=p", "-x", "t-0.tar"], 2, "unknown option '-x' (see penstock-loader bench --help)"),
     (["shuffle-quality", "t-0.tar"], 2, "the command 'shuffle-quality' no longer exists: "),
+    (["split", "t-0.tar", "a-%d.tar"], 2, "the command 'split' no longer exists: write pack --repack SHARDS... OUT"),
+    (["cat", "t-0.tar"], 2, "the command 'cat' no longer exists: write pack --repack SHARDS... -"),
+    (["pack", "--parts", "2", "folder", "a-%d.tar"], 2, "need --repack"),
+    (["pack", "--repack", "t-0.tar"], 2, "needs shards and a name for the new ones"),
+    (["pack", "--repack", "--index", "t-0.tar", "a-%d.tar"], 2, "--repack goes with --max-size"),
+    (["pack", "--repack", "--max-count", "2", "t-0.tar", "-"], 2, "only --key, --field and --lines apply"),
+    (["pack", "--repack", "--field", "jpg", "t-0.tar", "a-%d.tar"], 2, "--field writes to standard output: name -"),
+    (["pack", "--repack", "--lines", "t-0.tar", "-"], 2, "--lines needs --field"),
     (["bench", "t-0.tar", "--order"], 2, "option --order needs a value"),
     (["ls", "--frob", "t-0.tar"], 2, "unknown option"),
     (["bench", "t-0.tar", "--batch"], 2, "needs a value"),
@@ -379,10 +387,10 @@ def ls_takes_folders_and_wildcards():
 
 
 @tap.test
-def a_full_disk_is_an_error_of_cat_and_ls():
+def a_full_disk_is_an_error_of_pack_and_ls():
     shards(1, 2)
     with open("/dev/full", "w") as full:
-        r = subprocess.run([tap.LOADER, "cat", "t-0.tar"], stdout=full, stderr=subprocess.PIPE)
+        r = subprocess.run([tap.LOADER, "pack", "--repack", "t-0.tar", "-"], stdout=full, stderr=subprocess.PIPE)
         assert b"standard output: cannot write: No space left on device" in r.stderr, r.stderr
         r = subprocess.run([tap.LOADER, "ls", "t-0.tar"], stdout=full, stderr=subprocess.PIPE)
     tap.equal((r.returncode, r.stderr), (1, b"penstock-loader ls: cannot write to stdout\n"))

@@ -314,7 +314,7 @@ def pack_refuses_wrong_arguments_with_a_reason():
 
 
 @tap.test
-def split_and_cat_read_hard_links():
+def repack_reads_hard_links():
     def make(name, target, mode="w"):
         with tarfile.open(name, mode) as t:
             for member in "a.txt", "b.txt", "LICENSE":
@@ -326,32 +326,32 @@ def split_and_cat_read_hard_links():
                 t.addfile(info, io.BytesIO(b"text"))
 
     make("h.tar", "./a.txt")
-    tool("split", "--force", "h.tar", "out-%d.tar")
+    tool("pack", "--repack", "--force", "h.tar", "out-%d.tar")
     tap.equal(members("out-0.tar"), [("a.txt", b"text"), ("b.txt", b"text")])
-    tap.equal(tool("cat", "--field", "txt", "h.tar").stdout, b"texttext")
+    tap.equal(tool("pack", "--repack", "--field", "txt", "h.tar", "-").stdout, b"texttext")
     make("h.tar", "nosuch.txt")
-    assert b'b.txt: a hard link to "nosuch.txt"' in tool("split", "--force", "h.tar", "out-%d.tar", code=1).stderr
+    assert b'b.txt: a hard link to "nosuch.txt"' in tool("pack", "--repack", "--force", "h.tar", "out-%d.tar", code=1).stderr
     make("h.tar.gz", "a.txt", "w:gz")
-    assert b"compressed shard" in tool("split", "--force", "h.tar.gz", "out-%d.tar", code=1).stderr
+    assert b"compressed shard" in tool("pack", "--repack", "--force", "h.tar.gz", "out-%d.tar", code=1).stderr
 
 
 @tap.test
-def split_by_size_parts_and_shares_keeps_every_sample():
+def repack_by_size_parts_and_shares_keeps_every_sample():
     folder()
     tool("pack", "--max-count", "12", "in", "in-%d.tar")
     want = [m for i in range(2) for m in members("in-%d.tar" % i)]
-    tool("split", "--max-count", "5", "in-{0..1}.tar", "a-%02d.tar")
+    tool("pack", "--repack", "--max-count", "5", "in-{0..1}.tar", "a-%02d.tar")
     tap.equal([m for i in range(5) for m in members("a-%02d.tar" % i)], want)
     tap.equal([len(members("a-%02d.tar" % i)) for i in range(5)], [10, 10, 10, 10, 8])
-    r = tool("split", "--json", "--parts", "4", "in-0.tar", "in-1.tar", "b-%d.tar.zst")
+    r = tool("pack", "--repack", "--json", "--parts", "4", "in-0.tar", "in-1.tar", "b-%d.tar.zst")
     tap.equal([json.loads(line)["samples"] for line in r.stdout.splitlines()], [6] * 4)
     tap.equal(sorted(s["key"] for i in range(4) for s in tap.ls("b-%d.tar.zst" % i)[0]),
               sorted(s["key"] for s in tap.ls("in-{0..1}.tar")[0]))
-    tool("split", "--shares", "train=0.7,val=0.3", "in-{0..1}.tar", "{}-%d.tar")
+    tool("pack", "--repack", "--shares", "train=0.7,val=0.3", "in-{0..1}.tar", "{}-%d.tar")
     train, val = members("train-0.tar"), members("val-0.tar")
     tap.equal(sorted(train + val), sorted(want))
     assert 0 < len(val) < len(train)
-    tool("split", "--shares", "train=0.7,val=0.3", "in-1.tar", "again-{}-%d.tar")
+    tool("pack", "--repack", "--shares", "train=0.7,val=0.3", "in-1.tar", "again-{}-%d.tar")
     assert set(members("again-val-0.tar")) <= set(val), "the share of a key does not depend on other keys"
     for args, word in [(("--shares", "a=0.5", "in-0.tar", "{}-%d.tar"), b"less than 1"),
                        (("--shares", "a=0.5,b=0.6", "in-0.tar", "{}-%d.tar"), b"more than 1"),
@@ -360,37 +360,37 @@ def split_by_size_parts_and_shares_keeps_every_sample():
                        (("--shares", "a=1", "in-0.tar", "x-%d.tar"), b"{}"),
                        (("--parts", "2", "--shares", "a=1", "in-0.tar", "{}-%d.tar"), b"exclude"),
                        (("in-0.tar",), b"--help")]:
-        r = tool("split", *args, code=2)
+        r = tool("pack", "--repack", *args, code=2)
         assert word in r.stderr, (args, r.stderr)
-    r = tool("split", "--max-count", "5", "in-0.tar", "a-%02d.tar", code=1)
+    r = tool("pack", "--repack", "--max-count", "5", "in-0.tar", "a-%02d.tar", code=1)
     assert b"--force" in r.stderr
 
 
 @tap.test
-def cat_joins_shards_and_extracts_fields():
+def repack_to_standard_output_joins_shards_and_extracts_fields():
     folder()
     tool("pack", "--max-count", "12", "in", "in-%d.tar.zst")
     with open("all.tar", "wb") as f:
-        f.write(tool("cat", "in-0.tar.zst", "in-1.tar.zst").stdout)
+        f.write(tool("pack", "--repack", "in-0.tar.zst", "in-1.tar.zst", "-").stdout)
     tap.equal(sorted(m[0] for m in members("all.tar")),
               sorted("class%d/%02d.%s" % (i % 3, i, s) for i in range(SAMPLES) for s in ("jpg", "json")))
-    r = tool("cat", "--key", "class1/04", "--field", "JPG", "all.tar")
+    r = tool("pack", "--repack", "--key", "class1/04", "--field", "JPG", "all.tar", "-")
     tap.equal(r.stdout, tap.read("in/class1/04.jpg"))
-    lines = tool("cat", "--field", "json", "--lines", "all.tar").stdout.splitlines()
+    lines = tool("pack", "--repack", "--field", "json", "--lines", "all.tar", "-").stdout.splitlines()
     tap.equal(sorted(json.loads(line)["i"] for line in lines), list(range(SAMPLES)))
     with open("one.tar", "wb") as f:
-        f.write(tool("cat", "--key", "class1/04", "all.tar").stdout)
+        f.write(tool("pack", "--repack", "--key", "class1/04", "all.tar", "-").stdout)
     tap.equal([m[0] for m in members("one.tar")], ["class1/04.jpg", "class1/04.json"])
-    r = tool("cat", "--key", "nobody", "all.tar", code=1)
+    r = tool("pack", "--repack", "--key", "nobody", "all.tar", "-", code=1)
     assert b"no sample nobody" in r.stderr, r.stderr
     tap.equal(r.stdout, b"", "nothing is written before the sample is found")
     for args in ((), ("--key", "class1/04")):
-        r = tool("cat", *args, "--field", "zzz", "all.tar", code=1)
+        r = tool("pack", "--repack", *args, "--field", "zzz", "all.tar", "-", code=1)
         tap.equal(r.stdout, b"")
         assert b"no field .zzz" in r.stderr and b"there are .jpg, .json" in r.stderr, r.stderr
     with open("cut.tar", "wb") as f:
         f.write(tap.read("all.tar")[:100000])
-    r = tool("cat", "--field", "json", "cut.tar", code=1)
+    r = tool("pack", "--repack", "--field", "json", "cut.tar", "-", code=1)
     assert b"cut.tar" in r.stderr, r.stderr
 
 
@@ -398,9 +398,9 @@ def cat_joins_shards_and_extracts_fields():
 def missing_output_directories_are_made():
     folder()
     assert b"24 samples in 1 shard, " in tool("pack", "in", "new/out-%d.tar").stdout
-    r = tool("split", "--parts", "1", "new/out-0.tar", "parts/p-%d.tar")
+    r = tool("pack", "--repack", "--parts", "1", "new/out-0.tar", "parts/p-%d.tar")
     tap.equal(r.stdout, b"24 samples in 1 shard\n")
-    tool("split", "--shares", "a=0.5,b=0.5", "new/out-0.tar", "{}/x-%d.tar")
+    tool("pack", "--repack", "--shares", "a=0.5,b=0.5", "new/out-0.tar", "{}/x-%d.tar")
     tap.equal(sum(len(tap.ls(d + "/x-0.tar")[0]) for d in "ab"), SAMPLES)
     tool("index", "--dir", "indexes", "new/out-0.tar")
     tap.equal((len(os.listdir("indexes")), os.listdir("new")), (1, ["out-0.tar"]))
