@@ -97,15 +97,13 @@ static int mount_here(struct ps_daemon *d, struct ps_mount *m, struct ps_error *
 		return rc;
 	struct ps_mount_id id = ps_mounts_id(mountpoint);
 	rc = ps_daemon_start_mount(d, m, fd, id, err);
-	if (rc < 0) {
-		ps_helper_detach(d->helper, mountpoint, id);
-		return rc;
-	}
-	rc = see_it_answer(m, err);
-	if (rc < 0) {
-		ps_helper_detach(d->helper, mountpoint, id);
+	bool started = rc == 0;
+	if (started)
+		rc = see_it_answer(m, err);
+	if (rc < 0)
+		ps_helper_detach(d->helper, mountpoint, id, ps_session_fd(&m->session));
+	if (rc < 0 && started)
 		end_session(m);
-	}
 	return rc;
 }
 
@@ -181,14 +179,8 @@ static void begin_without_mount(struct ps_daemon *d)
 
 /* Stopping ----------------------------------------------------------------------------------------------- */
 
-struct place {
-	char *mountpoint;
-	struct ps_mount_id id;
-};
-
-/* Copies mountpoint and id of each mount in the daemon's mount namespace. So the caller can detach the
- * mounts without the lock, since detaching may block. */
-static size_t own_places(struct ps_daemon *d, struct place **ret)
+/* The mounts in the daemon's mount namespace. */
+static size_t own_places(struct ps_daemon *d, struct ps_place **ret)
 {
 	size_t n = 0, max = 0;
 
@@ -197,11 +189,10 @@ static size_t own_places(struct ps_daemon *d, struct place **ret)
 		max++;
 	*ret = calloc(max + 1, sizeof(**ret));
 	for (struct ps_list *l = d->mounts.next; *ret && l != &d->mounts; l = l->next) {
-		const struct ps_mount *m = PS_CONTAINER_OF(l, struct ps_mount, link);
-		char *copy = m->here ? strdup(m->request.mountpoint) : NULL;
+		struct ps_place place = ps_mount_place(PS_CONTAINER_OF(l, struct ps_mount, link));
 
-		if (copy)
-			(*ret)[n++] = (struct place){copy, m->id};
+		if (place.mountpoint)
+			(*ret)[n++] = place;
 	}
 	return n;
 }
@@ -217,7 +208,7 @@ static bool any_mounts(struct ps_daemon *d, bool kick)
 /* Ends all mounts without waiting for open files: their readers get ENOTCONN. */
 static void stop(struct ps_daemon *d)
 {
-	struct place *places = NULL;
+	struct ps_place *places = NULL;
 
 	{
 		PS_LOCK_SCOPE(&d->lock);
@@ -228,8 +219,8 @@ static void stop(struct ps_daemon *d)
 	size_t n = own_places(d, &places);
 	for (size_t i = 0; i < n; i++) {
 		ps_log_info("mount: %s: signal %d: unmounting", places[i].mountpoint, (int)stop_signal);
-		ps_helper_detach(d->helper, places[i].mountpoint, places[i].id);
-		free(places[i].mountpoint);
+		ps_helper_detach(d->helper, places[i].mountpoint, places[i].id, places[i].fuse_fd);
+		ps_place_fini(&places[i]);
 	}
 	free(places);
 	for (int ms = 0; any_mounts(d, ms >= STOP_GRACE_MS); ms += KICK_MS)

@@ -156,6 +156,11 @@ int ps_mountfd_detach(const char *mountpoint, struct ps_mount_id id);
 
 /* True if the descriptor is one of /dev/fuse. */
 bool ps_mountfd_is_fuse(int fd);
+/* True if the descriptor's FUSE connection is there and has not ended. */
+bool ps_mountfd_is_connected(int fd);
+/* False if the mount with this device number is another connection's than the descriptor's. Linux 6.17 and later
+ * report that; before, and for a descriptor without a connection, it is always true. */
+bool ps_mountfd_may_be(int fd, dev_t dev);
 
 /* One mount ---------------------------------------------------------------------------------------------- */
 
@@ -197,6 +202,16 @@ int ps_mount_start(struct ps_mount *mount, int fd, struct ps_mount_id id, struct
 int ps_mount_finish(struct ps_mount *mount) PS_MUST_USE;
 /* Waits until all requests are answered, at most the timeout of the cache. */
 void ps_mount_free(struct ps_mount *mount);
+
+/* What it takes to detach a mount without the daemon's lock, since detaching may block. */
+struct ps_place {
+	char *mountpoint; /* NULL: the mount is in another mount namespace */
+	struct ps_mount_id id;
+	int fuse_fd; /* a copy */
+};
+/* The mount was started, and the daemon's lock is held. */
+struct ps_place ps_mount_place(const struct ps_mount *mount);
+void ps_place_fini(struct ps_place *place);
 
 /* {"mountpoint", "mounted_at", "source", "files", ...; "sources" if they have names}; the caller owns it. */
 json_t *ps_mount_json(struct ps_mount *mount);
@@ -311,7 +326,9 @@ void ps_helper_free(struct ps_helper *helper);
 /* As ps_mountfd_mount(). A helper uses only options->source, and takes the rest from `first`. */
 int ps_helper_mount(struct ps_helper *helper, const struct ps_mountfd_options *options, int *ret_fd,
         struct ps_error *err) PS_MUST_USE;
-int ps_helper_detach(struct ps_helper *helper, const char *mountpoint, struct ps_mount_id id);
+/* As ps_mountfd_detach(). fuse_fd: the mount's, by which the helper sees that the mount is this daemon's; -1: it
+ * is closed, and the mount has ended. */
+int ps_helper_detach(struct ps_helper *helper, const char *mountpoint, struct ps_mount_id id, int fuse_fd);
 int ps_helper_reopen_log(struct ps_helper *helper);
 extern const struct ps_backing_ops ps_helper_backing; /* arg: the helper */
 

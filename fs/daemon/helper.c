@@ -116,10 +116,27 @@ static int mount_first(const struct job *job, int *ret_fd, struct ps_error *err)
 	return ps_mountfd_mount(&options, ret_fd, err);
 }
 
+/* True if the mount's connection has ended. While it has not, this asks the daemon. */
+static bool has_ended(const char *mountpoint)
+{
+	struct statx st;
+
+	return statx(AT_FDCWD, mountpoint, AT_STATX_FORCE_SYNC | AT_SYMLINK_NOFOLLOW, STATX_TYPE, &st) < 0 &&
+	       (errno == ENOTCONN || errno == ECONNABORTED);
+}
+
+/* Detaches a mount whose connection the daemon has, or one that has ended. Once the daemon's connection has
+ * ended, a mount of another cache may have its number. */
 static int detach_ours(const struct job *job)
 {
+	int fuse_fd = job->nfds > 1 ? job->fds[1] : -1;
+
 	if (!ps_mount_id_same(job->request.mount, ps_mounts_id(job->text)))
 		return -ENOENT;
+	if (ps_mountfd_is_fuse(fuse_fd) && ps_mountfd_is_connected(fuse_fd)
+	                ? !ps_mountfd_may_be(fuse_fd, job->request.mount.dev)
+	                : !has_ended(job->text))
+		return -EPERM;
 	return ps_mountfd_detach(job->text, job->request.mount);
 }
 
@@ -199,7 +216,7 @@ static void do_one(int sock, struct job *job)
 			take_back(job, answer);
 		break;
 	default:
-		if (job->nfds == 1 && fork() == 0)
+		if (job->nfds > 0 && fork() == 0)
 			do_slow(job);
 		if (job->request.kind == MOUNT)
 			job->first = NULL; /* it is made once */
@@ -409,10 +426,10 @@ static int backing_close(void *arg, int dev_fd, int id)
 
 const struct ps_backing_ops ps_helper_backing = {backing_open, backing_close};
 
-/* Sends a request whose answer comes through a socket of its own. *ret_fd: the descriptor that came with the
- * answer, or -1. */
-static int call(
-        struct ps_helper *h, struct request request, const char *text, int *ret_fd, struct ps_error *err)
+/* Sends a request whose answer comes through a socket of its own. with_fd: a descriptor to send, or -1. *ret_fd:
+ * the descriptor that came with the answer, or -1. */
+static int call(struct ps_helper *h, struct request request, const char *text, int with_fd, int *ret_fd,
+        struct ps_error *err)
 {
 	struct ps_keeper_message answer;
 	int ends[2], fd = -1, rc;
@@ -423,7 +440,7 @@ static int call(
 	ps_autofd int ours = ends[0];
 	{
 		PS_LOCK_SCOPE(&h->lock);
-		rc = send_request(h, &request, text, &ends[1], 1);
+		rc = send_request(h, &request, text, (const int[]){ends[1], with_fd}, 1 + (with_fd >= 0));
 	}
 	close(ends[1]);
 	if (rc == 0)
@@ -447,7 +464,7 @@ int ps_helper_mount(
 
 	if (!h)
 		return ps_mountfd_mount(options, ret_fd, err);
-	int rc = call(h, (struct request){.kind = MOUNT}, options->source, &fd, err);
+	int rc = call(h, (struct request){.kind = MOUNT}, options->source, -1, &fd, err);
 	if (rc == 0 && fd < 0)
 		rc = ps_error_set(err, EPROTO, "the daemon's helper: no descriptor came");
 	if (rc == 0)
@@ -455,7 +472,7 @@ int ps_helper_mount(
 	return rc;
 }
 
-int ps_helper_detach(struct ps_helper *h, const char *mountpoint, struct ps_mount_id id)
+int ps_helper_detach(struct ps_helper *h, const char *mountpoint, struct ps_mount_id id, int fuse_fd)
 {
 	struct ps_error err = {0};
 	int fd = -1;
@@ -464,7 +481,7 @@ int ps_helper_detach(struct ps_helper *h, const char *mountpoint, struct ps_moun
 		return ps_mountfd_detach(mountpoint, id);
 	if (!id.number || strlen(mountpoint) >= sizeof(((struct job *)0)->text))
 		return -ENOENT;
-	int rc = call(h, (struct request){.kind = DETACH, .mount = id}, mountpoint, &fd, &err);
+	int rc = call(h, (struct request){.kind = DETACH, .mount = id}, mountpoint, fuse_fd, &fd, &err);
 	if (fd >= 0)
 		close(fd);
 	return rc;
@@ -477,6 +494,6 @@ int ps_helper_reopen_log(struct ps_helper *h)
 
 	if (!h)
 		return ps_log_reopen();
-	int rc = call(h, (struct request){.kind = LOG}, "", &fd, &err);
+	int rc = call(h, (struct request){.kind = LOG}, "", -1, &fd, &err);
 	return rc < 0 || fd < 0 ? rc : ps_log_take(fd);
 }

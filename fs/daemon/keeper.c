@@ -107,36 +107,15 @@ static bool has_session(const struct keeper *k, uint64_t mount)
 	return false;
 }
 
-static bool is_connected(int fuse_fd)
-{
-	struct pollfd p = {.fd = fuse_fd};
-
-	return fuse_fd >= 0 && poll(&p, 1, 0) == 0; /* POLLERR: it has ended */
-}
-
-/* The number of the descriptor's FUSE connection, which Linux 6.17 and later report; 0: unknown. */
-static unsigned connection_of(int fuse_fd)
-{
-	char path[48], line[128];
-	unsigned number = 0;
-
-	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fuse_fd);
-	FILE *f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f) && sscanf(line, "fuse_connection: %u", &number) != 1) {
-	}
-	if (f)
-		fclose(f);
-	return number;
-}
-
-/* True if this device is a penstock mount, as the kernel says, and not only as the daemon says. */
+/* True if this device is a penstock mount, and the connection's, as the kernel says, and not only as the daemon
+ * says. */
 static bool is_penstock(dev_t dev, int fuse_fd)
 {
-	unsigned number = connection_of(fuse_fd);
 	struct ps_mounts mounts;
 	bool found = false;
 
-	if ((number && number != minor(dev)) || ps_mounts_read(NULL, false, &mounts) < 0)
+	if (!ps_mountfd_is_connected(fuse_fd) || !ps_mountfd_may_be(fuse_fd, dev) ||
+	        ps_mounts_read(NULL, false, &mounts) < 0)
 		return false;
 	for (size_t i = 0; i < mounts.n && !found; i++)
 		found = makedev(mounts.v[i].dev_major, mounts.v[i].dev_minor) == dev;
@@ -160,7 +139,7 @@ static void drop_unfinished(struct keeper *k)
 	for (size_t i = k->n; i-- > 0;) {
 		const struct ps_keeper_message *m = &k->v[i].message;
 
-		if (m->kind != PS_KEEPER_SESSION || is_connected(k->v[i].fd))
+		if (m->kind != PS_KEEPER_SESSION || ps_mountfd_is_connected(k->v[i].fd))
 			continue;
 		detach(&k->v[i]); /* after an abort the dead mount is still there */
 		remove_item(k, i);
@@ -267,7 +246,8 @@ static void take_message(struct keeper *k, const struct ps_keeper_message *m, in
 			drop(k, m->mount, 0);
 		break;
 	case PS_KEEPER_DROP_OWNER:
-		drop(k, m->mount, m->owner);
+		if (m->mount && m->owner)
+			drop(k, m->mount, m->owner);
 		break;
 	case PS_KEEPER_READY:
 		if (*k->unit)
@@ -312,7 +292,8 @@ static void take_message(struct keeper *k, const struct ps_keeper_message *m, in
 		close(fd);
 }
 
-/* Returns -EBUSY and the text if the daemon found the cache in use. */
+/* Returns -EBUSY and the text if the daemon found the cache in use. A daemon that has the cache's lock is not
+ * believed that. */
 static int take_messages(struct keeper *k, struct ps_error *err)
 {
 	struct ps_keeper_message m;
@@ -327,7 +308,7 @@ static int take_messages(struct keeper *k, struct ps_error *err)
 			close(ps_steal_fd(&k->sock)); /* the daemon has ended, or closed its socket */
 			return 0;
 		}
-		if (rc == 0 && m.kind == PS_KEEPER_BUSY)
+		if (rc == 0 && m.kind == PS_KEEPER_BUSY && !k->held)
 			return ps_error_set(err, EBUSY, "%s", m.text);
 		if (rc == 0)
 			take_message(k, &m, fd);
@@ -457,8 +438,7 @@ static void abort_connection(const struct ps_keeper_item *session)
 
 	snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%u/abort", number);
 	ps_autofd int fd = number && session->ours ? open(path, O_WRONLY | O_CLOEXEC) : -1;
-	if (fd >= 0 && is_connected(session->fd) && is_penstock(session->message.id.dev, session->fd) &&
-	        write(fd, "1", 1) < 0)
+	if (fd >= 0 && is_penstock(session->message.id.dev, session->fd) && write(fd, "1", 1) < 0)
 		ps_log_debug("keeper: %s: %s", path, strerror(errno));
 }
 

@@ -1,6 +1,7 @@
 #include "daemon/daemon_private.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/sysmacros.h>
@@ -268,6 +269,22 @@ json_t *ps_mount_json(struct ps_mount *m)
 	return doc;
 }
 
+struct ps_place ps_mount_place(const struct ps_mount *m)
+{
+	if (!m->here)
+		return (struct ps_place){.fuse_fd = -1};
+	return (struct ps_place){.mountpoint = strdup(m->request.mountpoint),
+	        .id = m->id,
+	        .fuse_fd = fcntl(ps_session_fd(&m->session), F_DUPFD_CLOEXEC, 0)};
+}
+
+void ps_place_fini(struct ps_place *place)
+{
+	free(place->mountpoint);
+	if (place->fuse_fd >= 0)
+		close(place->fuse_fd);
+}
+
 /* Mounts of the daemon ----------------------------------------------------------------------------------- */
 
 json_t *ps_daemon_mounts(struct ps_daemon *d, struct ps_mount *first)
@@ -327,7 +344,8 @@ void ps_daemon_end_mount(struct ps_daemon *d, struct ps_mount *m)
 		ps_keeper_drop(d, m);
 		/* After an abort the dead mount is still in the namespace. */
 		if (m->here)
-			ps_helper_detach(d->helper, m->request.mountpoint, m->id);
+			ps_helper_detach(
+			        d->helper, m->request.mountpoint, m->id, ps_session_fd(&m->session));
 	}
 	{
 		PS_LOCK_SCOPE(&d->lock);

@@ -508,6 +508,27 @@ bool ps_mountfd_is_fuse(int fd)
 	       st.st_rdev == makedev(FUSE_MAJOR, FUSE_MINOR);
 }
 
+bool ps_mountfd_is_connected(int fd)
+{
+	struct pollfd p = {.fd = fd};
+
+	return fd >= 0 && poll(&p, 1, 0) == 0; /* POLLERR: it has ended */
+}
+
+bool ps_mountfd_may_be(int fd, dev_t dev)
+{
+	char path[48], line[128];
+	unsigned number = minor(dev);
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+	FILE *f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f) && sscanf(line, "fuse_connection: %u", &number) != 1) {
+	}
+	if (f)
+		fclose(f);
+	return number == minor(dev);
+}
+
 int ps_mountfd_detach(const char *mountpoint, struct ps_mount_id id)
 {
 	char words[256], path[40];

@@ -311,19 +311,13 @@ size_t ps_owned_count(const struct ps_mount *m)
 	return m->owned ? m->owned->nowners : 0;
 }
 
-/* A mount to detach. */
-struct place {
-	char *mountpoint;
-	struct ps_mount_id id;
-};
-
 /* The last owner has ended: no process can join the mount any more. A mount in our own mount namespace is
  * returned, to be detached without the lock; in another namespace only its session can be ended. The lock
  * is held. */
-static struct place orphan(struct ps_owned *owned)
+static struct ps_place orphan(struct ps_owned *owned)
 {
 	struct ps_mount *m = owned->mount;
-	struct place place = {m->here ? strdup(m->request.mountpoint) : NULL, m->id};
+	struct ps_place place = ps_mount_place(m);
 
 	ps_list_remove(&owned->link);
 	ps_log_info("mount: %s: its last owner is gone", m->request.mountpoint);
@@ -332,7 +326,7 @@ static struct place orphan(struct ps_owned *owned)
 }
 
 /* The lock is held. */
-static struct place owner_left(struct ps_daemon *d, uint64_t id)
+static struct ps_place owner_left(struct ps_daemon *d, uint64_t id)
 {
 	for (struct ps_list *l = d->owned.next; l != &d->owned; l = l->next) {
 		struct ps_owned *owned = PS_CONTAINER_OF(l, struct ps_owned, link);
@@ -343,10 +337,10 @@ static struct place owner_left(struct ps_daemon *d, uint64_t id)
 			if (o->id != id)
 				continue;
 			remove_owner(d, owned, o);
-			return owned->nowners ? (struct place){0} : orphan(owned);
+			return owned->nowners ? (struct ps_place){0} : orphan(owned);
 		}
 	}
-	return (struct place){0}; /* its mount has ended already */
+	return (struct ps_place){0}; /* its mount has ended already */
 }
 
 /* Ends the session of a mount that cannot be unmounted: reads fail from now on. */
@@ -367,18 +361,18 @@ void ps_owners_remove_gone(struct ps_daemon *d)
 	int n = epoll_wait(d->owners_fd, events, EVENTS_MAX, 0);
 
 	for (int i = 0; i < n; i++) {
-		struct place place;
+		struct ps_place place;
 
 		pthread_mutex_lock(&d->lock);
 		place = owner_left(d, events[i].data.u64);
 		pthread_mutex_unlock(&d->lock);
 		if (!place.mountpoint)
 			continue;
-		int rc = ps_helper_detach(d->helper, place.mountpoint, place.id);
+		int rc = ps_helper_detach(d->helper, place.mountpoint, place.id, place.fuse_fd);
 		if (rc < 0 && rc != -ENOENT) {
 			ps_log_warning("mount: %s: cannot be unmounted: %s", place.mountpoint, strerror(-rc));
 			end_session(d, place.id);
 		}
-		free(place.mountpoint);
+		ps_place_fini(&place);
 	}
 }

@@ -192,7 +192,7 @@ void ps_session_now_answers(struct ps_session *s)
 
 int ps_session_fd(const struct ps_session *s)
 {
-	return fuse_session_fd(s->fs->session);
+	return s->fs && s->fs->session ? fuse_session_fd(s->fs->session) : -1;
 }
 
 bool ps_session_can_be_kept(const struct ps_session *s)

@@ -296,7 +296,7 @@ static void it_unmounts_no_mount_of_another_kind(void **state)
 	assert_int_equal(stat(place, &before), 0);
 	const struct ps_mount_id id = {before.st_dev, ps_mounts_number(fd)};
 	assert_true(id.number != 0);
-	assert_int_equal(ps_helper_detach(h, place, id), -ENOENT);
+	assert_int_equal(ps_helper_detach(h, place, id, fuse_fd), -ENOENT);
 	assert_int_equal(stat(place, &after), 0);
 	assert_true(before.st_dev == after.st_dev);
 	ps_helper_free(h);
@@ -355,7 +355,7 @@ static void a_killed_helper_is_an_error_at_once(void **state)
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 	assert_int_equal(ps_helper_backing.open(h, fuse_fd, fd, "nine"), -EPIPE);
 	assert_int_equal(ps_helper_backing.close(h, fuse_fd, 1), -EPIPE);
-	assert_int_equal(ps_helper_detach(h, top, (struct ps_mount_id){1, 1}), -EPIPE);
+	assert_int_equal(ps_helper_detach(h, top, (struct ps_mount_id){1, 1}, -1), -EPIPE);
 	ps_helper_free(h);
 }
 
