@@ -188,8 +188,8 @@ static void *resume_main(void *arg)
 	/* Only now, since this waits if the mountpoint is in a folder on a dead server: the other mounts are
 	 * served meanwhile. */
 	if (rc < 0 && r->session.here)
-		(void)ps_helper_detach(d->helper, r->session.text, r->session.id,
-		        m ? ps_session_fd(&m->session) : -1);
+		(void)ps_helper_detach(
+		        d->helper, r->session.text, r->session.id, m ? ps_session_fd(&m->session) : -1);
 	if (m)
 		ps_daemon_end_mount(d, m);
 	if (r->client >= 0)

@@ -344,8 +344,7 @@ void ps_daemon_end_mount(struct ps_daemon *d, struct ps_mount *m)
 		ps_keeper_drop(d, m);
 		/* After an abort the dead mount is still in the namespace. */
 		if (m->here)
-			ps_helper_detach(
-			        d->helper, m->request.mountpoint, m->id, ps_session_fd(&m->session));
+			ps_helper_detach(d->helper, m->request.mountpoint, m->id, ps_session_fd(&m->session));
 	}
 	{
 		PS_LOCK_SCOPE(&d->lock);

@@ -231,15 +231,17 @@ struct filter {
 	scmp_filter_ctx ctx;
 	const struct ps_call_limits *limits;
 	enum ps_call_class class;
-	int rc; /* the first error */
+	bool foreign; /* of another machine */
+	int rc;       /* the first error */
 };
 
 static void rule(
         struct filter *f, const char *name, uint32_t action, const struct scmp_arg_cmp *args, unsigned nargs)
 {
-	int number = ps_call_number(name);
+	/* libseccomp translates its own numbers, also those below 0, to the other machine's. */
+	int number = f->foreign ? seccomp_syscall_resolve_name(name) : ps_call_number(name);
 
-	if (number < 0 || f->rc < 0)
+	if (number == __NR_SCMP_ERROR || (number < 0 && !f->foreign) || f->rc < 0)
 		return;
 	f->rc = seccomp_rule_add_array(f->ctx, action, number, nargs, args);
 	if (f->rc < 0)
@@ -406,12 +408,19 @@ static void add_call(void *arg, const char *name)
 	}
 }
 
-int ps_call_filter(const struct ps_call_limits *limits)
+/* machine 0: this one. The caller releases the filter; NULL: out of memory, or a rule failed. */
+static scmp_filter_ctx make_filter(const struct ps_call_limits *limits, uint32_t machine)
 {
 	struct filter f = {.ctx = seccomp_init(SCMP_ACT_ERRNO(ENOSYS)), .limits = limits};
 
 	if (!f.ctx)
-		return -ENOMEM;
+		return NULL;
+	if (machine && machine != seccomp_arch_native()) {
+		f.foreign = true;
+		f.rc = seccomp_arch_add(f.ctx, machine);
+		if (f.rc == 0)
+			f.rc = seccomp_arch_remove(f.ctx, SCMP_ARCH_NATIVE);
+	}
 	/* Calls of other machines, such as those of 32 bits. */
 	(void)seccomp_attr_set(f.ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS));
 	/* Without it, kernels before 5.16 make all memory loads of the process slower. */
@@ -422,7 +431,28 @@ int ps_call_filter(const struct ps_call_limits *limits)
 		ps_call_each(&ps_call_groups[i], add_call, &f);
 	}
 	limit_all(&f);
-	int rc = f.rc < 0 ? f.rc : seccomp_load(f.ctx);
+	if (f.rc == 0)
+		return f.ctx;
 	seccomp_release(f.ctx);
+	return NULL;
+}
+
+int ps_call_filter(const struct ps_call_limits *limits)
+{
+	scmp_filter_ctx ctx = make_filter(limits, 0);
+	int rc = ctx ? seccomp_load(ctx) : -ENOMEM;
+
+	if (ctx)
+		seccomp_release(ctx);
+	return rc;
+}
+
+int ps_call_export(const struct ps_call_limits *limits, uint32_t machine, int fd)
+{
+	scmp_filter_ctx ctx = make_filter(limits, machine);
+	int rc = ctx ? seccomp_export_bpf(ctx, fd) : -ENOMEM;
+
+	if (ctx)
+		seccomp_release(ctx);
 	return rc;
 }

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum ps_call_class {
 	PS_CALL_NEEDED,       /* allowed: the daemon, its libraries or its commands of credentials make it */
@@ -48,5 +49,9 @@ struct ps_call_limits {
 
 /* Makes the filter of system calls, and sets it for this process and its children. Sets NoNewPrivs. */
 int ps_call_filter(const struct ps_call_limits *limits);
+
+/* Writes the filter of a machine (SCMP_ARCH_X86_64 and so on) to a file, as an array of struct sock_filter. For another
+ * machine than this one it lacks the calls that libseccomp does not know. */
+int ps_call_export(const struct ps_call_limits *limits, uint32_t machine, int fd);
 
 #endif
