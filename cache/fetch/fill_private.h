@@ -144,6 +144,7 @@ struct ps_fill_file {
 	uint64_t told_ns;          /* time of the last warning in the log */
 	int errnum;                /* of `error`, as the origin gave it; 0: none */
 	char error[PS_ERROR_TEXT_LEN];
+	bool error_is_timeout; /* `error` says that the origin did not deliver in time */
 	/* error of the last attempt that failed and is followed by another; "" after a success */
 	int attempt_errnum;
 	char attempt[PS_ERROR_TEXT_LEN];

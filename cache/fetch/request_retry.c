@@ -431,6 +431,7 @@ void ps_range_request_fail(
 		PS_LOCK_SCOPE(&file->lock);
 		file->errnum = err->err;
 		snprintf(file->error, sizeof(file->error), "%s", err->text);
+		file->error_is_timeout = false;
 		if (err->err == ESTALE)
 			file->changed = true;
 		if (err->err == ESTALE || err->err == ENOENT)

@@ -368,11 +368,10 @@ static void mark_failed(struct ps_fill_file *file, const struct ps_read *read, u
 	}
 }
 
-/* Sets the file's error text. The file's lock is held. */
+/* Sets the file's error text, with the last failure that is not a timeout itself. The file's lock is held. */
 static void timed_out(struct ps_fill_file *file)
 {
-	const char told[] = "the origin did not deliver";
-	bool first = strncmp(file->error, told, sizeof(told) - 1) != 0;
+	bool first = !file->error_is_timeout;
 	char why[PS_ERROR_TEXT_LEN];
 
 	file->errnum = file->attempt[0] ? file->attempt_errnum : first ? ETIMEDOUT : file->errnum;
@@ -380,10 +379,11 @@ static void timed_out(struct ps_fill_file *file)
 		snprintf(why, sizeof(why), "%s", file->attempt[0] ? file->attempt : file->error);
 	else
 		why[0] = '\0';
-	int n = snprintf(file->error, sizeof(file->error), "%s within %" PRIu64 " s%s", told,
+	int n = snprintf(file->error, sizeof(file->error), "the origin did not deliver within %" PRIu64 " s%s",
 	        file->fill->timeout_ns / PS_NS_PER_S, why[0] ? "; last failure: " : "");
 	size_t room = sizeof(file->error) - (size_t)n;
 	snprintf(file->error + n, room, "%.*s", (int)(room - 1), why);
+	file->error_is_timeout = true;
 }
 
 bool ps_waiters_expire(
