@@ -157,6 +157,8 @@ static void sized(void *arg, int errnum, uint64_t size, const char *text)
 		attr.size = damaged ? 0 : size;
 		attr.complete_attr = !damaged;
 	}
+	if (errnum == EAGAIN || errnum == EPROTO || errnum == EHOSTUNREACH)
+		errnum = EIO;
 	/* The row of a node may have gone meanwhile. A missing object is the origin's answer. */
 	q->fn(q->arg, errnum == ENOENT && gone ? ESTALE : errnum, errnum ? NULL : &attr);
 	ps_node_row_fini(&row);

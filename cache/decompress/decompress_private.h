@@ -211,6 +211,12 @@ struct ps_decompress {
 	uint64_t limit, used;   /* memory, in bytes; limit 0: not taken from the budget yet */
 	unsigned ndecompressors, max_decompressors, nwaiters;
 	unsigned nwalks;
+	/* the last shards of unknown size that were in trouble, and the cause that the log has */
+	struct ps_told {
+		struct ps_id id;
+		int err, http_status;
+	} told[256];
+	unsigned next_told;
 	bool wanting; /* a place or memory was lacking: decompressors end instead of becoming idle */
 	bool stopping;
 	uint64_t next_tick_ns;
@@ -259,9 +265,12 @@ struct ps_object *ps_decompressing_hold(struct ps_decompressing *shard);
 void ps_decompressing_save(struct ps_decompressing *shard);
 /* The same, but without the size, which has to be found again. */
 void ps_decompressing_save_disproved(struct ps_decompressing *shard);
-/* Notes the outcome of a request, which may be tried again. The first failure is logged, and is the last
- * error of `penstock status`; waiters whose time is over get it. The lock is not held. */
+/* Notes the outcome of a request, which may be tried again. Waiters whose time is over get it. While the size is not
+ * known, each new cause of failures is logged once, and is the last error of `penstock status`. The lock is not
+ * held. */
 void ps_decompressing_note(struct ps_decompressing *shard, const struct ps_error *err);
+/* The size is known: a later failure of the same cause is logged again. */
+void ps_decompressing_untell(struct ps_decompressing *shard);
 /* A get of its base origin has ended: if bytes came, the origin's credentials may read the shard. The lock
  * is not held. */
 void ps_decompressing_proved(struct ps_decompressing *shard, const struct ps_origin_get *get);

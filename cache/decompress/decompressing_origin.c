@@ -137,6 +137,39 @@ struct ps_object *ps_decompressing_hold(struct ps_decompressing *shard)
 	return shard->object ? ps_object_ref(shard->object) : NULL;
 }
 
+static struct ps_told *find_told(struct ps_decompressing *shard)
+{
+	struct ps_decompress *stage = shard->stage;
+
+	for (size_t i = 0; i < PS_ARRAY_LEN(stage->told); i++)
+		if (stage->told[i].err && memcmp(&stage->told[i].id, &shard->id, sizeof(shard->id)) == 0)
+			return &stage->told[i];
+	return NULL;
+}
+
+/* True if the log does not have this cause yet. Each open makes a new decompressing origin, so the stage keeps
+ * the causes. Under the lock. */
+static bool is_news(struct ps_decompressing *shard, const struct ps_error *err)
+{
+	struct ps_decompress *stage = shard->stage;
+	struct ps_told *told = find_told(shard);
+
+	if (told && told->err == err->err && told->http_status == err->http_status)
+		return false;
+	if (!told)
+		told = &stage->told[stage->next_told++ % PS_ARRAY_LEN(stage->told)];
+	*told = (struct ps_told){.id = shard->id, .err = err->err, .http_status = err->http_status};
+	return true;
+}
+
+void ps_decompressing_untell(struct ps_decompressing *shard)
+{
+	struct ps_told *told = find_told(shard);
+
+	if (told)
+		told->err = 0;
+}
+
 void ps_decompressing_note(struct ps_decompressing *shard, const struct ps_error *err)
 {
 	bool news;
@@ -145,12 +178,13 @@ void ps_decompressing_note(struct ps_decompressing *shard, const struct ps_error
 		return;
 	{
 		PS_LOCK_SCOPE(&shard->stage->lock);
-		news = err->err && !shard->trouble.err && shard->size == PS_SIZE_UNKNOWN;
 		shard->trouble = *err;
+		news = err->err && shard->size == PS_SIZE_UNKNOWN && is_news(shard, err);
 	}
 	if (!news)
 		return;
-	ps_log_warning("decompress: %s: its size is not known yet: %s", shard->url, err->text);
+	ps_log_warning("decompress: %s: its size %s: %s", shard->url,
+	        err->retryable ? "is not known yet" : "cannot be found", err->text);
 	ps_fill_note_error(shard->stage->fill, err->text);
 }
 

@@ -36,15 +36,9 @@ static void answer_all(struct ps_decompressing *shard, int errnum, const char *t
 	answer(shard, ps_steal_ptr(&shard->waiters), errnum, shard->size, text);
 }
 
-/* What programs get for the origin's error. */
-static int errnum_of(const struct ps_error *err)
-{
-	return err->err == EAGAIN || err->err == EPROTO || err->err == EHOSTUNREACH ? EIO : err->err;
-}
-
 void ps_size_fail(struct ps_decompressing *shard, const struct ps_error *err)
 {
-	answer_all(shard, errnum_of(err), err->text);
+	answer_all(shard, err->err, err->text);
 }
 
 void ps_decompressing_size(struct ps_decompressing *shard, ps_decompress_size_fn fn, void *arg)
@@ -273,6 +267,7 @@ static void found(struct ps_decompressing *shard, uint64_t size, bool declared)
 	shard->size = size;
 	shard->declared = declared;
 	shard->sizing = PS_SIZING_NO;
+	ps_decompressing_untell(shard);
 	headers_free(shard);
 	ps_decompressing_save(shard);
 	answer_all(shard, 0, "");
@@ -400,7 +395,6 @@ static void retry_or_fail(struct ps_decompressing *shard, uint64_t now_ns)
 		return;
 	}
 	headers_free(shard);
-	ps_log_warning("decompress: %s: %s", shard->url, err.text);
 	ps_size_fail(shard, &err);
 }
 
@@ -452,7 +446,7 @@ void ps_size_expire(struct ps_decompress *stage, uint64_t now_ns)
 		if (!expired)
 			continue;
 		struct ps_error trouble = shard->trouble;
-		answer(shard, expired, trouble.err ? errnum_of(&trouble) : ETIMEDOUT, PS_SIZE_UNKNOWN,
+		answer(shard, expired, trouble.err ? trouble.err : ETIMEDOUT, PS_SIZE_UNKNOWN,
 		        trouble.err ? trouble.text
 		                    : "its size is not known yet: it is being decompressed; ask again");
 		l = head->next; /* the list may have changed */
@@ -575,6 +569,7 @@ void ps_size_decoded(struct ps_decompressor *decompressor)
 	bool caches = object_ends(shard, object, size);
 	pthread_mutex_lock(&stage->lock);
 	shard->size = size;
+	ps_decompressing_untell(shard);
 	shard->declared = false;
 	shard->caches = false; /* admission is decided again, for the file of known size */
 	if (caches) {

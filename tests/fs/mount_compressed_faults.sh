@@ -93,25 +93,37 @@ check "a new open reads the new version" wait_until 60 is_new
 umount_penstock
 check "verify finds no error in the cache" penstock verify --cache-dir "$CACHE"
 
-# An origin that refuses the bytes of a shard whose size only they could tell: the reason is told at once, and is
-# the program's error.
+# An origin that refuses the bytes of a shard whose size only they could tell: the reason is told at once,
+# logged once, and is the program's error.
+random_file "$T/plain.bin" 3000000 refused
+gzip -c "$T/plain.bin" >"$T/refused.gz"
 cat >"$T/refuses.py" <<'PY'
-import http.server, os, sys
+import http.server, os, re, sys
+
+body = open(sys.argv[2], "rb").read()
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def answer(self, status, length):
+    def answer(self, status, length, *headers):
         self.send_response(status)
         self.send_header("Content-Length", str(length))
         self.send_header("ETag", '"x"')
+        for header in headers:
+            self.send_header(*header)
         self.end_headers()
 
     def do_HEAD(self):
-        self.answer(200, 1000000)
+        self.answer(200, len(body))
 
     def do_GET(self):
-        self.answer(int(self.path[1:4]), 0)
+        if not os.path.exists(sys.argv[1] + self.path[1:4]):
+            self.answer(int(self.path[1:4]), 0)
+            return
+        first, last = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"]).groups())
+        part = body[first : last + 1]
+        self.answer(206, len(part), ("Content-Range", f"bytes {first}-{first + len(part) - 1}/{len(body)}"))
+        self.wfile.write(part)
 
     def log_message(self, *args):
         pass
@@ -121,24 +133,35 @@ open(sys.argv[1] + ".new", "w").write(str(server.server_port))
 os.rename(sys.argv[1] + ".new", sys.argv[1])
 server.serve_forever()
 PY
-"$python" "$T/refuses.py" "$T/refuses.port" &
+"$python" "$T/refuses.py" "$T/refuses.port" "$T/refused.gz" &
 wait_until 20 test -e "$T/refuses.port"
-for status in 500 404 403; do
+for status in 503 404 403 501; do
 	echo "http://127.0.0.1:$(cat "$T/refuses.port")/$status.tar.gz"
 done >"$T/refuses.txt"
 CACHE=$T/cache-refuses
 mount_penstock "@$T/refuses.txt" --timeout 4s --missing warn
-for row in "500 Input/output error" "404 No such file" "403 Permission denied"; do
+for row in "503 Input/output error" "404 No such file" "403 Permission denied" "501 Input/output error"; do
 	timeout 30 stat "$MNT/${row%% *}.tar" >"$T/out" 2>&1 &
 	asks=$!
-	if [[ $row == 500* ]]; then
-		told() { penstock status "$MNT" | grep -q "HTTP 500"; }
-		check "500: status has the reason while the program waits" wait_until 3 told
-		check "500: the program still waits" kill -0 "$asks"
-		check "500: the log has the reason" grep -q "500.tar.gz: its size is not known yet: .*HTTP 500" "$T/penstock.log"
+	if [[ $row == 503* ]]; then
+		told() { penstock status "$MNT" | grep -q "HTTP 503"; }
+		check "503: status has the reason while the program waits" wait_until 3 told
+		check "503: the program still waits" kill -0 "$asks"
+		check "503: the log has the reason" grep -q "503.tar.gz: its size is not known yet: .*HTTP 503" "$T/penstock.log"
 	fi
 	wait "$asks" || true
 	check "${row%% *}: the program gets the origin's error" grep -q "${row#* }" "$T/out"
-	check "${row%% *}: the log has the reason" grep -q "HTTP ${row%% *}" "$T/penstock.log"
+	status=${row%% *}
+	timeout 30 cat "$MNT/$status.tar" >/dev/null 2>&1 || true
+	why="is not known yet"
+	[[ $status == 503 ]] || why="cannot be found"
+	equal "$status: the log has the reason once" "1 1" \
+		"$(grep -c "$status.tar.gz: its size $why: .*HTTP $status" "$T/penstock.log") $(
+			grep -c "$status.tar.gz: .*HTTP $status" "$T/penstock.log")"
 done
+touch "$T/refuses.port503"
+is_read() { cmp "$MNT/503.tar" "$T/plain.bin"; }
+check "503: the shard is read once the origin gives its bytes" wait_until 60 is_read
+equal "503: an attribute has the errno of the last failure, as the origin gave it" 11 \
+	"$(getfattr --only-values -n user.penstock.errno "$MNT/503.tar")"
 umount_penstock
