@@ -379,8 +379,9 @@ static void timed_out(struct ps_fill_file *file)
 		snprintf(why, sizeof(why), "%s", file->attempt[0] ? file->attempt : file->error);
 	else
 		why[0] = '\0';
-	int n = snprintf(file->error, sizeof(file->error), "the origin did not deliver within %" PRIu64 " s%s",
-	        file->fill->timeout_ns / PS_NS_PER_S, why[0] ? "; last failure: " : "");
+	int n = snprintf(file->error, sizeof(file->error),
+	        "the origin did not deliver within %" PRIu64 " s%s", file->fill->timeout_ns / PS_NS_PER_S,
+	        why[0] ? "; last failure: " : "");
 	size_t room = sizeof(file->error) - (size_t)n;
 	snprintf(file->error + n, room, "%.*s", (int)(room - 1), why);
 	file->error_is_timeout = true;
