@@ -288,6 +288,7 @@ struct ps_pipeline {
 	struct ps_byte_budget window;
 	struct ps_image_gate gate; /* limits the memory of images being decoded */
 	struct ps_slab_pool slabs;
+	struct ps_shard_sums sums;
 	struct ps_lane_source source;
 	struct ps_open_files files;
 	struct ps_offload_times times; /* decoding times of the GPU and the CPU */

@@ -223,6 +223,24 @@ static int block_read(struct ps_lane *lane, const struct ps_lane_source *source,
 	return 1;
 }
 
+/* Makes the samples of the block bad that a wrong checksum covers which was read after them. */
+static int block_judge(const struct ps_lane_source *source, struct ps_block *block)
+{
+	struct ps_shard_sums *sums = source->options.sums;
+
+	for (uint32_t i = 0; i < block->n && sums; i++) {
+		struct ps_sample *s = block->samples[i];
+
+		if (!s || s->bad || !ps_shard_sums_has(sums, s->file, s->ordinal))
+			continue;
+		s->reason = strdup(PS_SHARD_SUM_REASON);
+		if (!s->reason)
+			return -ENOMEM;
+		s->bad = EBADMSG;
+	}
+	return 0;
+}
+
 /* Number of samples that the block at lane->at can have. It has fewer if the lane ends in it. */
 static uint32_t block_room(const struct ps_lane *lane, const struct ps_lane_source *source)
 {
@@ -257,7 +275,7 @@ static int block_fill(struct ps_lane *lane, const struct ps_lane_source *source,
 		return ps_error_set(err, ESTALE,
 		        "a lane holds fewer samples than the state says: the shards have changed, or other "
 		        "ranks' lanes had begun to end when the state was saved; begin the epoch again");
-	if (block_permute(lane, source, block, &f) < 0)
+	if (block_judge(source, block) < 0 || block_permute(lane, source, block, &f) < 0)
 		return ps_error_set(err, ENOMEM, "no memory for a block of %u samples", n);
 	while (block->at < block->n && !block->samples[block->at])
 		block->at++;

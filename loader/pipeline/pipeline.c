@@ -154,6 +154,7 @@ static struct ps_lane_source source_of(struct ps_pipeline *p)
 	                .wants_ctx = o->layout,
 	                .budget = &p->window,
 	                .slabs = &p->slabs,
+	                .sums = &p->sums,
 	                .max_sample_nbytes = o->max_sample_nbytes}};
 }
 
@@ -248,6 +249,7 @@ static int pipeline_init(struct ps_pipeline *p, const struct ps_pipeline_options
 	p->window.limit = o->window_nbytes;
 	p->window.parent = o->shared;
 	ps_slab_pool_init(&p->slabs, KEEP_SLABS);
+	ps_shard_sums_init(&p->sums);
 	locks_init(p);
 	ps_image_gate_init(&p->gate, o->image_nbytes);
 	if (o->layout->transform_unit)
@@ -337,6 +339,7 @@ void ps_pipeline_free(struct ps_pipeline *p)
 	ps_image_gate_fini(&p->gate);
 	pthread_cond_destroy(&p->ready);
 	ps_slab_pool_fini(&p->slabs);
+	ps_shard_sums_fini(&p->sums);
 	pthread_mutex_destroy(&p->lock);
 	free(p);
 }

@@ -146,11 +146,12 @@ struct ps_shard {
 	uint64_t ordinal;
 	uint64_t start_ordinal, start_offset; /* samples before this one are not handed out */
 	bool ended;                           /* nothing more to read */
-	bool garbage;                         /* there are bytes after the end of the tar */
-	bool no_end;                          /* the tar has no end mark */
-	struct ps_links *links;               /* the files so far; NULL: no hard link was read yet */
-	const char *link_wrong; /* why the hard link that was read last has no bytes; NULL: it has */
-	bool has_pending;       /* `pending` is a member that begins the next sample */
+	uint64_t frame, frame_first; /* compressed: a frame, and the ordinal of the first sample in it */
+	bool garbage;                /* there are bytes after the end of the tar */
+	bool no_end;                 /* the tar has no end mark */
+	struct ps_links *links;      /* the files so far; NULL: no hard link was read yet */
+	const char *link_wrong;      /* why the hard link that was read last has no bytes; NULL: it has */
+	bool has_pending;            /* `pending` is a member that begins the next sample */
 	struct ps_tar_member pending;
 	struct ps_name_parts pending_parts;
 	struct ps_builder b;
@@ -547,6 +548,8 @@ static int shard_start(struct ps_shard *s, struct ps_error *err)
 		if (rc < 0)
 			return rc;
 	}
+	if (ps_stream_fd(s->stream) >= 0)
+		(void)!fstat(ps_stream_fd(s->stream), &s->file->was);
 	rc = ps_stream_inflate(&s->stream, err);
 	if (rc < 0)
 		return rc;
@@ -628,8 +631,8 @@ static bool index_names_more(struct ps_shard *s)
 	return more;
 }
 
-/* Called at the end of the tar. Compressed data may be followed by a checksum of what was read, so a wrong
- * one makes the last sample bad. */
+/* Called at the end of the tar. Compressed data may be followed by a checksum of what was read, the last sample
+ * included, which is still open. */
 static int shard_end(struct ps_shard *s, struct ps_error *err)
 {
 	int rc = ps_stream_drain(s->stream, &s->garbage, err);
@@ -736,6 +739,44 @@ static int hole_make(struct ps_shard *s)
 	return recovery_hole(&s->recovery, s->ordinal, &s->b);
 }
 
+/* Makes the open sample of a compressed shard bad if a checksum that covers it is known to be wrong. */
+static int sum_check(struct ps_shard *s, struct ps_error *err)
+{
+	struct ps_builder *b = &s->b;
+	uint64_t to = s->has_pending ? s->pending.header_offset : ps_stream_offset(s->stream);
+	uint64_t first = s->ordinal;
+	struct ps_stream_sum sum;
+	char text[256];
+	const uint8_t *p;
+	size_t n;
+
+	if (!s->tar && to > b->offset) /* a checksum that follows is read while what it covers is open */
+		(void)!ps_stream_peek_some(s->stream, &p, &n, NULL);
+	sum = ps_stream_sum(s->stream, b->offset, PS_MAX(to, b->offset + 1));
+	if (sum.wrong_before)
+		first = PS_MIN(first, s->frame_first);
+	if (sum.last != s->frame) {
+		s->frame = sum.last;
+		s->frame_first = s->ordinal;
+	}
+	if (!sum.wrong) {
+		if (!s->options.sums || !ps_shard_sums_has(s->options.sums, s->file, s->ordinal))
+			return 0;
+		return ps_builder_bad(b, EBADMSG, PS_SHARD_SUM_REASON);
+	}
+	snprintf(text, sizeof(text), PS_SHARD_SUM_REASON);
+	if (first < s->ordinal && !(s->options.sums && ps_shard_sums_has(s->options.sums, s->file, first)))
+		snprintf(text, sizeof(text),
+		        PS_SHARD_SUM_REASON "; it also covers the %ju samples before this one, which may "
+		                            "have been used as good ones",
+		        (uintmax_t)(s->ordinal - first));
+	if (s->options.sums && ps_shard_sums_add(s->options.sums, s->file, first, s->ordinal + 1) < 0)
+		return ps_no_memory(err);
+	free(ps_steal_ptr(&b->reason));
+	b->bad = 0;
+	return ps_builder_bad(b, EBADMSG, text);
+}
+
 /* Reads the next sample into the builder; none at the end of the shard. */
 static int sample_read(struct ps_shard *s, struct ps_error *err)
 {
@@ -771,6 +812,8 @@ static int sample_make(struct ps_shard *s, struct ps_error *err)
 	rc = s->started ? 0 : shard_start(s, &why);
 	if (rc == 0)
 		rc = sample_read(s, &why);
+	if (rc == 0 && s->b.open && !s->b.dropped && ps_stream_is_inflated(s->stream))
+		rc = sum_check(s, &why);
 	if (rc == 0 && s->options.check && s->b.open && !s->b.bad && !s->b.dropped)
 		rc = sample_check(s, &why);
 	return rc < 0 ? shard_fail(s, rc, &why, err) : rc;

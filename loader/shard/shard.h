@@ -6,6 +6,7 @@
  *   shard.c      a shard's samples, front to back; recovery after damage, with the shard's index
  *   builder.c    a sample built from members, lines or tokens
  *   sample.c     samples, and the slabs that hold small ones
+ *   sums.c       which samples a wrong checksum covers
  *   index/       indexes of shards, catalogues of folders
  *   file/        a shard's file: bytes, tars, kinds
  *   list.c       expands a user's patterns to file names; of these it uses only file/
@@ -88,7 +89,9 @@ struct ps_shard_file {
 	_Atomic uint32_t refs;
 	int fd; /* for pread; -1: not kept open. With `again`, `path` is opened for each read */
 	bool again;
-	struct stat was;  /* with `again`: the file's status at first; another file at `path` is refused */
+	/* of a compressed shard, and with `again`: the file's status at first; another file at `path` is
+	 * refused */
+	struct stat was;
 	uint32_t shard;   /* its place in the list of shards */
 	const char *path; /* borrowed from that list */
 };
@@ -156,6 +159,30 @@ struct ps_sample *ps_sample_copy(const struct ps_sample *sample);
 /* NULL is allowed. */
 void ps_sample_free(struct ps_sample *sample);
 
+/* Wrong checksums ---------------------------------------------------------------------------------------- */
+
+/* The samples of compressed shards that a wrong checksum covers, as far as they were found. The checksum follows
+ * the data, so the first samples have been returned before it is read; the set remembers them for the next time
+ * that the shard is read, if the file is the same by its size and time.
+ *
+ * Threads: any.   Locks: its own, a leaf.   Blocks: never.   Errors: -ENOMEM. */
+struct ps_shard_sums {
+	pthread_mutex_t lock; /* guards `runs` */
+	struct ps_buf runs;
+	_Atomic size_t n;
+};
+
+void ps_shard_sums_init(struct ps_shard_sums *sums);
+void ps_shard_sums_fini(struct ps_shard_sums *sums);
+
+/* Adds the samples `from` to `to` - 1 of a shard. */
+int ps_shard_sums_add(
+        struct ps_shard_sums *sums, const struct ps_shard_file *file, uint64_t from, uint64_t to) PS_MUST_USE;
+
+bool ps_shard_sums_has(struct ps_shard_sums *sums, const struct ps_shard_file *file, uint64_t ordinal);
+
+#define PS_SHARD_SUM_REASON "the checksum of the compressed data that it is in does not match"
+
 /* Shards ------------------------------------------------------------------------------------------------- */
 
 /* One shard, read as samples, front to back.
@@ -180,6 +207,7 @@ struct ps_shard_options {
 	 * file; NULL: no limit. */
 	struct ps_byte_budget *budget;
 	struct ps_slab_pool *slabs; /* memory of small samples; NULL: malloc */
+	struct ps_shard_sums *sums; /* its samples are bad, and those found are added; NULL: none is known */
 	/* limit of the wanted fields' bytes; a larger sample is bad; 0: no limit */
 	uint64_t max_sample_nbytes;
 	const char *index_dir; /* folder of indexes, for write_index and recover; NULL: beside the shard */

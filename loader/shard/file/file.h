@@ -159,8 +159,19 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_error *err) PS_MUST_U
 bool ps_stream_is_inflated(const struct ps_stream *stream);
 
 /* Reads the data after the end of a tar in a compressed stream, up to 1 MiB, so that the checksum at its
- * end is verified. -EBADMSG: the checksum differs, or, with *ret_garbage set, other data follows. */
+ * end is verified. -EBADMSG with *ret_garbage set: other data follows. */
 int ps_stream_drain(struct ps_stream *stream, bool *ret_garbage, struct ps_error *err) PS_MUST_USE;
+
+/* The checksums of frames (of gzip: members) that cover decompressed bytes `from` to `to` of a compressed stream,
+ * as far as they were read. */
+struct ps_stream_sum {
+	bool wrong;        /* one of these is known not to match ... */
+	bool wrong_before; /* ... and is of a frame that begins before `from` */
+	uint64_t last;     /* where the last of these frames begins */
+};
+
+/* `from` must not be lower than at the last call. Blocks: never. */
+struct ps_stream_sum ps_stream_sum(struct ps_stream *stream, uint64_t from, uint64_t to);
 
 /* Bytes taken so far. */
 uint64_t ps_stream_offset(const struct ps_stream *stream);

@@ -31,8 +31,8 @@
 /* Decompression of a shard while it is read: zstd and lz4 (any frames, skippable ones passed over; lz4's
  * legacy format is refused by name), gzip (any members).
  *
- * Damage is reported at its place: cut data, a wrong checksum, bytes after the last frame. A checksum
- * follows its data, so bytes may have been handed out before a mismatch is found.
+ * Damage is reported at its place: cut data, bytes after the last frame. A checksum follows its data, so bytes
+ * have been handed out before a mismatch is found: it is noted (ps_stream_sum()), and reading continues.
  *
  * Memory, counted where there is a budget: zstd: the frame's window (2 to 8 MiB usually; more than
  * 2^PS_INFLATE_MAX_WINDOW_LOG is refused), gzip 0.1 MiB, lz4 up to 8 MiB. Ownership: a decompressor owns
@@ -551,7 +551,14 @@ struct step {
 	uint8_t *out;
 	size_t out_n;
 	size_t taken, made;
-	bool ended; /* a frame (member) ended with `taken` */
+	bool ended; /* a frame (member) ended with `taken` ... */
+	bool wrong; /* ... and its checksum does not match */
+};
+
+/* A frame (of gzip: member) of which bytes were read. */
+struct frame {
+	uint64_t begin; /* place of its first byte in the decompressed bytes */
+	bool wrong;     /* its checksum does not match */
 };
 
 struct ps_inflate {
@@ -561,6 +568,13 @@ struct ps_inflate {
 	bool any, garbage;             /* any: a frame has ended; garbage: what follows is not a frame */
 	struct ps_byte_budget *budget; /* NULL: not counted */
 	size_t held;                   /* bytes that are counted in the budget */
+	uint64_t made;                 /* decompressed bytes so far */
+	struct ps_buf frames;          /* struct frame, in order */
+	size_t frame_at;               /* the one that ps_stream_sum() begins with */
+	/* zstd and lz4: bytes that the decoder asks for. It is given at most these, so that it takes a checksum by
+	 * itself, ... */
+	size_t hint;
+	bool full; /* ... after all bytes before it were handed out: the last step had no room left */
 	union {
 		ZSTD_DCtx *zstd;
 #ifdef HAVE_LISAL
@@ -608,24 +622,40 @@ enum ps_codec ps_codec_detect(const uint8_t *p, size_t n)
 
 /* zstd --------------------------------------------------------------------------------------------------- */
 
+#define FIRST_HINT 5 /* bytes at the beginning of a frame from which the decoders know how to continue */
+
+/* Ends a frame by its checksum, the `n` bytes at s->in, which does not match. */
+static void sum_mismatches(struct ps_inflate *f, struct step *s, size_t n)
+{
+	s->taken = n;
+	s->ended = s->wrong = true;
+	f->hint = FIRST_HINT;
+}
+
 static int zstd_new(struct ps_inflate *f, struct ps_error *err)
 {
 	f->zstd = ZSTD_createDCtx();
 	if (!f->zstd)
 		return ps_error_set(err, ENOMEM, "no memory for decompression");
 	(void)ZSTD_DCtx_setParameter(f->zstd, ZSTD_d_windowLogMax, PS_INFLATE_MAX_WINDOW_LOG);
+	f->hint = FIRST_HINT;
 	return 0;
 }
 
 static int zstd_step(struct ps_inflate *f, struct step *s, struct ps_error *err)
 {
-	ZSTD_inBuffer in = {.src = s->in, .size = s->in_n};
+	ZSTD_inBuffer in = {.src = s->in, .size = f->full ? 0 : PS_MIN(s->in_n, f->hint)};
 	ZSTD_outBuffer out = {.dst = s->out, .size = s->out_n};
 	size_t left = ZSTD_decompressStream(f->zstd, &out, &in);
 
 	if (ZSTD_isError(left)) {
 		uint64_t at = ps_stream_offset(f->in);
 
+		if (ZSTD_getErrorCode(left) == ZSTD_error_checksum_wrong) {
+			(void)ZSTD_DCtx_reset(f->zstd, ZSTD_reset_session_only);
+			sum_mismatches(f, s, in.size);
+			return 0;
+		}
 		if (ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge)
 			return ps_error_set(err, EFBIG,
 			        "zstd data with a window of more than 128 MiB; compress it without --long=28 "
@@ -638,6 +668,7 @@ static int zstd_step(struct ps_inflate *f, struct step *s, struct ps_error *err)
 	s->taken = in.pos;
 	s->made = out.pos;
 	s->ended = left == 0;
+	f->hint = left > 0 ? left : FIRST_HINT;
 	return 0;
 }
 
@@ -681,13 +712,13 @@ static int gzip_step(struct ps_inflate *f, struct step *s, struct ps_error *err)
 	f->gzip->next_out = s->out;
 	f->gzip->avail_out = (uint32_t)out_n;
 	rc = isal_inflate(f->gzip);
-	if (rc < 0 || rc == ISAL_NEED_DICT)
-		return ps_error_set(err, EBADMSG, "damaged gzip data near byte %ju of the file: %s",
-		        (uintmax_t)ps_stream_offset(f->in),
-		        rc == ISAL_INCORRECT_CHECKSUM ? "its checksum does not match" : "invalid gzip");
+	s->wrong = rc == ISAL_INCORRECT_CHECKSUM;
+	if ((rc < 0 && !s->wrong) || rc == ISAL_NEED_DICT)
+		return ps_error_set(err, EBADMSG, "damaged gzip data near byte %ju of the file: invalid gzip",
+		        (uintmax_t)ps_stream_offset(f->in));
 	s->taken = in_n - f->gzip->avail_in;
 	s->made = out_n - f->gzip->avail_out;
-	s->ended = f->gzip->block_state == ISAL_BLOCK_FINISH;
+	s->ended = s->wrong || f->gzip->block_state == ISAL_BLOCK_FINISH;
 	return 0;
 }
 #endif
@@ -699,20 +730,27 @@ static int lz4_new(struct ps_inflate *f, struct ps_error *err)
 {
 	if (LZ4F_isError(LZ4F_createDecompressionContext(&f->lz4, LZ4F_VERSION)))
 		return ps_error_set(err, ENOMEM, "no memory for decompression");
+	f->hint = FIRST_HINT;
 	return 0;
 }
 
 static int lz4_step(struct ps_inflate *f, struct step *s, struct ps_error *err)
 {
-	size_t in_n = s->in_n, out_n = s->out_n,
+	size_t given = f->full ? 0 : PS_MIN(s->in_n, f->hint), in_n = given, out_n = s->out_n,
 	       left = LZ4F_decompress(f->lz4, s->out, &out_n, s->in, &in_n, NULL);
 
+	if (LZ4F_isError(left) && strcmp(LZ4F_getErrorName(left), "ERROR_contentChecksum_invalid") == 0) {
+		LZ4F_resetDecompressionContext(f->lz4);
+		sum_mismatches(f, s, given);
+		return 0;
+	}
 	if (LZ4F_isError(left))
 		return ps_error_set(err, EBADMSG, "damaged lz4 data near byte %ju of the file: %s",
 		        (uintmax_t)ps_stream_offset(f->in), LZ4F_getErrorName(left));
 	s->taken = in_n;
 	s->made = out_n;
 	s->ended = left == 0;
+	f->hint = left > 0 ? left : FIRST_HINT;
 	return 0;
 }
 
@@ -844,6 +882,7 @@ static void inflate_free(struct ps_inflate *f)
 		break;
 	}
 	ps_stream_free(f->in);
+	ps_buf_fini(&f->frames);
 	free(f);
 }
 
@@ -883,6 +922,42 @@ static bool inflate_has_garbage(const struct ps_inflate *f)
 	return f->garbage;
 }
 
+static struct frame *frames_of(const struct ps_inflate *f)
+{
+	return (struct frame *)(void *)f->frames.p;
+}
+
+/* Notes where a frame begins. One without a byte is replaced by the next, unless its checksum is wrong. */
+static int frame_begin(struct ps_inflate *f)
+{
+	struct frame frame = {.begin = f->made};
+	size_t n = f->frames.n / sizeof(frame);
+
+	if (n > 0 && frames_of(f)[n - 1].begin == f->made && !frames_of(f)[n - 1].wrong)
+		return 0;
+	return ps_buf_add(&f->frames, &frame, sizeof(frame));
+}
+
+struct ps_stream_sum ps_stream_sum(struct ps_stream *s, uint64_t from, uint64_t to)
+{
+	struct ps_inflate *f = s->inflate;
+	const struct frame *frames = frames_of(f);
+	size_t n = f->frames.n / sizeof(*frames);
+	struct ps_stream_sum sum = {0};
+
+	while (f->frame_at + 1 < n && frames[f->frame_at + 1].begin <= from)
+		f->frame_at++;
+	for (size_t i = f->frame_at; i < n && frames[i].begin < to; i++) {
+		sum.last = frames[i].begin;
+		if (!frames[i].wrong)
+			continue;
+		sum.wrong = true;
+		if (i == f->frame_at)
+			sum.wrong_before = frames[i].begin < from;
+	}
+	return sum;
+}
+
 static int inflate_read(struct ps_inflate *f, void *dst, size_t n, size_t *ret_got, struct ps_error *err)
 {
 	struct step s = {.out = dst, .out_n = n};
@@ -906,11 +981,21 @@ static int inflate_read(struct ps_inflate *f, void *dst, size_t n, size_t *ret_g
 			        "file again without it",
 			        names[f->codec], (uintmax_t)ps_stream_offset(f->in));
 		s.taken = 0;
-		s.ended = false;
+		s.ended = s.wrong = false;
+		if (!f->inside && frame_begin(f) < 0)
+			return ps_no_memory(err);
 		/* also at the end of the input: the decoder may hold output that had no room yet */
 		rc = step_make(f, &s, err);
 		if (rc < 0)
 			return rc;
+		if (s.taken == 0 && s.made == 0 && f->full) {
+			f->full = false; /* nothing was left to be handed out */
+			continue;
+		}
+		f->full = s.made == n;
+		f->made += s.made;
+		if (s.wrong)
+			frames_of(f)[f->frames.n / sizeof(struct frame) - 1].wrong = true;
 		ps_stream_take(f->in, s.taken);
 		f->inside = !s.ended;
 		f->any = f->any || s.ended;
