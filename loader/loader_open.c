@@ -196,7 +196,7 @@ static int pipeline_begin(struct penstock_loader *l, struct ps_error *err)
  * The other files are compared when they are opened. */
 static int token_type_take(struct penstock_loader *l, const struct ps_windows *windows, struct ps_error *err)
 {
-	static const enum ps_dtype types[] = {PS_U16, PS_U32, PS_I32, PS_I64};
+	static const enum ps_dtype types[] = {PS_U8, PS_U16, PS_U32, PS_I32, PS_I64};
 	const struct ps_shard_list *shards = &l->options.shards;
 	enum ps_shard_kind source = (enum ps_shard_kind)l->options.o.source;
 	struct penstock_field *given = l->options.fields;
@@ -222,13 +222,13 @@ static int token_type_take(struct penstock_loader *l, const struct ps_windows *w
 		        f->name, windows->type, shards->names[i], type);
 	for (size_t k = 0; k < PS_ARRAY_LEN(types); k++) {
 		if (strcmp(type, ps_dtype_name(types[k])) == 0) {
-			given->source_dtype = (uint32_t)types[k];
+			given->source_dtype = types[k] == PS_U8 ? PENSTOCK_SOURCE_U8 : (uint32_t)types[k];
 			f->source_dtype = types[k];
 			return 0;
 		}
 	}
 	return ps_error_set(err, EINVAL,
-	        "%s: the .idx beside it says that its tokens are %s; they must be u16, u32, i32 or i64",
+	        "%s: the .idx beside it says that its tokens are %s; they must be u8, u16, u32, i32 or i64",
 	        shards->names[i], type);
 }
 

@@ -145,12 +145,16 @@ static int array_plan(struct ps_layout_field *f, const struct penstock_field *in
 static int tokens_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
 {
 	f->planes = 2;
-	f->source_dtype = in->source_dtype ? (enum ps_dtype)in->source_dtype : PS_U16;
+	f->source_dtype = in->source_dtype == 0                    ? PS_U16
+	                  : in->source_dtype == PENSTOCK_SOURCE_U8 ? PS_U8
+	                                                           : (enum ps_dtype)in->source_dtype;
 	if (in->source_dtype != 0 && in->source_dtype != PENSTOCK_U16 && in->source_dtype != PENSTOCK_U32 &&
-	        in->source_dtype != PENSTOCK_I32 && in->source_dtype != PENSTOCK_I64)
+	        in->source_dtype != PENSTOCK_I32 && in->source_dtype != PENSTOCK_I64 &&
+	        in->source_dtype != PENSTOCK_SOURCE_U8)
 		return ps_error_set(err, EINVAL,
-		        "field %.100s: source_dtype %u: must be u16, u32, i32 or i64", f->name,
-		        in->source_dtype);
+		        "field %.100s: source_dtype %u: must be u8 (PENSTOCK_SOURCE_U8), u16, u32, i32 or "
+		        "i64",
+		        f->name, in->source_dtype);
 	if (in->ndim > 1)
 		return ps_error_set(err, EINVAL, "field %.100s: ndim %u: tokens have 1", f->name, in->ndim);
 	return array_plan(f, in, &ps_field_tokens, true, err);

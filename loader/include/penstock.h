@@ -142,6 +142,8 @@ enum penstock_dtype {
 	PENSTOCK_I8 = 10,
 	PENSTOCK_I16 = 11,
 	PENSTOCK_BOOL = 12, /* a byte, 0 or 1 */
+	/* As source_dtype alone: PENSTOCK_U8, whose number means there that no type is given. Since 1.0. */
+	PENSTOCK_SOURCE_U8 = 13,
 };
 
 enum penstock_layout {
@@ -287,8 +289,8 @@ struct penstock_field {
 	 * batch: for edges of graphs, which are numbers of nodes. A number that is not the index of an item
 	 * of the other field in the same row makes the sample bad. NULL: nothing is added. */
 	const char *add_offset_of;
-	/* TOKENS: the type of tokens in members that are not .npy: PENSTOCK_U16, U32, I32 or I64,
-	 * little-endian. 0 (default): as the index NAME.idx beside a shard NAME.bin says, in Megatron's format;
+	/* TOKENS: the type of tokens in members that are not .npy: PENSTOCK_SOURCE_U8 (not PENSTOCK_U8, which
+	 * is 0), PENSTOCK_U16, U32, I32 or I64, little-endian. 0 (default): as the index NAME.idx beside a shard NAME.bin says, in Megatron's format;
 	 * without one u16. An index that says another type than the field is an error. */
 	uint32_t source_dtype;
 

@@ -11,6 +11,10 @@ const char *const ps_kind_words[] = {
 const char *const ps_dtype_words[] = {
         "u8", "f32", "f16", "bf16", "i32", "i64", "f64", "u16", "u32", "u64", "i8", "i16", "bool", NULL};
 
+/* Those of source_dtype. */
+static const char *const source_words[] = {"auto", "f32", "f16", "bf16", "i32", "i64", "f64", "u16", "u32", "u64",
+        "i8", "i16", "bool", "u8", NULL};
+
 #define WORDS(...)                \
 	(const char *const[])     \
 	{                         \
@@ -232,8 +236,8 @@ const struct ps_option ps_field_options[] = {
         FIELD(add_offset_of, TEXT, ITEMS | NUMBERS, .print = PS_PRINT_OWN,
                 .text = "a ragged field whose items the numbers index; in a batch, those of all rows",
                 .unset = ""),
-        FIELD(source_dtype, U32, TOKENS, .words = ps_dtype_words, .print = PS_PRINT_COLUMN,
-                .text = "type of tokens in raw members: u16 | u32 | i32 | i64",
+        FIELD(source_dtype, U32, TOKENS, .words = source_words, .print = PS_PRINT_COLUMN,
+                .text = "type of tokens in raw members: u8 | u16 | u32 | i32 | i64",
                 .unset = "that of the .idx beside a .bin; u16 without one"),
         FIELD(orient, U32, IMAGE | MASK, .print = PS_PRINT_PICTURE, .text = "1: turned as EXIF says"),
         FIELD(member, TEXT, ALL, .print = PS_PRINT_OWN, .text = "the member that it is read from",

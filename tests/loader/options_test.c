@@ -209,7 +209,7 @@ static void limits_and_words_equal_those_of_the_code(void **state)
 	        {"index", PENSTOCK_INDEX_MAKE}, {"device_pixels", PENSTOCK_PIXELS_OFF},
 	        {"on_error", PENSTOCK_SKIP}, {"dtype", PENSTOCK_BOOL}, {"layout", PENSTOCK_NHWC},
 	        {"crop", PENSTOCK_CROP_LETTERBOX}, {"interpolation", PENSTOCK_BICUBIC},
-	        {"overflow", PENSTOCK_OVERFLOW_TRUNCATE}, {"source_dtype", PENSTOCK_BOOL},
+	        {"overflow", PENSTOCK_OVERFLOW_TRUNCATE}, {"source_dtype", PENSTOCK_SOURCE_U8},
 	        {"box_format", PENSTOCK_BOX_CXCYWH}, {"padding_mode", PENSTOCK_PADDING_SYMMETRIC},
 	        {"jitter_order", PENSTOCK_JITTER_RANDOM}, {"erase_fill", PENSTOCK_ERASE_LEVELS},
 	        {"rounding", PENSTOCK_ROUNDING_NEAREST}, {"channels", PENSTOCK_CHANNELS_GRAY}};

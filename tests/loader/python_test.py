@@ -741,7 +741,7 @@ def tokens_have_the_type_of_the_index_beside_them():
 
     tokens = numpy.arange(100, 109)
     want = [[100, 101, 102, 103], [104, 105, 106, 107]]
-    for code, dtype in ((8, "u2"), (4, "i4"), (5, "i8")):
+    for code, dtype in ((1, "u1"), (8, "u2"), (4, "i4"), (5, "i8")):
         megatron("t", code, "<" + dtype)
         tap.equal(first("t.bin"), want, dtype)
         tap.equal(first("t.bin", source_dtype=dtype[0] + str(8 * int(dtype[1]))), want, dtype)
@@ -753,12 +753,19 @@ def tokens_have_the_type_of_the_index_beside_them():
     megatron("b", 8, "<u2")
     told = refused(["a.bin", "b.bin"])
     assert "tokens are u16, but the field reads i32" in told, told
+    megatron("a", 1, "u1")
+    for other in "u16", "i64":
+        assert "but the .idx beside a.bin says that its tokens are u8" in refused("a.bin", source_dtype=other), other
+    megatron("t", 4, "<i4")
+    assert "source_dtype=\"u8\", but the .idx beside t.bin says that its tokens are i32" in refused("t.bin", source_dtype="u8")
     tokens.astype("<u2").tofile("plain.bin")
     tap.equal(first("plain.bin"), want)
     tap.write("plain.idx", b"of another program")
     tap.equal(first("plain.bin"), want)
+    tokens.astype("u1").tofile("plain.bin")
     for dtype in "u8", "uint8", numpy.uint8:
-        assert "source_dtype must be" in refused("plain.bin", source_dtype=dtype), dtype
+        tap.equal(first("plain.bin", source_dtype=dtype), want, dtype)
+    assert "source_dtype" in refused("plain.bin", source_dtype="f32")
 
 
 @tap.test

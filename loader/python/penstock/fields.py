@@ -37,8 +37,6 @@ class Field:
         self.name = name
         self.kind = kind
         self.options = {k: _dtype(v) if k in ("dtype", "source_dtype") else v for k, v in options.items() if v is not None}
-        if self.options.get("source_dtype") == "u8":  # its number is that of "not given"
-            raise ConfigError("field %s: source_dtype must be u16, u32, i32 or i64" % name)
         self.inferred = False  # the shape is taken from the first sample
 
     def with_shape(self, shape: Sequence[int]) -> "Field":
