@@ -104,6 +104,9 @@ enum {
 	 * key, a dot and its suffix. Without this note there may be other members between and after
 	 * them, and a suffix may have capital letters in the tar. */
 	PS_PSX_NOTE_ALL = 1,
+	/* Hard links are members like others. Version 0.3 left them out, without PS_PSX_NOTE_ALL then: an index of
+	 * a tar with neither note may lack some. */
+	PS_PSX_NOTE_LINKS = 2,
 };
 
 /* A checksum against accidental damage, not against attacks. Continues from `sum`; begin with 0. */

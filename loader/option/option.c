@@ -12,8 +12,8 @@ const char *const ps_dtype_words[] = {
         "u8", "f32", "f16", "bf16", "i32", "i64", "f64", "u16", "u32", "u64", "i8", "i16", "bool", NULL};
 
 /* Those of source_dtype. */
-static const char *const source_words[] = {"auto", "f32", "f16", "bf16", "i32", "i64", "f64", "u16", "u32", "u64",
-        "i8", "i16", "bool", "u8", NULL};
+static const char *const source_words[] = {"auto", "f32", "f16", "bf16", "i32", "i64", "f64", "u16", "u32",
+        "u64", "i8", "i16", "bool", "u8", NULL};
 
 #define WORDS(...)                \
 	(const char *const[])     \

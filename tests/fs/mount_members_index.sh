@@ -181,7 +181,7 @@ penstock-loader index "$W"/*.tar "$W"/*.tar.* "$W/lines.jsonl" >"$T/index.out" 2
 	os.remove("lines.jsonl.psx")
 	os.remove("lines.jsonl")
 	data = read("no-older.tar.psx") # as older versions wrote an index
-	assert data[46:48] == b"\1\0"
+	assert data[46:48] == b"\3\0"
 	data[46] = 0
 	n = struct.unpack_from("<H", data, 44)[0]
 	struct.pack_into("<Q", data, 56, sum_of(sum_of(0, data[:56]), data[64 : 96 + 32 * n]))

@@ -118,14 +118,20 @@ def sum_of(before, data):
     return x ^ x >> 32
 
 
+def head_seal(data):
+    """Corrects the checksum of the head and the table."""
+    nsections, = struct.unpack_from("<H", data, 44)
+    total = sum_of(sum_of(0, bytes(data[:56])), bytes(data[64 : 96 + 32 * nsections]))
+    struct.pack_into("<Q", data, 56, total)
+
+
 def forget_sources(path):
     """Makes an index look like one of a version that did not store where columns come from: the section's kind becomes unknown."""
     data = bytearray(tap.read(path))
     nsections, = struct.unpack_from("<H", data, 44)
     kinds = [struct.unpack_from("<I", data, 96 + 32 * i)[0] for i in range(nsections)]
     struct.pack_into("<I", data, 96 + 32 * kinds.index(5), 99)
-    total = sum_of(sum_of(0, bytes(data[:56])), bytes(data[64 : 96 + 32 * nsections]))
-    struct.pack_into("<Q", data, 56, total)
+    head_seal(data)
     tap.write(path, bytes(data))
 
 
@@ -162,7 +168,26 @@ def notes(name, files=None):
     if files is not None:
         tap.make_tar(name, files)
     tap.run("index", "--force", name)
-    return struct.unpack_from("<H", tap.read(name + ".psx"), 46)[0]
+    both = struct.unpack_from("<H", tap.read(name + ".psx"), 46)[0]
+    tap.equal(both & ~1, 2)  # hard links are in it
+    return both & 1
+
+
+@tap.test
+def an_index_of_version_0_3_that_may_lack_hard_links_is_made_again():
+    plain = [("a/1.jpg", b"1"), ("a/1.cls", b"2")]
+    for what, files, again in ("all members", plain, False), ("others", [*plain, ("README", b"x")], True):
+        tap.make_tar("t.tar", files)
+        tap.run("index", "--force", "t.tar")
+        data = bytearray(tap.read("t.tar.psx"))
+        data[46] &= ~2
+        head_seal(data)
+        tap.write("t.tar.psx", data)
+        r = tap.run("index", "t.tar")
+        tap.equal((r.returncode, b"up to date" in r.stdout), (0, not again), what)
+        tap.equal(tap.read("t.tar.psx")[46] & 2, 2 * again, what)
+        r = tap.run("index", "t.tar")
+        assert b"up to date" in r.stdout, r
 
 
 @tap.test

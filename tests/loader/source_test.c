@@ -288,6 +288,11 @@ static void a_loader_gives_lines_and_tokens(void **state)
 	l = loader_open(&o, "t.bin");
 	assert_int_equal(samples_count(l), 94);
 	penstock_loader_close(l);
+	f.source_dtype = PENSTOCK_SOURCE_U8; /* PENSTOCK_U8 means that none is given */
+	o.token_stride = 0;
+	l = loader_open(&o, "t.bin");
+	assert_int_equal(samples_count(l), 31);
+	penstock_loader_close(l);
 }
 
 static void tar_write(const char *path, const char *suffix, int n)

@@ -229,6 +229,12 @@ static int head_parse(struct ps_shard_index *x, struct ps_error *err)
 	/* a sample takes at least two bytes of the file, so its size limits the counts */
 	if (x->count > x->nbytes || x->bad > x->count || x->flags & ~(uint32_t)PS_PSX_FLAGS)
 		return shard_index_damaged(x, err);
+	if (!(x->flags & PS_PSX_FLAG_LINES) &&
+	        !(ps_get_u16(h + PS_PSX_AT_NOTES) & (PS_PSX_NOTE_ALL | PS_PSX_NOTE_LINKS)))
+		return ps_error_set(err, ESTALE,
+		        "%s: was made by version 0.3, which left out hard links, and may lack "
+		        "some; " PS_INDEX_HINT,
+		        x->path);
 	x->binding.nbytes = ps_get_u64(h + PS_PSX_AT_SIZE);
 	x->binding.plain_nbytes = ps_get_u64(h + PS_PSX_AT_PLAIN);
 	x->binding.first = ps_get_u64(h + PS_PSX_AT_FIRST);

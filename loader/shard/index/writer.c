@@ -300,7 +300,7 @@ static uint16_t notes_of(const struct ps_shard_index_writer *w)
 	bool all = w->ended && !w->leaves_out && w->bad == 0 &&
 	           !(w->flags & (PS_PSX_FLAG_LINES | PS_PSX_FLAG_GLOBAL));
 
-	return all ? PS_PSX_NOTE_ALL : 0;
+	return (all ? PS_PSX_NOTE_ALL : 0) | PS_PSX_NOTE_LINKS;
 }
 
 void ps_shard_index_writer_first(struct ps_shard_index_writer *w, uint64_t first)
