@@ -1,16 +1,12 @@
 #include "http/http.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,25 +16,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
-
-/* An event loop around one curl_multi. It uses epoll, so that idle sockets cost nothing.
- *
- * Ownership: one thread's. Threads: that thread; loop_wake() from any. Locks: none. Blocks: loop_run()
- * only. Errors: -errno. */
-struct ps_loop {
-	CURLM *multi;
-	int epoll, event;
-	uint64_t timer_ns; /* when curl wants to be called; UINT64_MAX: never */
-};
-
-static int loop_init(struct ps_loop *loop) PS_MUST_USE;
-/* All handles must have been removed from the multi. */
-static void loop_fini(struct ps_loop *loop);
-/* Waits for sockets, curl's timer or a wake until deadline_ns (monotonic; 0: does not wait), then lets curl
- * act. *ret_idle: nothing had happened. -EIO: curl failed; the log has its error. */
-static int loop_run(struct ps_loop *loop, uint64_t deadline_ns, bool *ret_idle) PS_MUST_USE;
-/* Ends the present wait, or the next one. */
-static void loop_wake(struct ps_loop *loop);
 
 #define THREAD_MIN 8        /* concurrent transfers that justify one more thread */
 #define SPREAD_FROM 4       /* transfers a thread has before the next thread is started */
@@ -51,11 +28,11 @@ static void loop_wake(struct ps_loop *loop);
  *   submit → queued → begin → active → (curl is done | cancelled | stalled) → end → done
  *              ↑__________________________________________________________________|  end returned true
  * `queued` and the flags busy, cancelled, any_cancelled, aborted and stop are protected by the engine's
- * lock; `active`, `later`, `easies` and the loop belong to the thread. */
+ * lock; `active`, `later`, `easies` and the multi belong to the thread. */
 struct ps_transfer_thread {
 	struct ps_transfers *all;
 	pthread_t id;
-	struct ps_loop loop;
+	CURLM *multi;
 	struct ps_list queued;
 	bool any_cancelled;
 	/* nbusy: transfers that are queued or active now; most_busy: the largest nbusy so far. Up to
@@ -79,6 +56,15 @@ struct ps_transfers {
 	unsigned nactive, max_active; /* begun and not ended, in all threads; 0: no limit */
 	struct ps_transfer_thread threads[PS_TRANSFER_MAX_THREADS];
 };
+
+/* Ends the thread's present wait, or its next one. From any thread. */
+static void wake(const struct ps_transfer_thread *th)
+{
+	CURLMcode mc = curl_multi_wakeup(th->multi);
+
+	if (mc != CURLM_OK)
+		ps_log_warning("transfer: cannot wake a thread: %s", curl_multi_strerror(mc));
+}
 
 static CURL *easy_take(struct ps_transfer_thread *th)
 {
@@ -117,7 +103,7 @@ static void place_free(struct ps_transfers *all)
 		return;
 	for (unsigned i = 0; i < all->nthreads; i++)
 		if (!ps_list_empty(&all->threads[i].queued))
-			loop_wake(&all->threads[i].loop);
+			wake(&all->threads[i]);
 }
 
 static void finish(struct ps_transfer_thread *th, struct ps_transfer *t, int rc)
@@ -127,7 +113,7 @@ static void finish(struct ps_transfer_thread *th, struct ps_transfer *t, int rc)
 
 	ps_list_remove(&t->link);
 	if (easy)
-		curl_multi_remove_handle(th->loop.multi, easy);
+		curl_multi_remove_handle(th->multi, easy);
 	ps_list_remove(&t->later);
 	bool again = t->ops->end(t, easy, rc);
 
@@ -144,7 +130,7 @@ static void finish(struct ps_transfer_thread *th, struct ps_transfer *t, int rc)
 		}
 	}
 	if (again)
-		loop_wake(&th->loop); /* the queue is looked at in the next round */
+		wake(th); /* the queue is looked at in the next round */
 	else
 		t->ops->done(t);
 }
@@ -164,7 +150,7 @@ static void start(struct ps_transfer_thread *th, struct ps_transfer *t, bool can
 	ps_list_append(&th->active, &t->link);
 	ps_list_init(&t->later);
 	ps_transfer_touch(t);
-	if (!rc && curl_multi_add_handle(th->loop.multi, t->curl) != CURLM_OK)
+	if (!rc && curl_multi_add_handle(th->multi, t->curl) != CURLM_OK)
 		rc = -ENOMEM;
 	if (rc)
 		finish(th, t, rc);
@@ -248,7 +234,7 @@ static void end_finished(struct ps_transfer_thread *th)
 	CURLMsg *msg;
 	int left;
 
-	while ((msg = curl_multi_info_read(th->loop.multi, &left))) {
+	while ((msg = curl_multi_info_read(th->multi, &left))) {
 		void *t = NULL;
 		CURLcode rc = msg->data.result;
 
@@ -276,21 +262,33 @@ void ps_transfer_later(struct ps_transfer *t)
 		ps_list_append(&t->thread->later, &t->later);
 }
 
+/* Waits up to wait_ms for sockets, curl's timers or a wake, then lets curl act. True: no socket was ready. */
+static bool run(struct ps_transfer_thread *th, uint64_t wait_ms)
+{
+	int nready = 0, nrunning;
+	CURLMcode mc = curl_multi_poll(th->multi, NULL, 0, (int)wait_ms, &nready);
+
+	if (mc == CURLM_OK)
+		mc = curl_multi_perform(th->multi, &nrunning);
+	if (mc == CURLM_OK)
+		return nready == 0;
+	ps_log_warning("transfer: %s", curl_multi_strerror(mc));
+	/* Probably out of memory: pauses; the stall timeout ends transfers that cannot continue. */
+	nanosleep(&(struct timespec){.tv_nsec = (long)(TICK_MS * PS_NS_PER_MS)}, NULL);
+	return true;
+}
+
 static void *thread_main(void *arg)
 {
 	struct ps_transfer_thread *th = arg;
 
 	while (take_orders(th)) {
-		/* While transfers are to be flushed, the loop does not wait. */
-		uint64_t sleep_ms = ps_list_empty(&th->active) ? IDLE_POLL_MS : TICK_MS;
-		uint64_t deadline =
-		        ps_list_empty(&th->later) ? ps_clock_mono_ns() + sleep_ms * PS_NS_PER_MS : 0;
-		bool idle = true;
+		/* While transfers are to be flushed, the thread does not wait. */
+		uint64_t wait_ms = !ps_list_empty(&th->later)   ? 0
+		                   : ps_list_empty(&th->active) ? IDLE_POLL_MS
+		                                                : TICK_MS;
+		bool idle = run(th, wait_ms);
 
-		if (loop_run(&th->loop, deadline, &idle) < 0)
-			/* Probably out of memory: pauses; the stall timeout ends transfers that cannot
-			 * continue. */
-			nanosleep(&(struct timespec){.tv_nsec = (long)(TICK_MS * PS_NS_PER_MS)}, NULL);
 		if (idle || ++th->nrounds >= PS_TRANSFER_ROUNDS)
 			flush(th);
 		end_finished(th);
@@ -310,18 +308,18 @@ static int thread_start(struct ps_transfers *all)
 
 	snprintf(name, sizeof(name), "%s-%u", all->name, all->nthreads);
 	*th = (struct ps_transfer_thread){.all = all};
-	int rc = loop_init(&th->loop);
-	if (rc)
-		return rc;
-	curl_multi_setopt(th->loop.multi, CURLMOPT_MAXCONNECTS,
+	th->multi = curl_multi_init();
+	if (!th->multi)
+		return -ENOMEM;
+	curl_multi_setopt(th->multi, CURLMOPT_MAXCONNECTS,
 	        (long)(all->max_active ? PS_MAX(all->max_active / all->max_threads, 1u) : KEPT_CONNECTIONS));
-	curl_multi_setopt(th->loop.multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
+	curl_multi_setopt(th->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);
 	ps_list_init(&th->queued);
 	ps_list_init(&th->active);
 	ps_list_init(&th->later);
-	rc = ps_thread_start(&th->id, name, thread_main, th);
+	int rc = ps_thread_start(&th->id, name, thread_main, th);
 	if (rc < 0) {
-		loop_fini(&th->loop);
+		curl_multi_cleanup(th->multi);
 		return rc;
 	}
 	all->nthreads++;
@@ -362,15 +360,14 @@ static struct ps_transfer_thread *thread_choose(struct ps_transfers *all)
 
 void ps_transfer_submit(struct ps_transfers *all, struct ps_transfer *t)
 {
-	struct ps_loop *loop;
+	struct ps_transfer_thread *th;
 
 	t->curl = NULL;
 	{
 		/* `cancelled` is reset under the lock. So a cancel from another thread that comes before
 		 * this has no effect, and there is no data race. */
 		PS_LOCK_SCOPE(&all->lock);
-		struct ps_transfer_thread *th = thread_choose(all);
-
+		th = thread_choose(all);
 		t->thread = th;
 		t->busy = true;
 		t->cancelled = false;
@@ -378,24 +375,23 @@ void ps_transfer_submit(struct ps_transfers *all, struct ps_transfer *t)
 		th->most_busy = PS_MAX(th->most_busy, th->nbusy);
 		ps_list_init(&t->link);
 		ps_list_append(&th->queued, &t->link);
-		loop = &th->loop;
 	}
-	loop_wake(loop);
+	wake(th);
 }
 
 void ps_transfer_cancel(struct ps_transfers *all, struct ps_transfer *t)
 {
-	struct ps_loop *loop;
+	struct ps_transfer_thread *th;
 
 	{
 		PS_LOCK_SCOPE(&all->lock);
 		if (!t->busy)
 			return;
 		t->cancelled = true;
-		t->thread->any_cancelled = true;
-		loop = &t->thread->loop;
+		th = t->thread;
+		th->any_cancelled = true;
 	}
-	loop_wake(loop);
+	wake(th);
 }
 
 void ps_transfer_touch(struct ps_transfer *t)
@@ -444,7 +440,7 @@ static void abort_all(struct ps_transfers *all, bool stop)
 	unsigned n = all->nthreads;
 	pthread_mutex_unlock(&all->lock);
 	for (unsigned i = 0; i < n; i++)
-		loop_wake(&all->threads[i].loop);
+		wake(&all->threads[i]);
 }
 
 void ps_transfers_abort(struct ps_transfers *all)
@@ -463,131 +459,7 @@ void ps_transfers_free(struct ps_transfers *all)
 	/* Not before all threads have ended: until then a done() in one thread may submit to another, which
 	 * wakes the other's loop. */
 	for (unsigned i = 0; i < n; i++)
-		loop_fini(&all->threads[i].loop);
+		curl_multi_cleanup(all->threads[i].multi);
 	pthread_mutex_destroy(&all->lock);
 	free(all);
-}
-
-/* The loop of one thread --------------------------------------------------------------------------------- */
-
-#define EVENTS 64
-
-/* Curl names the events of a socket that it waits for. Level-triggered: bytes that a read leaves are
- * reported again. */
-static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *known)
-{
-	struct ps_loop *loop = arg;
-	struct epoll_event ev = {.data.fd = fd};
-
-	(void)easy;
-	if (what == CURL_POLL_REMOVE) {
-		(void)epoll_ctl(loop->epoll, EPOLL_CTL_DEL, fd, NULL);
-		return 0;
-	}
-	if (what & CURL_POLL_IN)
-		ev.events |= EPOLLIN;
-	if (what & CURL_POLL_OUT)
-		ev.events |= EPOLLOUT;
-	if (epoll_ctl(loop->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &ev) < 0 &&
-	        epoll_ctl(loop->epoll, known ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &ev) < 0)
-		ps_log_warning("transfer: epoll: %s", strerror(errno));
-	curl_multi_assign(loop->multi, fd, loop); /* any pointer: the next call gets it as `known` */
-	return 0;
-}
-
-static int on_timer(CURLM *multi, long timeout_ms, void *arg)
-{
-	struct ps_loop *loop = arg;
-
-	(void)multi;
-	loop->timer_ns =
-	        timeout_ms < 0 ? UINT64_MAX : ps_clock_mono_ns() + (uint64_t)timeout_ms * PS_NS_PER_MS;
-	return 0;
-}
-
-static int loop_init(struct ps_loop *loop)
-{
-	struct epoll_event ev = {.events = EPOLLIN};
-
-	*loop = (struct ps_loop){.epoll = -1, .event = -1, .timer_ns = UINT64_MAX};
-	loop->multi = curl_multi_init();
-	loop->epoll = epoll_create1(EPOLL_CLOEXEC);
-	loop->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	ev.data.fd = loop->event;
-	int rc = !loop->multi ? -ENOMEM : loop->epoll < 0 || loop->event < 0 ? -errno : 0;
-	if (!rc && epoll_ctl(loop->epoll, EPOLL_CTL_ADD, loop->event, &ev) < 0)
-		rc = -errno;
-	if (rc) {
-		loop_fini(loop);
-		return rc;
-	}
-	curl_multi_setopt(loop->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
-	curl_multi_setopt(loop->multi, CURLMOPT_SOCKETDATA, loop);
-	curl_multi_setopt(loop->multi, CURLMOPT_TIMERFUNCTION, on_timer);
-	curl_multi_setopt(loop->multi, CURLMOPT_TIMERDATA, loop);
-	return 0;
-}
-
-static void loop_fini(struct ps_loop *loop)
-{
-	curl_multi_cleanup(loop->multi); /* closes connections, which calls on_socket() */
-	if (loop->epoll >= 0)
-		close(loop->epoll);
-	if (loop->event >= 0)
-		close(loop->event);
-}
-
-static int act(struct ps_loop *loop, curl_socket_t fd, int what)
-{
-	int running;
-	CURLMcode mc = curl_multi_socket_action(loop->multi, fd, what, &running);
-
-	if (mc == CURLM_OK)
-		return 0;
-	ps_log_warning("transfer: %s", curl_multi_strerror(mc));
-	return -EIO;
-}
-
-static int take_event(struct ps_loop *loop, const struct epoll_event *ev)
-{
-	uint64_t count;
-	int what = 0;
-
-	if (ev->data.fd == loop->event)
-		return read(loop->event, &count, sizeof(count)) < 0 && errno != EAGAIN ? -errno : 0;
-	if (ev->events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-		what |= CURL_CSELECT_IN;
-	if (ev->events & EPOLLOUT)
-		what |= CURL_CSELECT_OUT;
-	if (ev->events & EPOLLERR)
-		what |= CURL_CSELECT_ERR;
-	return act(loop, ev->data.fd, what);
-}
-
-static int loop_run(struct ps_loop *loop, uint64_t deadline_ns, bool *ret_idle)
-{
-	struct epoll_event events[EVENTS];
-	uint64_t now = ps_clock_mono_ns(),
-	         until = deadline_ns < loop->timer_ns ? deadline_ns : loop->timer_ns;
-	uint64_t wait_ms = until > now ? (until - now + PS_NS_PER_MS - 1) / PS_NS_PER_MS : 0;
-	int n = epoll_wait(loop->epoll, events, EVENTS, wait_ms > INT_MAX ? INT_MAX : (int)wait_ms);
-	int rc = n < 0 && errno != EINTR ? -errno : 0;
-
-	*ret_idle = n <= 0;
-	for (int i = 0; i < n && !rc; i++)
-		rc = take_event(loop, &events[i]);
-	if (!rc && loop->timer_ns <= ps_clock_mono_ns()) {
-		loop->timer_ns = UINT64_MAX; /* one-shot; curl may set it again within act() */
-		rc = act(loop, CURL_SOCKET_TIMEOUT, 0);
-		*ret_idle = false;
-	}
-	return rc;
-}
-
-static void loop_wake(struct ps_loop *loop)
-{
-	uint64_t one = 1;
-
-	if (write(loop->event, &one, sizeof(one)) < 0 && errno != EAGAIN)
-		ps_log_warning("transfer: cannot wake a thread: %s", strerror(errno));
 }
