@@ -331,63 +331,38 @@ static bool az_store_refused(struct ps_az_store *store, const char *sas)
 extern const struct ps_http_dialect ps_az_dialect;
 
 struct ps_az {
-	struct ps_origin origin; /* first */
-	struct ps_http_client client;
+	struct ps_http_origin http; /* first */
 	struct ps_az_store store;
-	struct ps_origin_source source;
 };
 
 static struct ps_az *az_of(struct ps_origin *o)
 {
-	return PS_CONTAINER_OF(o, struct ps_az, origin);
+	return PS_CONTAINER_OF(o, struct ps_az, http.origin);
 }
 
 static int list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
-	return ps_s3_list(o, &az_of(o)->client, NULL, &az_of(o)->source, false, fn, arg, stop, err);
-}
-
-static void head(struct ps_origin *o, struct ps_origin_head *h)
-{
-	ps_http_head(&az_of(o)->client, h);
-}
-
-static void get(struct ps_origin *o, struct ps_origin_get *g)
-{
-	ps_http_get(&az_of(o)->client, g);
-}
-
-static void cancel(struct ps_origin *o, struct ps_origin_get *g)
-{
-	ps_http_cancel(&az_of(o)->client, &g->work);
-}
-
-static void abort_all(struct ps_origin *o)
-{
-	ps_transfers_abort(az_of(o)->client.transfers);
+	return ps_s3_list(o, &az_of(o)->http.client, NULL, &az_of(o)->http.source, false, fn, arg, stop, err);
 }
 
 static void az_free(struct ps_az *az)
 {
 	az_store_fini(&az->store);
-	ps_source_fini(&az->source);
+	ps_source_fini(&az->http.source);
 	free(az);
 }
 
 static void az_close(struct ps_origin *o)
 {
-	ps_http_client_fini(&az_of(o)->client);
+	ps_http_client_fini(&az_of(o)->http.client);
 	az_free(az_of(o));
 }
 
 static const struct ps_origin_ops az_ops = {
         .name = "az",
         .list = list,
-        .head = head,
-        .get = get,
-        .cancel = cancel,
-        .abort = abort_all,
         .close = az_close,
+        PS_HTTP_ORIGIN_OPS,
 };
 
 /* Refuses a user's header that would change what is signed. */
@@ -404,35 +379,28 @@ static int check_headers(const struct ps_origin_options *options, struct ps_erro
 int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *options,
         struct ps_origin **ret, struct ps_error *err)
 {
-	struct ps_az *az = calloc(1, sizeof(*az));
+	struct ps_az *az = ps_http_origin_new(sizeof(*az), &az_ops, source, err);
 	struct ps_http_options http = options->http;
-	int rc;
 
 	/* Azure's requests use no tiers: the option is for other sources of the mount. */
 	http.tiers.list = NULL;
-	if (!az) {
-		ps_source_fini(source);
-		return ps_error_set(err, ENOMEM, "out of memory");
-	}
-	az->origin.ops = &az_ops;
-	az->origin.answer_ns = &az->client.answer_ns;
-	az->source = *source;
-	*source = (struct ps_origin_source){0};
-	rc = az_store_init(&az->store, &az->source, options, err);
+	if (!az)
+		return -ENOMEM;
+	int rc = az_store_init(&az->store, &az->http.source, options, err);
 	if (rc == 0)
 		rc = check_headers(options, err);
 	if (rc == 0)
-		rc = ps_http_client_init(&az->client, az->store.root, &http, err);
+		rc = ps_http_client_init(&az->http.client, az->store.root, &http, err);
 	if (rc) {
 		az_free(az);
 		return rc;
 	}
-	az->client.as_stored = true;
-	az->client.dialect = &ps_az_dialect;
-	az->client.dialect_arg = &az->store;
-	az->origin.heads_prove = true; /* HEAD and GET both need the permission Read */
-	az->source.endpoint = az->store.identity;
-	*ret = &az->origin;
+	az->http.client.as_stored = true;
+	az->http.client.dialect = &ps_az_dialect;
+	az->http.client.dialect_arg = &az->store;
+	az->http.origin.heads_prove = true; /* HEAD and GET both need the permission Read */
+	az->http.source.endpoint = az->store.identity;
+	*ret = &az->http.origin;
 	return 0;
 }
 
@@ -440,35 +408,8 @@ int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *
 
 /* Later versions list some names encoded, and mark them by an attribute. */
 #define VERSION "2020-12-06"
-#define SKEW_MAX_S 300 /* stores refuse requests that are 15 minutes off */
 #define DATE_LEN 64
 enum { OTHER_CLOCK = 1, OTHER_SAS = 2 }; /* ps_http_request.remedies */
-
-struct target {
-	struct ps_s3_url url;
-	const char *list; /* the query of a listing; NULL: of an object */
-};
-
-static int parse_target(const char *text, struct target *ret, struct ps_error *err)
-{
-	const char *container = strchr(text + 5, '/');
-	const char *query = container ? strchr(container, '?') : NULL;
-	const char *slash = container ? strchr(container + 1, '/') : NULL;
-
-	*ret = (struct target){0};
-	if (!query || (slash && slash < query))
-		return ps_s3_url_parse(text, &ret->url, err);
-	ps_autofree char *bare = strndup(text, (size_t)(query - text));
-	if (!bare)
-		return ps_error_set(err, ENOMEM, "out of memory");
-	ret->list = query + 1;
-	return ps_s3_url_parse(bare, &ret->url, err);
-}
-
-static int out_of_memory(struct ps_http_request *rq)
-{
-	return ps_error_set(&rq->error, ENOMEM, "out of memory");
-}
 
 /* Signing ------------------------------------------------------------------------------------------------ */
 
@@ -537,17 +478,6 @@ static void string_to_sign(const struct ps_http_request *rq, const struct ps_az_
 	add_resource(out, store->account, path, query);
 }
 
-static int send_header(struct ps_http_request *rq, const char *name, const char *value)
-{
-	ps_autostrbuf struct ps_strbuf b = {0};
-
-	ps_strbuf_addf(&b, "%s: %s", name, value);
-	int rc = b.failed ? -ENOMEM : ps_http_request_header(rq, b.s);
-	if (b.s)
-		explicit_bzero(b.s, b.len);
-	return rc ? out_of_memory(rq) : 0;
-}
-
 static int authorize(struct ps_http_request *rq, const struct ps_az_store *store, const char *date,
         const char *path, const char *query)
 {
@@ -558,10 +488,10 @@ static int authorize(struct ps_http_request *rq, const struct ps_az_store *store
 	string_to_sign(rq, store, date, path, query, &to_sign);
 	if (to_sign.failed || !HMAC(EVP_sha256(), store->key, (int)store->nkey,
 	                              (const unsigned char *)to_sign.s, to_sign.len, mac, &n))
-		return out_of_memory(rq);
+		return ps_s3_out_of_memory(rq);
 	EVP_EncodeBlock(text, mac, (int)n);
 	ps_strbuf_addf(&value, "SharedKey %s:%s", store->account, (const char *)text);
-	return value.failed ? out_of_memory(rq) : send_header(rq, "Authorization", value.s);
+	return value.failed ? ps_s3_out_of_memory(rq) : ps_s3_send_header(rq, "Authorization", value.s);
 }
 
 /* The path within a URL. */
@@ -575,11 +505,11 @@ static const char *path_of(const char *url)
 static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 {
 	struct ps_az_store *store = arg;
-	struct target target;
+	struct ps_s3_target target;
 	char date[DATE_LEN];
 	ps_autosecret char *sas = NULL;
 	struct ps_strbuf url = {0};
-	int rc = parse_target(rq->url, &target, &rq->error);
+	int rc = ps_s3_target_parse(rq->url, true, &target, &rq->error);
 
 	if (rc)
 		return rc;
@@ -590,19 +520,19 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 		rc = ps_error_set(&rq->error, EACCES,
 		        "the blob is in another account; the credentials are for %s", store->account);
 	if (rc == 0 && !(sas = az_store_sas(store, &rc)) && rc < 0)
-		rc = out_of_memory(rq);
+		rc = ps_s3_out_of_memory(rq);
 	http_date(ps_clock_real_s() + atomic_load(&store->clock_off_s), date);
 	if (rc == 0)
-		rc = send_header(rq, "x-ms-date", date);
+		rc = ps_s3_send_header(rq, "x-ms-date", date);
 	if (rc == 0)
-		rc = send_header(rq, "x-ms-version", VERSION);
+		rc = ps_s3_send_header(rq, "x-ms-version", VERSION);
 	if (rc == 0) {
 		ps_strbuf_addf(&url, "%s/%s", store->root, container);
 		if (!target.list) {
 			ps_strbuf_addc(&url, '/');
 			ps_url_encode_strict(target.url.key, strlen(target.url.key), true, &url);
 		}
-		rc = url.failed ? out_of_memory(rq) : 0;
+		rc = url.failed ? ps_s3_out_of_memory(rq) : 0;
 	}
 	if (rc == 0 && store->nkey && !sas)
 		rc = authorize(rq, store, date, path_of(url.s), target.list);
@@ -612,7 +542,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 		        sas ? sas : "");
 	char *whole = ps_strbuf_take(&url);
 	if (rc == 0 && !whole)
-		rc = out_of_memory(rq);
+		rc = ps_s3_out_of_memory(rq);
 	if (rc < 0)
 		ps_secret_free(whole);
 	else
@@ -622,13 +552,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 
 /* Refusals ----------------------------------------------------------------------------------------------- */
 
-/* For a code that is not in this table, the error by HTTP status stays. */
-static const struct row {
-	const char *code;
-	int errnum;
-	bool retryable;
-	const char *text;
-} rows[] = {
+static const struct ps_s3_code codes[] = {
         {"AuthenticationFailed", EACCES, false,
                 "permission denied: the account key does not belong to the account, the shared access "
                 "signature has "
@@ -666,8 +590,9 @@ static const struct row {
         {"InternalError", EIO, true, "an error inside the store"},
 };
 
-static void judge_status(int status, struct ps_error *err)
+static enum ps_s3_remedy judge_status(int status, bool listing, struct ps_error *err)
 {
+	(void)listing;
 	if (status == 401 || status == 403)
 		ps_error_set(err, EACCES,
 		        "HTTP %d: permission denied; check the credentials, or give --no-sign-request for a "
@@ -679,45 +604,17 @@ static void judge_status(int status, struct ps_error *err)
 	else if (status >= 300 && status < 400)
 		ps_error_set(
 		        err, EPROTO, "HTTP %d: a redirect, which is not followed; check --endpoint", status);
+	return PS_S3_NO_REMEDY;
 }
 
-/* The store's message is not shown: it may repeat the string that was signed. */
-static void judge(const char *code, int status, struct ps_error *err)
-{
-	uint32_t retry_after_ms = err->retry_after_ms;
-	const struct row *row = rows, *end = rows + PS_ARRAY_LEN(rows);
-
-	while (row < end && strcmp(row->code, code) != 0)
-		row++;
-	if (row < end) {
-		ps_error_set(err, row->errnum, "HTTP %d %s: %s", status, code, row->text);
-		err->retryable = row->retryable;
-	} else if (*code) {
-		struct ps_error old = *err;
-
-		ps_error_set(err, old.err ? old.err : EIO, "%.200s (%s)", old.text, code);
-		err->retryable = old.retryable;
-	} else {
-		judge_status(status, err);
-	}
-	err->http_status = status;
-	err->retry_after_ms = retry_after_ms;
-}
-
-/* If our clock is more than SKEW_MAX_S off the store's, one more attempt uses the store's clock. */
+/* If our clock is off the store's, one more attempt uses the store's clock. */
 static bool set_clock(struct ps_az_store *store, struct ps_http_request *rq)
 {
-	int64_t before = atomic_load(&store->clock_off_s), off = rq->response.date_s - ps_clock_real_s();
-	int64_t news = off > before ? off - before : before - off;
-
-	if (rq->response.date_s < 0 || news <= SKEW_MAX_S || !store->nkey || rq->remedies & OTHER_CLOCK)
+	if (!store->nkey || rq->remedies & OTHER_CLOCK ||
+	        !ps_s3_clock_is_off(&store->clock_off_s, &rq->response))
 		return false;
 	rq->remedies |= OTHER_CLOCK;
-	atomic_store(&store->clock_off_s, off);
-	ps_log_warning("origin: this machine's clock is %lld s off the store's; requests are signed with the "
-	               "store's",
-	        (long long)-off);
-	return true;
+	return ps_s3_clock_set(&store->clock_off_s, &rq->response);
 }
 
 static bool refused(void *arg, struct ps_http_request *rq)
@@ -729,7 +626,9 @@ static bool refused(void *arg, struct ps_http_request *rq)
 	if (status < 300 || status == 412 || status == 416)
 		return false;
 	ps_s3_refusal_parse(ps_strbuf_peek(&rq->refusal), rq->refusal.len, &refusal);
-	judge(refusal.code, status, &rq->error);
+	/* The store's message is not shown: it may repeat the string that was signed. */
+	refusal.message[0] = '\0';
+	ps_s3_codes_judge(codes, PS_ARRAY_LEN(codes), judge_status, &refusal, status, false, &rq->error);
 	if (status != 401 && status != 403)
 		return false;
 	if (set_clock(store, rq))

@@ -95,6 +95,23 @@ enum ps_s3_remedy {
 	PS_S3_OTHER_PLACE,  /* send it to the answer's Location */
 };
 
+/* A code of a store's refusals, and what it means. */
+struct ps_s3_code {
+	const char *code;
+	int errnum;
+	bool retryable;
+	const char *text;
+	enum ps_s3_remedy remedy;
+};
+
+/* Judges an answer without a document: one to a HEAD, or of a proxy in front of the store. */
+typedef enum ps_s3_remedy (*ps_s3_judge)(int status, bool listing, struct ps_error *err);
+
+/* As ps_s3_refusal_judge(), by the codes of another store. For a code that is not among them, the error by HTTP
+ * status stays. */
+enum ps_s3_remedy ps_s3_codes_judge(const struct ps_s3_code *codes, size_t n, ps_s3_judge by_status,
+        const struct ps_s3_refusal *refusal, int status, bool listing, struct ps_error *err);
+
 /* Fills in err for an answer of this status; http_status, retryable and retry_after_ms stay as they are
  * unless the code decides them. listing: the request was for a listing. */
 enum ps_s3_remedy ps_s3_refusal_judge(
@@ -118,7 +135,24 @@ struct ps_s3_signer {
 /* The client's dialect_arg is the struct ps_s3_signer. */
 extern const struct ps_http_dialect ps_s3_dialect;
 
-/* A bucket's listing is requested as the page "s3://BUCKET?QUERY", with the query sorted and encoded. */
+/* What a request asks for. A bucket's listing is requested as the page "s3://BUCKET?QUERY", with the query sorted
+ * and encoded. */
+struct ps_s3_target {
+	struct ps_s3_url url;
+	const char *list; /* the query of a listing; NULL: an object is requested */
+};
+/* has_account: the storage account comes before the bucket. */
+int ps_s3_target_parse(
+        const char *text, bool has_account, struct ps_s3_target *ret, struct ps_error *err) PS_MUST_USE;
+
+/* What the dialects of all stores with buckets share. off_s: the store's clock minus ours. */
+int ps_s3_out_of_memory(struct ps_http_request *rq);
+/* Sends a header, which may be secret. */
+int ps_s3_send_header(struct ps_http_request *rq, const char *name, const char *value) PS_MUST_USE;
+/* Takes the store's clock from its answer. False: it has no date. */
+bool ps_s3_clock_set(_Atomic int64_t *off_s, const struct ps_http_response *response);
+/* True if the answer's date is so far off that the store refuses what we sign. */
+bool ps_s3_clock_is_off(const _Atomic int64_t *off_s, const struct ps_http_response *response);
 
 /* S3: listings ------------------------------------------------------------------------------------------- */
 

@@ -246,45 +246,16 @@ int ps_http_manifest_list(struct ps_http_client *c, const struct ps_origin_sourc
 
 /* The origin --------------------------------------------------------------------------------------------- */
 
-struct ps_http {
-	struct ps_origin origin; /* first */
-	struct ps_http_client client;
-	struct ps_origin_source source;
-};
-
-static struct ps_http *http_of(struct ps_origin *o)
-{
-	return PS_CONTAINER_OF(o, struct ps_http, origin);
-}
-
 static int list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
-	return http_list(o, &http_of(o)->client, &http_of(o)->source, fn, arg, stop, err);
-}
+	struct ps_http_origin *http = PS_CONTAINER_OF(o, struct ps_http_origin, origin);
 
-static void head(struct ps_origin *o, struct ps_origin_head *h)
-{
-	ps_http_head(&http_of(o)->client, h);
-}
-
-static void get(struct ps_origin *o, struct ps_origin_get *g)
-{
-	ps_http_get(&http_of(o)->client, g);
-}
-
-static void cancel(struct ps_origin *o, struct ps_origin_get *g)
-{
-	ps_http_cancel(&http_of(o)->client, &g->work);
-}
-
-static void abort_all(struct ps_origin *o)
-{
-	ps_transfers_abort(http_of(o)->client.transfers);
+	return http_list(o, &http->client, &http->source, fn, arg, stop, err);
 }
 
 static void http_close(struct ps_origin *o)
 {
-	struct ps_http *http = http_of(o);
+	struct ps_http_origin *http = PS_CONTAINER_OF(o, struct ps_http_origin, origin);
 
 	ps_http_client_fini(&http->client);
 	ps_source_fini(&http->source);
@@ -294,11 +265,8 @@ static void http_close(struct ps_origin *o)
 static const struct ps_origin_ops http_ops = {
         .name = "http",
         .list = list,
-        .head = head,
-        .get = get,
-        .cancel = cancel,
-        .abort = abort_all,
         .close = http_close,
+        PS_HTTP_ORIGIN_OPS,
 };
 
 /* The URLs of a local manifest may have signatures. These must be known before the first get, even if the
@@ -322,7 +290,7 @@ static int find_query(void *arg, const char *text, size_t n, bool more, size_t *
 	return memchr(text, '?', n) ? -ECANCELED : 0;
 }
 
-static int learn_signatures(struct ps_http *http, struct ps_error *err)
+static int learn_signatures(struct ps_http_origin *http, struct ps_error *err)
 {
 	const struct ps_origin_source *source = &http->source;
 	struct ps_names names;
@@ -347,7 +315,8 @@ static bool has_authorization(const struct ps_origin_options *options, const str
 }
 
 /* If there are no other credentials, those of .netrc are used. */
-static int init_client(struct ps_http *http, const struct ps_origin_options *options, struct ps_error *err)
+static int init_client(
+        struct ps_http_origin *http, const struct ps_origin_options *options, struct ps_error *err)
 {
 	struct ps_origin_options mine = *options;
 	ps_autourl struct ps_url u = {0};
@@ -368,16 +337,10 @@ static int init_client(struct ps_http *http, const struct ps_origin_options *opt
 int ps_http_open(struct ps_origin_source *source, const struct ps_origin_options *options,
         struct ps_origin **ret, struct ps_error *err)
 {
-	struct ps_http *http = calloc(1, sizeof(*http));
+	struct ps_http_origin *http = ps_http_origin_new(sizeof(*http), &http_ops, source, err);
 
-	if (!http) {
-		ps_source_fini(source);
-		return ps_error_set(err, ENOMEM, "out of memory");
-	}
-	http->origin.ops = &http_ops;
-	http->origin.answer_ns = &http->client.answer_ns;
-	http->source = *source;
-	*source = (struct ps_origin_source){0};
+	if (!http)
+		return -ENOMEM;
 	int rc = init_client(http, options, err);
 	if (rc) {
 		ps_source_fini(&http->source);

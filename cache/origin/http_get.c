@@ -427,3 +427,47 @@ void ps_http_head(struct ps_http_client *c, struct ps_origin_head *head)
 	head->seen = PS_REMOTE_UNKNOWN;
 	ps_http_submit(c, &head_kind, &head->work);
 }
+
+/* Origins with one client -------------------------------------------------------------------------------- */
+
+static struct ps_http_origin *http_of(struct ps_origin *o)
+{
+	return PS_CONTAINER_OF(o, struct ps_http_origin, origin);
+}
+
+void ps_http_origin_head(struct ps_origin *o, struct ps_origin_head *head)
+{
+	ps_http_head(&http_of(o)->client, head);
+}
+
+void ps_http_origin_get(struct ps_origin *o, struct ps_origin_get *get)
+{
+	ps_http_get(&http_of(o)->client, get);
+}
+
+void ps_http_origin_cancel(struct ps_origin *o, struct ps_origin_get *get)
+{
+	ps_http_cancel(&http_of(o)->client, &get->work);
+}
+
+void ps_http_origin_abort(struct ps_origin *o)
+{
+	ps_transfers_abort(http_of(o)->client.transfers);
+}
+
+void *ps_http_origin_new(
+        size_t nbytes, const struct ps_origin_ops *ops, struct ps_origin_source *source, struct ps_error *err)
+{
+	struct ps_http_origin *http = calloc(1, nbytes);
+
+	if (!http) {
+		ps_source_fini(source);
+		ps_error_set(err, ENOMEM, "out of memory");
+		return NULL;
+	}
+	http->origin.ops = ops;
+	http->origin.answer_ns = &http->client.answer_ns;
+	http->source = *source;
+	*source = (struct ps_origin_source){0};
+	return http;
+}

@@ -88,6 +88,26 @@ bool ps_http_get_again(struct ps_http_request *rq);
 
 void ps_http_head(struct ps_http_client *c, struct ps_origin_head *head);
 
+/* An origin with one client, whose URLs are those of its objects: the first member of its private struct. */
+struct ps_http_origin {
+	struct ps_origin origin; /* first */
+	struct ps_http_client client;
+	struct ps_origin_source source;
+};
+
+/* The members of their struct ps_origin_ops that all of them share. */
+#define PS_HTTP_ORIGIN_OPS                                                                       \
+	.head = ps_http_origin_head, .get = ps_http_origin_get, .cancel = ps_http_origin_cancel, \
+	.abort = ps_http_origin_abort
+void ps_http_origin_head(struct ps_origin *o, struct ps_origin_head *head);
+void ps_http_origin_get(struct ps_origin *o, struct ps_origin_get *get);
+void ps_http_origin_cancel(struct ps_origin *o, struct ps_origin_get *get);
+void ps_http_origin_abort(struct ps_origin *o);
+
+/* Allocates the private struct, zeroed, and takes over the source, also on failure. NULL: out of memory. */
+void *ps_http_origin_new(size_t nbytes, const struct ps_origin_ops *ops, struct ps_origin_source *source,
+        struct ps_error *err);
+
 /* Listings by HTTP --------------------------------------------------------------------------------------- */
 
 /* Lists the objects of an http source: expanded braces, a directory's pages, or a manifest. struct

@@ -15,16 +15,14 @@
 /* The origin --------------------------------------------------------------------------------------------- */
 
 struct ps_s3 {
-	struct ps_origin origin; /* first */
-	struct ps_http_client client;
+	struct ps_http_origin http; /* first */
 	struct ps_s3_signer signer;
-	struct ps_origin_source source;
 	bool pin_versions;
 };
 
 static struct ps_s3 *s3_of(struct ps_origin *o)
 {
-	return PS_CONTAINER_OF(o, struct ps_s3, origin);
+	return PS_CONTAINER_OF(o, struct ps_s3, http.origin);
 }
 
 static int s3_list(
@@ -32,28 +30,8 @@ static int s3_list(
 {
 	struct ps_s3 *s3 = s3_of(o);
 
-	return ps_s3_list(
-	        o, &s3->client, s3->signer.credentials, &s3->source, s3->pin_versions, fn, arg, stop, err);
-}
-
-static void head(struct ps_origin *o, struct ps_origin_head *h)
-{
-	ps_http_head(&s3_of(o)->client, h);
-}
-
-static void get(struct ps_origin *o, struct ps_origin_get *g)
-{
-	ps_http_get(&s3_of(o)->client, g);
-}
-
-static void cancel(struct ps_origin *o, struct ps_origin_get *g)
-{
-	ps_http_cancel(&s3_of(o)->client, &g->work);
-}
-
-static void abort_all(struct ps_origin *o)
-{
-	ps_transfers_abort(s3_of(o)->client.transfers);
+	return ps_s3_list(o, &s3->http.client, s3->signer.credentials, &s3->http.source, s3->pin_versions, fn,
+	        arg, stop, err);
 }
 
 static void s3_free(struct ps_s3 *s3)
@@ -61,24 +39,21 @@ static void s3_free(struct ps_s3 *s3)
 	ps_s3_store_fini(&s3->signer.store);
 	ps_sigv4_keys_fini(&s3->signer.keys);
 	ps_credentials_free(s3->signer.credentials);
-	ps_source_fini(&s3->source);
+	ps_source_fini(&s3->http.source);
 	free(s3);
 }
 
 static void s3_close(struct ps_origin *o)
 {
-	ps_http_client_fini(&s3_of(o)->client);
+	ps_http_client_fini(&s3_of(o)->http.client);
 	s3_free(s3_of(o));
 }
 
 static const struct ps_origin_ops s3_ops = {
         .name = "s3",
         .list = s3_list,
-        .head = head,
-        .get = get,
-        .cancel = cancel,
-        .abort = abort_all,
         .close = s3_close,
+        PS_HTTP_ORIGIN_OPS,
 };
 
 /* The schemes, and in what they differ. */
@@ -147,7 +122,7 @@ static int open_client(struct ps_s3 *s3, const struct ps_origin_options *options
 	        store->host ? store->host : "s3.amazonaws.com");
 	if (own.failed)
 		return ps_error_set(err, ENOMEM, "out of memory");
-	return ps_http_client_init(&s3->client, own.s, &http, err);
+	return ps_http_client_init(&s3->http.client, own.s, &http, err);
 }
 
 /* Refuses options of Amazon's stores that Google's do not have. */
@@ -180,7 +155,7 @@ struct ps_credentials_options ps_s3_credentials(const struct ps_origin_options *
 
 static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options, struct ps_error *err)
 {
-	const struct scheme *scheme = scheme_of(s3->source.first);
+	const struct scheme *scheme = scheme_of(s3->http.source.first);
 	struct ps_credentials_options credentials = ps_s3_credentials(options);
 	int rc = check_options(scheme, options, err);
 
@@ -193,31 +168,25 @@ static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options,
 		rc = open_client(s3, options, err);
 	if (rc)
 		return rc;
-	ps_origin_has_tiers(&s3->origin, &s3->client);
-	s3->client.as_stored = true;
-	s3->client.accept_encoding = scheme->accept_encoding;
-	s3->client.dialect = &ps_s3_dialect;
-	s3->client.dialect_arg = &s3->signer;
+	ps_origin_has_tiers(&s3->http.origin, &s3->http.client);
+	s3->http.client.as_stored = true;
+	s3->http.client.accept_encoding = scheme->accept_encoding;
+	s3->http.client.dialect = &ps_s3_dialect;
+	s3->http.client.dialect_arg = &s3->signer;
 	/* Google's stores send checksums with every response. */
-	s3->origin.heads_tell_sums = strcmp(scheme->name, "s3") == 0;
-	s3->origin.heads_prove = true; /* HEAD and GET both need s3:GetObject */
-	s3->source.endpoint = s3->signer.store.identity;
+	s3->http.origin.heads_tell_sums = strcmp(scheme->name, "s3") == 0;
+	s3->http.origin.heads_prove = true; /* HEAD and GET both need s3:GetObject */
+	s3->http.source.endpoint = s3->signer.store.identity;
 	return 0;
 }
 
 int ps_s3_open(struct ps_origin_source *source, const struct ps_origin_options *options,
         struct ps_origin **ret, struct ps_error *err)
 {
-	struct ps_s3 *s3 = calloc(1, sizeof(*s3));
+	struct ps_s3 *s3 = ps_http_origin_new(sizeof(*s3), &s3_ops, source, err);
 
-	if (!s3) {
-		ps_source_fini(source);
-		return ps_error_set(err, ENOMEM, "out of memory");
-	}
-	s3->origin.ops = &s3_ops;
-	s3->origin.answer_ns = &s3->client.answer_ns;
-	s3->source = *source;
-	*source = (struct ps_origin_source){0};
+	if (!s3)
+		return -ENOMEM;
 	s3->signer.request_payer = options->request_payer;
 	s3->signer.follow_redirects = options->follow_redirects;
 	s3->pin_versions = options->pin_versions;
@@ -228,7 +197,7 @@ int ps_s3_open(struct ps_origin_source *source, const struct ps_origin_options *
 		s3_free(s3);
 		return rc;
 	}
-	*ret = &s3->origin;
+	*ret = &s3->http.origin;
 	return 0;
 }
 

@@ -42,54 +42,47 @@ void ps_s3_refusal_parse(const char *text, size_t nbytes, struct ps_s3_refusal *
 	(void)!ps_xml_parse(text, nbytes, &reader, ret, NULL);
 }
 
-/* For a code that is not in this table, the error by HTTP status stays. */
-static const struct row {
-	const char *code;
-	int errnum;
-	bool retryable;
-	enum ps_s3_remedy remedy;
-	const char *text;
-} rows[] = {
-        {"AccessDenied", EACCES, false, PS_S3_NO_REMEDY,
+static const struct ps_s3_code codes[] = {
+        {"AccessDenied", EACCES, false,
                 "permission denied: these credentials may not do this (reading needs s3:GetObject, listing "
                 "s3:ListBucket); if readers pay for this bucket, give --request-payer"},
-        {"AllAccessDisabled", EACCES, false, PS_S3_NO_REMEDY, "permission denied: the bucket is disabled"},
-        {"AccountProblem", EACCES, false, PS_S3_NO_REMEDY, "permission denied: a problem with the account"},
-        {"InvalidAccessKeyId", EACCES, false, PS_S3_OTHER_KEY,
-                "permission denied: the store does not know this access key; check it, and --endpoint"},
-        {"SignatureDoesNotMatch", EACCES, false, PS_S3_NO_REMEDY,
+        {"AllAccessDisabled", EACCES, false, "permission denied: the bucket is disabled"},
+        {"AccountProblem", EACCES, false, "permission denied: a problem with the account"},
+        {"InvalidAccessKeyId", EACCES, false,
+                "permission denied: the store does not know this access key; check it, and --endpoint",
+                PS_S3_OTHER_KEY},
+        {"SignatureDoesNotMatch", EACCES, false,
                 "permission denied: the secret key does not belong to the access key"},
-        {"InvalidToken", EACCES, false, PS_S3_OTHER_KEY, "permission denied: the session token is not valid"},
-        {"ExpiredToken", EACCES, false, PS_S3_OTHER_KEY,
-                "permission denied: the session token has expired; get new credentials"},
-        {"TokenRefreshRequired", EACCES, false, PS_S3_OTHER_KEY,
-                "permission denied: the session token has expired; get new credentials"},
-        {"AuthenticationRequired", EACCES, false, PS_S3_OTHER_KEY,
-                "permission denied: credentials are needed"},
-        {"RequestTimeTooSkewed", EACCES, false, PS_S3_OTHER_CLOCK,
-                "permission denied: the clock of this machine is wrong"},
-        {"InvalidObjectState", EACCES, false, PS_S3_NO_REMEDY,
-                "permission denied: the object is archived; restore it first"},
-        {"NoSuchBucket", ENOENT, false, PS_S3_NO_REMEDY,
-                "there is no bucket of that name; check it, and --endpoint"},
-        {"NoSuchKey", ENOENT, false, PS_S3_NO_REMEDY, "there is no such object"},
-        {"NoSuchVersion", ENOENT, false, PS_S3_NO_REMEDY, "there is no such version of the object"},
-        {"InvalidBucketName", EINVAL, false, PS_S3_NO_REMEDY, "that is not the name of a bucket"},
-        {"PreconditionFailed", ESTALE, false, PS_S3_NO_REMEDY, "the object has changed at the origin"},
-        {"PermanentRedirect", EIO, false, PS_S3_OTHER_REGION, "the bucket is elsewhere"},
-        {"TemporaryRedirect", EIO, true, PS_S3_OTHER_REGION, "the bucket is elsewhere, for now"},
-        {"IllegalLocationConstraintException", EIO, false, PS_S3_OTHER_REGION,
-                "the bucket is in another region; give --region"},
-        {"AuthorizationHeaderMalformed", EACCES, false, PS_S3_OTHER_REGION,
+        {"InvalidToken", EACCES, false, "permission denied: the session token is not valid", PS_S3_OTHER_KEY},
+        {"ExpiredToken", EACCES, false,
+                "permission denied: the session token has expired; get new credentials", PS_S3_OTHER_KEY},
+        {"TokenRefreshRequired", EACCES, false,
+                "permission denied: the session token has expired; get new credentials", PS_S3_OTHER_KEY},
+        {"AuthenticationRequired", EACCES, false, "permission denied: credentials are needed",
+                PS_S3_OTHER_KEY},
+        {"RequestTimeTooSkewed", EACCES, false, "permission denied: the clock of this machine is wrong",
+                PS_S3_OTHER_CLOCK},
+        {"InvalidObjectState", EACCES, false, "permission denied: the object is archived; restore it first"},
+        {"NoSuchBucket", ENOENT, false, "there is no bucket of that name; check it, and --endpoint"},
+        {"NoSuchKey", ENOENT, false, "there is no such object"},
+        {"NoSuchVersion", ENOENT, false, "there is no such version of the object"},
+        {"InvalidBucketName", EINVAL, false, "that is not the name of a bucket"},
+        {"PreconditionFailed", ESTALE, false, "the object has changed at the origin"},
+        {"PermanentRedirect", EIO, false, "the bucket is elsewhere", PS_S3_OTHER_REGION},
+        {"TemporaryRedirect", EIO, true, "the bucket is elsewhere, for now", PS_S3_OTHER_REGION},
+        {"IllegalLocationConstraintException", EIO, false, "the bucket is in another region; give --region",
+                PS_S3_OTHER_REGION},
+        {"AuthorizationHeaderMalformed", EACCES, false,
                 "permission denied: the access key, or the region, is not one that the store accepts; give "
-                "--region"},
-        {"SlowDown", EAGAIN, true, PS_S3_NO_REMEDY, "the store asks to slow down"},
-        {"ServiceUnavailable", EAGAIN, true, PS_S3_NO_REMEDY, "the store is busy"},
-        {"RequestLimitExceeded", EAGAIN, true, PS_S3_NO_REMEDY, "the store asks to slow down"},
-        {"TooManyRequests", EAGAIN, true, PS_S3_NO_REMEDY, "the store asks to slow down"},
-        {"Throttling", EAGAIN, true, PS_S3_NO_REMEDY, "the store asks to slow down"},
-        {"RequestTimeout", EIO, true, PS_S3_NO_REMEDY, "the store has waited too long for the request"},
-        {"InternalError", EIO, true, PS_S3_NO_REMEDY, "an error inside the store"},
+                "--region",
+                PS_S3_OTHER_REGION},
+        {"SlowDown", EAGAIN, true, "the store asks to slow down"},
+        {"ServiceUnavailable", EAGAIN, true, "the store is busy"},
+        {"RequestLimitExceeded", EAGAIN, true, "the store asks to slow down"},
+        {"TooManyRequests", EAGAIN, true, "the store asks to slow down"},
+        {"Throttling", EAGAIN, true, "the store asks to slow down"},
+        {"RequestTimeout", EIO, true, "the store has waited too long for the request"},
+        {"InternalError", EIO, true, "an error inside the store"},
 };
 
 /* Judges responses without a document: those to a HEAD, and those of proxies in front of the store. */
@@ -116,36 +109,35 @@ static enum ps_s3_remedy judge_status(int status, bool listing, struct ps_error 
 	return status == 401 ? PS_S3_OTHER_KEY : PS_S3_NO_REMEDY;
 }
 
-static enum ps_s3_remedy judge(
+enum ps_s3_remedy ps_s3_codes_judge(const struct ps_s3_code *codes_of_store, size_t n, ps_s3_judge by_status,
         const struct ps_s3_refusal *refusal, int status, bool listing, struct ps_error *err)
 {
-	const struct row *row = rows, *end = rows + PS_ARRAY_LEN(rows);
-	struct ps_error old = *err;
+	const struct ps_s3_code *row = codes_of_store, *end = row + n;
+	enum ps_s3_remedy remedy = PS_S3_NO_REMEDY;
+	const struct ps_error old = *err;
 
-	if (!refusal->code[0])
-		return judge_status(status, listing, err);
 	while (row < end && strcmp(row->code, refusal->code) != 0)
 		row++;
-	if (row < end) {
+	if (!refusal->code[0]) {
+		remedy = by_status(status, listing, err);
+	} else if (row < end) {
 		ps_error_set(err, row->errnum, "HTTP %d %s: %s", status, refusal->code, row->text);
 		err->retryable = row->retryable;
-		return row->remedy;
+		remedy = row->remedy;
+	} else {
+		ps_error_set(err, old.err ? old.err : EIO, "%.200s (%s%s%s)", old.text, refusal->code,
+		        refusal->message[0] ? ": " : "", refusal->message);
+		err->retryable = old.retryable;
 	}
-	ps_error_set(err, old.err ? old.err : EIO, "%.200s (%s%s%s)", old.text, refusal->code,
-	        refusal->message[0] ? ": " : "", refusal->message);
-	err->retryable = old.retryable;
-	return PS_S3_NO_REMEDY;
+	err->http_status = status;
+	err->retry_after_ms = old.retry_after_ms;
+	return remedy;
 }
 
 enum ps_s3_remedy ps_s3_refusal_judge(
         const struct ps_s3_refusal *refusal, int status, bool listing, struct ps_error *err)
 {
-	uint32_t retry_after_ms = err->retry_after_ms;
-	enum ps_s3_remedy remedy = judge(refusal, status, listing, err);
-
-	err->http_status = status;
-	err->retry_after_ms = retry_after_ms;
-	return remedy;
+	return ps_s3_codes_judge(codes, PS_ARRAY_LEN(codes), judge_status, refusal, status, listing, err);
 }
 
 /* Requests ----------------------------------------------------------------------------------------------- */
@@ -154,24 +146,20 @@ enum ps_s3_remedy ps_s3_refusal_judge(
 #define REFRESH_WAIT_MS 500 /* time for newer credentials to arrive */
 #define HEADERS_MAX 8
 
-/* What a request asks for. */
-struct target {
-	struct ps_s3_url url;
-	const char *list; /* the query of a listing; NULL: an object is requested */
-};
-
-static int parse_target(const char *text, struct target *ret, struct ps_error *err)
+int ps_s3_target_parse(const char *text, bool has_account, struct ps_s3_target *ret, struct ps_error *err)
 {
-	const char *query = strchr(text, '?'), *slash = strchr(text + 5, '/');
+	const char *bucket = has_account ? strchr(text + 5, '/') : text + 4;
+	const char *query = bucket ? strchr(bucket, '?') : NULL,
+	           *slash = bucket ? strchr(bucket + 1, '/') : NULL;
 
-	*ret = (struct target){0};
+	*ret = (struct ps_s3_target){0};
 	if (!query || (slash && slash < query))
 		return ps_s3_url_parse(text, &ret->url, err);
-	ps_autofree char *bucket = strndup(text, (size_t)(query - text));
-	if (!bucket)
+	ps_autofree char *bare = strndup(text, (size_t)(query - text));
+	if (!bare)
 		return ps_error_set(err, ENOMEM, "out of memory");
 	ret->list = query + 1;
-	return ps_s3_url_parse(bucket, &ret->url, err);
+	return ps_s3_url_parse(bare, &ret->url, err);
 }
 
 /* Signing ------------------------------------------------------------------------------------------------ */
@@ -188,12 +176,12 @@ static void s3_request_put(struct headers *h, const char *name, const char *valu
 		h->v[h->n++] = (struct ps_sigv4_pair){name, value};
 }
 
-static int out_of_memory(struct ps_http_request *rq)
+int ps_s3_out_of_memory(struct ps_http_request *rq)
 {
 	return ps_error_set(&rq->error, ENOMEM, "out of memory");
 }
 
-static int send_header(struct ps_http_request *rq, const char *name, const char *value)
+int ps_s3_send_header(struct ps_http_request *rq, const char *name, const char *value)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
 
@@ -201,7 +189,7 @@ static int send_header(struct ps_http_request *rq, const char *name, const char 
 	int rc = b.failed ? -ENOMEM : ps_http_request_header(rq, b.s);
 	if (b.s)
 		explicit_bzero(b.s, b.len);
-	return rc ? out_of_memory(rq) : 0;
+	return rc ? ps_s3_out_of_memory(rq) : 0;
 }
 
 static int authorize(
@@ -214,7 +202,7 @@ static int authorize(
 	if (rc == 0)
 		rc = ps_sigv4_sign(signing, rq->key->access_key, day, &value);
 	explicit_bzero(day, sizeof(day));
-	return rc ? out_of_memory(rq) : send_header(rq, "Authorization", ps_strbuf_peek(&value));
+	return rc ? ps_s3_out_of_memory(rq) : ps_s3_send_header(rq, "Authorization", ps_strbuf_peek(&value));
 }
 
 static int add_headers(struct ps_http_request *rq, struct ps_s3_signer *signer,
@@ -236,14 +224,15 @@ static int add_headers(struct ps_http_request *rq, struct ps_s3_signer *signer,
 	s3_request_put(&h, "x-amz-request-payer", signer->request_payer ? "requester" : NULL);
 	s3_request_put(&h, "x-amz-security-token", sign ? key->session_token : NULL);
 	for (size_t i = 1; !rc && i < h.n; i++)
-		rc = send_header(rq, h.v[i].name, h.v[i].value);
+		rc = ps_s3_send_header(rq, h.v[i].name, h.v[i].value);
 	if (rc || !key)
 		return rc;
 	if (!sign) {
 		ps_autostrbuf struct ps_strbuf bearer = {0};
 
 		ps_strbuf_addf(&bearer, "Bearer %s", key->bearer);
-		return bearer.failed ? out_of_memory(rq) : send_header(rq, "Authorization", bearer.s);
+		return bearer.failed ? ps_s3_out_of_memory(rq)
+		                     : ps_s3_send_header(rq, "Authorization", bearer.s);
 	}
 	struct ps_sigv4_request signing = {.method = rq->head ? "HEAD" : "GET",
 	        .path = ps_strbuf_peek(&place->path),
@@ -281,10 +270,10 @@ static void forget(struct ps_http_request *rq)
 static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 {
 	struct ps_s3_signer *signer = arg;
-	struct target target;
+	struct ps_s3_target target;
 	struct ps_s3_place place = {0};
 	ps_autostrbuf struct ps_strbuf query = {0}, url = {0};
-	int rc = parse_target(rq->url, &target, &rq->error);
+	int rc = ps_s3_target_parse(rq->url, false, &target, &rq->error);
 
 	if (rc == 0)
 		rc = take_key(rq, signer);
@@ -294,7 +283,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 	else if (rc == 0)
 		rc = ps_s3_store_place(&signer->store, target.url.bucket, target.url.key, &place);
 	if (rc == -ENOMEM)
-		rc = out_of_memory(rq);
+		rc = ps_s3_out_of_memory(rq);
 	if (rc == 0 && rq->elsewhere) {
 		/* the redirect's Location has the query */
 	} else if (rc == 0 && target.list) {
@@ -305,7 +294,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 		ps_sigv4_query(&version, 1, &query);
 	}
 	if (rc == 0)
-		rc = query.failed ? out_of_memory(rq)
+		rc = query.failed ? ps_s3_out_of_memory(rq)
 		                  : add_headers(rq, signer, &place, ps_strbuf_peek(&query));
 	if (rc == 0) {
 		ps_strbuf_addf(&url, "%s://", signer->store.scheme ? signer->store.scheme : "https");
@@ -316,7 +305,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 			ps_strbuf_add(&url, query.s);
 		}
 		*ret_url = ps_strbuf_take(&url);
-		rc = *ret_url ? 0 : out_of_memory(rq);
+		rc = *ret_url ? 0 : ps_s3_out_of_memory(rq);
 	}
 	ps_s3_place_fini(&place);
 	ps_s3_url_fini(&target.url);
@@ -334,12 +323,12 @@ static bool first_time(struct ps_http_request *rq, enum ps_s3_remedy remedy)
 	return first;
 }
 
-static bool set_clock(struct ps_s3_signer *signer, const struct ps_http_response *response)
+bool ps_s3_clock_set(_Atomic int64_t *off_s, const struct ps_http_response *response)
 {
 	if (response->date_s < 0)
 		return false;
 	int64_t off = response->date_s - ps_clock_real_s();
-	int64_t before = atomic_exchange(&signer->clock_off_s, off);
+	int64_t before = atomic_exchange(off_s, off);
 	int64_t news = off > before ? off - before : before - off;
 
 	if (news > SKEW_MAX_S)
@@ -350,14 +339,12 @@ static bool set_clock(struct ps_s3_signer *signer, const struct ps_http_response
 	return true;
 }
 
-/* True if the refusal may be for our clock, which is off by more than SKEW_MAX_S. Needed for HEADs: their
- * refusals have no document with the cause. */
-static bool is_skewed(struct ps_s3_signer *signer, const struct ps_http_response *response)
+bool ps_s3_clock_is_off(const _Atomic int64_t *off_s, const struct ps_http_response *response)
 {
-	int64_t ours = ps_clock_real_s() + atomic_load(&signer->clock_off_s);
+	int64_t ours = ps_clock_real_s() + atomic_load(off_s);
 	int64_t off = response->date_s < 0 ? 0 : response->date_s - ours;
 
-	return response->status == 403 && (off > SKEW_MAX_S || off < -SKEW_MAX_S);
+	return off > SKEW_MAX_S || off < -SKEW_MAX_S;
 }
 
 static bool take_new_key(struct ps_http_request *rq, struct ps_s3_signer *signer)
@@ -446,11 +433,11 @@ static bool refused(void *arg, struct ps_http_request *rq)
 	struct ps_s3_signer *signer = arg;
 	const struct ps_http_response *response = &rq->response;
 	struct ps_s3_refusal refusal;
-	struct target target;
+	struct ps_s3_target target;
 
 	if (response->status < 300 || response->status == 412 || response->status == 416)
 		return false; /* not a refusal, or one that http/http.h handles */
-	if (parse_target(rq->url, &target, NULL))
+	if (ps_s3_target_parse(rq->url, false, &target, NULL))
 		return false;
 	ps_s3_refusal_parse(ps_strbuf_peek(&rq->refusal), rq->refusal.len, &refusal);
 	if (rq->key && rq->key->session_token && strstr(refusal.message, rq->key->session_token))
@@ -468,7 +455,9 @@ static bool refused(void *arg, struct ps_http_request *rq)
 		ps_s3_url_fini(&target.url);
 		return false;
 	}
-	if (remedy == PS_S3_NO_REMEDY && !refusal.code[0] && is_skewed(signer, response))
+	/* A refusal of a HEAD has no document that names the clock as its cause. */
+	if (remedy == PS_S3_NO_REMEDY && !refusal.code[0] && response->status == 403 &&
+	        ps_s3_clock_is_off(&signer->clock_off_s, response))
 		remedy = PS_S3_OTHER_CLOCK;
 	if (remedy == PS_S3_NO_REMEDY && response->status == 400 && *region)
 		remedy = PS_S3_OTHER_REGION;
@@ -482,7 +471,7 @@ static bool refused(void *arg, struct ps_http_request *rq)
 			ps_log_info("origin: %s://%s is in region %s", target.url.scheme, target.url.bucket,
 			        region);
 	} else if (remedy == PS_S3_OTHER_CLOCK) {
-		again = set_clock(signer, response) && first_time(rq, remedy);
+		again = ps_s3_clock_set(&signer->clock_off_s, response) && first_time(rq, remedy);
 	} else if (remedy == PS_S3_OTHER_KEY) {
 		again = take_new_key(rq, signer) && first_time(rq, remedy);
 	}
