@@ -206,7 +206,7 @@ static int numbers_check(struct ps_schedule *s, uint64_t steps, struct ps_error 
 		return rc;
 	rc = ps_numbers_uses(
 	        s->numbers, steps ? steps * s->numbers->batch : UINT64_MAX, s->ends, s->nshards, &s->uses);
-	return rc < 0 ? ps_error_set(err, -rc, "out of memory") : 0;
+	return rc < 0 ? ps_no_memory(err) : 0;
 }
 
 /* Ranks -------------------------------------------------------------------------------------------------- */

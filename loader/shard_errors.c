@@ -312,6 +312,6 @@ int ps_shards_missing_check(struct ps_order *order, const struct ps_position *at
 		i = run.to;
 	}
 	if (rc < 0)
-		return ps_error_set(err, -rc, "out of memory");
+		return ps_no_memory(err);
 	return s.nmissing > 0 ? missing_report(&s, err) : 0;
 }

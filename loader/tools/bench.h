@@ -70,8 +70,8 @@ bool ps_bench_image_take(struct penstock_field *image, const char *text);
 int ps_bench_run(const struct ps_bench_options *options, struct ps_bench_result *ret_all,
         struct ps_bench_result *ret_epochs, struct penstock_error *error);
 
-/* Prints all results, as a table or as JSON. False: out of memory. */
-bool ps_bench_report(const struct ps_bench_options *options, const struct ps_bench_result *all,
+/* Prints all results, as a table or as JSON. */
+void ps_bench_report(const struct ps_bench_options *options, const struct ps_bench_result *all,
         const struct ps_bench_result *epochs);
 
 /* ps_bench_slowdown(): how much longer a step takes with the loader than alone, as a share.

@@ -118,12 +118,11 @@ static json_t *step_json(const struct ps_bench_result *r)
 	        ps_bench_hidden(r));
 }
 
-static bool report_json(const struct ps_bench_options *o, const struct ps_bench_result *all,
+static void report_json(const struct ps_bench_options *o, const struct ps_bench_result *all,
         const struct ps_bench_result *epochs)
 {
 	json_t *list = json_array();
-	json_t *root = result_json(all);
-	bool ok;
+	json_t *root = ps_need(result_json(all));
 
 	for (uint64_t i = 0; i < o->loader.epochs; i++)
 		json_array_append_new(list, result_json(&epochs[i]));
@@ -139,11 +138,10 @@ static bool report_json(const struct ps_bench_options *o, const struct ps_bench_
 		        json_string(all->lost_first) ?: json_string("(its name is not UTF-8)"));
 	if (all->has_idle)
 		json_object_set_new(root, "step", step_json(all));
-	ok = root && json_object_set_new(root, "epochs", list) == 0 &&
-	     json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
+	json_object_set_new(root, "epochs", list);
+	json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 	putchar('\n');
 	json_decref(root);
-	return ok;
 }
 
 static void row_print(const char *name, const struct ps_bench_result *r)
@@ -217,13 +215,13 @@ static void report_table(const struct ps_bench_options *o, const struct ps_bench
 	        st->bottleneck, st->advice);
 }
 
-bool ps_bench_report(const struct ps_bench_options *o, const struct ps_bench_result *all,
+void ps_bench_report(const struct ps_bench_options *o, const struct ps_bench_result *all,
         const struct ps_bench_result *epochs)
 {
 	if (o->json)
-		return report_json(o, all, epochs);
-	report_table(o, all, epochs);
-	return true;
+		report_json(o, all, epochs);
+	else
+		report_table(o, all, epochs);
 }
 
 /* Profiles: statistics of the data, and drift ----------------------------------------------------------- */
@@ -270,9 +268,7 @@ static int compare(const char *path, const char *profile)
 		return PS_EXIT_FAILED;
 	n = penstock_profile_drift(was, profile, NULL, 0, &error);
 	if (n > 0) {
-		lines = malloc((size_t)n + 1);
-		if (!lines)
-			return PS_EXIT_FAILED;
+		lines = ps_need(malloc((size_t)n + 1));
 		n = penstock_profile_drift(was, profile, lines, (size_t)n + 1, &error);
 	}
 	if (n < 0) {

@@ -127,18 +127,16 @@ static json_t *point_json(const struct ps_bench_point *p)
 	        "bottleneck", p->result.stats.bottleneck, "advice", p->result.stats.advice);
 }
 
-static bool report_json(const struct ps_bench_point *points, size_t n, const struct ps_bench_point *best)
+static void report_json(const struct ps_bench_point *points, size_t n, const struct ps_bench_point *best)
 {
 	json_t *list = json_array(), *root;
-	bool ok;
 
 	for (size_t i = 0; i < n; i++)
 		json_array_append_new(list, point_json(&points[i]));
-	root = json_pack("{s:o, s:o}", "sweep", list, "best", best ? point_json(best) : json_null());
-	ok = root && json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
+	root = ps_need(json_pack("{s:o, s:o}", "sweep", list, "best", best ? point_json(best) : json_null()));
+	json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 	putchar('\n');
 	json_decref(root);
-	return ok;
 }
 
 int ps_bench_sweep(const struct ps_bench_options *options)
@@ -165,10 +163,10 @@ int ps_bench_sweep(const struct ps_bench_options *options)
 	if (isatty(STDERR_FILENO))
 		fprintf(stderr, "\r\033[K");
 	best = best_of(points, n);
-	if (o.json ? !report_json(points, n, best) : (report_table(points, n, best), false)) {
-		ps_complain("out of memory");
-		return PS_EXIT_FAILED;
-	}
+	if (o.json)
+		report_json(points, n, best);
+	else
+		report_table(points, n, best);
 	if (o.plot && !ps_bench_plot(o.plot, points, n)) {
 		ps_complain("--plot %s: %s", o.plot, strerror(errno));
 		return PS_EXIT_FAILED;

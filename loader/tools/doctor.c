@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -163,13 +162,9 @@ static int tar_open(const char *shard, const char *dir, struct ps_error *err)
 
 static int bytes_read(int fd, const struct ps_chart_member *m, uint8_t **buf, struct ps_error *err)
 {
-	uint8_t *grown = realloc(*buf, m->size ? m->size : 1);
-
-	if (!grown)
-		return ps_no_memory(err);
-	*buf = grown;
+	*buf = ps_need(realloc(*buf, m->size ? m->size : 1));
 	for (uint64_t at = 0; at < m->size;) {
-		ssize_t n = pread(fd, grown + at, m->size - at, (off_t)(m->offset + at));
+		ssize_t n = pread(fd, *buf + at, m->size - at, (off_t)(m->offset + at));
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -186,10 +181,10 @@ static int member_write(
 {
 	ps_autofree uint8_t *baseline = NULL;
 	size_t n = m->size;
-	int rc = m->progressive ? ps_jpeg_to_baseline(data, m->size, &baseline, &n) : 0;
+	int rc;
 
-	if (rc < 0)
-		return ps_error_set(err, -rc, "%s: %s", m->name, strerror(-rc));
+	if (m->progressive)
+		ps_jpeg_to_baseline(data, m->size, &baseline, &n);
 	rc = ps_tar_out_member(out, m->name, m->name_len, n, err);
 	return rc < 0 ? rc : ps_tar_out_data(out, baseline ? baseline : data, n, err);
 }
@@ -253,10 +248,7 @@ static int shard_fix(struct doctor *d, const char *shard, const struct ps_chart 
 		if (len > strlen(other[i]) && strcmp(base + len - strlen(other[i]), other[i]) == 0)
 			len -= strlen(other[i]); /* written uncompressed: only zstd is supported */
 	}
-	if (asprintf(&path, "%s/%.*s", d->fix, (int)len, base) < 0) {
-		path = NULL;
-		return ps_no_memory(err);
-	}
+	path = ps_text("%s/%.*s", d->fix, (int)len, base);
 	if (stat(shard, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
 		return ps_error_set(err, EINVAL,
 		        "%s: --fix would write over the shard itself: name another folder", shard);

@@ -185,12 +185,10 @@ static int fields_decode(const char *path, struct ps_chart *c, const struct fiel
 }
 
 /* Finds the sound samples that have the field of that suffix. */
-static int have_find(const struct ps_chart *c, const char *suffix, struct fields *f)
+static void have_find(const struct ps_chart *c, const char *suffix, struct fields *f)
 {
 	f->nhave = 0;
-	f->have = calloc(c->n + 1, sizeof(*f->have));
-	if (!f->have)
-		return -ENOMEM;
+	f->have = ps_need(calloc(c->n + 1, sizeof(*f->have)));
 	for (size_t i = 0; i < c->n; i++) {
 		const struct ps_chart_member *m = &c->members[i];
 
@@ -199,7 +197,6 @@ static int have_find(const struct ps_chart *c, const char *suffix, struct fields
 			f->have[f->nhave++] = m->sample;
 	}
 	qsort(f->have, f->nhave, sizeof(*f->have), by_value);
-	return 0;
 }
 
 /* Finds empty arrays: in a batch these look like absent ones. */
@@ -217,10 +214,11 @@ static void empty_find(struct ps_chart *c)
 int ps_chart_decode(
         const char *path, struct ps_chart *c, struct ps_tool_progress *progress, struct ps_error *err)
 {
-	ps_autofree struct fields *all = calloc(1, sizeof(*all)), *one = calloc(1, sizeof(*one));
+	ps_autofree struct fields *all = ps_need(calloc(1, sizeof(*all)));
+	ps_autofree struct fields *one = ps_need(calloc(1, sizeof(*one)));
 	char name[128];
 	uint32_t kind;
-	int rc = all && one ? 0 : ps_no_memory(err);
+	int rc = 0;
 
 	if (c->samples == 0)
 		return rc;
@@ -236,12 +234,10 @@ int ps_chart_decode(
 			field_add(all, name, kind);
 			continue;
 		}
-		if (have_find(c, field->suffix, one) < 0)
-			rc = ps_no_memory(err);
+		have_find(c, field->suffix, one);
 		one->n = 0;
 		field_add(one->nhave == c->samples ? all : one, name, kind);
-		if (rc == 0)
-			rc = fields_decode(path, c, one, progress, err);
+		rc = fields_decode(path, c, one, progress, err);
 		free(ps_steal_ptr(&one->have));
 	}
 	if (!c->is_tar && field_name(ps_shard_line_suffix(path), name, &kind))

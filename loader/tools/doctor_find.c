@@ -26,8 +26,7 @@ void ps_chart_found(struct ps_chart *c, enum ps_finding_kind kind, const char *f
 		return;
 	va_list ap;
 	va_start(ap, fmt);
-	if (vasprintf(&f->first, fmt, ap) < 0)
-		f->first = NULL;
+	ps_need(vasprintf(&f->first, fmt, ap) < 0 ? NULL : f);
 	va_end(ap);
 }
 
@@ -44,11 +43,8 @@ static struct ps_chart_member *member_add(struct ps_chart *c)
 {
 	if (c->n == c->cap) {
 		size_t cap = PS_MAX(c->cap * 2, (size_t)1024);
-		struct ps_chart_member *grown = reallocarray(c->members, cap, sizeof(*grown));
 
-		if (!grown)
-			return NULL;
-		c->members = grown;
+		c->members = ps_need(reallocarray(c->members, cap, sizeof(*c->members)));
 		c->cap = cap;
 	}
 	struct ps_chart_member *m = &c->members[c->n++];
@@ -67,7 +63,7 @@ static uint32_t sum_of(const uint8_t *p, uint64_t n)
 }
 
 /* Counts the member's field. */
-static int field_count(struct ps_chart *c, const struct ps_chart_member *m)
+static void field_count(struct ps_chart *c, const struct ps_chart_member *m)
 {
 	const char *suffix = m->name + m->key_len + 1;
 	size_t f = 0;
@@ -75,19 +71,16 @@ static int field_count(struct ps_chart *c, const struct ps_chart_member *m)
 	while (f < c->nfields && strcasecmp(c->fields[f].suffix, suffix) != 0)
 		f++;
 	if (f == PS_CHART_MAX_FIELDS)
-		return 0;
+		return;
 	if (f == c->nfields) {
-		char *lower = strdup(suffix);
+		char *lower = ps_need(strdup(suffix));
 
-		if (!lower)
-			return -ENOMEM;
 		for (char *p = lower; *p; p++)
 			if (*p >= 'A' && *p <= 'Z')
 				*p = (char)(*p - 'A' + 'a');
 		c->fields[c->nfields++].suffix = lower;
 	}
 	c->fields[f].count++;
-	return 0;
 }
 
 /* Reads a member for the chart: its checksum, and whether it is a progressive JPEG. Members over MAX_MEMBER
@@ -99,11 +92,7 @@ static int member_read(struct look *l, struct ps_tar *tar, struct ps_chart_membe
 	if (m->size > MAX_MEMBER)
 		return 0;
 	if (l->cap < m->size) {
-		uint8_t *grown = realloc(l->buf, m->size);
-
-		if (!grown)
-			return -ENOMEM;
-		l->buf = grown;
+		l->buf = ps_need(realloc(l->buf, m->size));
 		l->cap = m->size;
 	}
 	rc = ps_tar_read(tar, l->buf, err);
@@ -123,12 +112,9 @@ static int member_see(void *ctx, struct ps_tar *tar, const struct ps_tar_member 
 	struct ps_chart *c = l->chart;
 	struct ps_name_parts parts;
 	struct ps_chart_member *m = member_add(c);
-	int rc = m && (m->name = strdup(t->name)) ? 0 : -ENOMEM;
+	int rc = 0;
 
-	if (rc < 0) {
-		c->n -= m != NULL;
-		return rc;
-	}
+	m->name = ps_need(strdup(t->name));
 	m->name_len = t->name_len;
 	m->offset = t->offset;
 	m->size = t->size;
@@ -138,17 +124,17 @@ static int member_see(void *ctx, struct ps_tar *tar, const struct ps_tar_member 
 		ps_chart_found(c, PS_FOUND_HARD_LINK, "%s is a link to %s", t->name, t->link);
 	else if (!m->sparse)
 		rc = member_read(l, tar, m, err);
-	if (rc == 0 && m->key_len > 0)
-		rc = field_count(c, m);
 	if (rc < 0) {
 		free(m->name);
 		c->n--;
 		return rc;
 	}
-	if (m->key_len == 0)
+	if (m->key_len == 0) {
 		ps_chart_found(c, PS_FOUND_NO_SAMPLE, "%s", m->name);
-	else
+	} else {
+		field_count(c, m);
 		m->place = c->nplaced++;
+	}
 	if (t->kind == PS_TAR_FILE) {
 		uint64_t body = (t->size + PS_TAR_BLOCK - 1) / PS_TAR_BLOCK * PS_TAR_BLOCK;
 
@@ -233,16 +219,12 @@ static void refused_find(struct ps_chart *c, const struct run *run, size_t ntwic
 
 /* Makes each key's members consecutive, at the place of the first. Members without a key keep their
  * places. */
-static int members_group(struct ps_chart *c, struct ps_error *err)
+static void members_group(struct ps_chart *c)
 {
-	ps_autofree struct run *runs = calloc(c->n + 1, sizeof(*runs));
-	struct ps_chart_member *sorted = calloc(c->n + 1, sizeof(*sorted));
+	ps_autofree struct run *runs = ps_need(calloc(c->n + 1, sizeof(*runs)));
+	struct ps_chart_member *sorted = ps_need(calloc(c->n + 1, sizeof(*sorted)));
 	size_t nruns = 0, at = 0;
 
-	if (!runs || !sorted) {
-		free(sorted);
-		return ps_no_memory(err);
-	}
 	qsort(c->members, c->n, sizeof(*c->members), by_key);
 	for (size_t i = 0; i < c->n; i++) {
 		struct ps_chart_member *m = &c->members[i];
@@ -268,7 +250,6 @@ static int members_group(struct ps_chart *c, struct ps_error *err)
 	free(c->members);
 	c->members = sorted;
 	c->cap = c->n;
-	return 0;
 }
 
 /* Finds the samples that lack a field that at least nine of ten samples have. */
@@ -306,34 +287,30 @@ static void key_drop(struct ps_chart *c, const struct ps_sample *s)
 }
 
 /* Records a bad sample of the shard. */
-static int bad_take(struct look *l, const struct ps_shard *shard, const struct ps_sample *s)
+static void bad_take(struct look *l, const struct ps_shard *shard, const struct ps_sample *s)
 {
 	struct ps_chart *c = l->chart;
-	uint64_t *grown = reallocarray(c->refused, c->nrefused + 1, sizeof(*grown));
 	bool garbage;
 
-	if (!grown)
-		return -ENOMEM;
-	c->refused = grown;
+	c->refused = ps_need(reallocarray(c->refused, c->nrefused + 1, sizeof(*c->refused)));
 	c->refused[c->nrefused++] = s->offset;
 	if (ps_shard_failed(shard, &garbage) < 0) {
 		ps_chart_found(
 		        c, c->n || !c->is_tar ? PS_FOUND_TRUNCATED : PS_FOUND_NOT_TAR, "%s", s->reason);
 		if (!garbage)
 			key_drop(c, s);
-		return 0;
+		return;
 	}
 	for (size_t i = l->sample_at; i < c->n; i++) {
 		struct ps_chart_member *m = &c->members[i];
 
 		if (!is_of(m, s))
 			continue;
-		m->refused = strdup(s->reason);
-		return m->refused ? 0 : -ENOMEM;
+		m->refused = ps_need(strdup(s->reason));
+		return;
 	}
 	/* a line of text: it has no members */
 	ps_chart_found(c, PS_FOUND_REFUSED, "%s: %s", s->key, s->reason);
-	return 0;
 }
 
 static int samples_walk(const char *path, struct look *l, struct ps_shard *shard, struct ps_error *err)
@@ -345,8 +322,8 @@ static int samples_walk(const char *path, struct look *l, struct ps_shard *shard
 	while ((rc = ps_shard_next(shard, &s, err)) == 1) {
 		if (s->bad && ps_shard_failed(shard, &garbage) < 0 && s->bad != EBADMSG)
 			rc = ps_error_set(err, s->bad, "%s: %s", path, s->reason);
-		else if (s->bad && bad_take(l, shard, s) < 0)
-			rc = ps_error_set(err, ENOMEM, "%s: out of memory", path);
+		else if (s->bad)
+			bad_take(l, shard, s);
 		for (size_t i = l->sample_at; i < l->chart->n; i++)
 			if (is_of(&l->chart->members[i], s))
 				l->chart->members[i].sample = s->offset;
@@ -374,15 +351,15 @@ int ps_chart_make(
 	options.on_member = member_see;
 	options.on_member_ctx = &l;
 	c->is_tar = ps_shard_kind_of(options.source, &options.windows, path) == PS_SHARD_KIND_TAR;
-	struct ps_shard *shard = ps_shard_new(path, 0, &options, err);
-	int rc = shard ? samples_walk(path, &l, shard, err) : -ENOMEM;
-	uint64_t nbytes = shard ? ps_shard_offset(shard) : 0;
+	struct ps_shard *shard = ps_need(ps_shard_new(path, 0, &options, err));
+	int rc = samples_walk(path, &l, shard, err);
+	uint64_t nbytes = ps_shard_offset(shard);
 	ps_shard_free(shard);
 	free(l.buf);
-	if (rc == 0 && c->n > 0)
-		rc = members_group(c, err);
 	if (rc < 0)
 		return rc;
+	if (c->n > 0)
+		members_group(c);
 	missing_find(c);
 	if (c->header_nbytes > c->needed_nbytes &&
 	        (c->header_nbytes - c->needed_nbytes) * 100 >= nbytes * BLOAT_LEAST_PERCENT)
@@ -393,12 +370,12 @@ int ps_chart_make(
 
 int ps_chart_samples(const char *path, uint64_t *ret_samples, struct ps_error *err)
 {
-	struct ps_shard *shard = ps_shard_new(path, 0, &walk_options, err);
+	struct ps_shard *shard = ps_need(ps_shard_new(path, 0, &walk_options, err));
 	struct ps_sample *s;
 	uint64_t n = 0;
-	int rc = -ENOMEM;
+	int rc;
 
-	while (shard && (rc = ps_shard_next(shard, &s, err)) == 1) {
+	while ((rc = ps_shard_next(shard, &s, err)) == 1) {
 		if (s->bad)
 			rc = ps_sample_error_set(err, s, s->reason);
 		ps_sample_free(s);

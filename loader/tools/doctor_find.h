@@ -113,10 +113,10 @@ bool ps_jpeg_is_progressive(const uint8_t *data, size_t n);
 /* Converts a progressive JPEG to a baseline one with the same coefficients, which decodes to the same
  * pixels about three times as fast. Metadata is kept.
  *
- * Returns 1: converted; both files were decoded and compared. 0: not a progressive JPEG, or it cannot be
- * converted. -ENOMEM.
+ * Both files are decoded and compared. A file that is not a progressive JPEG, or cannot be converted, leaves
+ * *ret and *ret_n as they are.
  *
  * Ownership: the caller frees *ret.   Threads: any. */
-int ps_jpeg_to_baseline(const uint8_t *data, size_t n, uint8_t **ret, size_t *ret_n);
+void ps_jpeg_to_baseline(const uint8_t *data, size_t n, uint8_t **ret, size_t *ret_n);
 
 #endif

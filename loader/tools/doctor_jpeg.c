@@ -43,14 +43,13 @@ bool ps_jpeg_is_progressive(const uint8_t *p, size_t n)
 struct catcher {
 	struct jpeg_error_mgr mgr;
 	jmp_buf jump;
-	bool no_memory;
 };
 
 static void on_error(j_common_ptr info)
 {
 	struct catcher *c = (struct catcher *)info->err;
 
-	c->no_memory = info->err->msg_code == JERR_OUT_OF_MEMORY;
+	ps_need(info->err->msg_code == JERR_OUT_OF_MEMORY ? NULL : c);
 	longjmp(c->jump, 1);
 }
 
@@ -75,7 +74,6 @@ static struct jpeg_error_mgr *catcher_init(struct catcher *c)
 	jpeg_std_error(&c->mgr);
 	c->mgr.error_exit = on_error;
 	c->mgr.emit_message = on_message;
-	c->no_memory = false;
 	return &c->mgr;
 }
 
@@ -164,9 +162,8 @@ static bool decode_start(struct decoder *d, const uint8_t *data, size_t n)
 		return false;
 	d->d.out_color_space = d->d.jpeg_color_space == JCS_YCbCr ? JCS_RGB : d->d.jpeg_color_space;
 	jpeg_start_decompress(&d->d);
-	d->row = malloc((size_t)d->d.output_width * (size_t)d->d.output_components);
-	d->errors.no_memory = !d->row;
-	return d->row != NULL;
+	d->row = ps_need(malloc((size_t)d->d.output_width * (size_t)d->d.output_components));
+	return true;
 }
 
 static bool decode_row(struct decoder *d)
@@ -185,11 +182,11 @@ static void decode_end(struct decoder *d)
 	free(d->row);
 }
 
-/* 1: equal; 0: not, or one of them cannot be decoded; -ENOMEM. */
-static int pixels_are_equal(const uint8_t *a, size_t na, const uint8_t *b, size_t nb)
+/* False also if one of them cannot be decoded. */
+static bool pixels_are_equal(const uint8_t *a, size_t na, const uint8_t *b, size_t nb)
 {
-	struct decoder *d = calloc(2, sizeof(*d));
-	bool equal = d && decode_start(&d[0], a, na) && decode_start(&d[1], b, nb) &&
+	struct decoder *d = ps_need(calloc(2, sizeof(*d)));
+	bool equal = decode_start(&d[0], a, na) && decode_start(&d[1], b, nb) &&
 	             d[0].d.output_width == d[1].d.output_width &&
 	             d[0].d.output_height == d[1].d.output_height &&
 	             d[0].d.output_components == d[1].d.output_components;
@@ -198,28 +195,20 @@ static int pixels_are_equal(const uint8_t *a, size_t na, const uint8_t *b, size_
 		equal = decode_row(&d[0]) && decode_row(&d[1]) &&
 		        memcmp(d[0].row, d[1].row,
 		                (size_t)d[0].d.output_width * (size_t)d[0].d.output_components) == 0;
-	bool no_memory = !d || d[0].errors.no_memory || d[1].errors.no_memory;
-	for (int i = 0; d && i < 2; i++)
+	for (int i = 0; i < 2; i++)
 		decode_end(&d[i]);
 	free(d);
-	return equal ? 1 : no_memory ? -ENOMEM : 0;
+	return equal;
 }
 
-int ps_jpeg_to_baseline(const uint8_t *data, size_t n, uint8_t **ret, size_t *ret_n)
+void ps_jpeg_to_baseline(const uint8_t *data, size_t n, uint8_t **ret, size_t *ret_n)
 {
 	struct transcoder *t;
-	int rc = 0;
 
 	if (!ps_jpeg_is_progressive(data, n))
-		return 0;
-	t = calloc(1, sizeof(*t));
-	if (!t)
-		return -ENOMEM;
-	if (transcode(t, data, n))
-		rc = pixels_are_equal(data, n, t->bytes, t->nbytes);
-	else if (t->errors.no_memory)
-		rc = -ENOMEM;
-	if (rc == 1) {
+		return;
+	t = ps_need(calloc(1, sizeof(*t)));
+	if (transcode(t, data, n) && pixels_are_equal(data, n, t->bytes, t->nbytes)) {
 		*ret = t->bytes;
 		*ret_n = t->nbytes;
 		t->bytes = NULL;
@@ -234,5 +223,4 @@ int ps_jpeg_to_baseline(const uint8_t *data, size_t n, uint8_t **ret, size_t *re
 		jpeg_destroy_decompress(&t->in);
 	free(t->bytes);
 	free(t);
-	return rc;
 }

@@ -187,17 +187,13 @@ static void numa(struct machine *m)
 	bool known = sched_getaffinity(0, sizeof(mine), &mine) == 0;
 
 	while (d && (entry = readdir(d))) {
-		ps_autofree char *path = NULL;
-		char line[1024];
+		char path[64], line[1024];
 		unsigned node;
 		bool has = false;
 
 		if (sscanf(entry->d_name, "node%u", &node) != 1)
 			continue;
-		if (asprintf(&path, "/sys/devices/system/node/node%u/cpulist", node) < 0) {
-			path = NULL;
-			continue;
-		}
+		snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/cpulist", node);
 		if (!line_read(path, line, sizeof(line)) || !line[0])
 			continue; /* a node of memory without CPUs */
 		nodes++;
@@ -237,41 +233,33 @@ static void governor(struct machine *m)
 
 static void read_ahead(struct machine *m, const char *folder)
 {
-	ps_autofree char *path = NULL, *remedy = NULL;
+	char path[64], remedy[128], line[32];
 	struct stat st;
-	char line[32];
 	unsigned long kib;
 
-	if (stat(folder, &st) < 0 || asprintf(&path, "/sys/class/bdi/%u:%u/read_ahead_kb", major(st.st_dev),
-	                                     minor(st.st_dev)) < 0) {
-		path = NULL;
+	if (stat(folder, &st) < 0)
 		return;
-	}
+	snprintf(
+	        path, sizeof(path), "/sys/class/bdi/%u:%u/read_ahead_kb", major(st.st_dev), minor(st.st_dev));
 	if (!line_read(path, line, sizeof(line))) {
 		found(m, "read-ahead", UNKNOWN, "", "the file system of %s reports none", folder);
 		return;
 	}
 	kib = strtoul(line, NULL, 10);
-	if (asprintf(&remedy, "echo 1024 >%s    (as root)", path) < 0)
-		remedy = NULL;
-	found(m, "read-ahead", kib >= READ_AHEAD_MIN_KIB ? OK : HINDERS, remedy ? remedy : "",
-	        "%lu KiB for %s", kib, folder);
+	snprintf(remedy, sizeof(remedy), "echo 1024 >%s    (as root)", path);
+	found(m, "read-ahead", kib >= READ_AHEAD_MIN_KIB ? OK : HINDERS, remedy, "%lu KiB for %s", kib,
+	        folder);
 }
 
 /* Writes and then reads a temporary file, without the page cache if that is possible, and returns the bytes a
  * second of both. False: failed, with errno set. */
 static bool disk_try(const char *folder, double *ret_write, double *ret_read)
 {
-	ps_autofree char *path = NULL;
-	ps_autofree uint8_t *buf = aligned_alloc(4096, DISK_BUF);
+	ps_autofree char *path = ps_text("%s/.penstock-doctor.XXXXXX", folder);
+	ps_autofree uint8_t *buf = ps_need(aligned_alloc(4096, DISK_BUF));
 	ps_autofd int fd = -1;
 	uint64_t begin, ns, n = 0;
 
-	if (!buf || asprintf(&path, "%s/.penstock-doctor.XXXXXX", folder) < 0) {
-		path = NULL;
-		errno = ENOMEM;
-		return false;
-	}
 	for (size_t i = 0; i < DISK_BUF; i++)
 		buf[i] = (uint8_t)(i * UINT64_C(0x9e3779b97f4a7c15) >>
 		                   32); /* not zeros: a disk may compress them */

@@ -1,8 +1,6 @@
 /* penstock-loader ls: the samples of shards. */
 #include "config.h"
 
-#include <errno.h>
-#include <getopt.h>
 #include <string.h>
 
 #include "shard/shard.h"
@@ -41,12 +39,12 @@ static bool shard_list(const char *path, bool json)
 	struct ps_shard_options options = {
 	        .stream = {.buf_nbytes = 256 << 10, .wake_fd = -1}, .never_hold = true};
 	struct ps_error err = {0};
-	struct ps_shard *shard = ps_shard_new(path, 0, &options, &err);
+	struct ps_shard *shard = ps_need(ps_shard_new(path, 0, &options, &err));
 	struct ps_sample *s;
 	bool sound = true;
-	int rc = -ENOMEM;
+	int rc;
 
-	while (shard && (rc = ps_shard_next(shard, &s, &err)) == 1) {
+	while ((rc = ps_shard_next(shard, &s, &err)) == 1) {
 		if (s->bad) {
 			sound = false;
 			if (s->key_len > 0)

@@ -48,13 +48,11 @@ static uint64_t sample_nbytes(const struct ps_pack_list *l, const struct ps_pack
 }
 
 /* Distributes the samples to shards. That depends on the list and the limits alone, not on threads. */
-static int jobs_plan(struct pack *p)
+static void jobs_plan(struct pack *p)
 {
 	uint64_t nbytes = 0;
 
-	p->jobs = calloc(p->list->nsamples, sizeof(*p->jobs));
-	if (!p->jobs)
-		return -ENOMEM;
+	p->jobs = ps_need(calloc(p->list->nsamples, sizeof(*p->jobs)));
 	for (size_t i = 0; i < p->list->nsamples; i++) {
 		uint64_t n = sample_nbytes(p->list, &p->list->samples[i]);
 		struct job *job = p->njobs ? &p->jobs[p->njobs - 1] : NULL;
@@ -67,20 +65,18 @@ static int jobs_plan(struct pack *p)
 		job->n++;
 		nbytes += n;
 	}
-	return 0;
+	p->entries = ps_need(calloc(p->njobs, sizeof(*p->entries)));
 }
 
 /* Reads the whole file, which may be empty; NULL with err. */
 static uint8_t *file_read(const struct ps_pack_file *f, struct ps_error *err)
 {
 	ps_autofd int fd = open(f->path, O_RDONLY | O_CLOEXEC);
-	uint8_t *bytes = fd < 0 ? NULL : malloc((size_t)f->size + 1);
+	uint8_t *bytes = fd < 0 ? NULL : ps_need(malloc((size_t)f->size + 1));
 	uint64_t at = 0;
 
 	if (fd < 0)
 		ps_error_set(err, errno, "%s: %s", f->path, strerror(errno));
-	else if (!bytes)
-		ps_error_set(err, ENOMEM, "%s: no memory for its %ju bytes", f->path, (uintmax_t)f->size);
 	while (bytes) {
 		/* One byte more than is left, to detect a file that has grown. */
 		ssize_t n = read(fd, bytes + at, (size_t)(f->size + 1 - at));
@@ -124,7 +120,7 @@ static int image_copy(
 }
 
 /* Gives images the suffixes of their new format. */
-static int images_rename(const struct ps_recode *o, struct ps_pack_list *l, struct ps_error *err)
+static void images_rename(const struct ps_recode *o, struct ps_pack_list *l)
 {
 	for (size_t i = 0; i < l->nfiles && o->to != PS_RECODE_SAME; i++) {
 		struct ps_pack_file *f = &l->files[i];
@@ -133,13 +129,10 @@ static int images_rename(const struct ps_recode *o, struct ps_pack_list *l, stru
 		if (!f->path || !ps_recode_wants(o, f->name, f->name_len))
 			continue;
 		name = ps_recode_name(o, f->name, f->name_len);
-		if (!name)
-			return ps_no_memory(err);
 		free(f->name);
 		f->name = name;
 		f->name_len = strlen(name);
 	}
-	return 0;
 }
 
 static int file_copy(struct pack *p, struct ps_tar_out *out, const struct ps_pack_file *f, uint8_t *buf,
@@ -184,9 +177,9 @@ static void bytes_digest(void *ctx, const void *p, size_t n)
 static int samples_write(struct pack *p, const struct job *job, const char *name, struct ps_digest *digest,
         uint64_t *ret_nbytes, struct ps_error *err)
 {
-	ps_autofree uint8_t *buf = malloc(BUF_NBYTES);
+	ps_autofree uint8_t *buf = ps_need(malloc(BUF_NBYTES));
 	struct ps_tar_out *out;
-	int rc = buf ? ps_tar_out_open(name, p->o->level, &out, err) : ps_no_memory(err);
+	int rc = ps_tar_out_open(name, p->o->level, &out, err);
 
 	if (rc < 0)
 		return rc;
@@ -220,7 +213,7 @@ static int shard_write(
 		return samples_write(p, &p->jobs[number], name, NULL, ret_nbytes, err);
 	e = &p->entries[number];
 	digest = ps_digest_new();
-	rc = digest ? samples_write(p, &p->jobs[number], name, digest, ret_nbytes, err) : ps_no_memory(err);
+	rc = samples_write(p, &p->jobs[number], name, digest, ret_nbytes, err);
 	if (rc == 0)
 		ps_digest_finish(digest, e->sha256);
 	ps_digest_free(digest);
@@ -228,12 +221,12 @@ static int shard_write(
 		rc = ps_shard_index_make_hashed(name, p->o->columns, p->o->ncolumns, e->sha256, &res, err);
 	if (rc < 0)
 		return rc;
-	e->name = strdup(slash ? slash + 1 : name);
+	e->name = ps_need(strdup(slash ? slash + 1 : name));
 	e->nbytes = *ret_nbytes;
 	e->plain_nbytes = res.plain_nbytes;
 	e->samples = res.samples;
 	e->bad = res.bad;
-	return e->name ? 0 : ps_no_memory(err);
+	return 0;
 }
 
 static void shard_report(struct pack *p, const char *name, const struct job *job, uint64_t nbytes)
@@ -256,7 +249,7 @@ static void *worker(void *arg)
 		struct ps_error err = {0};
 		uint64_t nbytes = 0;
 		ps_autofree char *name = ps_out_name(p->o->out, i);
-		int rc = name ? shard_write(p, i, name, &nbytes, &err) : ps_no_memory(&err);
+		int rc = shard_write(p, i, name, &nbytes, &err);
 
 		if (rc < 0) {
 			if (!atomic_exchange(&p->failed, true))
@@ -290,14 +283,9 @@ static bool shards_write(struct pack *p)
 static bool classes_write(const struct ps_pack_options *o, const struct ps_pack_list *l)
 {
 	const char *slash = strrchr(o->out, '/');
-	ps_autofree char *path = NULL;
+	ps_autofree char *path = ps_text("%.*sCLASSES.txt", slash ? (int)(slash - o->out + 1) : 0, o->out);
 	bool sound = true;
 
-	if (asprintf(&path, "%.*sCLASSES.txt", slash ? (int)(slash - o->out + 1) : 0, o->out) < 0) {
-		path = NULL;
-		ps_complain("out of memory");
-		return false;
-	}
 	FILE *f = fopen(path, "we");
 	for (size_t i = 0; f && i < l->nclasses; i++)
 		fprintf(f, "%s\n", l->classes[i]);
@@ -315,11 +303,9 @@ static bool catalogue_write(struct pack *p)
 {
 	const char *slash = strrchr(p->o->out, '/');
 	ps_autofree char *dir =
-	        strndup(p->o->out, slash ? (size_t)(slash - p->o->out) + (slash == p->o->out) : 0);
+	        ps_need(strndup(p->o->out, slash ? (size_t)(slash - p->o->out) + (slash == p->o->out) : 0));
 	struct ps_error err = {0};
-	int rc = dir ? ps_catalogue_update(
-	                       dir, p->entries + p->first, p->end - p->first, p->o->part.of > 0, &err)
-	             : ps_no_memory(&err);
+	int rc = ps_catalogue_update(dir, p->entries + p->first, p->end - p->first, p->o->part.of > 0, &err);
 
 	if (rc < 0)
 		ps_complain("%s", err.text);
@@ -357,28 +343,23 @@ static int pack_run(const struct ps_pack_options *o, struct ps_pack_list *l)
 	int rc = o->source[0] == '@' ? ps_pack_text(l, o->source + 1, &err)
 	                             : ps_pack_folder(l, o->source, o->classes, &err);
 
-	if (rc == 0)
-		rc = images_rename(&o->recode, l, &err);
-	if (rc == 0)
+	if (rc == 0) {
+		images_rename(&o->recode, l);
 		rc = ps_pack_group(l, &err);
-	if (rc == 0 && o->shuffle)
-		ps_pack_shuffle(l, o->seed);
-	if (rc == 0 && (jobs_plan(&p) < 0 || !(p.entries = calloc(p.njobs, sizeof(*p.entries)))))
-		rc = ps_no_memory(&err);
+	}
 	if (rc < 0) {
 		ps_complain("%s", err.text);
 		return PS_EXIT_FAILED;
 	}
+	if (o->shuffle)
+		ps_pack_shuffle(l, o->seed);
+	jobs_plan(&p);
 	ps_part_of(&o->part, p.njobs, &p.first, &p.end);
 	atomic_init(&p.next, p.first);
 	for (size_t i = p.first; i < p.end; i++) {
 		nsamples += p.jobs[i].n;
 		ps_autofree char *name = ps_out_name(o->out, i);
 
-		if (!name) {
-			ps_complain("out of memory");
-			return PS_EXIT_FAILED;
-		}
 		if (ps_out_prepare(name, o->force, &err) < 0) {
 			ps_complain("%s", err.text);
 			return PS_EXIT_FAILED;
@@ -425,13 +406,9 @@ static int parquet_exec(const struct ps_pack_options *o, int n, char **words)
 	const char *fixed[] = {python, "-c", code, "--from", o->from, "--max-size", size, "--max-count",
 	        count, o->index ? "--index" : NULL, o->force ? "--force" : NULL, o->json ? "--json" : NULL,
 	        o->level ? "--zstd" : NULL, o->level ? level : NULL, "--"};
-	const char **all = calloc(PS_ARRAY_LEN(fixed) + (size_t)n + 1, sizeof(*all));
+	const char **all = ps_need(calloc(PS_ARRAY_LEN(fixed) + (size_t)n + 1, sizeof(*all)));
 	size_t at = 0;
 
-	if (!all) {
-		ps_complain("out of memory");
-		return PS_EXIT_FAILED;
-	}
 	snprintf(size, sizeof(size), "%ju", (uintmax_t)o->max_size);
 	snprintf(count, sizeof(count), "%ju", (uintmax_t)o->max_count);
 	snprintf(level, sizeof(level), "%d", o->level);

@@ -11,29 +11,24 @@
 
 #include "random/random.h"
 #include "shard/shard.h"
+#include "tools/tools.h"
 
-/* Adds a file to the list, which takes ownership of `path` and `name`, even on error. Files without a key are
- * counted as ignored. */
-static int file_add(
-        struct ps_pack_list *l, char *path, char *name, uint64_t size, int64_t label, struct ps_error *err)
+/* Adds a file to the list, which takes ownership of `path` and `name`. Files without a key are counted as
+ * ignored. */
+static void file_add(struct ps_pack_list *l, char *path, char *name, uint64_t size, int64_t label)
 {
 	struct ps_name_parts parts;
 
-	if (!path || !name)
-		goto no_memory;
 	if (!ps_name_split(name, strlen(name), &parts) || parts.key_len == 0) {
 		l->ignored++;
 		free(path);
 		free(name);
-		return 0;
+		return;
 	}
 	if (l->nfiles == l->files_cap) {
 		size_t cap = PS_MAX(l->files_cap * 2, (size_t)1024);
-		struct ps_pack_file *grown = reallocarray(l->files, cap, sizeof(*grown));
 
-		if (!grown)
-			goto no_memory;
-		l->files = grown;
+		l->files = ps_need(reallocarray(l->files, cap, sizeof(*l->files)));
 		l->files_cap = cap;
 	}
 	l->files[l->nfiles++] = (struct ps_pack_file){.path = path,
@@ -42,14 +37,9 @@ static int file_add(
 	        .key_len = parts.key_len,
 	        .size = size,
 	        .label = label};
-	return 0;
-no_memory:
-	free(path);
-	free(name);
-	return ps_no_memory(err);
 }
 
-/* Counts a file that belongs to no sample. Takes ownership of its path; NULL is allowed. */
+/* Counts a file that belongs to no sample. Takes ownership of its path. */
 static void file_ignore(struct ps_pack_list *l, char *path)
 {
 	if (l->ignored < PS_ARRAY_LEN(l->shown))
@@ -82,17 +72,10 @@ static int by_name(const FTSENT **a, const FTSENT **b)
 	return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
-static int class_add(struct ps_pack_list *l, const char *name, struct ps_error *err)
+static void class_add(struct ps_pack_list *l, const char *name)
 {
-	char **grown = reallocarray(l->classes, l->nclasses + 1, sizeof(*grown));
-	char *copy = grown ? strdup(name) : NULL;
-
-	if (grown)
-		l->classes = grown;
-	if (!copy)
-		return ps_no_memory(err);
-	l->classes[l->nclasses++] = copy;
-	return 0;
+	l->classes = ps_need(reallocarray(l->classes, l->nclasses + 1, sizeof(*l->classes)));
+	l->classes[l->nclasses++] = ps_need(strdup(name));
 }
 
 /* The place of the last dot of a path's last component, or of the path's end. */
@@ -104,20 +87,20 @@ static size_t stem_len(const char *path)
 }
 
 /* A file of a class, whose name is cut at its last dot. */
-static int class_file_add(struct ps_pack_list *l, const FTSENT *e, const char *name, struct ps_error *err)
+static void class_file_add(struct ps_pack_list *l, const FTSENT *e, const char *name)
 {
-	char *path = strdup(e->fts_path), *plain = strdup(name);
-	size_t n = plain ? stem_len(plain) : 0;
+	char *path = ps_need(strdup(e->fts_path)), *plain = ps_need(strdup(name));
+	size_t n = stem_len(plain);
 
-	if (plain && !plain[n]) {
+	if (!plain[n]) {
 		free(plain);
 		file_ignore(l, path);
-		return 0;
+		return;
 	}
-	for (char *p = plain ? plain + n : NULL; p && p-- > plain && *p != '/';)
+	for (char *p = plain + n; p-- > plain && *p != '/';)
 		if (*p == '.')
 			*p = '_';
-	return file_add(l, path, plain, (uint64_t)e->fts_statp->st_size, (int64_t)l->nclasses - 1, err);
+	file_add(l, path, plain, (uint64_t)e->fts_statp->st_size, (int64_t)l->nclasses - 1);
 }
 
 static bool is_image(const struct ps_pack_file *f)
@@ -198,19 +181,22 @@ static int entry_take(
 	}
 	switch (e->fts_info) {
 	case FTS_D:
-		return classes && e->fts_level == 1 ? class_add(l, e->fts_name, err) : 0;
+		if (classes && e->fts_level == 1)
+			class_add(l, e->fts_name);
+		return 0;
 	case FTS_F: {
 		const char *name = e->fts_path + root_len;
 
-		if (classes && e->fts_level == 1) {
+		name += strspn(name, "/");
+		if (classes && e->fts_level == 1)
 			/* a file beside the class folders, such as a list of their names */
-			file_ignore(l, strdup(e->fts_path));
-			return 0;
-		}
-		if (classes)
-			return class_file_add(l, e, name + strspn(name, "/"), err);
-		return file_add(l, strdup(e->fts_path), strdup(name + strspn(name, "/")),
-		        (uint64_t)e->fts_statp->st_size, -1, err);
+			file_ignore(l, ps_need(strdup(e->fts_path)));
+		else if (classes)
+			class_file_add(l, e, name);
+		else
+			file_add(l, ps_need(strdup(e->fts_path)), ps_need(strdup(name)),
+			        (uint64_t)e->fts_statp->st_size, -1);
+		return 0;
 	}
 	case FTS_DC:
 		return ps_error_set(err, ELOOP, "%s: a link leads back to a folder above it", e->fts_path);
@@ -233,12 +219,10 @@ static void fts_cleanup(FTS **fts)
 
 int ps_pack_folder(struct ps_pack_list *l, const char *folder, bool classes, struct ps_error *err)
 {
-	ps_autofree char *root = strdup(folder);
+	ps_autofree char *root = ps_need(strdup(folder));
 	char *const roots[] = {root, NULL};
 	int rc = 0;
 
-	if (!root)
-		return ps_no_memory(err);
 	__attribute__((cleanup(fts_cleanup))) FTS *fts = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name);
 	if (!fts)
 		return ps_error_set(err, errno, "%s: %s", folder, strerror(errno));
@@ -270,56 +254,48 @@ int ps_pack_folder(struct ps_pack_list *l, const char *folder, bool classes, str
 static char *path_join(const char *list, const char *path)
 {
 	const char *slash = strrchr(list, '/');
-	char *joined;
 
 	if (path[0] == '/' || !slash)
-		return strdup(path);
-	return asprintf(&joined, "%.*s%s", (int)(slash - list + 1), list, path) < 0 ? NULL : joined;
+		return ps_need(strdup(path));
+	return ps_text("%.*s%s", (int)(slash - list + 1), list, path);
 }
 
 /* Makes a member's name: KEY with the suffix of `path`. */
 static char *name_join(const char *key, const char *path)
 {
 	struct ps_name_parts parts;
-	char *joined;
 
 	if (!ps_name_split(path, strlen(path), &parts))
-		return strdup(key);
-	return asprintf(&joined, "%s.%s", key, parts.suffix) < 0 ? NULL : joined;
+		return ps_need(strdup(key));
+	return ps_text("%s.%s", key, parts.suffix);
 }
 
 static int line_take(struct ps_pack_list *l, const char *list, size_t n, char *line, struct ps_error *err)
 {
 	char *path = strsep(&line, "\t"), *key = strsep(&line, "\t"), *label = strsep(&line, "\t");
-	char *full = path_join(list, path);
+	ps_autofree char *full = path_join(list, path);
 	struct stat st;
 	int64_t number = -1;
 
-	if (!full)
-		return ps_no_memory(err);
 	if (label && *label) {
 		char *end;
 
 		errno = 0;
 		number = strtoll(label, &end, 10);
-		if (errno != 0 || *end || number < 0) {
-			free(full);
+		if (errno != 0 || *end || number < 0)
 			return ps_error_set(err, EINVAL,
 			        "%s: line %zu: label \"%s\" is not a number of 0 or more", list, n, label);
-		}
 	}
 	int rc = stat(full, &st) < 0 ? errno : S_ISREG(st.st_mode) ? 0 : EINVAL;
-	if (rc != 0) {
-		ps_error_set(err, rc, "%s: line %zu: %s: %s", list, n, full,
+	if (rc != 0)
+		return ps_error_set(err, rc, "%s: line %zu: %s: %s", list, n, full,
 		        rc == EINVAL ? "is not an ordinary file" : strerror(rc));
-		free(full);
-		return -rc;
-	}
 	const char *bare = path + strspn(path, "/");
 	while (strncmp(bare, "./", 2) == 0)
 		bare += 2;
-	return file_add(l, full, key && *key ? name_join(key, path) : strdup(bare), (uint64_t)st.st_size,
-	        number, err);
+	file_add(l, ps_steal_ptr(&full), key && *key ? name_join(key, path) : ps_need(strdup(bare)),
+	        (uint64_t)st.st_size, number);
+	return 0;
 }
 
 static void file_cleanup(FILE **f)
@@ -360,7 +336,6 @@ static int labels_add(struct ps_pack_list *l, struct ps_error *err)
 
 	for (size_t i = 0; i < n; i++) {
 		const struct ps_pack_file f = l->files[i];
-		char *name;
 
 		if (f.label < 0)
 			continue;
@@ -374,14 +349,8 @@ static int labels_add(struct ps_pack_list *l, struct ps_error *err)
 			        (intmax_t)f.label, f.path);
 		}
 		labelled = i;
-		if (asprintf(&name, "%.*s.cls", (int)f.key_len, f.name) < 0)
-			return ps_no_memory(err);
-		int rc = file_add(l, strdup(""), name, 0, -1, err);
-		if (rc < 0)
-			return rc;
+		file_add(l, NULL, ps_text("%.*s.cls", (int)f.key_len, f.name), 0, -1);
 		struct ps_pack_file *made = &l->files[l->nfiles - 1];
-		free(made->path);
-		made->path = NULL;
 		made->size = (uint64_t)snprintf(made->text, sizeof(made->text), "%jd", (intmax_t)f.label);
 	}
 	return 0;
@@ -396,9 +365,7 @@ int ps_pack_group(struct ps_pack_list *l, struct ps_error *err)
 	if (rc < 0)
 		return rc;
 	qsort(l->files, l->nfiles, sizeof(*l->files), file_compare);
-	l->samples = calloc(l->nfiles, sizeof(*l->samples));
-	if (!l->samples)
-		return ps_no_memory(err);
+	l->samples = ps_need(calloc(l->nfiles, sizeof(*l->samples)));
 	for (size_t i = 0; i < l->nfiles; i++) {
 		const struct ps_pack_file *f = &l->files[i], *before = i ? f - 1 : NULL;
 

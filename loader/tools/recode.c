@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "image/image.h"
+#include "tools/tools.h"
 
 bool ps_recode_acts(const struct ps_recode *o)
 {
@@ -50,14 +51,10 @@ char *ps_recode_name(const struct ps_recode *o, const char *name, size_t len)
 {
 	const char *suffix = last_suffix(name, len);
 	const char *fits = o->to == PS_RECODE_JPEG ? "jpg;jpeg" : "webp";
-	char *to;
 
 	if (o->to == PS_RECODE_SAME || is_one_of(suffix, len - (size_t)(suffix - name), fits))
-		return strndup(name, len);
-	return asprintf(&to, "%.*s%s", (int)(suffix - name), name, o->to == PS_RECODE_JPEG ? "jpg" : "webp") <
-	                       0
-	               ? NULL
-	               : to;
+		return ps_need(strndup(name, len));
+	return ps_text("%.*s%s", (int)(suffix - name), name, o->to == PS_RECODE_JPEG ? "jpg" : "webp");
 }
 
 /* Encoding ----------------------------------------------------------------------------------------------- */
@@ -126,7 +123,7 @@ static int webp_encode(const uint8_t *rgb, struct ps_image_size size, int qualit
 	size_t n = WebPEncodeRGB(
 	        rgb, (int)size.width, (int)size.height, (int)size.width * 3, (float)quality, &out);
 
-	*ret_out = n > 0 ? malloc(n) : NULL;
+	*ret_out = n > 0 ? ps_need(malloc(n)) : NULL;
 	if (*ret_out)
 		memcpy(*ret_out, out, n);
 	WebPFree(out);
@@ -156,8 +153,8 @@ static int size_of(const uint8_t *data, size_t nbytes, struct ps_image_size *ret
 	const struct ps_image_limits limits = {.max_pixels = PS_IMAGE_MAX_PIXELS_DEFAULT,
 	        .max_scans = PS_IMAGE_MAX_SCANS_DEFAULT,
 	        .max_memory = PS_IMAGE_MAX_MEMORY_DEFAULT};
-	struct ps_image_reader *s = ps_image_reader_new(PS_PIXELS_RGB, true, &limits);
-	int rc = s ? ps_image_reader_open(s, data, nbytes, ret_size, err) : ps_no_memory(err);
+	struct ps_image_reader *s = ps_need(ps_image_reader_new(PS_PIXELS_RGB, true, &limits));
+	int rc = ps_image_reader_open(s, data, nbytes, ret_size, err);
 
 	ps_image_reader_free(s);
 	return rc;
@@ -186,10 +183,8 @@ static uint8_t *pixels_make(
 	        .orient = true};
 	const struct ps_rng_key key = {0};
 	struct ps_image_decoder *d = ps_image_decoder_new(&spec, err);
-	uint8_t *rgb = d ? malloc((size_t)size.width * size.height * 3) : NULL;
+	uint8_t *rgb = d ? ps_need(malloc((size_t)size.width * size.height * 3)) : NULL;
 
-	if (d && !rgb)
-		ps_no_memory(err);
 	if (rgb && ps_image_decode(d, data, nbytes, &key, rgb, err) < 0)
 		free(ps_steal_ptr(&rgb));
 	ps_image_decoder_free(d);
@@ -215,7 +210,7 @@ int ps_recode_image(const struct ps_recode *o, const uint8_t *data, size_t nbyte
 		        "converts it");
 	rgb = pixels_make(data, nbytes, small, err);
 	if (!rgb)
-		return err->err ? -err->err : -ENOMEM;
+		return -err->err;
 	return to == PS_RECODE_JPEG ? jpeg_encode(rgb, small, o->quality, ret_out, ret_nbytes, err)
 	                            : webp_encode(rgb, small, o->quality, ret_out, ret_nbytes, err);
 }

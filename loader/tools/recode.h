@@ -5,7 +5,7 @@
  * bytes. An image that is small enough and has the right format is kept unchanged.
  *
  * Ownership: the caller frees results, by free().   Threads: any.   Blocks: on the processor.
- * Errors: -EBADMSG (cannot be decoded), -EINVAL (cannot be converted as requested), -ENOMEM; with a text. */
+ * Errors: -EBADMSG (cannot be decoded) or -EINVAL (cannot be converted as requested), with a text. */
 #ifndef PS_TOOLS_RECODE_H
 #define PS_TOOLS_RECODE_H
 
@@ -35,7 +35,7 @@ bool ps_recode_acts(const struct ps_recode *options);
 /* Whether a file with that name counts as an image. */
 bool ps_recode_wants(const struct ps_recode *options, const char *name, size_t len);
 
-/* The name after recoding: the last suffix is changed if it names another format. NULL: out of memory. */
+/* The name after recoding: the last suffix is changed if it names another format. */
 char *ps_recode_name(const struct ps_recode *options, const char *name, size_t len);
 
 /* 1: the result is in *ret_out; 0: the image is kept unchanged. */

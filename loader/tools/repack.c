@@ -116,7 +116,7 @@ static int sink_close(struct repack *r, struct sink *sink, struct ps_error *err)
 static int sink_open(const struct ps_pack_options *o, struct sink *sink, struct ps_error *err)
 {
 	free(sink->name);
-	sink->name = ps_need(ps_out_name(sink->pattern, sink->number++));
+	sink->name = ps_out_name(sink->pattern, sink->number++);
 	int rc = ps_out_prepare(sink->name, o->force, err);
 	if (rc < 0)
 		return rc;
@@ -219,11 +219,8 @@ static int repack_run(struct repack *r, const struct ps_shard_list *shards)
 static char *pattern_of(const char *out, const char *name)
 {
 	const char *braces = strstr(out, "{}");
-	char *pattern;
 
-	if (asprintf(&pattern, "%.*s%s%s", (int)(braces - out), out, name, braces + 2) < 0)
-		pattern = NULL;
-	return ps_need(pattern);
+	return ps_text("%.*s%s%s", (int)(braces - out), out, name, braces + 2);
 }
 
 static bool share_take(struct repack *r, char *text)

@@ -45,6 +45,18 @@ void *ps_need(void *p)
 	exit(PS_EXIT_FAILED);
 }
 
+char *ps_text(const char *fmt, ...)
+{
+	char *text;
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (vasprintf(&text, fmt, ap) < 0)
+		text = NULL;
+	va_end(ap);
+	return ps_need(text);
+}
+
 void ps_complain(const char *fmt, ...)
 {
 	char text[2048];
@@ -496,31 +508,31 @@ void ps_json_print(FILE *out, const char *text)
 
 struct ps_digest {
 	EVP_MD_CTX *ctx;
-	bool failed; /* libcrypto had no memory: the digest is all zeros, which means unknown */
 };
+
+/* libcrypto's hashes fail only for lack of memory. */
+static void crypto_need(struct ps_digest *d, int rc)
+{
+	ps_need(rc == 1 ? d : NULL);
+}
 
 struct ps_digest *ps_digest_new(void)
 {
-	struct ps_digest *d = calloc(1, sizeof(*d));
+	struct ps_digest *d = ps_need(calloc(1, sizeof(*d)));
 
-	if (d)
-		d->ctx = EVP_MD_CTX_new();
-	if (!d || !d->ctx || EVP_DigestInit_ex(d->ctx, EVP_sha256(), NULL) != 1) {
-		ps_digest_free(d);
-		return NULL;
-	}
+	d->ctx = ps_need(EVP_MD_CTX_new());
+	crypto_need(d, EVP_DigestInit_ex(d->ctx, EVP_sha256(), NULL));
 	return d;
 }
 
 void ps_digest_add(struct ps_digest *d, const void *p, size_t n)
 {
-	d->failed = d->failed || EVP_DigestUpdate(d->ctx, p, n) != 1;
+	crypto_need(d, EVP_DigestUpdate(d->ctx, p, n));
 }
 
 void ps_digest_finish(struct ps_digest *d, uint8_t ret_sha256[static PS_DIGEST_NBYTES])
 {
-	if (d->failed || EVP_DigestFinal_ex(d->ctx, ret_sha256, NULL) != 1)
-		memset(ret_sha256, 0, PS_DIGEST_NBYTES);
+	crypto_need(d, EVP_DigestFinal_ex(d->ctx, ret_sha256, NULL));
 }
 
 void ps_digest_free(struct ps_digest *d)
@@ -532,7 +544,7 @@ void ps_digest_free(struct ps_digest *d)
 
 int ps_digest_file(const char *path, uint8_t ret_sha256[static PS_DIGEST_NBYTES], struct ps_error *err)
 {
-	ps_autofree uint8_t *buf = malloc(BUF_NBYTES);
+	ps_autofree uint8_t *buf = ps_need(malloc(BUF_NBYTES));
 	struct ps_digest *d = ps_digest_new();
 	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ssize_t n = -1;
@@ -540,8 +552,6 @@ int ps_digest_file(const char *path, uint8_t ret_sha256[static PS_DIGEST_NBYTES]
 
 	if (fd < 0)
 		rc = ps_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
-	else if (!buf || !d)
-		rc = ps_no_memory(err);
 	while (rc == 0 && n != 0) {
 		n = read(fd, buf, BUF_NBYTES);
 		if (n < 0 && errno != EINTR)
@@ -649,13 +659,10 @@ char *ps_out_name(const char *pattern, uint64_t n)
 {
 	const char *rest = "", *percent;
 	int width = 0;
-	char *name;
 
 	percent = number_find(pattern, &width, &rest);
-	if (!percent || asprintf(&name, "%.*s%0*ju%s", (int)(percent - pattern), pattern, width, (uintmax_t)n,
-	                        rest) < 0)
-		return NULL;
-	return name;
+	assert(percent);
+	return ps_text("%.*s%0*ju%s", (int)(percent - pattern), pattern, width, (uintmax_t)n, rest);
 }
 
 bool ps_out_level(const char *pattern, int level, int *ret_level)

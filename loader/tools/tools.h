@@ -42,6 +42,9 @@ void ps_loader_complain(const char *prefix, const char *text);
 /* Returns p. If p is NULL, memory has run out: ends the program with PS_EXIT_FAILED and a message on stderr. */
 void *ps_need(void *p);
 
+/* asprintf() with ps_need(); the caller frees the text. */
+char *ps_text(const char *fmt, ...) PS_PRINTF(1, 2);
+
 /* Options of a command ----------------------------------------------------------------------------------- */
 
 enum ps_flag_kind {
@@ -136,7 +139,7 @@ void ps_json_print(FILE *out, const char *text);
 
 struct ps_digest;
 
-struct ps_digest *ps_digest_new(void); /* NULL: out of memory */
+struct ps_digest *ps_digest_new(void);
 void ps_digest_add(struct ps_digest *digest, const void *p, size_t n);
 void ps_digest_finish(struct ps_digest *digest, uint8_t ret_sha256[static PS_DIGEST_NBYTES]);
 void ps_digest_free(struct ps_digest *digest); /* NULL is allowed */
@@ -170,12 +173,12 @@ void ps_tool_progress_end(struct ps_tool_progress *progress); /* also clears the
 
 /* Names of output shards: a pattern with one number, "train-%06d.tar".
  *
- * Threads: any.   Errors: false, with a message on stderr; NULL: out of memory; or -errno. */
+ * Threads: any.   Errors: false, with a message on stderr; or -errno. */
 
 /* True if the pattern has exactly one %d or %0Nd, and no other %. */
 bool ps_out_pattern_check(const char *pattern);
 
-/* Makes the nth name; the caller frees it. */
+/* The nth name of a pattern that was checked; the caller frees it. */
 char *ps_out_name(const char *pattern, uint64_t n);
 
 /* The zstd level for a name: `level`, or 3 if `level` is 0 and the name ends in .zst. False, with a message

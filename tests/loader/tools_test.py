@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import os
+import resource
 import re
 import shutil
 import subprocess
@@ -392,6 +393,27 @@ def repack_to_standard_output_joins_shards_and_extracts_fields():
         f.write(tap.read("all.tar")[:100000])
     r = tool("pack", "--repack", "--field", "json", "cut.tar", "-", code=1)
     assert b"cut.tar" in r.stderr, r.stderr
+
+
+@tap.test
+def a_lack_of_memory_ends_the_program_with_one_line():
+    """A member of 3 GiB, which is not written to the disk, and address space for 2 GiB."""
+    def limited(*args):
+        r = subprocess.run([tap.LOADER, *args], capture_output=True,
+                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30)))
+        return r.returncode, [line for line in r.stderr.splitlines() if b"warning: the address space" not in line]
+
+    if limited("--version")[0] != 0:
+        raise tap.Skip("a sanitizer needs more address space")
+    os.mkdir("in")
+    with open("big.tar", "wb") as tar, open("in/a.jpg", "wb") as jpg:
+        info = tarfile.TarInfo("a.bin")
+        info.size = 3 << 30
+        tar.write(info.tobuf())
+        tar.truncate(info.size + 2048)
+        jpg.truncate(info.size)
+    for args in (("pack", "--resize", "9", "in", "o-%d.tar"), ("pack", "--repack", "big.tar", "o-%d.tar"), ("doctor", "big.tar")):
+        tap.equal(limited(*args), (1, [b"penstock-loader %s: out of memory" % args[0].encode()]), args)
 
 
 @tap.test
