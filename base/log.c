@@ -28,8 +28,10 @@ static const struct sockaddr_un syslogd = {.sun_family = AF_UNIX, .sun_path = _P
 /* Set once by ps_log_open() before threads start; read-only afterwards. */
 static struct {
 	enum ps_log_level level;
-	enum { TO_FD, TO_SYSLOG, TO_JOURNAL, TO_NOTHING } to;
-	int fd; /* not used for syslog */
+	enum { TO_FD, TO_SYSLOG, TO_JOURNAL, TO_RELAY, TO_NOTHING } to;
+	int fd;    /* not used for syslog */
+	int relay; /* the writing end of the pipe of ps_log_relay_begin() */
+	pid_t pid; /* whose messages these are; 0: this process's */
 	const char *ident;
 	char *path; /* of the log file, or NULL */
 	bool stamp; /* begin each line with the time; only for a file */
@@ -213,7 +215,8 @@ static bool to_journal(enum ps_log_level level, const char *text, bool wait)
 	object = call ? part_of(text + call + 2) : 0;
 	n = snprintf(entry, sizeof(entry),
 	        "PRIORITY=%d\nSYSLOG_FACILITY=%d\nSYSLOG_IDENTIFIER=%s\nSYSLOG_PID=%d\n",
-	        level_priorities[level], LOG_DAEMON >> 3, logger.ident, (int)getpid());
+	        level_priorities[level], LOG_DAEMON >> 3, logger.ident,
+	        (int)(logger.pid ? logger.pid : getpid()));
 	if (call)
 		n += snprintf(entry + n, sizeof(entry) - (size_t)n, "PENSTOCK_CALL=%.*s\n", call, text);
 	if (object)
@@ -245,14 +248,27 @@ static bool to_fd(enum ps_log_level level, const char *text, bool wait)
 	return true;
 }
 
+static bool to_relay(enum ps_log_level level, const char *text, bool wait)
+{
+	struct pollfd to = {.fd = logger.fd, .events = POLLOUT};
+	char packet[LOG_LINE_LEN + 1] = {(char)level};
+	size_t n = strnlen(text, LOG_LINE_LEN);
+
+	if (poll(&to, 1, wait ? PATIENCE_MS : 0) == 0)
+		return false;
+	memcpy(packet + 1, text, n);
+	return write(logger.fd, packet, 1 + n) > 0;
+}
+
 /* If the log's reader does not read (a pipe, a stopped terminal, a busy journal), callers must not block.
  * Lines are then lost, and their number is logged when the reader reads again. */
 static void write_line(enum ps_log_level level, const char *text)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static unsigned long lost;
-	bool (*const put)(enum ps_log_level, const char *, bool) =
-	        logger.to == TO_JOURNAL ? to_journal : to_fd;
+	bool (*const put)(enum ps_log_level, const char *, bool) = logger.to == TO_JOURNAL ? to_journal
+	                                                           : logger.to == TO_RELAY ? to_relay
+	                                                                                   : to_fd;
 	char note[80];
 
 	PS_LOCK_SCOPE(&lock);
@@ -294,6 +310,56 @@ void ps_log(enum ps_log_level level, const char *fmt, ...)
 		syslog(level_priorities[level], "%s", text);
 	else
 		write_line(level, text);
+}
+
+/* The relay ---------------------------------------------------------------------------------------------- */
+
+int ps_log_relay_begin(void)
+{
+	int ends[2];
+
+	if (logger.to != TO_SYSLOG && logger.to != TO_JOURNAL)
+		return -1;
+	if (pipe2(ends, O_CLOEXEC | O_DIRECT) < 0) { /* a packet is a message */
+		ps_log_warning("log: pipe: %s", strerror(errno));
+		return -1;
+	}
+	logger.relay = ends[1];
+	logger.pid = getpid();
+	return ends[0];
+}
+
+void ps_log_relay_serve(int from)
+{
+	char packet[LOG_LINE_LEN + 1], ident[64];
+	ssize_t n;
+
+	if (logger.to == TO_JOURNAL) {
+		logger.to = TO_NOTHING;
+		open_journal();
+	} else {
+		snprintf(ident, sizeof(ident), "%s[%d]", logger.ident, (int)logger.pid);
+		openlog(ident, 0,
+		        LOG_DAEMON); /* syslog() opens its socket again after syslog was restarted */
+	}
+	while ((n = read(from, packet, sizeof(packet) - 1)) > 0 || (n < 0 && errno == EINTR)) {
+		packet[PS_MAX(n, 0)] = '\0';
+		if (n > 1 && packet[0] >= PS_LOG_ERROR && packet[0] <= PS_LOG_DEBUG)
+			ps_log(packet[0], "%s", packet + 1);
+	}
+}
+
+void ps_log_relay_end(int from)
+{
+	if (from < 0)
+		return;
+	if (logger.to == TO_SYSLOG)
+		closelog();
+	else
+		close(logger.fd);
+	close(from);
+	logger.fd = logger.relay;
+	logger.to = TO_RELAY;
 }
 
 bool ps_log_rate_pass(struct ps_log_rate *rate, unsigned *ret_left_out)

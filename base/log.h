@@ -40,6 +40,14 @@ int ps_log_open_again(void);
 /* Makes `fd` the log file from now on. Takes it over, also on failure. */
 int ps_log_take(int fd);
 
+/* For a process that must not keep a datagram socket, since that reaches any service's. If the log goes to syslog or
+ * the journal, begin() returns the reading end of a pipe; -1: it does not, or -errno is logged. A process outside calls
+ * serve() with it, which returns once no process has the writing end. After end() this process writes its log to the
+ * pipe. Call before any thread is started. */
+int ps_log_relay_begin(void);
+void ps_log_relay_serve(int from);
+void ps_log_relay_end(int from);
+
 void ps_log(enum ps_log_level level, const char *fmt, ...) PS_PRINTF(2, 3);
 
 /* For errors that may come a thousand times a second: one line every PS_LOG_RATE_S seconds, with the number

@@ -703,7 +703,8 @@ daemon_pid() {
 		pid=${file#/proc/}
 		pid=${pid%/environ}
 		{ read -r comm <"/proc/$pid/comm"; } 2>/dev/null || continue
-		if [[ $comm == *penstock* && $comm != penstock-keeper && $comm != penstock-helper ]]; then
+		if [[ $comm == *penstock* && $comm != penstock-keeper && $comm != penstock-helper &&
+			$comm != penstock-log ]]; then
 			echo "$pid"
 			return
 		fi

@@ -365,16 +365,18 @@ static int confine(struct ps_daemon *d, struct ps_error *err)
 	d->listen_fd = ps_control_socket();
 	if (d->listen_fd < 0)
 		return ps_error_set(err, errno, "socket: %s", strerror(errno));
-	if (!d->resumed)
+	if (!d->resumed && d->keeper < 0)
 		ps_daemonize_sandboxed(d->daemonize);
 	if (d->options->no_sandbox) {
 		ps_privileges_drop(PS_PRIVILEGES_ALONE);
 		ps_stats_set_sandbox(false, "turned off (--no-sandbox)");
 		return 0;
 	}
-	rc = ps_helper_start(d->first ? &first : NULL, dir, &d->helper, err);
+	int log_fd = geteuid() == 0 ? ps_log_relay_begin() : -1;
+	rc = ps_helper_start(d->first ? &first : NULL, dir, log_fd, &d->helper, err);
 	if (rc < 0)
 		return rc;
+	ps_log_relay_end(log_fd);
 	const char *lacks = ps_sandbox_enter(dir);
 	if (*lacks)
 		ps_log_warning("sandbox incomplete: %s", lacks);

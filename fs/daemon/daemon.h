@@ -310,7 +310,7 @@ void ps_daemonize_let_go_of(struct ps_daemonize *daemonize, int fd);
 /* tied: from now on the child gets SIGTERM when its parent ends; false: the child no longer gets it. Call
  * from one thread only. */
 void ps_daemonize_tie(const struct ps_daemonize *daemonize, bool tied);
-/* Call before the process enters its sandbox, in which it can make no UNIX socket. */
+/* Call before a process without a keeper enters its sandbox, in which it can make no UNIX socket. */
 void ps_daemonize_sandboxed(struct ps_daemonize *daemonize);
 bool ps_daemonize_abandoned(const struct ps_daemonize *daemonize);
 void ps_daemonize_ready(struct ps_daemonize *daemonize);
@@ -333,6 +333,7 @@ enum ps_privileges {
 	PS_PRIVILEGES_HELPER,
 	PS_PRIVILEGES_ALONE,  /* a daemon without a helper */
 	PS_PRIVILEGES_DAEMON, /* may still read sources and credentials of other users */
+	PS_PRIVILEGES_NONE,   /* the process that writes the log */
 };
 /* If the process is root's, drops all capabilities that such a process does not need, also for its child
  * processes. Does nothing for other users. */

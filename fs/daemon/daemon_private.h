@@ -319,8 +319,9 @@ int ps_owned_restore(struct ps_daemon *daemon, struct ps_mount *mount, int *fds,
 struct ps_helper;
 struct ps_backing_ops;
 /* first: the mountpoint and allow_other of the only mount that ps_helper_mount() may make; NULL: none. cache_fd:
- * the cache directory (borrowed); the helper makes backing ids of files in it only. */
-int ps_helper_start(const struct ps_mountfd_options *first, int cache_fd, struct ps_helper **ret,
+ * the cache directory (borrowed); the helper makes backing ids of files in it only. log_fd: of ps_log_relay_begin() (borrowed), or
+ * -1; a process of the helper serves it. */
+int ps_helper_start(const struct ps_mountfd_options *first, int cache_fd, int log_fd, struct ps_helper **ret,
         struct ps_error *err) PS_MUST_USE;
 void ps_helper_free(struct ps_helper *helper);
 /* As ps_mountfd_mount(). A helper uses only options->source, and takes the rest from `first`. */

@@ -113,7 +113,7 @@ void ps_daemonize_tie(const struct ps_daemonize *daemonize, bool tied)
 
 void ps_daemonize_sandboxed(struct ps_daemonize *daemonize)
 {
-	if (!daemonize->background)
+	if (!daemonize->background && getenv("NOTIFY_SOCKET"))
 		daemonize->notify = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 }
 

@@ -253,27 +253,45 @@ static void write_name(void)
 
 #define SOCK_FD (STDERR_FILENO + 1)
 #define CACHE_FD (STDERR_FILENO + 2)
+#define LOG_FD (STDERR_FILENO + 3)
 
 /* Closes what the helper has inherited, but for the socket and the cache directory, which become SOCK_FD and
  * CACHE_FD. Returns 0 or -errno. */
-static int let_go(int sock, int cache_fd)
+static int let_go(int sock, int cache_fd, int log_fd)
 {
-	int high = fcntl(cache_fd, F_DUPFD_CLOEXEC, CACHE_FD + 1);
+	int high = fcntl(cache_fd, F_DUPFD_CLOEXEC, LOG_FD + 1);
+	int log = log_fd >= 0 ? fcntl(log_fd, F_DUPFD_CLOEXEC, LOG_FD + 1) : LOG_FD;
 	ps_autofd int null = open("/dev/null", O_RDWR);
 
-	if (high < 0 || null < 0 || chdir("/") < 0)
+	if (high < 0 || log < 0 || null < 0 || chdir("/") < 0)
 		return -errno;
 	for (int fd = 0; fd <= STDERR_FILENO; fd++)
 		if (dup2(null, fd) < 0)
 			return -errno;
-	if (dup2(sock, SOCK_FD) < 0 || dup2(high, CACHE_FD) < 0 || close_range(CACHE_FD + 1, ~0u, 0) < 0)
+	if (dup2(sock, SOCK_FD) < 0 || dup2(high, CACHE_FD) < 0 || (log_fd >= 0 && dup2(log, LOG_FD) < 0) ||
+	        close_range(log_fd >= 0 ? LOG_FD + 1 : LOG_FD, ~0u, 0) < 0)
 		return -errno;
 	(void)ps_steal_fd(&null);
 	return fcntl(SOCK_FD, F_SETFD, FD_CLOEXEC) < 0 || fcntl(CACHE_FD, F_SETFD, FD_CLOEXEC) < 0 ? -errno
 	                                                                                           : 0;
 }
 
-static _Noreturn void serve(int sock, const struct ps_mountfd_options *first, int cache_fd)
+/* Writes the daemon's log, as long as there is one. */
+static void fork_log(void)
+{
+	if (fork() != 0) {
+		close(LOG_FD);
+		return;
+	}
+	close(SOCK_FD);
+	close(CACHE_FD);
+	prctl(PR_SET_NAME, "penstock-log");
+	ps_privileges_drop(PS_PRIVILEGES_NONE);
+	ps_log_relay_serve(LOG_FD);
+	_exit(PS_EXIT_OK);
+}
+
+static _Noreturn void serve(int sock, const struct ps_mountfd_options *first, int cache_fd, int log_fd)
 {
 	static struct job job = {.cache_fd = CACHE_FD};
 	struct stat st;
@@ -286,9 +304,11 @@ static _Noreturn void serve(int sock, const struct ps_mountfd_options *first, in
 		if (signo == SIGTERM || signo == SIGINT || signo == SIGHUP || signo == SIGQUIT ||
 		        signo == SIGCHLD || signo == SIGPIPE)
 			signal(signo, SIG_IGN);
-	if (let_go(sock, cache_fd) < 0 || fstat(CACHE_FD, &st) < 0)
+	if (let_go(sock, cache_fd, log_fd) < 0 || fstat(CACHE_FD, &st) < 0)
 		_exit(PS_EXIT_FAILED);
 	job.owner = st.st_uid;
+	if (log_fd >= 0)
+		fork_log();
 	ps_privileges_drop(PS_PRIVILEGES_HELPER);
 	job.first = first;
 	while (receive(SOCK_FD, &job))
@@ -298,8 +318,8 @@ static _Noreturn void serve(int sock, const struct ps_mountfd_options *first, in
 
 /* The daemon's side -------------------------------------------------------------------------------------- */
 
-int ps_helper_start(
-        const struct ps_mountfd_options *first, int cache_fd, struct ps_helper **ret, struct ps_error *err)
+int ps_helper_start(const struct ps_mountfd_options *first, int cache_fd, int log_fd, struct ps_helper **ret,
+        struct ps_error *err)
 {
 	const struct timeval patience = {.tv_sec = ANSWER_S};
 	struct ps_helper *h = calloc(1, sizeof(*h));
@@ -314,7 +334,7 @@ int ps_helper_start(
 	fflush(NULL);
 	pid_t pid = fork();
 	if (pid == 0)
-		serve(ends[1], first, cache_fd);
+		serve(ends[1], first, cache_fd, log_fd);
 	int rc = pid < 0 ? ps_error_set(err, errno, "fork: %s", strerror(errno)) : 0;
 	close(ends[1]);
 	if (rc < 0) {

@@ -27,6 +27,7 @@ static const uint64_t kept[] = {
         [PS_PRIVILEGES_HELPER] = CAPS_OF_HELPER,
         [PS_PRIVILEGES_ALONE] = CAPS_OF_HELPER,
         [PS_PRIVILEGES_DAEMON] = CAP(DAC_READ_SEARCH),
+        [PS_PRIVILEGES_NONE] = 0,
 };
 
 void ps_privileges_drop(enum ps_privileges which)

@@ -55,7 +55,7 @@ static struct ps_helper *start(void)
 	struct ps_helper *h = NULL;
 	struct ps_error err = {0};
 
-	assert_int_equal(ps_helper_start(NULL, cache, &h, &err), 0);
+	assert_int_equal(ps_helper_start(NULL, cache, -1, &h, &err), 0);
 	return h;
 }
 

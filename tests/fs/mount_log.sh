@@ -26,9 +26,17 @@ mount_it() { penstock mount "$T/data" "$MNT" --cache-dir "$CACHE" "$@"; }
 wait_until 20 test -S /run/systemd/journal/socket || die "a journal listens"
 check "a mount with a journal succeeds" mount_it
 cat "$MNT/a.bin" >/dev/null
+# Through a datagram socket the daemon, if in foreign hands, would reach any service that has a named one.
+datagram_sockets() {
+	find "/proc/$(stats .pid)/fd" -lname 'socket:*' -printf '%l\n' | tr -dc '0-9\n' |
+		awk 'NR == FNR {own[$1]; next} $5 == "0002" && $7 in own' - /proc/net/unix | wc -l
+}
+equal "root's daemon has no datagram socket" 0 "$(datagram_sockets)"
+pid=$(stats .pid)
 check "umount succeeds" umount_penstock
 entry="b'PRIORITY=6 SYSLOG_FACILITY=3 SYSLOG_IDENTIFIER=penstock SYSLOG_PID=[0-9]* PENSTOCK_CALL=mount"
 entry="$entry PENSTOCK_OBJECT=$MNT MESSAGE=mount: $MNT: unmounted '"
+entry=${entry/'[0-9]*'/$pid}
 check "an entry in the journal has fields" wait_until 20 grep -qx -- "$entry" "$T/journal"
 check "a message without an object has only the fields of syslog" \
 	grep -q 'SYSLOG_PID=[0-9]* MESSAGE=' "$T/journal"
@@ -41,7 +49,7 @@ daemon=$!
 wait_until 20 is_mounted || die "mounts in the foreground"
 umount_penstock && wait "$daemon"
 check "if stderr is the journal's stream, entries are written to the journal" wait_until 20 \
-	bash -c "tail -n +$((before + 1)) '$T/journal' | grep -qx -- \"\$0\"" "$entry"
+	bash -c "tail -n +$((before + 1)) '$T/journal' | grep -qx -- \"\$0\"" "${entry/=$pid /=[0-9]* }"
 check_not "then no lines are written to stderr" grep -q '^penstock:' "$T/journal"
 JOURNAL_STREAM=1:1 penstock mount -f "$T/data" "$MNT" --cache-dir "$CACHE" 2>"$T/stderr" &
 daemon=$!
@@ -50,6 +58,32 @@ umount_penstock && wait "$daemon"
 check "lines are written to another stderr" grep -qx "penstock: info: mount: $MNT: unmounted" "$T/stderr"
 kill %1
 rm /run/systemd/journal/socket
+
+# A syslog that is restarted.
+if [[ $(readlink -m /dev/log) == /run/systemd/journal/dev-log ]]; then
+	listen() {
+		rm -f /run/systemd/journal/dev-log
+		"$python" "$T/listen.py" /run/systemd/journal/dev-log "$T/$1" &
+		wait_until 20 test -S /run/systemd/journal/dev-log || die "a syslog listens"
+		syslog=$!
+	}
+	listen syslog1
+	check "a mount with a syslog succeeds" mount_it
+	pid=$(stats .pid)
+	equal "the daemon has no datagram socket of syslog" 0 "$(datagram_sockets)"
+	check "syslog gets a line with the daemon's pid" \
+		wait_until 20 grep -q "^b'<30>.* penstock\[$pid\]: .*$MNT" "$T/syslog1"
+	kill "$syslog"
+	wait "$syslog" 2>/dev/null || true
+	listen syslog2
+	umount_penstock
+	check "so does a syslog that was restarted" \
+		wait_until 20 grep -q "^b'<30>.* penstock\[$pid\]: mount: $MNT: unmounted" "$T/syslog2"
+	kill "$syslog"
+	rm /run/systemd/journal/dev-log
+else
+	skip "a syslog that is restarted" "/dev/log leads to $(readlink -m /dev/log)"
+fi
 
 # What logrotate does by debian/penstock.logrotate: it empties the file under the daemon.
 check "the package's file for logrotate empties logs, without a signal" \
