@@ -57,10 +57,10 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 #define PENSTOCK_VERSION_MAJOR 0
-#define PENSTOCK_VERSION_MINOR 3
+#define PENSTOCK_VERSION_MINOR 4
 #define PENSTOCK_VERSION_PATCH 0
 
-/* The version of the library that runs, such as "0.3.0"; it may be newer than this header. */
+/* The version of the library that runs, such as "0.4.0"; it may be newer than this header. */
 const char *penstock_version(void);
 
 /* The libraries that decode images, with versions: "libjpeg-turbo 2.1.5 (compiled with), libpng 1.6.39".
@@ -142,7 +142,7 @@ enum penstock_dtype {
 	PENSTOCK_I8 = 10,
 	PENSTOCK_I16 = 11,
 	PENSTOCK_BOOL = 12, /* a byte, 0 or 1 */
-	/* As source_dtype alone: PENSTOCK_U8, whose number means there that no type is given. Since 1.0. */
+	/* As source_dtype alone: PENSTOCK_U8, whose number means there that no type is given. Since 0.4. */
 	PENSTOCK_SOURCE_U8 = 13,
 };
 

@@ -62,6 +62,11 @@ equal "the library's -version-info agrees with the versions in its map" \
 	"$((versions - 1)):0:$((versions - 1))" \
 	"$(sed -nE 's/.*-version-info ([0-9:]+).*/\1/p' "$top_srcdir/loader/Makemodule.am" | sed -E 's/:[0-9]+:/:0:/')"
 
+# A program that needs a function of a version needs the package of that release, not of the one before.
+equal "Debian's symbols have each version of the map, with its release" \
+	"$(sed -nE 's/^PENSTOCK_([0-9.]+) \{/PENSTOCK_\1 \1.0~/p' "$top_srcdir/loader/libpenstock.map")" \
+	"$(sed -nE 's/^ \(symver\)//p' "$top_srcdir/debian/libpenstock0.symbols")"
+
 for page in libpenstock.3 penstock.1 penstock-loader.1 penstock-mount.1 penstock.conf.5; do
 	if ! command -v groff >/dev/null || ! command -v man >/dev/null; then
 		break
