@@ -280,6 +280,59 @@ def the_adapter_deals_the_last_step_so_that_gathered_rows_begin_with_its_samples
 
 
 @tap.test
+def a_loader_that_the_adapter_refuses_goes_on_as_it_was():
+    import penstock.torch
+
+    def make(**options):
+        return penstock.Loader("t-{0..2}.tar", BATCH, penstock.Int("cls"), seed=1, format="torch", rank=0, world=2, **options)
+
+    def labels(loader):
+        return [int(x) for batch in loader for x in batch["cls"]]
+
+    def refused(loader):
+        try:
+            penstock.torch.DataLoader(loader)
+        except penstock.StateError as e:
+            assert "before the loader's first batch" in str(e) and "end=\"gather\"" in str(e), e
+            return e
+        raise AssertionError("not refused")
+
+    shards()
+    whole = labels(make())
+    loader = make()
+    had = [int(x) for x in next(iter(loader))["cls"]]
+    refused(loader)
+    tap.equal(loader.options.get("end", "split"), "split")
+    tap.equal(had + labels(loader), whole)
+    state = make().state_dict()
+    refused(make(state=state))
+    # what the text says
+    loader = make(end="gather")
+    next(iter(loader))
+    tap.equal(len(labels(penstock.torch.DataLoader(loader))), len(labels(make(end="gather"))))
+    adapter = penstock.torch.DataLoader(make())
+    tap.equal(labels(adapter), labels(make(end="gather")))
+
+
+@tap.test
+def an_option_that_does_not_fit_the_group_leaves_the_loader_as_it_was():
+    got = two("""
+loader = make(global_batch=3)
+group()
+texts = []
+for _ in range(2):
+    try:
+        iter(loader)
+    except penstock.ConfigError as e:
+        texts.append(str(e))
+result = [texts, loader.options["world"], loader._raw.stats()["batches"]]
+""")
+    for texts, world, batches in got:
+        assert len(texts) == 2 and all("global_batch" in text for text in texts), texts
+        tap.equal((world, batches), (1, 0))
+
+
+@tap.test
 def the_adapter_of_a_loader_that_is_made_before_the_group():
     got = two("""
 import penstock.torch

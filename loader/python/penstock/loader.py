@@ -880,26 +880,46 @@ class Loader:
         return arguments
 
     def _reopen(self, **changes: Any) -> None:
-        """Opens again, with these options, at the same place."""
-        epoch, mounts, warned, gathers = self.epoch, self._mounts, self._warned, self._gathers
+        """Opens again, with these options, at the same place. If that fails, the loader stays as it was."""
+        epoch, mounts, warned, gathers, shards = self.epoch, self._mounts, self._warned, self._gathers, self._shards
         state = self.state_dict() if self._delivered() else self._pending
+        was, asks, defaults = {**self._options, **self._arguments}, self._asks, self._defaults
         arguments = {**self._own_arguments(), **changes}
+
+        def make(arguments: Dict[str, Any]) -> None:
+            Loader.__init__(self, shards, state=state, **arguments)
+            self._warned, self._gathers = warned, gathers
+            if state is None and epoch != self.epoch:
+                self.set_epoch(epoch)
+
         self._raw.close()  # withdraws the plan
         try:
-            Loader.__init__(self, self._shards, state=state, **arguments)
+            make(arguments)
+        except BaseException:
+            make(was)
+            self._asks, self._defaults = asks, defaults
+            raise
         finally:
             for mount in mounts:
                 mount.close()
-        self._warned, self._gathers = warned, gathers
-        if state is None and epoch != self.epoch:
-            self.set_epoch(epoch)
 
     def _gather(self) -> None:
         """For penstock.torch.DataLoader: from now on the end of an epoch is as gather_for_metrics() needs it."""
-        self._gathers = True
-        self._settle()
-        if self._end_of(self._options["world"]):
-            self._reopen(**self._end_of(self._options["world"]))
+        gathers, self._gathers = self._gathers, True
+        try:
+            self._settle()
+            end = self._end_of(self._options["world"])
+            if end:
+                self._reopen(**end)
+        except errors.StateError as e:
+            self._gathers = gathers
+            raise errors.StateError(
+                "penstock.torch.DataLoader deals the last step of an epoch otherwise (end=\"gather\"), so it cannot go on in an "
+                "epoch that was begun with another end: make it before the loader's first batch, or give the loader "
+                "end=\"gather\"; a state of another end is for the loader without penstock.torch.DataLoader") from e
+        except BaseException:
+            self._gathers = gathers
+            raise
 
     def _end_of(self, world: int) -> Dict[str, Any]:
         """The end "gather" in place of one that gives all samples and the same number of batches to each rank."""
