@@ -194,7 +194,7 @@ static void open_row(
 	}
 	if (asked.doubtful)
 		ps_fill_file_trust(handle->file);
-	atomic_fetch_add(&ds->nopens, 1);
+	atomic_fetch_add(&ds->counters.opens, 1);
 	bool leads = ps_next_shard_begin(ds->sequence, row->node);
 	fn(arg, 0, handle);
 	if (leads)

@@ -72,18 +72,11 @@ void ps_dataset_count(struct ps_dataset *dataset);
 int64_t ps_dataset_root_mtime_s(const struct ps_dataset *dataset);
 const char *ps_dataset_source(const struct ps_dataset *dataset); /* canonical, without secrets */
 uint64_t ps_dataset_revalidate_ms(const struct ps_dataset *dataset);
-/* {"source", "include", "exclude", "unmatched", "files", "cached_bytes", "listed_at", "next_listing_at",
- * "refresh_seconds", "listing", "listing_error", "offline", "opens", "missing", "missing_names",
- * "versionless", "version_by", "route"}; the caller owns it.
+/* The section "mount"; the caller owns it.
  * cached_bytes: what its files have in the cache, whichever mount read them, as ps_dataset_count() has counted it
  * last. Before the first count, and with more than 20,000 names: of the files that were last opened through it.
  * next_listing_at: when ps_watch.refresh_ms next requires a listing; null if no watch sets it.
- * refresh_seconds: the smallest refresh_ms of all watches, in seconds.
- * route: the proxy and the certificates, for people; mounts with other routes share no cached data.
- * offline: the origin does not answer, and known versions count as valid.
- * missing, missing_names: the number of names of a brace expansion or a manifest that the origin does not
- * have, and the first few of them.
- * versionless: ps_dataset_versionless(). unmatched: the patterns of ps_dataset_unmatched(). */
+ * refresh_seconds: the smallest refresh_ms of all watches, in seconds. */
 json_t *ps_dataset_stats(struct ps_dataset *dataset);
 
 /* Listing again ------------------------------------------------------------------------------------------ */

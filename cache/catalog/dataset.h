@@ -31,6 +31,7 @@
 
 #include <stdatomic.h>
 
+#include "base/figures.h"
 #include "base/list.h"
 #include "catalog/catalog.h"
 #include "decompress/decompress.h"
@@ -138,7 +139,7 @@ struct ps_dataset {
 	pthread_t thread, prober;
 	bool thread_started, prober_started;
 	_Atomic bool stop;
-	_Atomic uint64_t nopens;
+	struct ps_mount_counters counters;
 	_Atomic uint64_t nlisted; /* files of the listing under way */
 	_Atomic bool asked_again; /* another listing is due: the sweep ends */
 	/* revalidation.c. offline: the origin does not answer; offline_ask_ns: when it is asked again;

@@ -169,15 +169,16 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 	json_t *tier = ds->origin->tiers ? ps_tiers_stats(ds->origin->tiers) : NULL;
 
 	PS_LOCK_SCOPE(&ds->lock);
-	return json_pack("{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:I,s:o,s:b,s:I,s:s,s:o,s:o*}",
+	return ps_figures_json(PS_SECTION_mount, &ds->counters,
+	        "{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:o,s:b,s:I,s:s,s:o,s:o*}",
 	        "cached_bytes", (json_int_t)cached, "include", include, "exclude", exclude, "unmatched",
 	        unmatched, "source", ps_json_lossy(ds->catalog->row.source), "files",
 	        (json_int_t)(nfiles - PS_MIN(nmissing, nfiles)), "listed_at", (json_int_t)(listed_ms / 1000),
 	        "next_listing_at", next_listing(ds), "refresh_seconds", (json_int_t)(ds->refresh_ms / 1000),
 	        "listing", (int)(ds->ended < ds->asked), "listing_error",
 	        ps_json_lossy(ds->ended > 0 && !ds->listing_ok ? ds->listing_error.text : ""), "offline",
-	        (int)atomic_load(&ds->offline), "opens", (json_int_t)atomic_load(&ds->nopens), "missing",
-	        (json_int_t)nmissing, "missing_names", names, "versionless", (int)ps_dataset_versionless(ds),
-	        "skipped", (json_int_t)atomic_load(&ds->origin->lister.nskipped), "version_by",
+	        (int)atomic_load(&ds->offline), "missing", (json_int_t)nmissing, "missing_names", names,
+	        "versionless", (int)ps_dataset_versionless(ds), "skipped",
+	        (json_int_t)atomic_load(&ds->origin->lister.nskipped), "version_by",
 	        ds->by_size ? "size" : "version", "route", ps_json_lossy(ds->route_text), "tier", tier);
 }

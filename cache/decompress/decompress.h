@@ -66,7 +66,7 @@ void ps_decompress_abort(struct ps_decompress *stage, struct ps_origin *base);
  * after the engine was drained. */
 void ps_decompress_drain(struct ps_decompress *stage, struct ps_origin *base);
 
-/* {"unpackers", "memory_bytes", "plain_bytes", "packed_bytes", "errors"} */
+/* The section "inflate"; the caller owns it. */
 json_t *ps_decompress_stats(struct ps_decompress *stage);
 
 #endif

@@ -28,6 +28,7 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
+#include "base/figures.h"
 #include "base/log.h"
 #include "decompress/decompress.h"
 #include "decompress/frame.h"
@@ -222,7 +223,7 @@ struct ps_decompress {
 	uint64_t next_tick_ns;
 	unsigned nthreads;
 	pthread_t threads[8];
-	_Atomic uint64_t plain_bytes, packed_bytes, errors;
+	struct ps_inflate_counters counters;
 };
 
 /* The lock is held in all functions below, unless they say otherwise. */

@@ -44,7 +44,7 @@ static enum ps_turn damaged(
 	        shard->url, decompressor->input.at, decompressor->out.pos, what);
 	pthread_mutex_unlock(&stage->lock);
 	ps_log_warning("decompress: %s", ret->err.text);
-	atomic_fetch_add(&stage->errors, 1);
+	atomic_fetch_add(&stage->counters.errors, 1);
 	/* Waits for writes first: a write after the eviction would be refused as if the disk had failed. */
 	ps_writes_wait(shard);
 	if (object && ps_object_evict(object, NULL) < 0)
@@ -309,7 +309,7 @@ static enum ps_turn decode(
 	if (room)
 		rc = ps_decoder_step(decompressor->decoder, in, nin, out->data + (out->pos - out->base),
 		        out->base + out->cap - out->pos, &used, &made, &event, &err);
-	atomic_fetch_add(&stage->plain_bytes, made);
+	atomic_fetch_add(&stage->counters.plain_bytes, made);
 	pthread_mutex_lock(&stage->lock);
 	if (!room)
 		return damaged(decompressor, ENOMEM,

@@ -100,7 +100,7 @@ static void count(struct ps_packed_piece *piece, uint64_t nbytes)
 	of_tiers = PS_MIN(of_tiers, nbytes - piece->counted);
 	piece->counted_of_tiers += of_tiers;
 	ps_fill_count_bytes(stage->fill, nbytes - piece->counted - of_tiers, of_tiers);
-	atomic_fetch_add(&stage->packed_bytes, nbytes - piece->counted);
+	atomic_fetch_add(&stage->counters.packed_bytes, nbytes - piece->counted);
 	piece->counted = nbytes;
 }
 

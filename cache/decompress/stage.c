@@ -466,9 +466,6 @@ void ps_decompress_free(struct ps_decompress *stage)
 json_t *ps_decompress_stats(struct ps_decompress *stage)
 {
 	PS_LOCK_SCOPE(&stage->lock);
-	return json_pack("{s:I,s:I,s:I,s:I,s:I}", "unpackers", (json_int_t)stage->ndecompressors,
-	        "memory_bytes", (json_int_t)stage->used, "plain_bytes",
-	        (json_int_t)atomic_load(&stage->plain_bytes), "packed_bytes",
-	        (json_int_t)atomic_load(&stage->packed_bytes), "errors",
-	        (json_int_t)atomic_load(&stage->errors));
+	return ps_figures_json(PS_SECTION_inflate, &stage->counters, "{s:I,s:I}", "unpackers",
+	        (json_int_t)stage->ndecompressors, "memory_bytes", (json_int_t)stage->used);
 }

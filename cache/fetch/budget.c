@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/figures.h"
 #include "base/size.h"
 
 /* An arena has the size of a huge page: one page fault instead of 512, and one page to pin for the disk. */
@@ -221,7 +222,8 @@ void ps_budget_trim(struct ps_budget *budget)
 json_t *ps_budget_stats(struct ps_budget *budget)
 {
 	PS_LOCK_SCOPE(&budget->lock);
-	return json_pack("{s:I,s:I,s:I}", "limit_bytes", (json_int_t)(budget->limit * PS_BLOCK_SIZE),
-	        "used_bytes", (json_int_t)(budget->used * PS_BLOCK_SIZE), "peak_bytes",
+	return ps_figures_json(PS_SECTION_memory, NULL, "{s:I,s:I,s:I}", "limit_bytes",
+	        (json_int_t)(budget->limit * PS_BLOCK_SIZE), "used_bytes",
+	        (json_int_t)(budget->used * PS_BLOCK_SIZE), "peak_bytes",
 	        (json_int_t)(budget->peak * PS_BLOCK_SIZE));
 }

@@ -59,7 +59,7 @@ void ps_budget_give_up(struct ps_budget *budget, uint64_t nbytes);
 /* Gives the memory of unused buffers back to the system. A timer calls it after a time without traffic. */
 void ps_budget_trim(struct ps_budget *budget);
 
-/* {"limit_bytes", "used_bytes", "peak_bytes"} */
+/* The section "memory"; the caller owns it. */
 json_t *ps_budget_stats(struct ps_budget *budget);
 
 #endif

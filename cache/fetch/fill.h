@@ -21,6 +21,7 @@
 
 #include <jansson.h>
 
+#include "base/figures.h"
 #include "base/list.h"
 #include "base/stats.h"
 #include "base/tree.h"
@@ -62,15 +63,13 @@ enum ps_access {
 
 /* Statistics of reads: of all reads of the engine, or of the reads of one mount. */
 struct ps_read_stats {
-	/* bytes of answered reads; of these, bytes answered without waiting */
-	_Atomic uint64_t bytes, ready_bytes;
+	struct ps_reads_counters counters;
 	struct ps_waits waits;
 	struct ps_histogram latency; /* of all reads but cancelled ones */
 };
 void ps_read_stats_init(struct ps_read_stats *stats);
 void ps_read_stats_fini(struct ps_read_stats *stats);
-/* {"bytes", "ready_bytes", "stalled_seconds": time during which at least one read waited, "waiting",
- * "latency_seconds": ps_histogram_json()}; the caller owns it. */
+/* The section "reads"; the caller owns it. */
 json_t *ps_read_stats_json(struct ps_read_stats *stats);
 
 /* One read. The caller owns it, fills in the members before `priv`, and keeps it until `done` is called. */
@@ -131,7 +130,7 @@ bool ps_fill_is_far(const struct ps_fill *fill);          /* the origin: concurr
 bool ps_fill_file_is_cold(const struct ps_fill_file *file);
 unsigned ps_fill_max_connections(const struct ps_fill *fill);
 /* The memory for data in flight. give_up: hands nbytes of it to another part of the cache, for good. stats:
- * {"limit_bytes", "used_bytes", "peak_bytes"}. */
+ * the section "memory". */
 uint64_t ps_fill_memory_bytes(const struct ps_fill *fill);
 void ps_fill_give_up_memory(struct ps_fill *fill, uint64_t nbytes);
 json_t *ps_fill_memory_stats(struct ps_fill *fill);
@@ -246,10 +245,7 @@ void ps_fill_count_bytes(struct ps_fill *fill, uint64_t of_origin, uint64_t of_t
 /* Keeps the text of a failed read or lookup for ps_fill_origin_stats(). */
 void ps_fill_note_error(struct ps_fill *fill, const char *text);
 
-/* {"bytes", "requests", "errors", "retries", "hedged_requests", "hedged_bytes", "connections",
- * "timeout_seconds", "latency_seconds", "last_error", "last_error_at"} and ps_read_stats_json() of all
- * reads with {"fetched_bytes": bytes of files (for a decoded file, decoded bytes) that came for reads and
- * read-ahead, "hit_bytes": the rest of "bytes"} */
+/* The section "origin"; and "reads" of all reads with "hits". Of a decoded file fetched_bytes are decoded bytes. */
 json_t *ps_fill_origin_stats(struct ps_fill *fill);
 json_t *ps_fill_read_stats(struct ps_fill *fill);
 

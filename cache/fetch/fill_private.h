@@ -82,7 +82,7 @@ struct ps_range_request {
 	size_t nbytes; /* of the whole request */
 	size_t base;   /* bytes that earlier attempts have brought */
 	size_t filled; /* bytes in place, base included */
-	/* bytes of this attempt that were added to fill->origin_bytes and to fill->tier_bytes */
+	/* bytes of this attempt that were added to fill->origin.bytes and to fill->tier_bytes */
 	uint64_t counted, counted_of_tiers;
 	struct ps_tree_item retry; /* fill->retries */
 	unsigned attempts;         /* since the last progress */
@@ -208,11 +208,10 @@ struct ps_fill {
 	_Atomic uint64_t arrived_bytes;
 	/* the connections of a far origin count as new while arrived_bytes is below this */
 	_Atomic uint64_t cold_below_bytes;
-	_Atomic uint64_t origin_bytes, origin_requests, origin_errors, origin_retries;
-	_Atomic uint64_t tier_bytes;                    /* of range requests; not in origin_bytes */
-	_Atomic uint64_t hedged_requests, hedged_bytes; /* also in origin_requests and origin_bytes */
-	/* of arrived_bytes, those fetched for readers, not only for the cache */
-	_Atomic uint64_t fetched_bytes;
+	struct ps_origin_counters origin; /* hedged requests and bytes are also in the others */
+	_Atomic uint64_t tier_bytes;      /* of range requests; not in origin.bytes */
+	struct ps_hits_counters
+	        hits; /* of arrived_bytes, those fetched for readers, not only for the cache */
 	struct ps_read_stats reads;
 	struct ps_histogram origin_latency;
 };

@@ -9,8 +9,8 @@
 
 void ps_fill_count_request(struct ps_fill *fill, bool failed)
 {
-	atomic_fetch_add(&fill->origin_requests, 1);
-	atomic_fetch_add(&fill->origin_errors, failed);
+	atomic_fetch_add(&fill->origin.requests, 1);
+	atomic_fetch_add(&fill->origin.errors, failed);
 }
 
 void ps_fill_count_answer(struct ps_fill *fill, uint64_t first_byte_ns)
@@ -31,13 +31,7 @@ json_t *ps_fill_origin_stats(struct ps_fill *fill)
 	PS_LOCK_SCOPE(&fill->lock);
 
 	/* Names in last_error need not be UTF-8. */
-	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:f,s:o,s:o,s:I}", "bytes",
-	        (json_int_t)atomic_load(&fill->origin_bytes), "requests",
-	        (json_int_t)atomic_load(&fill->origin_requests), "errors",
-	        (json_int_t)atomic_load(&fill->origin_errors), "retries",
-	        (json_int_t)atomic_load(&fill->origin_retries), "hedged_requests",
-	        (json_int_t)atomic_load(&fill->hedged_requests), "hedged_bytes",
-	        (json_int_t)atomic_load(&fill->hedged_bytes), "connections",
+	return ps_figures_json(PS_SECTION_origin, &fill->origin, "{s:i,s:f,s:o,s:o,s:I}", "connections",
 	        (int)atomic_load(&fill->connections), "timeout_seconds",
 	        (double)fill->timeout_ns / PS_NS_PER_S, "latency_seconds",
 	        ps_histogram_json(&fill->origin_latency), "last_error", ps_json_lossy(fill->last_error),
@@ -47,11 +41,13 @@ json_t *ps_fill_origin_stats(struct ps_fill *fill)
 json_t *ps_fill_read_stats(struct ps_fill *fill)
 {
 	json_t *doc = ps_read_stats_json(&fill->reads);
-	uint64_t bytes = atomic_load(&fill->reads.bytes), fetched = atomic_load(&fill->fetched_bytes);
+	uint64_t bytes = atomic_load(&fill->reads.counters.bytes);
+	uint64_t fetched = atomic_load(&fill->hits.fetched_bytes);
+	json_t *hits = ps_figures_json(PS_SECTION_hits, &fill->hits, "{s:I}", "hit_bytes",
+	        (json_int_t)(bytes > fetched ? bytes - fetched : 0));
 
-	json_object_set_new(doc, "fetched_bytes", json_integer((json_int_t)fetched));
-	json_object_set_new(
-	        doc, "hit_bytes", json_integer((json_int_t)(bytes > fetched ? bytes - fetched : 0)));
+	json_object_update(doc, hits);
+	json_decref(hits);
 	return doc;
 }
 
@@ -71,8 +67,7 @@ json_t *ps_read_stats_json(struct ps_read_stats *stats)
 	unsigned waiting;
 	uint64_t stalled_ns = ps_waits_ns(&stats->waits, &waiting);
 
-	return json_pack("{s:I,s:I,s:f,s:I,s:o}", "bytes", (json_int_t)atomic_load(&stats->bytes),
-	        "ready_bytes", (json_int_t)atomic_load(&stats->ready_bytes), "stalled_seconds",
+	return ps_figures_json(PS_SECTION_reads, &stats->counters, "{s:f,s:I,s:o}", "stalled_seconds",
 	        (double)stalled_ns / (double)PS_NS_PER_S, "waiting", (json_int_t)waiting, "latency_seconds",
 	        ps_histogram_json(&stats->latency));
 }
@@ -81,9 +76,9 @@ static void count(struct ps_read_stats *stats, const struct ps_read *read, uint6
 {
 	/* Relaxed: nothing is ordered by these sums. */
 	if (!read->priv.errnum)
-		atomic_fetch_add_explicit(&stats->bytes, read->nbytes, memory_order_relaxed);
+		atomic_fetch_add_explicit(&stats->counters.bytes, read->nbytes, memory_order_relaxed);
 	if (!read->priv.errnum && !read->priv.waited)
-		atomic_fetch_add_explicit(&stats->ready_bytes, read->nbytes, memory_order_relaxed);
+		atomic_fetch_add_explicit(&stats->counters.ready_bytes, read->nbytes, memory_order_relaxed);
 	if (read->priv.errnum != ECANCELED)
 		ps_histogram_add(&stats->latency, now_ns - read->priv.issued_ns);
 	if (read->priv.waited)
@@ -101,8 +96,8 @@ void ps_fill_count_read(struct ps_fill *fill, const struct ps_read *read)
 
 static void count_hit(struct ps_read_stats *stats, size_t nbytes, uint64_t ns)
 {
-	atomic_fetch_add_explicit(&stats->bytes, nbytes, memory_order_relaxed);
-	atomic_fetch_add_explicit(&stats->ready_bytes, nbytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&stats->counters.bytes, nbytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&stats->counters.ready_bytes, nbytes, memory_order_relaxed);
 	ps_histogram_add(&stats->latency, ns);
 }
 
@@ -124,6 +119,6 @@ void ps_fill_count_wait(struct ps_fill *fill, const struct ps_read *read)
 
 void ps_fill_count_bytes(struct ps_fill *fill, uint64_t of_origin, uint64_t of_tiers)
 {
-	atomic_fetch_add(&fill->origin_bytes, of_origin);
+	atomic_fetch_add(&fill->origin.bytes, of_origin);
 	atomic_fetch_add(&fill->tier_bytes, of_tiers);
 }

@@ -138,7 +138,8 @@ static size_t needed_nbytes(
 
 static bool affords(const struct ps_fill *fill, size_t nbytes)
 {
-	return (atomic_load(&fill->hedged_bytes) + nbytes) * HEDGE_SHARE <= atomic_load(&fill->origin_bytes);
+	return (atomic_load(&fill->origin.hedged_bytes) + nbytes) * HEDGE_SHARE <=
+	       atomic_load(&fill->origin.bytes);
 }
 
 /* Progress has no effect: a hedge is used only when it is complete. */
@@ -180,9 +181,9 @@ static struct ps_hedge *hedge_new(struct ps_fill *fill, struct ps_range_request 
 	request->hedge = hedge;
 	ps_list_append(&fill->hedges, &hedge->link);
 	fill->active++;
-	atomic_fetch_add(&fill->origin_requests, 1);
-	atomic_fetch_add(&fill->hedged_requests, 1);
-	atomic_fetch_add(&fill->hedged_bytes, nbytes);
+	atomic_fetch_add(&fill->origin.requests, 1);
+	atomic_fetch_add(&fill->origin.hedged_requests, 1);
+	atomic_fetch_add(&fill->origin.hedged_bytes, nbytes);
 	return hedge;
 }
 
@@ -249,9 +250,9 @@ struct ps_fill *ps_hedge_end(struct ps_origin_get *get, const struct ps_error *e
 	        get->nbytes_done == get->nbytes && ps_range_request_same_version(hedge->file, &get->seen);
 	bool kept = false;
 
-	atomic_fetch_add(&fill->origin_bytes, get->wire_nbytes);
-	atomic_fetch_add(&fill->hedged_bytes, get->wire_nbytes);
-	atomic_fetch_sub(&fill->hedged_bytes, get->nbytes);
+	atomic_fetch_add(&fill->origin.bytes, get->wire_nbytes);
+	atomic_fetch_add(&fill->origin.hedged_bytes, get->wire_nbytes);
+	atomic_fetch_sub(&fill->origin.hedged_bytes, get->nbytes);
 	{
 		PS_LOCK_SCOPE(&fill->lock);
 		struct ps_range_request *request = hedge->request;

@@ -71,7 +71,7 @@ static void ask_checksum(struct ps_fill_file *file)
 	}
 	ask->head = (struct ps_origin_head){
 	        .url = ps_object_url(file->object), .done = asked, .seen = PS_REMOTE_UNKNOWN};
-	atomic_fetch_add(&file->fill->origin_requests, 1);
+	atomic_fetch_add(&file->fill->origin.requests, 1);
 	origin->ops->head(origin, &ask->head);
 }
 
@@ -118,7 +118,7 @@ void ps_range_request_submit(struct ps_range_request *request)
 	if (!sum_asked)
 		ask_checksum(file);
 	atomic_store(&request->touched_ns, ps_clock_mono_ns());
-	atomic_fetch_add(&file->fill->origin_requests, 1);
+	atomic_fetch_add(&file->fill->origin.requests, 1);
 	file->origin->ops->get(file->origin, &request->get);
 }
 
@@ -256,7 +256,7 @@ void ps_range_request_advance(struct ps_range_request *request, size_t filled, s
 		buffer_arrived(buffer, at, stop);
 		buffer->from_afar = buffer->from_afar || !request->get.work.kept_here;
 		if (buffer->awaited)
-			atomic_fetch_add(&file->fill->fetched_bytes, stop - at);
+			atomic_fetch_add(&file->fill->hits.fetched_bytes, stop - at);
 		at = stop;
 	}
 	/* Called before ps_block_buffer_settle(), which may free the buffers. */
@@ -373,7 +373,7 @@ static bool request_retry(struct ps_range_request *request, const struct ps_erro
 	PS_LOCK_SCOPE(&fill->lock);
 	if (request->file->draining)
 		return false;
-	atomic_fetch_add(&fill->origin_retries, 1);
+	atomic_fetch_add(&fill->origin.retries, 1);
 	ps_tree_insert(&fill->retries, &request->retry, request->retry_ns);
 	pthread_cond_signal(&fill->timer_cond);
 	return true;
@@ -477,7 +477,7 @@ bool ps_range_request_end(struct ps_range_request *request, const struct ps_erro
 		return true;
 	}
 	if (err->err != ECANCELED)
-		atomic_fetch_add(&fill->origin_errors, 1);
+		atomic_fetch_add(&fill->origin.errors, 1);
 	ps_log_debug("fetch: %s: attempt failed: %s", ps_object_url(request->file->object), err->text);
 	if (request_retry(request, err))
 		return false;

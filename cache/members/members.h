@@ -59,13 +59,7 @@ void ps_members_stop(struct ps_members *members);
 /* Closes the shards. Precondition: stop was called, and all reads have called back. */
 void ps_members_free(struct ps_members *members);
 
-/* {"merges": as given to ps_members_new(); "looking": the counts below are not complete yet; "shards": how
- * many there are; "known", "making", "failed": how many of them have a table in this state; "unknown_bytes":
- * the size of the shards without a table; "files", "hidden": members of the shards with a table;
- * "hidden_reason": why the first of them is hidden; "trouble": why the shards could not be looked at, or why
- * the merged tree could not be made; "made_bytes": bytes that were read to make tables; "by_index": tables
- * that were made from indexes since the mount began; "merged": the merged tree is shown}. The caller owns
- * it. */
+/* The section "members"; the caller owns it. */
 json_t *ps_members_stats(struct ps_members *members);
 
 /* Tables ------------------------------------------------------------------------------------------------- */

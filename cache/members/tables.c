@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/figures.h"
 #include "base/log.h"
 #include "base/stats.h"
 #include "base/thread.h"
@@ -611,7 +612,8 @@ json_t *ps_members_stats(struct ps_members *m)
 		if (table->t.nhidden && !hidden[0])
 			hidden = table->t.hidden;
 	}
-	return json_pack("{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:I, s:I, s:b}", "merges",
+	return ps_figures_json(PS_SECTION_members, NULL,
+	        "{s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:I, s:I, s:b}", "merges",
 	        (int)m->merges, "looking", m->round == 0 || m->look || m->looks, "shards",
 	        (json_int_t)nshards, "known", (json_int_t)nknown, "making", (json_int_t)nmaking, "failed",
 	        (json_int_t)nfailed, "unknown_bytes", (json_int_t)unknown_nbytes, "files", (json_int_t)nfiles,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/figures.h"
 #include "base/stats.h"
 #include "base/list.h"
 
@@ -75,7 +76,7 @@ struct ps_plans {
 	uint64_t serials;
 	uint64_t nbytes, other_users_nbytes; /* of epochs */
 	struct ps_planned_files files;
-	uint64_t foreseen_opens, foreseen_hits, unforeseen_opens, expired, refused;
+	struct ps_plans_counters counters;
 };
 
 static inline struct ps_plan_epoch *plan_epoch_of(const struct ps_list *link)
@@ -405,7 +406,7 @@ int ps_plans_tell(struct ps_plans *plans, const struct ps_plan_teller *teller, c
 
 	if (rc == 0)
 		rc = announce(plans, rank, who, files, n, now_s);
-	plans->refused += rc < 0;
+	plans->counters.refused += rc < 0;
 	if (rank && ps_list_empty(&rank->epochs))
 		rank_end(plans, rank);
 	return rc;
@@ -454,7 +455,7 @@ void ps_plans_expire(struct ps_plans *plans, double now_s)
 	unsigned before = plans->nranks;
 
 	drop_ranks(plans, is_silent, &now_s);
-	plans->expired += before - plans->nranks;
+	plans->counters.expired += before - plans->nranks;
 }
 
 int ps_plans_charge(struct ps_plans *plans, const struct ps_plan_teller *teller, int64_t nbytes)
@@ -462,7 +463,7 @@ int ps_plans_charge(struct ps_plans *plans, const struct ps_plan_teller *teller,
 	PS_LOCK_SCOPE(&plans->lock);
 
 	if (nbytes > 0 && !has_room(plans, teller, (uint64_t)nbytes)) {
-		plans->refused++;
+		plans->counters.refused++;
 		return -ENOSPC;
 	}
 	plans->nbytes += (uint64_t)nbytes;
@@ -775,11 +776,11 @@ void ps_plans_opened(struct ps_plans *plans, const struct ps_id *object, bool ca
 		return;
 	struct ps_plan_use *due = due_use(plans, object, &known);
 	if (due) {
-		plans->foreseen_opens++;
-		plans->foreseen_hits += cached;
+		plans->counters.foreseen_opens++;
+		plans->counters.foreseen_hits += cached;
 		plan_use_end(plans, due);
 	} else if (known) {
-		plans->unforeseen_opens++;
+		plans->counters.unforeseen_opens++;
 	}
 }
 
@@ -874,10 +875,11 @@ static json_t *rank_stats(const struct ps_plan_rank *rank, double now_s)
 		nepochs++;
 		nfiles += plan_epoch_of(l)->nuses;
 	}
-	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "job", ps_json_lossy(rank->who.job),
-	        "rank", (json_int_t)rank->who.rank, "world", (json_int_t)rank->who.world, "epoch",
-	        (json_int_t)rank->who.epoch, "files_done", (json_int_t)rank->files_done, "epochs", nepochs,
-	        "files", nfiles, "age_seconds", PS_MAX(now_s - rank->heard_s, 0.0));
+	return ps_figures_json(PS_SECTION_rank, NULL, "{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "job",
+	        ps_json_lossy(rank->who.job), "rank", (json_int_t)rank->who.rank, "world",
+	        (json_int_t)rank->who.world, "epoch", (json_int_t)rank->who.epoch, "files_done",
+	        (json_int_t)rank->files_done, "epochs", nepochs, "files", nfiles, "age_seconds",
+	        PS_MAX(now_s - rank->heard_s, 0.0));
 }
 
 json_t *ps_plans_stats(struct ps_plans *plans, double now_s)
@@ -888,9 +890,6 @@ json_t *ps_plans_stats(struct ps_plans *plans, double now_s)
 	for (size_t i = 0; i < PS_PLANS_MAX_RANKS; i++)
 		if (plans->ranks[i])
 			json_array_append_new(ranks, rank_stats(plans->ranks[i], now_s));
-	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "ranks", ranks, "active",
-	        (json_int_t)plans->nranks, "memory_bytes", (json_int_t)plans->nbytes, "foreseen_opens",
-	        (json_int_t)plans->foreseen_opens, "foreseen_hits", (json_int_t)plans->foreseen_hits,
-	        "unforeseen_opens", (json_int_t)plans->unforeseen_opens, "expired",
-	        (json_int_t)plans->expired, "refused", (json_int_t)plans->refused);
+	return ps_figures_json(PS_SECTION_plans, &plans->counters, "{s:o, s:I, s:I}", "ranks", ranks,
+	        "active", (json_int_t)plans->nranks, "memory_bytes", (json_int_t)plans->nbytes);
 }

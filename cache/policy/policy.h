@@ -177,9 +177,7 @@ enum ps_policy_need ps_plans_need(
 /* The next files of the dataset that are not opened yet, of all ranks, in about the order of need. */
 size_t ps_plans_next(struct ps_plans *plans, uint32_t dataset, uint64_t *ret_nodes, size_t max);
 
-/* {"ranks": [{"job", "rank", "world", "epoch", "files_done", "epochs", "files", "age_seconds"}], "active",
- *  "memory_bytes", "foreseen_opens", "foreseen_hits", "unforeseen_opens", "expired", "refused"}; the caller
- * owns it. */
+/* The section "plans"; the caller owns it. */
 json_t *ps_plans_stats(struct ps_plans *plans, double now_s);
 
 /* Plans as text ------------------------------------------------------------------------------------------ */

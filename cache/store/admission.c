@@ -80,7 +80,7 @@ int ps_object_admit(struct ps_object *object)
 	if (took && object->fd < 0)
 		e = ps_datafile_create(store->data_fd, &object->id, object->remote.size, &fd);
 	if (took && e < 0) {
-		store->write_errors++;
+		store->counters.write_errors++;
 		ps_disk_refused(store, e, PS_BLOCK_SIZE);
 		if (!object->failed) /* only one thread at a time admits an object */
 			tell_of_no_file(object, e);
@@ -148,8 +148,8 @@ static int evict_whole(struct ps_object *object, bool retire, uint64_t *ret_nbyt
 		forget_object(object);
 	}
 	if (leaving) {
-		store->evicted_objects++;
-		store->evicted_nbytes += nbytes;
+		store->counters.evicted_objects++;
+		store->counters.evicted_bytes += nbytes;
 	}
 	pthread_mutex_unlock(&store->lock);
 	if (leaving)

@@ -35,7 +35,7 @@ static int write_failed(struct ps_object *object, uint64_t offset, int e)
 {
 	struct ps_store *store = object->store;
 
-	store->write_errors++;
+	store->counters.write_errors++;
 	ps_disk_refused(store, e, PS_BLOCK_SIZE);
 	pthread_mutex_lock(&store->lock);
 	bool first = !object->failed;
@@ -251,7 +251,7 @@ static int verify_chunks(struct ps_object *object, struct ps_extent *extent, uin
 		queue_rows(object);
 	if (!dropped)
 		return 0;
-	object->store->crc_errors++;
+	object->store->counters.crc_errors++;
 	log_bad(object, block, "the bytes of a part are not what was written");
 	return -EILSEQ;
 }
@@ -275,7 +275,7 @@ static int drop_block(
 	pthread_mutex_unlock(&object->lock);
 	if (dropped) {
 		ps_datafile_read_ahead(object->fd, false);
-		object->store->crc_errors++;
+		object->store->counters.crc_errors++;
 		log_bad(object, block, why == 0 ? "its bytes are not what was written" : strerror(-why));
 		queue_rows(object);
 	}

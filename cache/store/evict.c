@@ -328,9 +328,9 @@ int ps_extents_evict(struct ps_object *object, uint64_t *ret_nbytes)
 		nbytes += out->nbytes;
 		out->next = list;
 		list = out;
-		store->evicted_extents++;
+		store->counters.evicted_extents++;
 	}
-	store->evicted_nbytes += nbytes;
+	store->counters.evicted_bytes += nbytes;
 	pthread_mutex_unlock(&store->lock);
 	extent_out_finish(store, list);
 	*ret_nbytes = nbytes;
@@ -508,7 +508,7 @@ static void begin(struct ps_store *store, struct ps_entry *entry, uint32_t exten
 		struct ps_extent_out *out = extent_out_begin(store, entry, extent);
 		if (!out)
 			return;
-		store->evicted_extents++;
+		store->counters.evicted_extents++;
 		going->nbytes += out->nbytes;
 		out->next = going->extents;
 		going->extents = out;
@@ -517,7 +517,7 @@ static void begin(struct ps_store *store, struct ps_entry *entry, uint32_t exten
 	struct ps_leaving *leaving = ps_leaving_begin(store, entry);
 	if (!leaving)
 		return;
-	store->evicted_objects++;
+	store->counters.evicted_objects++;
 	going->nbytes += leaving->nbytes;
 	leaving->next = going->files;
 	going->files = leaving;
@@ -550,7 +550,7 @@ static bool choose(struct ps_store *store, bool by_policy, const struct ps_objec
 	for (size_t i = 0; i < n; i++)
 		begin(store, places[i].entry, places[i].extent, going);
 	free(places);
-	store->evicted_nbytes += going->nbytes;
+	store->counters.evicted_bytes += going->nbytes;
 	return going->files || going->extents || going->loading;
 }
 

@@ -137,7 +137,7 @@ static void note_failure(struct ps_object *object, const char *expected, const c
 {
 	struct ps_store *store = object->store;
 
-	store->checksum_errors++;
+	store->counters.checksum_errors++;
 	store->checksum_error_s = ps_clock_real_s();
 	snprintf(store->checksum_error, sizeof(store->checksum_error),
 	        "%.300s: its data have %s, but the origin or its list says %s", object->url, seen, expected);

@@ -402,19 +402,15 @@ json_t *ps_store_stats(struct ps_store *store)
 	PS_LOCK_SCOPE(&store->lock);
 	uint64_t reserved_nbytes = reserved(store);
 	/* A path need not be UTF-8. */
-	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-	                 "s:I, s:o, s:I, s:I, s:s, s:I, s:b}",
+	return ps_figures_json(PS_SECTION_cache, &store->counters,
+	        "{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:o, s:I, s:I, s:s, s:I, s:b}",
 	        "dir", ps_json_lossy(store->dir), "limit_bytes", (json_int_t)store->limit_nbytes,
 	        "used_bytes", (json_int_t)(store->used_nbytes - reserved_nbytes), "index_bytes",
 	        (json_int_t)store->index_allocated_nbytes, "reachable_bytes", (json_int_t)reachable,
 	        "reserved_bytes", (json_int_t)reserved_nbytes, "min_free_bytes",
 	        (json_int_t)store->min_free_nbytes, "objects", (json_int_t)HASH_COUNT(store->entries),
-	        "policy", store->policy_ops->name, "evicted_objects", (json_int_t)store->evicted_objects,
-	        "evicted_extents", (json_int_t)store->evicted_extents, "evicted_bytes",
-	        (json_int_t)store->evicted_nbytes, "pinned_objects", (json_int_t)ps_pins_count(store),
-	        "pinned_bytes", (json_int_t)store->pinned_nbytes, "write_errors",
-	        (json_int_t)store->write_errors, "crc_errors", (json_int_t)store->crc_errors,
-	        "checksum_errors", (json_int_t)store->checksum_errors, "checksum_error",
+	        "policy", store->policy_ops->name, "pinned_objects", (json_int_t)ps_pins_count(store),
+	        "pinned_bytes", (json_int_t)store->pinned_nbytes, "checksum_error",
 	        ps_json_lossy(store->checksum_error), "checksum_error_at",
 	        (json_int_t)store->checksum_error_s, "held_bytes", (json_int_t)store->held_nbytes,
 	        "disk_error", disk_errnum ? strerror(disk_errnum) : "", "disk_error_at", (json_int_t)since_s,

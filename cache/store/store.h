@@ -288,13 +288,7 @@ int ps_store_each_pin(struct ps_store *store, const char *const *globs, size_t n
 int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, uint64_t *ret_objects,
         uint64_t *ret_nbytes);
 
-/* {"dir", "limit_bytes", "used_bytes": by data, "index_bytes": by the index and all other files; 0 where the
- * limit is only for data, "reachable_bytes": ps_store_reachable(), "reserved_bytes", "min_free_bytes",
- * "objects", "policy", "evicted_objects", "evicted_bytes", "evicted_extents", "pinned_objects",
- * "pinned_bytes", "write_errors", "crc_errors", "checksum_errors", "held_bytes": evicted and still open,
- * "checksum_error", "checksum_error_at": the last of checksum_errors;
- * "disk_error": ps_disk_error(), "disk_error_at", "synced": all is safe from a power cut}; the caller owns
- * it. Blocks on statvfs. */
+/* The section "cache"; the caller owns it. Blocks on statvfs. */
 json_t *ps_store_stats(struct ps_store *store);
 
 /* The bytes of the quota, stored or reserved, of the objects that were last opened through this dataset. An

@@ -31,6 +31,7 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
+#include "base/figures.h"
 #include "base/hash.h"
 #include "base/hashtable.h"
 #include "base/list.h"
@@ -210,7 +211,7 @@ struct ps_store {
 	uint64_t used_nbytes;
 	uint64_t leaving_nbytes; /* part of used_nbytes that will be free soon */
 	uint64_t held_nbytes;    /* part of used_nbytes that was evicted and is still open */
-	uint64_t evicted_objects, evicted_extents, evicted_nbytes;
+	struct ps_cache_counters counters;
 	struct ps_pin *pins;
 	uint64_t pinned_nbytes;
 	bool pins_dirty; /* a pin's row is to be written */
@@ -226,7 +227,6 @@ struct ps_store {
 	_Atomic uint64_t index_slack_nbytes;
 
 	_Atomic uint64_t unwritten; /* reserved by admissions and not on disk yet */
-	_Atomic uint64_t write_errors, crc_errors, checksum_errors;
 	/* the last object that did not match its origin's checksum; under lock */
 	char checksum_error[PS_ERROR_TEXT_LEN];
 	int64_t checksum_error_s;

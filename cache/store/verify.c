@@ -233,8 +233,8 @@ int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, u
 		if (leaving) {
 			nobjects++;
 			nbytes += leaving->nbytes;
-			store->evicted_objects++;
-			store->evicted_nbytes += leaving->nbytes;
+			store->counters.evicted_objects++;
+			store->counters.evicted_bytes += leaving->nbytes;
 		}
 		pthread_mutex_unlock(&store->lock);
 		if (leaving)

@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/figures.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "base/stats.h"
@@ -78,7 +79,7 @@ struct ps_tiers {
 	int64_t credit;
 	bool trying;          /* a trial is under way */
 	uint64_t verify_debt; /* bytes still to be compared, times PPM */
-	uint64_t nfallbacks, fallback_nbytes, nwithheld, nverified, nmismatches;
+	struct ps_tier_counters counters;
 
 	/* The thread tier-names, for lists that change. */
 	struct ps_worker worker;
@@ -318,7 +319,7 @@ void ps_tiers_pick(
 			return;
 		struct ps_tier *tier = all->v[i];
 		if (secret && !tier->protected) {
-			all->nwithheld++;
+			all->counters.withheld++;
 			return;
 		}
 		bool due = tier->state == ASIDE && !tier->barred && !tier->probing && now >= tier->until_ns;
@@ -424,7 +425,7 @@ void ps_tiers_failed(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
 	tier->nfailed[failure]++;
 	if (failure != PS_TIER_REDIRECTED && !tier->barred)
 		snprintf(tier->error, sizeof(tier->error), "%s", text);
-	all->nfallbacks++;
+	all->counters.fallbacks++;
 	if (failure == PS_TIER_DOWN) {
 		strike(tier, turn, 1);
 		end_turn(all, turn);
@@ -494,7 +495,7 @@ bool ps_tiers_judged(struct ps_tiers *all, const struct ps_tier_turn *turn, enum
         const struct ps_tier_trial *trial)
 {
 	PS_LOCK_SCOPE(&all->lock);
-	all->fallback_nbytes += trial->nbytes;
+	all->counters.fallback_bytes += trial->nbytes;
 	if (failure == PS_TIER_DOWN)
 		return false;
 	if (failure == PS_TIER_WRONG && trial->answered)
@@ -566,10 +567,10 @@ void ps_tiers_compared(
         struct ps_tiers *all, struct ps_tier *tier, uint64_t nbytes, bool equal, const char *what)
 {
 	PS_LOCK_SCOPE(&all->lock);
-	all->nverified += nbytes;
+	all->counters.verified_bytes += nbytes;
 	if (equal)
 		return;
-	all->nmismatches++;
+	all->counters.mismatches++;
 	snprintf(tier->error, sizeof(tier->error), "%s", what);
 	strike(tier, &(struct ps_tier_turn){.tier = tier, .probe = true}, ASIDE_DOUBLINGS + 1);
 	tier->barred = true;
@@ -582,7 +583,8 @@ static json_t *tier_json(const struct ps_tier *tier, uint64_t now_ns)
 {
 	bool aside = tier->state == ASIDE, waits = aside && tier->until_ns > now_ns;
 
-	return json_pack("{s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "url", tier->url, "state",
+	return ps_figures_json(PS_SECTION_one_tier, NULL,
+	        "{s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "url", tier->url, "state",
 	        !tier->listed ? "left"
 	        : aside       ? "aside"
 	                      : "up",
@@ -610,9 +612,7 @@ json_t *ps_tiers_stats(struct ps_tiers *all)
 		nbytes += all->v[i]->nbytes;
 		json_array_append_new(tiers, tier_json(all->v[i], now));
 	}
-	return json_pack("{s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "known", known, "aside", aside,
-	        "requests", (json_int_t)nrequests, "bytes", (json_int_t)nbytes, "fallbacks",
-	        (json_int_t)all->nfallbacks, "fallback_bytes", (json_int_t)all->fallback_nbytes, "withheld",
-	        (json_int_t)all->nwithheld, "verified_bytes", (json_int_t)all->nverified, "mismatches",
-	        (json_int_t)all->nmismatches, "tiers", tiers);
+	return ps_figures_json(PS_SECTION_tier, &all->counters, "{s:i, s:i, s:I, s:I, s:o}", "known", known,
+	        "aside", aside, "requests", (json_int_t)nrequests, "bytes", (json_int_t)nbytes, "tiers",
+	        tiers);
 }

@@ -155,10 +155,7 @@ void ps_tiers_compared(
 
 /* Figures ------------------------------------------------------------------------------------------------ */
 
-/* {"known", "aside": tiers listed, and set aside now, "requests", "bytes", "fallbacks", "fallback_bytes",
- * "withheld", "verified_bytes", "mismatches", "tiers": [{"url", "state": "up", "aside" or "left",
- * "retry_seconds", "requests", "bytes", "down", "wrong", "late", "strikes", "last_error",
- * "latency_seconds"}]}. retry_seconds is null if the tier is not asked again before it has left the list. */
+/* The section "tier", with "one_tier" of each; the caller owns it. */
 json_t *ps_tiers_stats(struct ps_tiers *all);
 
 #endif

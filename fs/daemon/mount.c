@@ -194,56 +194,6 @@ void ps_mount_free(struct ps_mount *m)
 	free_all(m);
 }
 
-/* Keys of times: with several sources the smallest value applies. */
-static bool is_time(const char *key)
-{
-	return strcmp(key, "listed_at") == 0 || strcmp(key, "next_listing_at") == 0 ||
-	       strcmp(key, "refresh_seconds") == 0;
-}
-
-/* Keys that belong to one source. */
-static bool is_pattern(const char *key)
-{
-	return strcmp(key, "include") == 0 || strcmp(key, "exclude") == 0 || strcmp(key, "unmatched") == 0;
-}
-
-/* The earlier of two times; 0 and null mean none. */
-static json_t *sooner(json_t *a, json_t *b)
-{
-	json_int_t x = json_integer_value(a), y = json_integer_value(b);
-
-	return y == 0 || (x != 0 && x <= y) ? a : b;
-}
-
-/* Adds the values of one source. */
-static void add_source(json_t *doc, json_t *one, bool named)
-{
-	json_t *value;
-	const char *key;
-
-	json_object_foreach(one, key, value)
-	{
-		json_t *sum = json_object_get(doc, key);
-
-		if (named && is_pattern(key))
-			continue;
-		if (!sum)
-			json_object_set_new(doc, key, json_deep_copy(value));
-		else if (is_time(key))
-			json_object_set(doc, key, sooner(sum, value));
-		else if (json_is_integer(value))
-			json_object_set_new(
-			        doc, key, json_integer(json_integer_value(sum) + json_integer_value(value)));
-		else if (json_is_array(value))
-			json_array_extend(sum, value);
-		else if (json_is_object(value))
-			add_source(sum, value, named);
-		else if (json_is_true(value) || (json_is_string(value) && json_string_length(value)))
-			json_object_set(doc, key, value);
-	}
-}
-
-/* Numbers are sums over the sources; a single source's values are unchanged. */
 json_t *ps_mount_json(struct ps_mount *m)
 {
 	json_t *doc = json_object(), *sources = json_array();
@@ -253,7 +203,7 @@ json_t *ps_mount_json(struct ps_mount *m)
 	for (size_t i = 0; i < m->nsources; i++) {
 		json_t *one = ps_dataset_stats(m->sources[i].dataset);
 
-		add_source(doc, one, named);
+		ps_figures_add(PS_SECTION_mount, doc, one, named);
 		json_object_set_new(one, "name", ps_json_lossy(m->sources[i].name));
 		json_array_append_new(sources, one);
 	}

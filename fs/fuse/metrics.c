@@ -5,127 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/figures.h"
 #include "base/strbuf.h"
 #include "base/utf8.h"
-
-enum kind { COUNTER, GAUGE, FLAG /* a boolean; or a text, which is empty while all is well */, HISTOGRAM };
-
-struct row {
-	const char *path; /* in the daemon's document, or in a mount's */
-	enum kind kind;
-	const char *help;
-};
-
-static const struct row of_cache[] = {
-        {"started_at", GAUGE, "When the daemon started, in seconds since 1970."},
-        {"restarts", COUNTER, "Daemons that took the mounts over after another one had ended."},
-        {"sandbox.active", FLAG, "1 if the daemon has given up its privileges."},
-        {"cache.limit_bytes", GAUGE, "Quota of the cache (--cache-size)."},
-        {"cache.used_bytes", GAUGE, "Bytes stored in the cache."},
-        {"cache.index_bytes", GAUGE, "Disk used by the index and its reserve."},
-        {"cache.reachable_bytes", GAUGE, "Of the limit, what the disk has room for."},
-        {"cache.reserved_bytes", GAUGE, "Room reserved for files that are being fetched."},
-        {"cache.min_free_bytes", GAUGE, "Space that the disk keeps for others (--min-free)."},
-        {"cache.objects", GAUGE, "Objects in the cache, whole or in part."},
-        {"cache.evicted_objects", COUNTER, "Objects evicted as a whole."},
-        {"cache.evicted_extents", COUNTER, "Extents of large objects evicted."},
-        {"cache.evicted_bytes", COUNTER, "Bytes evicted."},
-        {"cache.pinned_objects", GAUGE, "Objects that are pinned."},
-        {"cache.pinned_bytes", GAUGE, "Room that pinned objects take."},
-        {"cache.held_bytes", GAUGE, "Bytes of evicted files that programs still have open."},
-        {"cache.write_errors", COUNTER, "Writes that the disk of the cache refused."},
-        {"cache.crc_errors", COUNTER, "Cached blocks that did not match their CRC; dropped."},
-        {"cache.checksum_errors", COUNTER,
-                "Objects that did not match the checksum of their origin: reads of them fail."},
-        {"cache.checksum_error_at", GAUGE,
-                "When an object last did not match its checksum, in seconds since 1970; 0: never."},
-        {"cache.disk_error", FLAG, "1 while the disk of the cache takes no data."},
-        {"cache.disk_error_at", GAUGE,
-                "When that began, in seconds since 1970; 0 while the disk takes data."},
-        {"cache.synced", FLAG, "1 if a power cut now would cost nothing of what is cached."},
-        {"memory.limit_bytes", GAUGE, "Memory for data in flight, at most (--memory)."},
-        {"memory.used_bytes", GAUGE, "Memory for data in flight."},
-        {"memory.peak_bytes", GAUGE, "The most memory for data in flight so far."},
-        {"origin.bytes", COUNTER, "Bytes received from the origin."},
-        {"origin.requests", COUNTER, "Requests to the origin."},
-        {"origin.errors", COUNTER, "Requests to the origin that failed."},
-        {"origin.retries", COUNTER, "Failed requests that were repeated."},
-        {"origin.hedged_requests", COUNTER, "Requests sent a second time because the first was late."},
-        {"origin.hedged_bytes", COUNTER, "Bytes received by these."},
-        {"origin.connections", GAUGE, "Parallel transfers allowed now; adapted to the throughput."},
-        {"origin.timeout_seconds", GAUGE, "How long a read waits (--timeout)."},
-        {"origin.latency_seconds", HISTOGRAM, "Time from a request to the first byte of its answer."},
-        {"origin.last_error_at", GAUGE,
-                "When a read or lookup failed last, in seconds since 1970; 0: never."},
-        {"reads.bytes", COUNTER, "Bytes read through the daemon; not those that the kernel reads by itself."},
-        {"reads.ready_bytes", COUNTER, "Of these, bytes of reads that did not wait."},
-        {"reads.fetched_bytes", COUNTER, "Bytes that reads and read-ahead fetched from the origin."},
-        {"reads.hit_bytes", GAUGE, "Bytes read less the bytes that reads and read-ahead fetched."},
-        {"reads.hit_ratio", GAUGE,
-                "hit_bytes / bytes; absent before the first read, and once a file was passed through or "
-                "handed over."},
-        {"reads.stalled_seconds", COUNTER, "Time in which at least one read waited."},
-        {"reads.waiting", GAUGE, "Reads that wait now."},
-        {"reads.latency_seconds", HISTOGRAM, "Duration of reads through the daemon."},
-        {"inflate.packed_bytes", COUNTER, "Bytes of compressed shards before decompression."},
-        {"inflate.plain_bytes", COUNTER, "Bytes of compressed shards after decompression."},
-        {"inflate.unpackers", GAUGE, "Decompressors that run now."},
-        {"inflate.memory_bytes", GAUGE, "Memory of the decompressors."},
-        {"inflate.errors", COUNTER, "Decompressions that failed."},
-        {"plans.active", GAUGE, "Ranks whose plans are known."},
-        {"plans.memory_bytes", GAUGE, "Memory of the plans."},
-        {"plans.foreseen_opens", COUNTER, "Opens that a plan had announced."},
-        {"plans.foreseen_hits", COUNTER, "Of these, opens of files cached at least in part."},
-        {"plans.unforeseen_opens", COUNTER, "Opens of files that a plan names for another time."},
-        {"plans.expired", COUNTER, "Ranks dropped after a silence."},
-        {"plans.refused", COUNTER, "Entries of plans over the limits."},
-};
-
-static const struct row of_mount[] = {
-        {"mounted_at", GAUGE, "When it was mounted, in seconds since 1970."},
-        {"files", GAUGE, "Files that the mount shows."},
-        {"cached_bytes", GAUGE, "Bytes of the cache that its files take."},
-        {"listed_at", GAUGE, "When the origin was listed last, in seconds since 1970."},
-        {"next_listing_at", GAUGE,
-                "When it will be listed next, in seconds since 1970; only with --refresh."},
-        {"refresh_seconds", GAUGE, "The interval of --refresh; 0: the source is listed on request alone."},
-        {"listing", FLAG, "1 while a listing of the origin is under way."},
-        {"listing_error", FLAG, "1 if the last listing failed."},
-        {"offline", FLAG, "1 while the origin does not answer."},
-        {"missing", GAUGE, "Listed files that the origin does not have."},
-        {"skipped", GAUGE, "Names of the last listing that are not shown: see status."},
-        {"versionless", FLAG, "1 if the origin sends neither ETag nor Last-Modified: see status."},
-        {"opens", COUNTER, "Files opened."},
-        {"modes.passed.opens", COUNTER, "Opens that the kernel serves straight from the cache."},
-        {"modes.passed.open", GAUGE, "Of these, files open now."},
-        {"modes.direct.opens", COUNTER, "Opens whose reads all go to the daemon."},
-        {"modes.direct.open", GAUGE, "Of these, files open now."},
-        {"modes.cached.opens", COUNTER, "Opens that are read through the page cache."},
-        {"modes.cached.open", GAUGE, "Of these, files open now."},
-        {"modes.upgrades", COUNTER, "Files passed through while older handles stayed as they were."},
-        {"modes.handed_over", COUNTER, "Files whose data file a loader was given, to read it itself."},
-        {"passthrough.active", FLAG, "1 if the kernel reads complete files by itself."},
-        {"tier.known", GAUGE, "Tiers (--tier)."},
-        {"tier.aside", GAUGE, "Tiers that are set aside now."},
-        {"tier.requests", COUNTER, "Requests to tiers."},
-        {"tier.bytes", COUNTER, "Bytes received from tiers."},
-        {"tier.fallbacks", COUNTER, "Requests that the origin answered because a tier failed."},
-        {"tier.fallback_bytes", COUNTER, "Bytes requested by these."},
-        {"tier.withheld", COUNTER, "Requests that went to the origin since they hold a secret."},
-        {"tier.verified_bytes", COUNTER, "Bytes of tiers that were compared with the origin."},
-        {"tier.mismatches", COUNTER, "Of these comparisons, those that differed."},
-        {"members.shards", GAUGE, "Tar shards (--members)."},
-        {"members.known", GAUGE, "Shards of which the members are known."},
-        {"members.failed", GAUGE, "Shards that could not be read as a tar."},
-        {"members.unknown_bytes", GAUGE, "Bytes of the shards of which the members are not known."},
-        {"members.files", GAUGE, "Members that are shown."},
-        {"members.hidden", GAUGE, "Members that cannot be shown."},
-        {"reads.bytes", COUNTER, "Bytes read through the daemon; not those that the kernel reads by itself."},
-        {"reads.ready_bytes", COUNTER, "Of these, bytes of reads that did not wait."},
-        {"reads.stalled_seconds", COUNTER, "Time in which at least one read waited."},
-        {"reads.waiting", GAUGE, "Reads that wait now."},
-        {"reads.latency_seconds", HISTOGRAM, "Duration of reads through the daemon."},
-};
 
 static void add_label(struct ps_strbuf *b, const char *name, const char *value)
 {
@@ -150,17 +32,6 @@ static void add_label(struct ps_strbuf *b, const char *name, const char *value)
 static const char *text(const json_t *object, const char *name)
 {
 	return json_string_value(json_object_get(object, name));
-}
-
-static const json_t *at_path(const json_t *object, const char *path)
-{
-	for (const char *dot; (dot = strchr(path, '.')); path = dot + 1) {
-		char name[32];
-
-		snprintf(name, sizeof(name), "%.*s", (int)(dot - path), path);
-		object = json_object_get(object, name);
-	}
-	return json_object_get(object, path);
 }
 
 /* What series are made from: a daemon's document or a mount in it, and the labels. */
@@ -290,32 +161,34 @@ static void add_histogram(struct ps_strbuf *b, const char *name, const char *lab
 	        (long long)json_integer_value(json_object_get(value, "count")));
 }
 
-static void add_row(
-        struct ps_strbuf *b, const char *prefix, const struct row *row, const struct subjects *all)
+static void add_figure(struct ps_strbuf *b, const char *prefix, const char *section,
+        const struct ps_figure *figure, const struct subjects *all)
 {
-	static const char *const types[] = {
-	        [COUNTER] = "counter", [GAUGE] = "gauge", [FLAG] = "gauge", [HISTOGRAM] = "histogram"};
-	char name[128];
-	size_t n = 0;
+	static const char *const types[] = {[PS_FIGURE_COUNTER] = "counter",
+	        [PS_FIGURE_TOTAL] = "counter",
+	        [PS_FIGURE_GAUGE] = "gauge",
+	        [PS_FIGURE_FLAG] = "gauge",
+	        [PS_FIGURE_HISTOGRAM] = "histogram"};
+	char path[64], name[128];
 	bool begun = false;
 
-	for (const char *s = prefix; *s; s++)
-		name[n++] = *s;
-	for (const char *s = row->path; *s; s++)
-		name[n++] = *s == '.' ? '_' : *s;
-	strcpy(name + n, row->kind == COUNTER ? "_total" : "");
+	snprintf(path, sizeof(path), "%s%s%s", section, *section ? "." : "", figure->name);
+	snprintf(name, sizeof(name), "%s%s%s", prefix, path,
+	        strcmp(types[figure->kind], "counter") == 0 ? "_total" : "");
+	for (char *dot = name; (dot = strchr(dot, '.'));)
+		*dot = '_';
 	for (size_t i = 0; i < all->n; i++) {
-		const json_t *value = at_path(all->v[i].object, row->path);
+		const json_t *value = ps_figures_at(all->v[i].object, path);
 		const char *labels = all->v[i].labels;
 
 		if (!value || json_is_null(value))
 			continue;
 		if (!begun)
-			begin_family(b, name, types[row->kind], row->help);
+			begin_family(b, name, types[figure->kind], figure->help);
 		begun = true;
-		if (row->kind == HISTOGRAM)
+		if (figure->kind == PS_FIGURE_HISTOGRAM)
 			add_histogram(b, name, labels, value);
-		else if (row->kind == FLAG)
+		else if (figure->kind == PS_FIGURE_FLAG)
 			ps_strbuf_addf(b, "%s{%s} %d\n", name, labels,
 			        json_is_string(value) ? json_string_length(value) > 0 : json_is_true(value));
 		else if (json_is_integer(value))
@@ -324,6 +197,15 @@ static void add_row(
 		else
 			ps_strbuf_addf(b, "%s{%s} %.6f\n", name, labels, json_number_value(value));
 	}
+}
+
+static void add_figures(struct ps_strbuf *b, const char *prefix, unsigned place, const struct subjects *all)
+{
+	for (size_t i = 0; i < PS_SECTIONS; i++)
+		for (const struct ps_figure *f = ps_figures[i].v; (ps_figures[i].place & place) && f->name;
+		        f++)
+			if (f->kind != PS_FIGURE_PLAIN)
+				add_figure(b, prefix, ps_figures[i].path, f, all);
 }
 
 /* Exports values that are not numbers as labels of a series that is always 1. */
@@ -360,11 +242,9 @@ char *ps_metrics_text(const json_t *documents, unsigned parts, const json_t *up)
 		b.failed |= label.failed;
 	}
 	add_info(&b, "penstock_info", "Version of the daemon of a cache.", "version", &caches);
-	for (size_t i = 0; i < PS_ARRAY_LEN(of_cache); i++)
-		add_row(&b, "penstock_", &of_cache[i], &caches);
+	add_figures(&b, "penstock_", PS_IN_DAEMON, &caches);
 	add_info(&b, "penstock_mount_info", "What a mount shows.", "source", &mounts);
-	for (size_t i = 0; i < PS_ARRAY_LEN(of_mount); i++)
-		add_row(&b, "penstock_mount_", &of_mount[i], &mounts);
+	add_figures(&b, "penstock_mount_", PS_IN_MOUNT, &mounts);
 	ps_strbuf_add(&b, ""); /* not NULL, even without a daemon */
 	b.failed |= caches.failed || mounts.failed;
 	free_subjects(&caches);

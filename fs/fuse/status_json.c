@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/figures.h"
 #include "base/stats.h"
 #include "base/strbuf.h"
 #include "config.h"
@@ -65,26 +66,14 @@ static json_t *hit_ratio(const json_t *doc)
 	                                                   : json_null();
 }
 
-/* The numbers are sums over the sources. */
 static json_t *members(const struct ps_fs *fs)
 {
-	json_t *sum = ps_members_stats(fs->sources[0].members), *value;
-	const char *key;
+	json_t *sum = json_object();
 
-	for (size_t i = 1; i < fs->nsources; i++) {
+	for (size_t i = 0; i < fs->nsources; i++) {
 		json_t *one = ps_members_stats(fs->sources[i].members);
 
-		json_object_foreach(one, key, value)
-		{
-			json_t *of = json_object_get(sum, key);
-
-			if (json_is_integer(value))
-				json_integer_set(of, json_integer_value(of) + json_integer_value(value));
-			else if (json_is_string(value) && !json_string_length(of))
-				json_object_set(sum, key, value);
-			else if (strcmp(key, "looking") == 0 ? json_is_true(value) : json_is_false(value))
-				json_object_set(sum, key, value);
-		}
+		ps_figures_add(PS_SECTION_members, sum, one, fs->nsources > 1);
 		json_decref(one);
 	}
 	return sum;
@@ -138,16 +127,14 @@ json_t *ps_stats_daemon(struct ps_cache *cache, json_t *mounts)
 /* Removes what names other mounts of the daemon or comes from them. Sums over all mounts stay. */
 static void leave_out_others(json_t *doc)
 {
-	static const struct {
-		const char *part, *name;
-	} theirs[] = {{"plans", "ranks"}, {"origin", "last_error"}, {"origin", "last_error_at"},
-	        {"cache", "checksum_error"}, {"cache", "checksum_error_at"}};
 	json_t *mounts = json_object_get(doc, "mounts");
 
 	while (json_array_size(mounts) > 1)
 		json_array_remove(mounts, json_array_size(mounts) - 1);
-	for (size_t i = 0; i < PS_ARRAY_LEN(theirs); i++)
-		json_object_del(json_object_get(doc, theirs[i].part), theirs[i].name);
+	for (size_t i = 0; i < PS_SECTIONS; i++)
+		for (const struct ps_figure *f = ps_figures[i].v; f->name; f++)
+			if (f->rule == PS_RULE_OTHERS)
+				json_object_del(json_object_get(doc, ps_figures[i].path), f->name);
 }
 
 json_t *ps_stats_document(struct ps_fs *fs, bool owner)

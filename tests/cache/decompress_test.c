@@ -132,7 +132,7 @@ static void origin_get(struct ps_origin *origin, struct ps_origin_get *get)
 	uint64_t none = 0;
 
 	atomic_compare_exchange_strong(
-	        &shard->decoded_by_first_get, &none, atomic_load(&o->stage->plain_bytes));
+	        &shard->decoded_by_first_get, &none, atomic_load(&o->stage->counters.plain_bytes));
 	if (o->asked)
 		o->asked(o, get);
 	PS_LOCK_SCOPE(&o->lock);
@@ -379,11 +379,11 @@ static void a_new_shard_gets_a_turn_soon_while_all_threads_decode(void **state)
 		all_decompressing[i] = decompressing_of(&s, &shards[i]);
 		ps_decompressing_size(all_decompressing[i], sized, &answers[i]);
 	}
-	while (atomic_load(&s.stage->plain_bytes) < s.nthreads * PS_MIB)
+	while (atomic_load(&s.stage->counters.plain_bytes) < s.nthreads * PS_MIB)
 		sched_yield();
 	struct ps_decompressing *comes = decompressing_of(&s, &shards[LONG]);
 	ps_decompressing_size(comes, sized, &answers[LONG]);
-	uint64_t before = atomic_load(&s.stage->plain_bytes);
+	uint64_t before = atomic_load(&s.stage->counters.plain_bytes);
 	assert_int_equal(wait_for(&answers[LONG]), EIO);
 	/* Each thread decodes until the end of its turn and of its present piece. */
 	uint64_t turned = atomic_load(&shards[LONG].decoded_by_first_get);
@@ -577,7 +577,7 @@ static uint64_t decoded_for_size(const char *dir, bool local, bool sized_frames)
 	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, nbytes);
-	uint64_t decoded = atomic_load(&s.stage->plain_bytes);
+	uint64_t decoded = atomic_load(&s.stage->counters.plain_bytes);
 	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
@@ -703,7 +703,7 @@ static void failed_requests_for_headers_are_retried(void **state)
 	ps_decompressing_size(decompressing, sized, &answer);
 	assert_int_equal(wait_for(&answer), 0);
 	assert_int_equal(answer.size, nbytes);
-	assert_int_equal(atomic_load(&s.stage->plain_bytes), 0);
+	assert_int_equal(atomic_load(&s.stage->counters.plain_bytes), 0);
 	ps_decompressing_put(decompressing);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
@@ -1024,7 +1024,7 @@ static void take_all_memory(struct shard_origin *o, const struct ps_origin_get *
 
 	if (*taken || get->offset < PS_PIECE_NBYTES)
 		return;
-	while (atomic_load(&o->stage->plain_bytes) < 4 * PS_MIB)
+	while (atomic_load(&o->stage->counters.plain_bytes) < 4 * PS_MIB)
 		sched_yield();
 	PS_LOCK_SCOPE(&o->stage->lock);
 	*taken = o->stage->limit - o->stage->used;
@@ -1201,7 +1201,7 @@ static void the_number_of_header_walks_is_limited(void **state)
 		ps_decompressing_put(all_decompressing[i]);
 	}
 	assert_in_range(most, 1, PS_WALKS_MAX);
-	assert_int_equal(atomic_load(&s.stage->plain_bytes), 0);
+	assert_int_equal(atomic_load(&s.stage->counters.plain_bytes), 0);
 	stage_stop(&s);
 	ps_strbuf_fini(&shards[0].unit);
 }

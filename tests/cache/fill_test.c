@@ -37,7 +37,8 @@ static int setup_paced(void **state)
  * hedged request asks for at most a block again. */
 static void assert_origin_gave(const struct fixture *f, uint64_t nbytes)
 {
-	uint64_t hedged = atomic_load(&f->fill->hedged_requests), gave = atomic_load(&f->origin->nbytes);
+	uint64_t hedged = atomic_load(&f->fill->origin.hedged_requests),
+	         gave = atomic_load(&f->origin->nbytes);
 
 	assert_in_range(gave, nbytes, nbytes + hedged * PS_MIB);
 }
@@ -54,7 +55,7 @@ static void reads_give_the_origin_s_bytes(void **state)
 
 static uint64_t ready_bytes(const struct ps_read_stats *stats)
 {
-	return atomic_load(&stats->ready_bytes);
+	return atomic_load(&stats->counters.ready_bytes);
 }
 
 static void cached_bytes_are_found_without_a_waiting_read(void **state)
