@@ -289,11 +289,6 @@ void ps_index_close(struct ps_index *index)
 	free(index);
 }
 
-int ps_index_set_schema(struct ps_index *index, uint64_t schema)
-{
-	return put_meta_number(index, "schema", schema);
-}
-
 bool ps_index_was_clean(const struct ps_index *index)
 {
 	return index->was_clean;

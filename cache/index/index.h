@@ -187,8 +187,6 @@ int ps_index_get_child(
         struct ps_index *index, uint64_t parent, const char *name, uint64_t *ret_node) PS_MUST_USE;
 int ps_index_get_object(
         struct ps_index *index, const struct ps_id *id, struct ps_object_row *ret) PS_MUST_USE;
-int ps_index_get_extent(struct ps_index *index, const struct ps_id *id, uint32_t extent,
-        struct ps_extent_row *ret) PS_MUST_USE;
 int ps_index_get_view(struct ps_index *index, const struct ps_id *id, struct ps_view_row *ret) PS_MUST_USE;
 int ps_index_get_grants(
         struct ps_index *index, const struct ps_id *id, struct ps_grants_row *ret) PS_MUST_USE;

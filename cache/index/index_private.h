@@ -56,9 +56,6 @@ void ps_kv_check_later(struct ps_kv *kv, const struct ps_kv_range *range, const 
 uint64_t ps_kv_live_nbytes(struct ps_kv *kv);
 #define PS_KV_COMPACTION_NBYTES ((uint64_t)256 << 20)
 
-/* Acts as if RocksDB had refused a write; for a test. */
-void ps_kv_refuse(struct ps_kv *kv, int e);
-
 /* Replaces *value's content. -ENOENT: no such key. */
 int ps_kv_get(struct ps_kv *kv, const void *key, size_t nkey, struct ps_strbuf *value) PS_MUST_USE;
 
@@ -262,8 +259,5 @@ struct ps_index {
  * counts as that of the last run. */
 int ps_index_open_at_boot(const char *dir, unsigned flags, const char *boot_id, struct ps_index **ret,
         struct ps_error *err) PS_MUST_USE;
-
-/* For a test of a newer directory: overwrites the schema number. */
-int ps_index_set_schema(struct ps_index *index, uint64_t schema) PS_MUST_USE;
 
 #endif

@@ -611,12 +611,6 @@ int ps_kv_write_or_keep(struct ps_kv *kv, struct ps_kv_batch *batch, int refused
 	return kv_write(kv, batch, refused, ret_refused);
 }
 
-void ps_kv_refuse(struct ps_kv *kv, int e)
-{
-	PS_LOCK_SCOPE(&kv->write_lock);
-	kv->broken = e;
-}
-
 int ps_kv_sync(struct ps_kv *kv)
 {
 	return kv_write(kv, NULL, 0, NULL);

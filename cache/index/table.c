@@ -74,19 +74,6 @@ int ps_index_get_object(struct ps_index *index, const struct ps_id *id, struct p
 	return rc < 0 ? rc : ps_index_bad_row(&key, ps_object_row_decode(value.s, value.len, id, ret));
 }
 
-int ps_index_get_extent(
-        struct ps_index *index, const struct ps_id *id, uint32_t extent, struct ps_extent_row *ret)
-{
-	ps_autostrbuf struct ps_strbuf value = {0};
-	struct ps_index_key key;
-
-	ps_index_key_extent(&key, id, extent);
-	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	return rc < 0 ? rc
-	              : ps_index_bad_row(
-	                        &key, ps_extent_row_decode(value.s, value.len, index->stop.trust, ret));
-}
-
 int ps_index_get_view(struct ps_index *index, const struct ps_id *id, struct ps_view_row *ret)
 {
 	ps_autostrbuf struct ps_strbuf value = {0};

@@ -60,6 +60,33 @@ static inline void test_write_file(const char *dir, const char *name, const char
 		abort();
 }
 
+/* The row of an extent. -ENOENT: there is none. */
+static inline int index_get_extent(
+        struct ps_index *index, const struct ps_id *id, uint32_t extent, struct ps_extent_row *ret)
+{
+	ps_autostrbuf struct ps_strbuf value = {0};
+	struct ps_index_key key;
+
+	ps_index_key_extent(&key, id, extent);
+	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
+	return rc < 0 ? rc : ps_extent_row_decode(value.s, value.len, index->stop.trust, ret);
+}
+
+/* Overwrites the schema number, as if another version had made the index. */
+static inline int index_set_schema(struct ps_index *index, uint64_t schema)
+{
+	ps_autostrbuf struct ps_strbuf value = {0};
+	struct ps_kv_batch *batch = ps_kv_batch_new();
+	struct ps_index_key key;
+
+	ps_index_key_meta(&key, "schema");
+	ps_number_row_encode(schema, &value);
+	ps_kv_batch_put(batch, key.bytes, key.n, value.s, value.len);
+	int rc = ps_kv_write(index->kv, batch);
+	ps_kv_batch_free(batch);
+	return rc;
+}
+
 /* Runs this program again, as a child with the arguments `what` (which main() must handle) and `dir`, and
  * waits for the child's end. For tests of processes that die midway. The child calls exec because
  * ThreadSanitizer does not support new threads after a mere fork(). Returns the wait status, or -1. */

@@ -205,7 +205,7 @@ int __wrap_unlinkat(int dir, const char *name, int flags)
 			ps_object_row_fini(&row);
 			nvouched++;
 		}
-		nvouched += ps_index_get_extent(ps_store_index(watched), &watched_id, 0, &extent) == 0;
+		nvouched += index_get_extent(ps_store_index(watched), &watched_id, 0, &extent) == 0;
 	}
 	return __real_unlinkat(dir, name, flags);
 }
@@ -220,7 +220,7 @@ static void rows_are_deleted_before_their_file(void **state)
 	assert_int_equal(test_write(o, 0), 0);
 	assert_int_equal(ps_store_commit(store), 0);
 	watched_id = id_of(o);
-	assert_int_equal(ps_index_get_extent(ps_store_index(store), &watched_id, 0, &extent), 0);
+	assert_int_equal(index_get_extent(ps_store_index(store), &watched_id, 0, &extent), 0);
 	watched = store;
 	assert_int_equal(ps_object_evict(o, NULL), 0);
 	watched = NULL;

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "tests/cache/dataset_fixture.h"
+#include "tests/cache/index_refuses.h"
 
 /* Attaching ---------------------------------------------------------------------------------------------- */
 
@@ -267,7 +268,7 @@ static void heads_under_way_hold_nothing_of_the_index(void **state)
 	attach_with_many(f, 600, true);
 	while (atomic_load(&f->origin->nheads) < 16)
 		usleep(1000);
-	ps_kv_refuse(index->kv, -EIO);
+	assert_int_equal(index_break(index), -EIO);
 	if (ps_index_reopen(index, &err) < 0)
 		fail_msg("%s", err.text);
 	detach(f);

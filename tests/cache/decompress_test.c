@@ -20,6 +20,7 @@
 #include "decompress/decompress_private.h"
 #include "index/index_private.h"
 #include "tests/cache/cache_test.h"
+#include "tests/cache/index_refuses.h"
 
 #define HANG_S 120
 #define STEP_NBYTES (64 * 1024) /* bytes for each progress() */
@@ -1120,7 +1121,7 @@ static void a_size_is_kept_while_the_index_refuses_writes(void **state)
 
 	fill_frames(&shard, nbytes, 700001, false);
 	stage_start(&s, *state, 64 * PS_MIB, 192 * PS_MIB, &shard, 1);
-	ps_kv_refuse(ps_store_index(s.store)->kv, -ENOSPC);
+	atomic_store(&index_disk_is_full, true);
 	struct ps_decompressing *decompressing = decompressing_of(&s, &shard);
 	const struct ps_remote source = decompressing->source;
 	ps_decompressing_size(decompressing, sized, &answer);
@@ -1128,6 +1129,7 @@ static void a_size_is_kept_while_the_index_refuses_writes(void **state)
 	assert_int_equal(answer.size, nbytes);
 	ps_decompressing_put(decompressing);
 	assert_int_equal(ps_decompress_known_size(s.store, "", shard.url, &source, &nodes_below), nbytes);
+	atomic_store(&index_disk_is_full, false);
 	stage_stop(&s);
 	ps_strbuf_fini(&shard.unit);
 }

@@ -160,7 +160,7 @@ static void set_used(const char *dir, const int64_t *used_s, uint32_t n)
 	struct ps_index_batch *b = ps_index_batch_new();
 	for (uint32_t i = 0; i < n; i++) {
 		struct ps_extent_row row;
-		assert_int_equal(ps_index_get_extent(index, &id, i, &row), 0);
+		assert_int_equal(index_get_extent(index, &id, i, &row), 0);
 		assert_true(ps_clock_real_s() - row.used_s < 600); /* the time of the write */
 		row.used_s = used_s[i];
 		ps_index_batch_put_extent(index, b, &id, i, &row);

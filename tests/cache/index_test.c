@@ -12,6 +12,7 @@
 #include "cache_test.h"
 #include "index/index.h"
 #include "index/index_private.h"
+#include "tests/cache/index_refuses.h"
 
 static struct ps_index *open_index(const char *dir)
 {
@@ -117,11 +118,11 @@ static void rows_are_read_as_written_also_after_a_reopen(void **state)
 		assert_int_equal(o2.data_ino, 44);
 		assert_int_equal(o2.partial_nbytes, 65537);
 		ps_object_row_fini(&o2);
-		assert_int_equal(ps_index_get_extent(index, &some_id, 3, &x2), 0);
+		assert_int_equal(index_get_extent(index, &some_id, 3, &x2), 0);
 		assert_memory_equal(&x2, &x, sizeof(x));
-		assert_int_equal(ps_index_get_extent(index, &some_id, 5, &x2), 0);
+		assert_int_equal(index_get_extent(index, &some_id, 5, &x2), 0);
 		assert_memory_equal(&x2, &parts, sizeof(x));
-		assert_int_equal(ps_index_get_extent(index, &some_id, 4, &x2), -ENOENT);
+		assert_int_equal(index_get_extent(index, &some_id, 4, &x2), -ENOENT);
 		ps_index_close(index);
 		index = open_index(*state);
 	}
@@ -184,7 +185,7 @@ static void children_are_in_name_order_and_of_one_parent_only(void **state)
 	assert_false(ps_index_children_next(it, &name, &node));
 	/* The index is not closed while a walk is open. */
 	assert_int_equal(ps_index_reopen(index, NULL), 0); /* nothing to do */
-	ps_kv_refuse(index->kv, -EIO);
+	assert_int_equal(index_break(index), -EIO);
 	assert_int_equal(ps_index_sync(index), -EIO);
 	assert_int_equal(ps_index_reopen(index, NULL), -EBUSY);
 	ps_index_children_close(it);
@@ -230,8 +231,8 @@ static void rows_that_the_disk_refuses_are_kept_until_it_accepts_them(void **sta
 	ps_index_batch_put_child(b, 1, "gone", 7);
 	commit(index, b);
 	commit(index, sized(2000, 1));
-	ps_kv_refuse(index->kv, -ENOSPC);
-	assert_int_equal(ps_index_batch_commit(index, sized(2000, 2)), -ENOSPC);
+	assert_int_equal(index_break(index), -EIO);
+	assert_int_equal(ps_index_batch_commit(index, sized(2000, 2)), -EIO);
 	assert_int_equal(size_of(index, 2000), 1);
 	b = ps_index_batch_new();
 	ps_index_batch_put_child(b, 1, "gone", 8);
@@ -260,12 +261,13 @@ static void the_number_of_kept_rows_is_bounded(void **state)
 	int rc = 0;
 	uint64_t n = 0;
 
-	ps_kv_refuse(index->kv, -ENOSPC);
+	atomic_store(&index_disk_is_full, true);
 	for (; rc == 0 && n < 1000000; n++)
 		rc = ps_index_batch_commit_or_keep(index, sized(2000 + n, n));
 	assert_int_equal(rc, -ENOSPC);
 	assert_true(n > 10000 && n < 200000);
 	assert_int_equal(size_of(index, 2000), 0);
+	atomic_store(&index_disk_is_full, false);
 	ps_index_close(index);
 }
 
@@ -301,7 +303,7 @@ static void nodes_in_any_order_are_those_asked_for(void **state)
 		assert_int_equal(row.generation, asked[i] * 7);
 		ps_node_row_fini(&row);
 	}
-	ps_kv_refuse(index->kv, -EIO);
+	assert_int_equal(index_break(index), -EIO);
 	assert_int_equal(ps_index_reopen(index, NULL), -EBUSY);
 	ps_index_nodes_close(nodes);
 	ps_index_close(index);
@@ -359,7 +361,7 @@ static void walks_see_all_rows_and_deleting_an_object_deletes_its_extents(void *
 	next = 0;
 	assert_int_equal(ps_index_each_extent(index, &some_id, count_extent, &next), 0);
 	assert_int_equal(next, 0);
-	assert_int_equal(ps_index_get_extent(index, &next_id, 0, &other), 0);
+	assert_int_equal(index_get_extent(index, &next_id, 0, &other), 0);
 	ps_index_close(index);
 }
 
@@ -414,7 +416,7 @@ static uint64_t unverified_after(const char *dir, const char *boot, bool mark_cl
 	struct ps_extent_row x;
 
 	assert_int_equal(ps_index_open_at_boot(dir, 0, boot, &index, NULL), 0);
-	assert_int_equal(ps_index_get_extent(index, &some_id, 0, &x), 0);
+	assert_int_equal(index_get_extent(index, &some_id, 0, &x), 0);
 	assert_int_equal(x.present, 0xff);
 	if (mark_clean)
 		assert_int_equal(ps_index_mark_clean(index), 0);
@@ -610,7 +612,7 @@ static void a_newer_schema_is_refused_and_left_alone(void **state)
 	struct ps_index *index = open_index(*state);
 	struct ps_error err = {0};
 
-	assert_int_equal(ps_index_set_schema(index, PS_INDEX_SCHEMA + 1), 0);
+	assert_int_equal(index_set_schema(index, PS_INDEX_SCHEMA + 1), 0);
 	ps_index_close(index);
 	assert_int_equal(ps_index_open(*state, 0, &index, &err), -EPROTO);
 	assert_non_null(strstr(err.text, "newer penstock"));
@@ -622,7 +624,7 @@ static void a_schema_of_zero_counts_as_damage(void **state)
 	struct ps_index *index = open_index(*state);
 	struct ps_error err = {0};
 
-	assert_int_equal(ps_index_set_schema(index, 0), 0);
+	assert_int_equal(index_set_schema(index, 0), 0);
 	ps_index_close(index);
 	assert_int_equal(ps_index_open(*state, 0, &index, &err), -EIO);
 	assert_non_null(strstr(err.text, "index: 0 is not a schema number"));

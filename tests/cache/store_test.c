@@ -161,7 +161,7 @@ static void another_format_or_a_newer_schema_is_refused_and_left_alone(void **st
 
 	path_in(*state, "cache/index", path);
 	assert_int_equal(ps_index_open(path, 0, &index, &err), 0);
-	assert_int_equal(ps_index_set_schema(index, PS_INDEX_SCHEMA + 1), 0);
+	assert_int_equal(index_set_schema(index, PS_INDEX_SCHEMA + 1), 0);
 	ps_index_close(index);
 	assert_int_equal(try_open(*state, "cache", false, &err), -EPROTO);
 	assert_false(exists(*state, "cache/index.broken-1"));

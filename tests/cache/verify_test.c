@@ -184,7 +184,7 @@ static void the_checksum_is_crc32c(void **state)
 	assert_int_equal(ps_object_write_block(o, 0, "123456789"), 0);
 	assert_int_equal(ps_store_commit(store), 0);
 	ps_object_id("http://h/check", &remote, "raw", &id);
-	assert_int_equal(ps_index_get_extent(ps_store_index(store), &id, 0, &row), 0);
+	assert_int_equal(index_get_extent(ps_store_index(store), &id, 0, &row), 0);
 	assert_int_equal(row.crc[0], 0xE3069283); /* the check value of CRC-32C/iSCSI */
 	ps_object_put(o);
 	ps_store_close(store);
