@@ -90,20 +90,6 @@ int ps_dataset_id(struct ps_store *store, const char *canonical, const char *sou
 	return 0;
 }
 
-static void forget(struct ps_dataset *ds)
-{
-	ps_catalog_put(ds->catalog);
-	ps_listing_filter_free(ds->filter);
-	for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
-		free(ds->errors[i].text);
-	for (size_t i = 0; i < PS_DATASET_ALTERNATIONS; i++)
-		free(ds->alternations[i].text);
-	pthread_mutex_destroy(&ds->merge_lock);
-	pthread_mutex_destroy(&ds->lock);
-	pthread_cond_destroy(&ds->cond);
-	free(ds);
-}
-
 /* Waits for the listing with this number; without a time limit if there is no stored listing, or this
  * access may not see it. */
 static int wait_listing(struct ps_dataset *ds, uint64_t number, bool stored,
@@ -239,15 +225,9 @@ static void forget_listing(struct ps_dataset *ds)
 		        "index: the listing of %s cannot be marked as invalid", ds->catalog->row.source);
 }
 
-int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canonical,
-        const struct ps_dataset_id *id, const struct ps_dataset_options *options, struct ps_dataset **ret,
-        struct ps_error *err)
+static void init(struct ps_dataset *ds, struct ps_cache *cache, const struct ps_dataset_id *id,
+        const struct ps_dataset_options *options)
 {
-	struct ps_dataset *ds = calloc(1, sizeof(*ds));
-	uint64_t first_unsized = 0;
-
-	if (!ds)
-		return ps_error_set(err, ENOMEM, "out of memory");
 	ds->cache = cache;
 	ds->index = ps_store_index(cache->store);
 	ds->by_size = options->origin.by_size;
@@ -265,66 +245,92 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	pthread_mutex_init(&ds->merge_lock, NULL);
 	pthread_mutex_init(&ds->lock, NULL);
 	ps_cond_init(&ds->cond);
+}
 
-	int rc = cache->prefetch->start(ds);
-	if (rc < 0)
-		ps_error_set(err, -rc, "out of memory");
-	if (rc == 0)
-		rc = ps_listing_filter_new(options->include, options->exclude, &ds->filter, err);
-	struct ps_origin_options origin = options->origin;
+static int open_origin(struct ps_dataset *ds, const char *source, const struct ps_origin_options *options,
+        struct ps_error *err)
+{
+	struct ps_origin_options origin = *options;
+	struct ps_fill *fill = ds->cache->fill;
+
 	/* The fill engine keeps to the limit of connections for its gets; this option applies it to HEADs
 	 * and listings. */
 	if (!origin.http.max_connections)
-		origin.http.max_connections = ps_fill_max_connections(cache->fill);
-	origin.http.reader_timeout_ms = ps_fill_timeout_ns(cache->fill) / PS_NS_PER_MS;
-	if (rc == 0)
-		rc = ps_origin_open(source, &origin, &ds->origin, err);
-	if (rc < 0) {
-		cache->prefetch->stop_plans(ds);
-		cache->prefetch->stop(ds);
-		forget(ds);
+		origin.http.max_connections = ps_fill_max_connections(fill);
+	origin.http.reader_timeout_ms = ps_fill_timeout_ns(fill) / PS_NS_PER_MS;
+	int rc = ps_origin_open(source, &origin, &ds->origin, err);
+	if (rc < 0)
 		return rc;
-	}
-	rc = ps_catalog_get(cache, id, canonical, &ds->catalog);
-	if (rc < 0) {
-		ps_error_set(err, -rc, "cannot use the index in %s: %s", ps_store_dir(cache->store),
-		        strerror(-rc));
-		ps_dataset_free(ds);
-		return rc;
-	}
 	ds->origin->lister.filter = ds->filter;
-	ds->origin->route = ds->catalog->route[0] ? ds->catalog->route : NULL;
 	if (!ds->origin->local) {
 		ds->origin->proved = ps_grant_proved;
 		ds->origin->proved_arg = ds;
 	}
-	int64_t listed_ms;
+	return 0;
+}
+
+/* Gets the catalog, and looks up whether this access may see its names. *ret_stored: they were listed before. */
+static int join_catalog(struct ps_dataset *ds, const char *canonical, const struct ps_dataset_id *id,
+        bool resumes, bool *ret_stored, struct ps_error *err)
+{
+	int rc = ps_catalog_get(ds->cache, id, canonical, &ds->catalog);
 	struct ps_id names;
+	int64_t listed_ms;
+
+	if (rc < 0)
+		return ps_error_set(err, -rc, "cannot use the index in %s: %s",
+		        ps_store_dir(ds->cache->store), strerror(-rc));
 	(void)ps_dataset_listed_files(ds, &listed_ms);
-	bool stored = listed_ms != 0;
+	*ret_stored = listed_ms != 0;
+	if (resumes && !*ret_stored)
+		return ps_error_set(err, ESTALE, "%s: the index has lost its names", canonical);
+	ds->origin->route = ds->catalog->route[0] ? ds->catalog->route : NULL;
 	ds->since = ps_catalog_listings(ds->catalog, true);
 	ps_grant_id_of_names(ds->catalog, &names);
-	atomic_store(&ds->shown_names, ps_grant_look(ds, &names) != PS_GRANT_NONE);
-	if (options->resumes)
-		atomic_store(&ds->shown_names, true);
-	rc = options->resumes && !stored
-	             ? ps_error_set(err, ESTALE, "%s: the index has lost its names", canonical)
-	             : 0;
-	if (rc == 0 && (rc = ps_dataset_start_threads(ds)) < 0)
-		ps_error_set(err, -rc, "cannot start a thread: %s", strerror(-rc));
-	if (rc == 0 && !options->resumes)
-		rc = wait_listing(ds, 1, stored, options, &first_unsized, err);
-	if (rc == 0 && first_unsized && !stored) {
-		rc = check_first(ds, first_unsized, options->cancelled, err);
-		if (rc < 0)
-			forget_listing(ds);
-	}
-	if (rc < 0) {
-		ps_dataset_free(ds);
-		return rc;
-	}
-	*ret = ds;
+	atomic_store(&ds->shown_names, resumes || ps_grant_look(ds, &names) != PS_GRANT_NONE);
 	return 0;
+}
+
+static int wait_first_listing(
+        struct ps_dataset *ds, bool stored, const struct ps_dataset_options *options, struct ps_error *err)
+{
+	uint64_t first_unsized = 0;
+	int rc = wait_listing(ds, 1, stored, options, &first_unsized, err);
+
+	if (rc < 0 || stored || !first_unsized)
+		return rc;
+	rc = check_first(ds, first_unsized, options->cancelled, err);
+	if (rc < 0)
+		forget_listing(ds);
+	return rc;
+}
+
+int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canonical,
+        const struct ps_dataset_id *id, const struct ps_dataset_options *options, struct ps_dataset **ret,
+        struct ps_error *err)
+{
+	struct ps_dataset *ds = calloc(1, sizeof(*ds));
+	bool stored = false;
+
+	if (!ds)
+		return ps_no_memory(err);
+	init(ds, cache, id, options);
+	int rc = cache->prefetch->start(ds) < 0 ? ps_no_memory(err) : 0;
+	if (rc == 0)
+		rc = ps_listing_filter_new(options->include, options->exclude, &ds->filter, err);
+	if (rc == 0)
+		rc = open_origin(ds, source, &options->origin, err);
+	if (rc == 0)
+		rc = join_catalog(ds, canonical, id, options->resumes, &stored, err);
+	if (rc == 0)
+		rc = ps_dataset_start_threads(ds, err);
+	if (rc == 0 && !options->resumes)
+		rc = wait_first_listing(ds, stored, options, err);
+	if (rc < 0)
+		ps_dataset_free(ds);
+	else
+		*ret = ds;
+	return rc;
 }
 
 int ps_dataset_rejoin(struct ps_dataset *ds, const struct ps_dataset_options *options, struct ps_error *err)
@@ -351,9 +357,20 @@ void ps_dataset_free(struct ps_dataset *ds)
 	ds->cache->prefetch->stop_plans(ds);
 	ps_revalidate_drain(ds); /* the sweep or a plan may have started another probe */
 	ds->cache->prefetch->stop(ds);
-	ps_decompress_abort(ds->cache->decompress, ds->origin);
-	ps_fill_drain(ds->cache->fill, ds->origin);
-	ps_decompress_drain(ds->cache->decompress, ds->origin);
-	ds->origin->ops->close(ds->origin);
-	forget(ds);
+	if (ds->origin) { /* else the attach failed before */
+		ps_decompress_abort(ds->cache->decompress, ds->origin);
+		ps_fill_drain(ds->cache->fill, ds->origin);
+		ps_decompress_drain(ds->cache->decompress, ds->origin);
+		ds->origin->ops->close(ds->origin);
+	}
+	ps_catalog_put(ds->catalog);
+	ps_listing_filter_free(ds->filter);
+	for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
+		free(ds->errors[i].text);
+	for (size_t i = 0; i < PS_DATASET_ALTERNATIONS; i++)
+		free(ds->alternations[i].text);
+	pthread_mutex_destroy(&ds->merge_lock);
+	pthread_mutex_destroy(&ds->lock);
+	pthread_cond_destroy(&ds->cond);
+	free(ds);
 }

@@ -31,7 +31,7 @@ void ps_dataset_free(struct ps_dataset *dataset);
 
 /* listing_thread.c */
 /* Starts both threads. The listing that ds->asked counts is the first one's first work. */
-int ps_dataset_start_threads(struct ps_dataset *dataset) PS_MUST_USE;
+int ps_dataset_start_threads(struct ps_dataset *dataset, struct ps_error *err) PS_MUST_USE;
 /* Requests a listing and returns its number. With `joins`, a listing that is in progress satisfies the
  * request. refresh: ends with that listing; may be NULL. */
 uint64_t ps_dataset_ask(struct ps_dataset *dataset, bool joins, struct ps_refresh *refresh);

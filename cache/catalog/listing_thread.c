@@ -461,11 +461,10 @@ static void *prober_main(void *arg)
 	return NULL;
 }
 
-int ps_dataset_start_threads(struct ps_dataset *ds)
+int ps_dataset_start_threads(struct ps_dataset *ds, struct ps_error *err)
 {
-	int rc;
-
 	bool lists = ds->asked > 0; /* ps_dataset_ask() counts the listings that follow */
+	int rc;
 
 	add_sweeping(ds->catalog, lists);
 	{
@@ -481,5 +480,5 @@ int ps_dataset_start_threads(struct ps_dataset *ds)
 		rc = ps_thread_start(&ds->prober, "dataset-probes", prober_main, ds);
 		ds->prober_started = rc == 0;
 	}
-	return rc;
+	return rc < 0 ? ps_error_set(err, -rc, "cannot start a thread: %s", strerror(-rc)) : 0;
 }

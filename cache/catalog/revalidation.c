@@ -419,79 +419,70 @@ static bool is_usable(const struct ps_node_row *row, const struct ps_remote *see
 	return false;
 }
 
-static void answered(
-        struct probe *probe, struct ps_origin_head *head, const struct ps_error *err, int64_t key_expires_s)
+/* The request failed, and is not repeated: waiters get the known version or the error. */
+static void end_failed(struct probe *probe, const struct ps_error *err)
 {
 	struct ps_dataset *ds = probe->dataset;
-	if (ds->by_size && head->seen.size != PS_SIZE_UNKNOWN)
-		ps_remote_by_size(&head->seen);
-	/* A version that is identified by its first bytes comes from a GET, which proves that the file may
-	 * be read. */
-	bool proves = ds->origin->proved &&
-	              (probe->by_get || ds->origin->heads_prove || ps_remote_is_marked(&head->seen));
-	bool known = row_sized(&probe->row);
+	const struct ps_node_row *row = &probe->row;
+	bool known = row_sized(row), cancelled = err->err == ECANCELED;
+	struct ps_attr attr;
+
+	if (known && ds->origin->proved && is_refusal(err)) {
+		struct ps_id of;
+
+		ps_grant_id_of_file(ds, row->url, &row->remote, &of);
+		ps_grant_revoke(ds, &of);
+	}
+	if (known && err->err != EACCES && !cancelled) {
+		offline_note(ds, row->node, err);
+		ps_log_warning("revalidate: %s: %s; using the known version", row->url, err->text);
+		ps_attr_of_row(ds, row, &attr);
+		probe_end(probe, 0, &attr);
+		return;
+	}
+	int errnum = cancelled || err->err == EACCES || err->err == ETIMEDOUT ? err->err : EIO;
+	ps_dataset_note_error(ds, row->node, err->err, err->text);
+	if (!cancelled) {
+		ps_log_warning("head: %s: %s", row->url, err->text);
+		ps_fill_note_error(ds->cache->fill, err->text);
+		offline_failed(ds, row->node, errnum);
+	}
+	probe_end(probe, errnum, NULL);
+}
+
+/* The file cannot be shown as the origin reports it. */
+static void end_unusable(struct probe *probe, const struct ps_remote *seen, const char *why)
+{
+	struct ps_dataset *ds = probe->dataset;
+
+	ps_log_warning("head: %s: %s", probe->row.url, why);
+	ps_dataset_note_error(ds, probe->row.node, EIO, why);
+	if (seen->size != PS_SIZE_UNKNOWN)
+		ps_fill_note_error(ds->cache->fill, why);
+	probe_end(probe, EIO, NULL);
+}
+
+/* The origin has the version `seen`, or (err is ENOENT) no such file: the name is shown so from now on.
+ * proves: the answer proves that this access may read the version. */
+static void end_seen(struct probe *probe, const struct ps_remote *seen, const struct ps_error *err,
+        bool proves, int64_t key_expires_s)
+{
+	struct ps_dataset *ds = probe->dataset;
+	bool gone = err->err == ENOENT;
 	struct ps_node_row row;
 	struct ps_attr attr;
 
-	ps_fill_count_request(ds->cache->fill, err->err && err->err != ECANCELED);
-	if (!err->err || err->http_status)
-		offline_over(ds);
-	if (err->err && err->err != ENOENT) {
-		if (probe_retry(probe, err))
-			return;
-		if (known && ds->origin->proved && is_refusal(err)) {
-			struct ps_id of;
-
-			ps_grant_id_of_file(ds, probe->row.url, &probe->row.remote, &of);
-			ps_grant_revoke(ds, &of);
-		}
-		if (known && err->err != EACCES && err->err != ECANCELED) {
-			offline_note(ds, probe->row.node, err);
-			ps_log_warning(
-			        "revalidate: %s: %s; using the known version", probe->row.url, err->text);
-			ps_attr_of_row(ds, &probe->row, &attr);
-			probe_end(probe, 0, &attr);
-			return;
-		}
-		if (err->err != ECANCELED)
-			ps_log_warning("head: %s: %s", probe->row.url, err->text);
-		ps_dataset_note_error(ds, probe->row.node, err->err, err->text);
-		if (err->err != ECANCELED)
-			ps_fill_note_error(ds->cache->fill, err->text);
-		int errnum =
-		        err->err == EACCES || err->err == ECANCELED || err->err == ETIMEDOUT ? err->err : EIO;
-		if (errnum != ECANCELED)
-			offline_failed(ds, probe->row.node, errnum);
-		probe_end(probe, errnum, NULL);
-		return;
-	}
-	char why[128];
-	if (!err->err && !is_usable(&probe->row, &head->seen, why, sizeof(why))) {
-		ps_log_warning("head: %s: %s", probe->row.url, why);
-		ps_dataset_note_error(ds, probe->row.node, EIO, why);
-		if (head->seen.size != PS_SIZE_UNKNOWN)
-			ps_fill_note_error(ds->cache->fill, why);
-		probe_end(probe, EIO, NULL);
-		return;
-	}
-	if (!err->err && !proves && ds->origin->proved && wants_grant(probe) && known &&
-	        ps_remote_same_version(&probe->row.remote, &head->seen)) {
-		probe->by_get = true;
-		probe_submit(probe);
-		return;
-	}
-	int rc = copy_row(&probe->row, &row);
-	if (rc < 0) {
+	if (copy_row(&probe->row, &row) < 0) {
 		probe_end(probe, ENOMEM, NULL);
 		return;
 	}
-	if (err->err == ENOENT)
-		ps_log_warning("head: %s: %s; the name is no longer shown", probe->row.url, err->text);
-	if (err->err == ENOENT && !known)
-		note_missing(ds->catalog, probe->row.name);
-	if (!err->err)
-		ps_catalog_note_remote(ds->catalog, &head->seen);
-	rc = apply_seen(ds, &row, &head->seen, err->err == ENOENT);
+	if (gone)
+		ps_log_warning("head: %s: %s; the name is no longer shown", row.url, err->text);
+	else
+		ps_catalog_note_remote(ds->catalog, seen);
+	if (gone && !row_sized(&row))
+		note_missing(ds->catalog, row.name);
+	int rc = apply_seen(ds, &row, seen, gone);
 	if (rc == -EAGAIN && probe_turn_to(probe, &row))
 		return;
 	if (rc == -EAGAIN) /* there is no time left for another request */
@@ -500,7 +491,7 @@ static void answered(
 		end_marked(ds, &probe->row);
 	/* The answer is a proof for this version only: a listing may have given the name another one
 	 * meanwhile. */
-	if (rc == 0 && proves && row.remote.size > 0 && ps_remote_same_version(&row.remote, &head->seen))
+	if (rc == 0 && proves && row.remote.size > 0 && ps_remote_same_version(&row.remote, seen))
 		ps_grant_proved(ds, row.url, &row.remote, key_expires_s);
 	if (rc == 0)
 		ps_attr_of_row(ds, &row, &attr);
@@ -508,9 +499,44 @@ static void answered(
 	ps_node_row_fini(&row);
 }
 
+/* What the origin answered decides how the probe goes on: with another attempt, with a GET that proves the
+ * right to read, or to its end. */
+static void answered(
+        struct probe *probe, struct ps_remote *seen, const struct ps_error *err, int64_t key_expires_s)
+{
+	struct ps_dataset *ds = probe->dataset;
+	char why[128];
+
+	if (ds->by_size && seen->size != PS_SIZE_UNKNOWN)
+		ps_remote_by_size(seen);
+	ps_fill_count_request(ds->cache->fill, err->err && err->err != ECANCELED);
+	if (!err->err || err->http_status)
+		offline_over(ds);
+	if (err->err && err->err != ENOENT) {
+		if (!probe_retry(probe, err))
+			end_failed(probe, err);
+		return;
+	}
+	if (!err->err && !is_usable(&probe->row, seen, why, sizeof(why))) {
+		end_unusable(probe, seen, why);
+		return;
+	}
+	/* A version that is identified by its first bytes comes from a GET, which proves that the file may
+	 * be read. */
+	bool proves =
+	        ds->origin->proved && (probe->by_get || ds->origin->heads_prove || ps_remote_is_marked(seen));
+	if (!err->err && !proves && ds->origin->proved && wants_grant(probe) && row_sized(&probe->row) &&
+	        ps_remote_same_version(&probe->row.remote, seen)) {
+		probe->by_get = true;
+		probe_submit(probe);
+		return;
+	}
+	end_seen(probe, seen, err, proves, key_expires_s);
+}
+
 static void head_done(struct ps_origin_head *head, const struct ps_error *err)
 {
-	answered(PS_CONTAINER_OF(head, struct probe, head), head, err, head->work.key_expires_s);
+	answered(PS_CONTAINER_OF(head, struct probe, head), &head->seen, err, head->work.key_expires_s);
 }
 
 static void byte_done(struct ps_origin_get *get, const struct ps_error *err)
@@ -534,7 +560,7 @@ static void byte_done(struct ps_origin_get *get, const struct ps_error *err)
 		outcome = (struct ps_error){0};
 	probe->head.seen = get->seen;
 	probe->head.seen.size = probe->row.remote.size; /* the request was for this version */
-	answered(probe, &probe->head, &outcome, get->work.key_expires_s);
+	answered(probe, &probe->head.seen, &outcome, get->work.key_expires_s);
 }
 
 /* Joins a probe of this node or starts one. Returns false if there is no memory. */
@@ -755,6 +781,8 @@ uint64_t ps_revalidate_tick(struct ps_dataset *ds, uint64_t now_ns)
 
 void ps_revalidate_drain(struct ps_dataset *ds)
 {
+	if (!ds->origin)
+		return; /* the attach failed before it was opened */
 	ds->origin->ops->abort(ds->origin);
 	for (;;) {
 		struct probe *idle = NULL;
