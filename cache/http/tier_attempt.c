@@ -219,9 +219,14 @@ void ps_tier_attempt_judge(struct ps_http_request *rq)
 
 	if (ps_tiers_judged(rq->client->tiers, &rq->failed, rq->failure, &trial))
 		return;
-	bool moves = may_move(rq, &rq->failed);
-	rq->direct = rq->failure != PS_TIER_LATE || (!moves && (rq->moved || !ps_tiers_answers(&rq->failed)));
-	rq->moved = rq->moved || moves;
+	/* Tiers get the rest of the range only if this one was late: the next one if this one is set aside,
+	 * or this one again if it is alive. */
+	bool late = rq->failure == PS_TIER_LATE;
+	bool to_next = late && may_move(rq, &rq->failed);
+	bool to_same = late && !rq->moved && ps_tiers_answers(&rq->failed);
+
+	rq->direct = !to_next && !to_same;
+	rq->moved = rq->moved || to_next;
 	rq->failed.tier = NULL;
 }
 
