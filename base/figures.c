@@ -132,7 +132,8 @@ const struct ps_figure *ps_figures_find(unsigned place, const char *path)
 	for (size_t i = 0; i < PS_SECTIONS; i++) {
 		const struct ps_figures *s = &ps_figures[i];
 
-		if (!(s->place & place) || strlen(s->path) != n || strncmp(s->path, path, n) != 0)
+		if ((place ? !(s->place & place) : s->place != 0) || strlen(s->path) != n ||
+		        strncmp(s->path, path, n) != 0)
 			continue;
 		for (const struct ps_figure *f = s->v; f->name; f++)
 			if (strcmp(f->name, name) == 0)

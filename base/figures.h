@@ -85,7 +85,7 @@ void ps_figures_add(enum ps_section section, json_t *sum, const json_t *one, boo
 /* Borrowed; NULL: there is none. path: "cache.used_bytes". */
 const json_t *ps_figures_at(const json_t *document, const char *path);
 
-/* The row of a path in the documents of a place. NULL: there is none. */
+/* The row of a path in the documents of a place; 0: of a list's entry. NULL: there is none. */
 const struct ps_figure *ps_figures_find(unsigned place, const char *path);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/size.h"
 #include "base/strbuf.h"
 #include "cli/commands.h"
+#include "cli/figure_text.h"
 #include "cli/live.h"
 #include "daemon/daemon.h"
 
@@ -33,8 +34,6 @@ struct seen {
 	uint64_t at_ns;
 	json_int_t origin_bytes, read_bytes, passed;
 };
-#define SHARE_LEAST_NBYTES \
-	(1 << 20)   /* of fewer bytes through the daemon, the share that waited means nothing */
 #define SEEN_MAX 64 /* further mounts are shown without rates */
 
 static json_int_t number(const json_t *doc, const char *part, const char *name)
@@ -54,38 +53,6 @@ static const char *size(json_int_t nbytes, char buf[static PS_SIZE_TEXT_LEN])
 	return ps_size_format(nbytes > 0 ? (uint64_t)nbytes : 0, buf);
 }
 
-static const char *ago(json_int_t then_s, char buf[static 32])
-{
-	json_int_t s = ps_clock_real_s() - then_s;
-
-	if (then_s <= 0)
-		return "never";
-	if (s < 120)
-		snprintf(buf, 32, "%lld s ago", (long long)PS_MAX(s, 0));
-	else if (s < 7200)
-		snprintf(buf, 32, "%lld min ago", (long long)s / 60);
-	else
-		snprintf(buf, 32, "%lld h ago", (long long)s / 3600);
-	return buf;
-}
-
-/* ", again in 7 min"; empty if the source is listed only on request. */
-static const char *again(const json_t *then, char buf[static 48])
-{
-	json_int_t s = PS_MAX(json_integer_value(then) - ps_clock_real_s(), 0);
-
-	buf[0] = '\0';
-	if (json_is_integer(then))
-		snprintf(buf, 48, ", again in %lld %s",
-		        (long long)(s < 120    ? s
-		                    : s < 7200 ? s / 60
-		                               : s / 3600),
-		        s < 120    ? "s"
-		        : s < 7200 ? "min"
-		                   : "h");
-	return buf;
-}
-
 static json_int_t opens_in(const json_t *mount, const char *mode)
 {
 	return number(json_object_get(mount, "modes"), mode, "opens");
@@ -102,8 +69,7 @@ static void print_rates(const json_t *doc, const json_t *mount, struct seen *las
 
 	if (last->at_ns && s > 0)
 		printf("  now       %s/s from the origin, %s/s through the daemon, %.1f opens/s served by "
-		       "the "
-		       "kernel\n",
+		       "the kernel\n",
 		        size((json_int_t)((double)(now.origin_bytes - last->origin_bytes) / s), a),
 		        size((json_int_t)((double)(now.read_bytes - last->read_bytes) / s), b),
 		        (double)(now.passed - last->passed) / s);
@@ -111,158 +77,83 @@ static void print_rates(const json_t *doc, const json_t *mount, struct seen *las
 	*last = now;
 }
 
-static void print_members(const json_t *mount)
-{
-	const json_t *members = json_object_get(mount, "members");
-	json_int_t nshards = number(mount, "members", "shards"), nknown = number(mount, "members", "known");
-	json_int_t nfailed = number(mount, "members", "failed"), nhidden = number(mount, "members", "hidden");
-	char a[PS_SIZE_TEXT_LEN];
+/* The lines of a mount. Between them are those that are made by code: patterns, ranks, tiers set aside. */
+static const char head[] =
+        "{mountpoint}  {source}\n"
+        "  files     {#files}, {cached_bytes} of them cached, listed {listed_at}"
+        "[next_listing_at?:, again in {next_listing_at}], opened {opens}"
+        "[listing_error:; listing again failed: {listing_error}]\n"
+        "[skipped:  skipped   {skipped} that cannot be shown; the log names the first of them\n]"
+        "[missing:  missing   {missing} of the list [missing>1:are][!missing>1:is] not at the origin: "
+        "{missing_names}[missing_names<missing:, ...]\n]";
+static const char body[] =
+        "[version_by=size:  versions  not checked, only sizes (--version-by size)\n]"
+        "[!version_by=size:[versionless:"
+        "  versions  none: the server sends neither ETag nor Last-Modified\n]]"
+        /* For files that the kernel reads itself, only the number of opens is known. Of fewer bytes than
+           1 MiB through the daemon, the share that waited means nothing. */
+        "  reads     [modes.passed.opens:{modes.passed.opens} served straight from the cache (kernel), ]"
+        "{reads.bytes} through the daemon[reads.bytes>1048575:, {reads.ready_bytes%reads.bytes} without "
+        "waiting]"
+        "; waited {reads.stalled_seconds}, {#reads.waiting} waiting now\n"
+        "[members.shards?:  members   {members.files} in {#members.known} of {members.shards}"
+        "[members.known+members.failed<members.shards:"
+        "; the others are {members.unknown_bytes}, read once when they are looked into]"
+        "[members.failed:; {members.failed} cannot be read as a tar]\n"
+        "[members.merges:[!members.merged:  merged    not yet: penstock warm --members {mountpoint}\n]]"
+        "[members.hidden:  hidden    {members.hidden}; the first: {members.hidden_reason}\n]]"
+        "[!members.shards?:  opens     {#modes.passed.opens} passed through, {#modes.direct.opens} direct, "
+        "{#modes.cached.opens} through the page cache\n"
+        "  kernel    [passthrough.active:reads complete files itself (passthrough)]"
+        "[!passthrough.active:no passthrough: {passthrough.reason}]\n]"
+        "  cache     {/cache.used_bytes} of {/cache.limit_bytes} used"
+        "[/cache.reserved_bytes: ({/cache.reserved_bytes} reserved for what is being fetched)]"
+        ", {/cache.index_bytes} by the index, {/cache.objects}"
+        "[/reads.hit_ratio?:, hit ratio {%/reads.hit_ratio}], in {/cache.dir}\n"
+        "[/cache.reachable_bytes</cache.limit_bytes:"
+        "  reach     {/cache.reachable_bytes}: the disk has room for no more\n]"
+        "[/cache.disk_error:  disk      takes no data (first seen {/cache.disk_error_at}): "
+        "{/cache.disk_error}: "
+        "{/cache.dir}; what is not cached is streamed\n]"
+        "[/cache.pinned_objects:  pinned    {/cache.pinned_objects}, {/cache.pinned_bytes}\n]";
+static const char rank[] = "  plan      {job}, rank {#rank} of {#world}: epoch {#epoch}, {files_done} done; "
+                           "{epochs} announced, last report {age_seconds} s ago\n";
+static const char requests[] =
+        "[/plans.foreseen_opens:  planned   {/plans.foreseen_opens}, "
+        "{#/plans.foreseen_hits} of files that were cached at least in part\n]"
+        "  origin    {/origin.bytes} in {/origin.requests}, {/origin.errors}, {/origin.retries}\n"
+        "[tier?:  tiers     {#tier.known}, {#tier.aside} set aside: {tier.bytes} in {tier.requests}"
+        "[tier.fallbacks:; {#tier.fallbacks} of them left to the origin, {tier.fallback_bytes}]"
+        "[tier.withheld:; {#tier.withheld} not sent, for the secrets in them (--tier-auth)]"
+        "[tier.verified_bytes:; {tier.verified_bytes} compared, {tier.mismatches}]\n]";
+static const char tier[] = "[state=aside:  aside     {url}, [retry_seconds?:for {retry_seconds} s]"
+                           "[!retry_seconds?:while it is listed]: {last_error}\n]";
+static const char trouble[] =
+        "[offline:  offline   the origin does not answer: only what is cached can be read\n]"
+        "[/origin.last_error:  failure   {/origin.last_error_at}: {/origin.last_error}\n]"
+        "[/cache.checksum_errors:  checksums mismatches: {#/cache.checksum_errors}, dropped; "
+        "user.penstock.error of a file says why\n]";
+static const char tail[] = "  daemon    pid {#/pid}, version {/version}, mounted {mounted_at}, "
+                           "[/sandbox.active:[/sandbox.reason:sandbox incomplete: "
+                           "{/sandbox.reason}][!/sandbox.reason:sandboxed]]"
+                           "[!/sandbox.active:no sandbox[/sandbox.reason:: {/sandbox.reason}]]\n";
 
-	if (!members)
-		return;
-	printf("  members   %s in %lld of %s", PS_COUNTED(number(mount, "members", "files"), "file"),
-	        (long long)nknown, PS_COUNTED(nshards, "shard"));
-	if (nknown + nfailed < nshards)
-		printf("; the others are %s, read once when they are looked into",
-		        size(number(mount, "members", "unknown_bytes"), a));
-	if (nfailed)
-		printf("; %s cannot be read as a tar", PS_COUNTED(nfailed, "shard"));
-	puts("");
-	if (json_is_true(json_object_get(members, "merges")) &&
-	        !json_is_true(json_object_get(members, "merged")))
-		printf("  merged    not yet: penstock warm --members %s\n", text(mount, "mountpoint"));
-	if (nhidden)
-		printf("  hidden    %s; the first: %s\n", PS_COUNTED(nhidden, "member"),
-		        text(members, "hidden_reason"));
+static void print(const char *lines, const struct ps_figure_source *source)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	ps_figure_text(&b, lines, source);
+	fputs(ps_strbuf_peek(&b), stdout);
 }
 
-/* The daemon does not count reads that the kernel serves. */
-static void print_passthrough(const json_t *passthrough)
+/* Prints the lines for each entry of a list. */
+static void print_each(
+        const char *lines, const struct ps_figure_source *source, const char *section, const json_t *entries)
 {
-	if (json_is_true(json_object_get(passthrough, "active")))
-		puts("  kernel    reads complete files itself (passthrough)");
-	else
-		printf("  kernel    no passthrough: %s\n", text(passthrough, "reason"));
-}
-
-static void print_sandbox(const json_t *sandbox)
-{
-	const char *reason = text(sandbox, "reason");
-
-	if (json_is_true(json_object_get(sandbox, "active")))
-		printf("%s%s\n", *reason ? "sandbox incomplete: " : "sandboxed", reason);
-	else
-		printf("no sandbox%s%s\n", *reason ? ": " : "", reason);
-}
-
-static void print_missing(const json_t *mount)
-{
-	json_int_t n = json_integer_value(json_object_get(mount, "missing"));
-	const json_t *names = json_object_get(mount, "missing_names"), *name;
+	struct ps_figure_source one = {.doc = source->doc, .list = section};
 	size_t i;
 
-	if (n == 0)
-		return;
-	printf("  missing   %s of the list %s not at the origin: ", PS_COUNTED(n, "file"),
-	        n == 1 ? "is" : "are");
-	json_array_foreach(names, i, name) printf("%s%s", i ? ", " : "", json_string_value(name));
-	puts((size_t)n > json_array_size(names) ? ", ..." : "");
-}
-
-/* Prints nothing if there is no problem. */
-static void print_disk(const json_t *doc)
-{
-	const json_t *cache = json_object_get(doc, "cache");
-	char when[32];
-
-	if (*text(cache, "disk_error"))
-		printf("  disk      takes no data (first seen %s): %s: %s; what is not cached is streamed\n",
-		        ago(number(doc, "cache", "disk_error_at"), when), text(cache, "disk_error"),
-		        text(cache, "dir"));
-}
-
-static void print_pinned(const json_t *doc)
-{
-	char a[PS_SIZE_TEXT_LEN];
-	json_int_t n = number(doc, "cache", "pinned_objects");
-
-	if (n > 0)
-		printf("  pinned    %s, %s\n", PS_COUNTED(n, "file"),
-		        size(number(doc, "cache", "pinned_bytes"), a));
-}
-
-static void print_plans(const json_t *doc)
-{
-	const json_t *plans = json_object_get(doc, "plans"), *rank;
-	json_int_t opens = number(doc, "plans", "foreseen_opens"),
-	           hits = number(doc, "plans", "foreseen_hits");
-	size_t i;
-
-	json_array_foreach(json_object_get(plans, "ranks"), i, rank)
-	        printf("  plan      %s, rank %lld of %lld: epoch %lld, %s done; %s announced, last report "
-	               "%.0f s ago\n",
-	                text(rank, "job"), (long long)json_integer_value(json_object_get(rank, "rank")),
-	                (long long)json_integer_value(json_object_get(rank, "world")),
-	                (long long)json_integer_value(json_object_get(rank, "epoch")),
-	                PS_COUNTED(json_integer_value(json_object_get(rank, "files_done")), "file"),
-	                PS_COUNTED(json_integer_value(json_object_get(rank, "epochs")), "epoch"),
-	                json_number_value(json_object_get(rank, "age_seconds")));
-	if (opens > 0)
-		printf("  planned   %s, %lld of files that were cached at least in part\n",
-		        PS_COUNTED(opens, "open"), (long long)hits);
-}
-
-/* Prints nothing without --tier. */
-static void print_tiers(const json_t *mount)
-{
-	const json_t *all = json_object_get(mount, "tier"), *tier;
-	json_int_t fallbacks = number(mount, "tier", "fallbacks"),
-	           withheld = number(mount, "tier", "withheld"),
-	           verified = number(mount, "tier", "verified_bytes");
-	char a[PS_SIZE_TEXT_LEN];
-	size_t i;
-
-	if (!all)
-		return;
-	printf("  tiers     %lld, %lld set aside: %s in %s", (long long)number(mount, "tier", "known"),
-	        (long long)number(mount, "tier", "aside"), size(number(mount, "tier", "bytes"), a),
-	        PS_COUNTED(number(mount, "tier", "requests"), "request"));
-	if (fallbacks > 0)
-		printf("; %lld of them left to the origin, %s", (long long)fallbacks,
-		        size(number(mount, "tier", "fallback_bytes"), a));
-	if (withheld > 0)
-		printf("; %lld not sent, for the secrets in them (--tier-auth)", (long long)withheld);
-	if (verified > 0)
-		printf("; %s compared, %s", size(verified, a),
-		        PS_COUNTED(number(mount, "tier", "mismatches"), "difference"));
-	putchar('\n');
-	json_array_foreach(json_object_get(all, "tiers"), i, tier)
-	{
-		if (strcmp(text(tier, "state"), "aside") != 0)
-			continue;
-		if (json_is_null(json_object_get(tier, "retry_seconds")))
-			printf("  aside     %s, while it is listed: %s\n", text(tier, "url"),
-			        text(tier, "last_error"));
-		else
-			printf("  aside     %s, for %.0f s: %s\n", text(tier, "url"),
-			        json_number_value(json_object_get(tier, "retry_seconds")),
-			        text(tier, "last_error"));
-	}
-}
-
-static void print_trouble(const json_t *mount, const json_t *doc)
-{
-	char when[32];
-	json_int_t n = number(doc, "cache", "checksum_errors");
-	const char *error = text(json_object_get(doc, "origin"), "last_error");
-
-	if (json_is_true(json_object_get(mount, "offline")))
-		puts("  offline   the origin does not answer: only what is cached can be read");
-	if (*error)
-		printf("  failure   %s: %s\n", ago(number(doc, "origin", "last_error_at"), when), error);
-	if (n > 0)
-		printf("  checksums mismatches: %lld, dropped; user.penstock.error of a file says why\n",
-		        (long long)n);
+	json_array_foreach(entries, i, one.object) print(lines, &one);
 }
 
 /* Names the daemon's other mounts, since cache, origin and plans are shared by all of them. */
@@ -292,45 +183,6 @@ static void print_siblings(const json_t *doc, const json_t *mount)
 		        text(other, "mountpoint"), *there ? there : "no proxy, the system's certificates",
 		        *here ? here : "no proxy, the system's certificates");
 	}
-}
-
-/* For files that the kernel reads itself, only the number of opens is known. */
-static void print_reads(const json_t *mount)
-{
-	json_int_t nbytes = number(mount, "reads", "bytes"), passed = opens_in(mount, "passed");
-	const json_t *reads = json_object_get(mount, "reads");
-	char a[PS_SIZE_TEXT_LEN];
-
-	fputs("  reads     ", stdout);
-	if (passed > 0)
-		printf("%s served straight from the cache (kernel), ", PS_COUNTED(passed, "open"));
-	printf("%s through the daemon", size(nbytes, a));
-	if (nbytes >= SHARE_LEAST_NBYTES)
-		printf(", %.1f %% without waiting",
-		        100 * (double)number(mount, "reads", "ready_bytes") / (double)nbytes);
-	printf("; waited %.1f s, %lld waiting now\n",
-	        json_number_value(json_object_get(reads, "stalled_seconds")),
-	        (long long)json_integer_value(json_object_get(reads, "waiting")));
-}
-
-static void print_cache(const json_t *doc)
-{
-	const json_t *ratio = json_object_get(json_object_get(doc, "reads"), "hit_ratio");
-	json_int_t reserved = number(doc, "cache", "reserved_bytes");
-	char a[PS_SIZE_TEXT_LEN], b[PS_SIZE_TEXT_LEN];
-
-	printf("  cache     %s of %s used", size(number(doc, "cache", "used_bytes"), a),
-	        size(number(doc, "cache", "limit_bytes"), b));
-	if (reserved > 0)
-		printf(" (%s reserved for what is being fetched)", size(reserved, a));
-	printf(", %s by the index", size(number(doc, "cache", "index_bytes"), a));
-	printf(", %s", PS_COUNTED(number(doc, "cache", "objects"), "object"));
-	if (json_is_real(ratio))
-		printf(", hit ratio %.1f %%", 100 * json_real_value(ratio));
-	printf(", in %s\n", text(json_object_get(doc, "cache"), "dir"));
-	if (number(doc, "cache", "reachable_bytes") < number(doc, "cache", "limit_bytes"))
-		printf("  reach     %s: the disk has room for no more\n",
-		        size(number(doc, "cache", "reachable_bytes"), a));
 }
 
 static bool has(const json_t *array, const char *text)
@@ -369,55 +221,22 @@ static void print_patterns(const json_t *source)
 
 static void print_mount(const json_t *doc, const json_t *mount, struct seen *last)
 {
-	const json_t *source;
+	const struct ps_figure_source source = {.doc = doc, .object = mount};
+	const json_t *one;
 	size_t i;
-	char a[PS_SIZE_TEXT_LEN], when[32], next[48];
 
-	printf("%s  %s\n", text(mount, "mountpoint"), text(mount, "source"));
-	printf("  files     %lld, %s of them cached, listed %s%s, opened %s%s%s\n",
-	        (long long)json_integer_value(json_object_get(mount, "files")),
-	        size(json_integer_value(json_object_get(mount, "cached_bytes")), a),
-	        ago(json_integer_value(json_object_get(mount, "listed_at")), when),
-	        again(json_object_get(mount, "next_listing_at"), next),
-	        PS_COUNTED(json_integer_value(json_object_get(mount, "opens")), "time"),
-	        *text(mount, "listing_error") ? "; listing again failed: " : "",
-	        text(mount, "listing_error"));
-	json_int_t skipped = json_integer_value(json_object_get(mount, "skipped"));
-	if (skipped > 0)
-		printf("  skipped   %s that cannot be shown; the log names the first of them\n",
-		        PS_COUNTED(skipped, "name"));
-	print_missing(mount);
+	print(head, &source);
 	print_patterns(mount);
-	json_array_foreach(json_object_get(mount, "sources"), i, source) print_patterns(source);
-	if (strcmp(text(mount, "version_by"), "size") == 0)
-		puts("  versions  not checked, only sizes (--version-by size)");
-	else if (json_is_true(json_object_get(mount, "versionless")))
-		puts("  versions  none: the server sends neither ETag nor Last-Modified");
-	print_reads(mount);
-	print_members(mount);
-	if (!json_object_get(mount, "members")) {
-		printf("  opens     %lld passed through, %lld direct, %lld through the page cache\n",
-		        (long long)opens_in(mount, "passed"), (long long)opens_in(mount, "direct"),
-		        (long long)opens_in(mount, "cached"));
-		print_passthrough(json_object_get(mount, "passthrough"));
-	}
-	print_cache(doc);
-	print_disk(doc);
-	print_pinned(doc);
-	print_plans(doc);
-	printf("  origin    %s in %s, %s, %s\n", size(number(doc, "origin", "bytes"), a),
-	        PS_COUNTED(number(doc, "origin", "requests"), "request"),
-	        PS_COUNTED(number(doc, "origin", "errors"), "error"),
-	        PS_COUNTED(number(doc, "origin", "retries"), "retry"));
-	print_tiers(mount);
-	print_trouble(mount, doc);
+	json_array_foreach(json_object_get(mount, "sources"), i, one) print_patterns(one);
+	print(body, &source);
+	print_each(rank, &source, "plans.ranks[]", ps_figures_at(doc, "plans.ranks"));
+	print(requests, &source);
+	print_each(tier, &source, "mounts[].tier.tiers[]", ps_figures_at(mount, "tier.tiers"));
+	print(trouble, &source);
 	print_siblings(doc, mount);
 	if (last)
 		print_rates(doc, mount, last);
-	printf("  daemon    pid %lld, version %s, mounted %s, ",
-	        (long long)json_integer_value(json_object_get(doc, "pid")), text(doc, "version"),
-	        ago(json_integer_value(json_object_get(mount, "mounted_at")), when));
-	print_sandbox(json_object_get(doc, "sandbox"));
+	print(tail, &source);
 }
 
 static struct seen *seen_of(struct seen seen[static SEEN_MAX], unsigned dev_minor)
@@ -624,38 +443,46 @@ static bool is_full(const char *disk_error)
 	return strcmp(disk_error, strerror(ENOSPC)) == 0 || strcmp(disk_error, strerror(EDQUOT)) == 0;
 }
 
+/* note() with figures in the reason. */
+static void note_figures(json_t *found, const struct ps_figure_source *source, enum level level,
+        const char *state, const char *reason)
+{
+	ps_autostrbuf struct ps_strbuf b = {0};
+
+	ps_figure_text(&b, reason, source);
+	note(found, text(source->object, "mountpoint"), level, state, ps_strbuf_peek(&b));
+}
+
+static bool is_recent(json_int_t at_s)
+{
+	return at_s > 0 && ps_clock_real_s() - at_s < RECENT_S;
+}
+
 static void judge(json_t *found, const json_t *doc, const json_t *mount)
 {
-	const char *mountpoint = text(mount, "mountpoint"), *listing = text(mount, "listing_error");
+	const struct ps_figure_source source = {.doc = doc, .object = mount};
 	const char *disk = text(json_object_get(doc, "cache"), "disk_error");
-	json_int_t failed_at_s = number(doc, "origin", "last_error_at");
 	const json_t *sandbox = json_object_get(doc, "sandbox");
-	char when[32], reason[PS_ERROR_TEXT_LEN + 64];
 
-	if (json_is_true(json_object_get(sandbox, "active")) && *text(sandbox, "reason")) {
-		snprintf(reason, sizeof(reason), "sandbox incomplete: %s", text(sandbox, "reason"));
-		note(found, mountpoint, LEVEL_WARNING, "unprotected", reason);
-	}
+	if (json_is_true(json_object_get(sandbox, "active")) && *text(sandbox, "reason"))
+		note_figures(found, &source, LEVEL_WARNING, "unprotected",
+		        "sandbox incomplete: {/sandbox.reason}");
 	if (json_is_true(json_object_get(mount, "offline"))) {
-		note(found, mountpoint, LEVEL_CRITICAL, "offline", "the origin does not answer");
+		note_figures(found, &source, LEVEL_CRITICAL, "offline", "the origin does not answer");
 		return;
 	}
 	if (*disk)
-		note(found, mountpoint, LEVEL_WARNING, is_full(disk) ? "full" : "degraded", disk);
-	json_int_t refused_at_s = number(doc, "cache", "checksum_error_at");
-	if (refused_at_s > 0 && ps_clock_real_s() - refused_at_s < RECENT_S) {
-		snprintf(reason, sizeof(reason), "a file failed its checksum %s: %s", ago(refused_at_s, when),
-		        text(json_object_get(doc, "cache"), "checksum_error"));
-		note(found, mountpoint, LEVEL_WARNING, "degraded", reason);
-	}
-	if (*listing) {
-		snprintf(reason, sizeof(reason), "listing again failed: %s", listing);
-		note(found, mountpoint, LEVEL_WARNING, "degraded", reason);
-	} else if (failed_at_s > 0 && ps_clock_real_s() - failed_at_s < RECENT_S) {
-		snprintf(reason, sizeof(reason), "a read failed %s: %s", ago(failed_at_s, when),
-		        text(json_object_get(doc, "origin"), "last_error"));
-		note(found, mountpoint, LEVEL_WARNING, "degraded", reason);
-	}
+		note_figures(found, &source, LEVEL_WARNING, is_full(disk) ? "full" : "degraded",
+		        "{/cache.disk_error}");
+	if (is_recent(number(doc, "cache", "checksum_error_at")))
+		note_figures(found, &source, LEVEL_WARNING, "degraded",
+		        "a file failed its checksum {/cache.checksum_error_at}: {/cache.checksum_error}");
+	if (*text(mount, "listing_error"))
+		note_figures(
+		        found, &source, LEVEL_WARNING, "degraded", "listing again failed: {listing_error}");
+	else if (is_recent(number(doc, "origin", "last_error_at")))
+		note_figures(found, &source, LEVEL_WARNING, "degraded",
+		        "a read failed {/origin.last_error_at}: {/origin.last_error}");
 }
 
 /* Returns the number of mounts that were checked. */

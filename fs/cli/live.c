@@ -18,6 +18,7 @@
 #include "base/size.h"
 #include "base/strbuf.h"
 #include "base/utf8.h"
+#include "cli/figure_text.h"
 #include "options/options.h"
 
 /* The course of a value over the last intervals ---------------------------------------------------------- */
@@ -201,20 +202,12 @@ static void add_bar(struct ps_strbuf *line, double share, unsigned width)
 		ps_strbuf_addc(line, i < (unsigned)(PS_MIN(share, 1) * width + 0.5) ? '#' : '.');
 }
 
-static void draw_mount(struct screen *s, const json_t *mount)
+/* Draws a line with figures in it; none if there is nothing to show. */
+static void draw_figures(struct screen *s, const char *line, const json_t *doc, const json_t *mount)
 {
-	const json_t *modes = json_object_get(mount, "modes");
-	json_int_t open = number(modes, "passed", "open") + number(modes, "direct", "open") +
-	                  number(modes, "cached", "open");
-	char a[PS_SIZE_TEXT_LEN];
-
-	ps_strbuf_addf(&s->line, "  %s: %s%s, %s cached, %lld open, %lld waiting%s",
-	        text(mount, "mountpoint"), json_is_true(json_object_get(mount, "offline")) ? "OFFLINE, " : "",
-	        PS_COUNTED(json_integer_value(json_object_get(mount, "files")), "file"),
-	        size((double)json_integer_value(json_object_get(mount, "cached_bytes")), a), (long long)open,
-	        (long long)number(mount, "reads", "waiting"),
-	        *text(mount, "listing_error") ? ", listing failed" : "");
-	end_line(s);
+	ps_figure_text(&s->line, line, &(struct ps_figure_source){.doc = doc, .object = mount});
+	if (s->line.len > 0)
+		end_line(s);
 }
 
 /* Updates the daemon's state at the end of an interval. */
@@ -248,13 +241,10 @@ static void draw_daemon(struct screen *s, const struct daemon *daemon, const jso
 	json_int_t passed = mounts_sum(doc, "modes", "passed", "opens");
 	double limit = (double)number(doc, "cache", "limit_bytes");
 	double used = (double)number(doc, "cache", "used_bytes");
-	char a[PS_SIZE_TEXT_LEN], b[PS_SIZE_TEXT_LEN];
 	size_t i;
 
 	end_line(s);
-	ps_strbuf_addf(&s->line, "%s  (penstock %s, pid %lld)", text(json_object_get(doc, "cache"), "dir"),
-	        text(doc, "version"), (long long)json_integer_value(json_object_get(doc, "pid")));
-	end_line(s);
+	draw_figures(s, "{/cache.dir}  (penstock {/version}, pid {#/pid})", doc, NULL);
 	add_rate(s, "origin", &daemon->origin, width);
 	add_rate(s, "readers", &daemon->readers, width);
 	if (hits >= 0)
@@ -272,17 +262,16 @@ static void draw_daemon(struct screen *s, const struct daemon *daemon, const jso
 	}
 	ps_strbuf_addf(&s->line, "  cache    %7.1f %%    [", limit > 0 ? 100 * used / limit : 0);
 	add_bar(&s->line, limit > 0 ? used / limit : 0, PS_MIN(width, 16));
-	ps_strbuf_addf(&s->line, "] %s of %s, %s", size(used, a), size(limit, b),
-	        PS_COUNTED(number(doc, "cache", "objects"), "object"));
-	end_line(s);
+	ps_strbuf_add(&s->line, "] ");
+	draw_figures(s, "{/cache.used_bytes} of {/cache.limit_bytes}, {/cache.objects}", doc, NULL);
 	add_latency(s, "requests", json_object_get(doc, "origin"), json_object_get(before, "origin"));
 	add_latency(s, "reads", json_object_get(doc, "reads"), json_object_get(before, "reads"));
-	if (number(doc, "origin", "errors") > 0) {
-		ps_strbuf_addf(&s->line, "  %s: %s", PS_COUNTED(number(doc, "origin", "errors"), "error"),
-		        text(json_object_get(doc, "origin"), "last_error"));
-		end_line(s);
-	}
-	json_array_foreach(mounts, i, mount) draw_mount(s, mount);
+	draw_figures(s, "[/origin.errors:  {/origin.errors}: {/origin.last_error}]", doc, NULL);
+	json_array_foreach(mounts, i, mount) draw_figures(s,
+	        "  {mountpoint}: [offline:OFFLINE, ]{files}, {cached_bytes} cached, "
+	        "{#modes.passed.open+modes.direct.open+modes.cached.open} open, {#reads.waiting} waiting"
+	        "[listing_error:, listing failed]",
+	        doc, mount);
 }
 
 static struct daemon *daemon_of(struct daemon daemons[static DAEMONS_MAX], const json_t *doc)

@@ -31,3 +31,18 @@ kill "$plan"
 wait "$plan" 2>/dev/null || true
 check "the mount with members is unmounted" penstock umount "$T/members"
 check "the mount with named sources is unmounted" penstock umount "$T/sources"
+
+# Texts with figures ({PATH}, [IF:TEXT]: fs/cli/figure_text.h) name figures of the table.
+"$figures" --paths >"$T/table"
+unknown=()
+path='/?[a-z_]+(\.[a-z_]+)*'
+mapfile -t words < <(cd "$top_srcdir/fs/cli" && grep -ohE -e "\{[#%]?$path([%+]$path)*}" \
+	-e "\[!?$path([+<]$path)*[?:=>]" cmd_status.c live.c | grep -oE "$path" | sort -u)
+for word in "${words[@]}"; do
+	case $word in
+	/*) grep -qxF "${word#/}" "$T/table" ;;
+	*) grep -qxE "(mounts\[\]|plans\.ranks\[\]|mounts\[\]\.tier\.tiers\[\])\.${word//./\\.}" "$T/table" ;;
+	esac || unknown+=("$word")
+done
+at_least "status and its screen name figures" 60 "${#words[@]}"
+equal "each of them is in the table" "" "${unknown[*]}"
