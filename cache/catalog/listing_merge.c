@@ -59,34 +59,28 @@ struct ps_merge {
 	bool told_clash;
 };
 
-/* Writes the batch if it is large enough. */
-static int merge_commit_full(struct ps_merge *m) PS_MUST_USE;
-/* Gets the name's present node, even if its row is still in the batch; -ENOENT: there is none. */
-static int merge_get_named(
-        struct ps_merge *m, uint64_t parent, const char *name, struct ps_node_row *ret) PS_MUST_USE;
-/* Sets the name to the listed file; old: the result of merge_get_named(), or NULL. */
-static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed,
-        enum ps_coding coding, struct ps_node_row *old) PS_MUST_USE;
-static void merge_supersede(struct ps_merge *m, struct ps_node_row *row);
-
-/* Names of compressed shards. */
-/* Decides the name and the view of a listed file; `last`: the listing is complete. */
-static int merge_named(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed,
-        bool last) PS_MUST_USE;
-/* Another file or directory takes the name under which the shard `view` is shown. If this listing has the
- * shard, the shard is shown raw, under its listed name. */
-static int merge_give_way(struct ps_merge *m, const struct ps_node_row *view) PS_MUST_USE;
-/* Merges the shards that were put off to the end. Takes names_lock. */
-static int merge_later(struct ps_merge *m) PS_MUST_USE;
-static void merge_forget_later(struct ps_merge *m);
-
-/* Vanished names. */
-static int merge_remove_children(struct ps_merge *m, uint64_t dir, int depth) PS_MUST_USE;
-/* Removes the names that are in directories of this listing, but not in the listing. Takes
- * names_lock, for each name. */
-static int merge_remove_vanished(struct ps_merge *m) PS_MUST_USE;
-
 #define BATCH_ROWS 2000
+
+static struct merge_later *take_later(struct ps_merge *m)
+{
+	struct merge_later *later = m->later;
+
+	m->later = later->next;
+	return later;
+}
+
+static void free_later(struct merge_later *later)
+{
+	free(later->name);
+	free(later->url);
+	free(later);
+}
+
+static void merge_forget_later(struct ps_merge *m)
+{
+	while (m->later)
+		free_later(take_later(m));
+}
 
 static struct ps_merge_dir *dir_remember(struct ps_merge *m, const char *path, size_t len, uint64_t node)
 {
@@ -167,6 +161,7 @@ static int commit(struct ps_merge *m)
 	return m->failed;
 }
 
+/* Writes the batch if it is large enough. */
 static int merge_commit_full(struct ps_merge *m)
 {
 	return m->nbatched >= BATCH_ROWS ? commit(m) : 0;
@@ -243,6 +238,7 @@ static unsigned batched_bit(uint64_t parent, const char *name)
 	return (unsigned)(h >> 40) % PS_MERGE_BATCHED_BITS;
 }
 
+/* Gets the name's present node, even if its row is still in the batch; -ENOENT: there is none. */
 static int merge_get_named(struct ps_merge *m, uint64_t parent, const char *name, struct ps_node_row *ret)
 {
 	unsigned bit = batched_bit(parent, name);
@@ -290,6 +286,274 @@ static void merge_supersede(struct ps_merge *m, struct ps_node_row *row)
 	m->nbatched++;
 	ps_catalog_changed(m->dataset->catalog, row->node);
 }
+
+static int merge_remove_children(struct ps_merge *m, uint64_t dir, int depth) PS_MUST_USE;
+
+static int remove_name(struct ps_merge *m, uint64_t parent, const char *name, uint64_t node, int depth)
+{
+	struct ps_node_row row = {0};
+	int rc = ps_index_get_node(m->dataset->index, node, &row);
+
+	if (rc == 0) {
+		merge_supersede(m, &row);
+		m->nvanished += row.kind == PS_NODE_FILE;
+		if (row.kind == PS_NODE_DIR)
+			rc = merge_remove_children(m, node, depth);
+		ps_node_row_fini(&row);
+	}
+	ps_index_batch_del_child(m->batch, parent, name);
+	m->nbatched++;
+	if (rc == 0)
+		rc = seen_add(&m->changed, parent);
+	if (rc == -ENOENT || rc == -EBADMSG) /* without a valid row the name is removed all the same */
+		rc = 0;
+	return rc == 0 ? merge_commit_full(m) : rc;
+}
+
+static int merge_remove_children(struct ps_merge *m, uint64_t dir, int depth)
+{
+	struct ps_index_children *it;
+	const char *name;
+	uint64_t node;
+
+	if (depth >= PS_LIST_MAX_DEPTH)
+		return 0;
+	int rc = ps_index_children_open(m->dataset->index, dir, &it);
+	if (rc < 0)
+		return rc;
+	while (rc == 0 && ps_index_children_next(it, &name, &node))
+		rc = remove_name(m, dir, name, node, depth + 1);
+	if (rc == 0)
+		rc = ps_index_children_status(it);
+	ps_index_children_close(it);
+	return rc;
+}
+
+/* True if the name's present row still matches the listed file. */
+static bool row_still_right(const struct ps_merge *m, const struct ps_node_row *row,
+        const struct ps_listed *listed, enum ps_coding coding)
+{
+	if (row->kind != PS_NODE_FILE || row->coding != coding || strcmp(row->url, listed->url) != 0)
+		return false;
+	if (row->remote.size != PS_SIZE_UNKNOWN && row->checked_ms >= m->begun_ms)
+		return true; /* a HEAD has confirmed this version since the listing began */
+	if (listed->remote.size == PS_SIZE_UNKNOWN) { /* the listing has no version; a HEAD will give it */
+		uint64_t stated = ps_remote_stated_size(&listed->remote);
+
+		return row->remote.size == PS_SIZE_UNKNOWN
+		               ? stated == ps_remote_stated_size(&row->remote)
+		               : stated == PS_SIZE_UNKNOWN || stated == row->remote.size;
+	}
+	return row->remote.size != PS_SIZE_UNKNOWN && ps_remote_same_version(&row->remote, &listed->remote);
+}
+
+/* A size without a date or an ETag does not identify a version: the listing's size is ignored then. */
+static struct ps_remote usable(const struct ps_remote *remote)
+{
+	struct ps_remote none = PS_REMOTE_UNKNOWN;
+
+	if (remote->mtime_s >= 0 || remote->etag[0])
+		return *remote;
+	memcpy(none.checksum, remote->checksum, sizeof(none.checksum));
+	return none;
+}
+
+/* Takes the listing's checksum for a version that the index has already. */
+static bool take_checksum(struct ps_node_row *row, const struct ps_listed *listed)
+{
+	const char *sum = listed->remote.checksum;
+	bool of_name = listed->remote.size == PS_SIZE_UNKNOWN;
+
+	if (!sum[0] || (strcmp(sum, row->remote.checksum) == 0 && of_name == row->sum_of_name))
+		return false;
+	memcpy(row->remote.checksum, sum, sizeof(row->remote.checksum));
+	row->sum_of_name = of_name;
+	return true;
+}
+
+/* Sets the name to the listed file; old: the result of merge_get_named(), or NULL. */
+static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed,
+        enum ps_coding coding, struct ps_node_row *old)
+{
+	uint64_t node = old ? old->node : 0;
+	int rc = 0;
+	bool unsized = listed->remote.size == PS_SIZE_UNKNOWN;
+
+	note_batched(m, parent, name);
+	if (old && row_still_right(m, old, listed, coding)) {
+		/* 0: from now on listings confirm the node. A listing without a version does not confirm
+		 * it. */
+		int64_t checked_ms = old->checked_ms >= m->begun_ms ? old->checked_ms
+		                     : unsized && !old->checked_ms  ? PS_CHECKED_DOUBTFUL
+		                     : unsized                      ? old->checked_ms
+		                                                    : 0;
+
+		bool news = take_checksum(old, listed);
+
+		ps_catalog_note_remote(m->dataset->catalog, &old->remote);
+		unsized = old->remote.size == PS_SIZE_UNKNOWN;
+		if (news || (!unsized && old->checked_ms != checked_ms)) {
+			old->checked_ms = unsized ? old->checked_ms : checked_ms;
+			ps_index_batch_put_node(m->batch, old);
+			m->nbatched++;
+		}
+	} else {
+		struct ps_node_row row = {.parent = parent,
+		        .kind = PS_NODE_FILE,
+		        .remote = listed->remote,
+		        .sum_of_name = unsized && listed->remote.checksum[0],
+		        .coding = (uint8_t)coding,
+		        .name = (char *)name,
+		        .url = (char *)listed->url};
+
+		if (old) {
+			merge_supersede(m, old);
+			if (old->kind == PS_NODE_DIR)
+				rc = merge_remove_children(m, old->node, 0);
+		}
+		if (rc == 0)
+			rc = put_new(m, &row, old && old->kind == PS_NODE_FILE ? old->ino : 0);
+		node = row.node;
+		m->nadded += !old;
+	}
+	if (rc < 0)
+		return rc;
+	m->nfiles++;
+	if (unsized && !m->first_unsized)
+		m->first_unsized = node;
+	return merge_seen(m, node);
+}
+
+/* Names of compressed shards ----------------------------------------------------------------------------- */
+
+static int merge_as_it_is(
+        struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed)
+{
+	struct ps_node_row old = {0};
+
+	if (!m->told_clash)
+		ps_log_info(
+		        "list: %s: shown as it is: another file has the name that its contents would have",
+		        listed->url);
+	m->told_clash = true;
+	int rc = merge_get_named(m, parent, name, &old);
+	if (rc == 0 || rc == -ENOENT)
+		rc = merge_file(m, parent, name, listed, PS_CODING_NONE, rc == 0 ? &old : NULL);
+	ps_node_row_fini(&old);
+	return rc;
+}
+
+/* The listed name of a compressed shard that is shown as `shown`, from its URL. */
+static char *listed_name(const char *shown, const char *url, enum ps_coding coding)
+{
+	static const char *const shorts[] = {"", ".tzst", ".tgz", ".lz4"}, *const longs[] = {
+	                                                                           "", ".zst", ".gz", ".lz4"};
+	size_t len = strcspn(url, "?"), n = strlen(shorts[coding]), stem = strlen(shown) - strlen(".tar");
+	bool is_short =
+	        coding != PS_CODING_LZ4 && len > n && strncasecmp(url + len - n, shorts[coding], n) == 0;
+	char *name;
+
+	if (asprintf(&name, "%.*s%s", (int)(is_short ? stem : strlen(shown)), shown,
+	            is_short ? shorts[coding] : longs[coding]) < 0)
+		return NULL;
+	return name;
+}
+
+/* Another file or directory takes the name under which the shard `view` is shown. If this listing has the
+ * shard, the shard is shown raw, under its listed name. */
+static int merge_give_way(struct ps_merge *m, const struct ps_node_row *view)
+{
+	if (!view->coding || !was_listed(m, view->node))
+		return 0;
+	ps_autofree char *name = listed_name(view->name, view->url, (enum ps_coding)view->coding);
+	const struct ps_listed listed = {.url = view->url, .remote = view->remote};
+
+	m->nfiles--; /* merge_as_it_is() counts it again */
+	return name ? merge_as_it_is(m, view->parent, name, &listed) : -ENOMEM;
+}
+
+static int put_off(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed)
+{
+	struct merge_later *later = calloc(1, sizeof(*later));
+
+	if (!later)
+		return -ENOMEM;
+	*later = (struct merge_later){.next = m->later,
+	        .parent = parent,
+	        .name = strdup(name),
+	        .url = strdup(listed->url),
+	        .remote = listed->remote};
+	m->later = later;
+	return later->name && later->url ? 0 : -ENOMEM;
+}
+
+/* Decides the name and the view of a listed file; `last`: the listing is complete. */
+static int merge_named(
+        struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed, bool last)
+{
+	size_t len = 0;
+	bool tar = false;
+	enum ps_coding coding = m->dataset->raw ? PS_CODING_NONE : ps_coding_of_name(name, &len, &tar);
+	ps_autofree char *shown = NULL;
+	struct ps_node_row old = {0};
+
+	if (asprintf(&shown, "%.*s%s", coding ? (int)len : (int)strlen(name), name, tar ? ".tar" : "") < 0) {
+		shown = NULL;
+		return -ENOMEM;
+	}
+	int rc = merge_get_named(m, parent, shown, &old);
+	if (rc < 0 && rc != -ENOENT)
+		return rc;
+	struct ps_node_row *found = rc == 0 ? &old : NULL;
+	bool other = found && (old.kind == PS_NODE_DIR || strcmp(old.url, listed->url) != 0);
+	bool now = other && coding && was_listed(m, old.node);
+	if (!coding) {
+		rc = merge_file(m, parent, name, listed, coding, found);
+		if (rc == 0 && other)
+			rc = merge_give_way(m, &old);
+	} else if (now) {
+		rc = merge_as_it_is(m, parent, name, listed);
+	} else if (other && old.coding == PS_CODING_NONE && !last) {
+		rc = put_off(m, parent, name, listed);
+	} else {
+		rc = merge_file(m, parent, shown, listed, coding, found);
+	}
+	ps_node_row_fini(&old);
+	return rc;
+}
+
+/* Restores the order of the listing: if two shards have the same shown name, the first always gets it. */
+static void reverse_later(struct ps_merge *m)
+{
+	struct merge_later *reversed = NULL;
+
+	while (m->later) {
+		struct merge_later *later = take_later(m);
+
+		later->next = reversed;
+		reversed = later;
+	}
+	m->later = reversed;
+}
+
+/* Merges the shards that were put off to the end. Takes names_lock. */
+static int merge_later(struct ps_merge *m)
+{
+	int rc = 0;
+
+	PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
+	reverse_later(m);
+	while (m->later && rc == 0) {
+		struct merge_later *later = take_later(m);
+		const struct ps_listed listed = {.url = later->url, .remote = later->remote};
+
+		rc = merge_named(m, later->parent, later->name, &listed, true);
+		free_later(later);
+	}
+	return rc;
+}
+
+/* What a listing has ------------------------------------------------------------------------------------ */
 
 /* Finds or makes the directory `name` of parent. A file of that name is superseded; if it is a listed shard
  * with that shown name, the shard is shown raw. */
@@ -346,100 +610,6 @@ static int dir_node(struct ps_merge *m, const char *path, size_t len, uint64_t *
 	if (!dir_remember(m, path, len, node))
 		return -ENOMEM;
 	*ret_node = node;
-	return merge_seen(m, node);
-}
-
-/* True if the name's present row still matches the listed file. */
-static bool row_still_right(const struct ps_merge *m, const struct ps_node_row *row,
-        const struct ps_listed *listed, enum ps_coding coding)
-{
-	if (row->kind != PS_NODE_FILE || row->coding != coding || strcmp(row->url, listed->url) != 0)
-		return false;
-	if (row->remote.size != PS_SIZE_UNKNOWN && row->checked_ms >= m->begun_ms)
-		return true; /* a HEAD has confirmed this version since the listing began */
-	if (listed->remote.size == PS_SIZE_UNKNOWN) { /* the listing has no version; a HEAD will give it */
-		uint64_t stated = ps_remote_stated_size(&listed->remote);
-
-		return row->remote.size == PS_SIZE_UNKNOWN
-		               ? stated == ps_remote_stated_size(&row->remote)
-		               : stated == PS_SIZE_UNKNOWN || stated == row->remote.size;
-	}
-	return row->remote.size != PS_SIZE_UNKNOWN && ps_remote_same_version(&row->remote, &listed->remote);
-}
-
-/* A size without a date or an ETag does not identify a version: the listing's size is ignored then. */
-static struct ps_remote usable(const struct ps_remote *remote)
-{
-	struct ps_remote none = PS_REMOTE_UNKNOWN;
-
-	if (remote->mtime_s >= 0 || remote->etag[0])
-		return *remote;
-	memcpy(none.checksum, remote->checksum, sizeof(none.checksum));
-	return none;
-}
-
-/* Takes the listing's checksum for a version that the index has already. */
-static bool take_checksum(struct ps_node_row *row, const struct ps_listed *listed)
-{
-	const char *sum = listed->remote.checksum;
-	bool of_name = listed->remote.size == PS_SIZE_UNKNOWN;
-
-	if (!sum[0] || (strcmp(sum, row->remote.checksum) == 0 && of_name == row->sum_of_name))
-		return false;
-	memcpy(row->remote.checksum, sum, sizeof(row->remote.checksum));
-	row->sum_of_name = of_name;
-	return true;
-}
-
-static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed,
-        enum ps_coding coding, struct ps_node_row *old)
-{
-	uint64_t node = old ? old->node : 0;
-	int rc = 0;
-	bool unsized = listed->remote.size == PS_SIZE_UNKNOWN;
-
-	note_batched(m, parent, name);
-	if (old && row_still_right(m, old, listed, coding)) {
-		/* 0: from now on listings confirm the node. A listing without a version does not confirm
-		 * it. */
-		int64_t checked_ms = old->checked_ms >= m->begun_ms ? old->checked_ms
-		                     : unsized && !old->checked_ms  ? PS_CHECKED_DOUBTFUL
-		                     : unsized                      ? old->checked_ms
-		                                                    : 0;
-
-		bool news = take_checksum(old, listed);
-
-		ps_catalog_note_remote(m->dataset->catalog, &old->remote);
-		unsized = old->remote.size == PS_SIZE_UNKNOWN;
-		if (news || (!unsized && old->checked_ms != checked_ms)) {
-			old->checked_ms = unsized ? old->checked_ms : checked_ms;
-			ps_index_batch_put_node(m->batch, old);
-			m->nbatched++;
-		}
-	} else {
-		struct ps_node_row row = {.parent = parent,
-		        .kind = PS_NODE_FILE,
-		        .remote = listed->remote,
-		        .sum_of_name = unsized && listed->remote.checksum[0],
-		        .coding = (uint8_t)coding,
-		        .name = (char *)name,
-		        .url = (char *)listed->url};
-
-		if (old) {
-			merge_supersede(m, old);
-			if (old->kind == PS_NODE_DIR)
-				rc = merge_remove_children(m, old->node, 0);
-		}
-		if (rc == 0)
-			rc = put_new(m, &row, old && old->kind == PS_NODE_FILE ? old->ino : 0);
-		node = row.node;
-		m->nadded += !old;
-	}
-	if (rc < 0)
-		return rc;
-	m->nfiles++;
-	if (unsized && !m->first_unsized)
-		m->first_unsized = node;
 	return merge_seen(m, node);
 }
 
@@ -551,6 +721,63 @@ int ps_merge_add(void *arg, const struct ps_listed *listed)
 	return rc;
 }
 
+/* Names that an earlier listing had, and this one has not ------------------------------------------------- */
+
+/* True if a HEAD has found the name since the listing began. */
+static bool was_seen_since(struct ps_merge *m, uint64_t parent, const char *name, uint64_t node)
+{
+	struct ps_node_row row;
+	uint64_t current;
+
+	if (ps_index_get_child(m->dataset->index, parent, name, &current) < 0 || current != node)
+		return true; /* the name has another node by now, or none */
+	if (ps_index_get_node(m->dataset->index, node, &row) < 0)
+		return false;
+	bool seen = row.kind == PS_NODE_FILE && row.checked_ms >= m->begun_ms;
+	ps_node_row_fini(&row);
+	return seen;
+}
+
+/* names_lock is not held. */
+static int remove_in(struct ps_merge *m, uint64_t parent)
+{
+	struct ps_index *index = m->dataset->index;
+	struct ps_index_children *it;
+	const char *name;
+	uint64_t node;
+	int rc = ps_index_children_open(index, parent, &it);
+
+	if (rc < 0)
+		return rc;
+	while (rc == 0 && ps_index_children_next(it, &name, &node)) {
+		/* A node with a higher number was made after the listing began, by this listing or by a
+		 * probe. */
+		if (node > m->first_number || was_listed(m, node))
+			continue;
+		PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
+		if (!was_seen_since(m, parent, name, node))
+			rc = remove_name(m, parent, name, node, 0);
+	}
+	if (rc == 0)
+		rc = ps_index_children_status(it);
+	ps_index_children_close(it);
+	return rc;
+}
+
+/* Removes the names that are in directories of this listing, but not in the listing. Takes
+ * names_lock, for each name. */
+static int merge_remove_vanished(struct ps_merge *m)
+{
+	struct ps_merge_dir *dir, *next;
+	int rc = 0;
+
+	HASH_ITER (hh, m->dirs, dir, next) {
+		if (rc == 0)
+			rc = remove_in(m, dir->node);
+	}
+	return rc;
+}
+
 /* The end ------------------------------------------------------------------------------------------------ */
 
 /* A directory's time is that of the listing that last changed its names. Directories that this listing made have
@@ -618,242 +845,3 @@ int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_firs
 }
 
 /* Names of compressed shards: x.tar.zst is shown as x.tar, unless another file has that name. */
-
-static struct merge_later *take_later(struct ps_merge *m)
-{
-	struct merge_later *later = m->later;
-
-	m->later = later->next;
-	return later;
-}
-
-static void free_later(struct merge_later *later)
-{
-	free(later->name);
-	free(later->url);
-	free(later);
-}
-
-static int merge_as_it_is(
-        struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed)
-{
-	struct ps_node_row old = {0};
-
-	if (!m->told_clash)
-		ps_log_info(
-		        "list: %s: shown as it is: another file has the name that its contents would have",
-		        listed->url);
-	m->told_clash = true;
-	int rc = merge_get_named(m, parent, name, &old);
-	if (rc == 0 || rc == -ENOENT)
-		rc = merge_file(m, parent, name, listed, PS_CODING_NONE, rc == 0 ? &old : NULL);
-	ps_node_row_fini(&old);
-	return rc;
-}
-
-/* The listed name of a compressed shard that is shown as `shown`, from its URL. */
-static char *listed_name(const char *shown, const char *url, enum ps_coding coding)
-{
-	static const char *const shorts[] = {"", ".tzst", ".tgz", ".lz4"}, *const longs[] = {
-	                                                                           "", ".zst", ".gz", ".lz4"};
-	size_t len = strcspn(url, "?"), n = strlen(shorts[coding]), stem = strlen(shown) - strlen(".tar");
-	bool is_short =
-	        coding != PS_CODING_LZ4 && len > n && strncasecmp(url + len - n, shorts[coding], n) == 0;
-	char *name;
-
-	if (asprintf(&name, "%.*s%s", (int)(is_short ? stem : strlen(shown)), shown,
-	            is_short ? shorts[coding] : longs[coding]) < 0)
-		return NULL;
-	return name;
-}
-
-static int merge_give_way(struct ps_merge *m, const struct ps_node_row *view)
-{
-	if (!view->coding || !was_listed(m, view->node))
-		return 0;
-	ps_autofree char *name = listed_name(view->name, view->url, (enum ps_coding)view->coding);
-	const struct ps_listed listed = {.url = view->url, .remote = view->remote};
-
-	m->nfiles--; /* merge_as_it_is() counts it again */
-	return name ? merge_as_it_is(m, view->parent, name, &listed) : -ENOMEM;
-}
-
-static int put_off(struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed)
-{
-	struct merge_later *later = calloc(1, sizeof(*later));
-
-	if (!later)
-		return -ENOMEM;
-	*later = (struct merge_later){.next = m->later,
-	        .parent = parent,
-	        .name = strdup(name),
-	        .url = strdup(listed->url),
-	        .remote = listed->remote};
-	m->later = later;
-	return later->name && later->url ? 0 : -ENOMEM;
-}
-
-static int merge_named(
-        struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed, bool last)
-{
-	size_t len = 0;
-	bool tar = false;
-	enum ps_coding coding = m->dataset->raw ? PS_CODING_NONE : ps_coding_of_name(name, &len, &tar);
-	ps_autofree char *shown = NULL;
-	struct ps_node_row old = {0};
-
-	if (asprintf(&shown, "%.*s%s", coding ? (int)len : (int)strlen(name), name, tar ? ".tar" : "") < 0) {
-		shown = NULL;
-		return -ENOMEM;
-	}
-	int rc = merge_get_named(m, parent, shown, &old);
-	if (rc < 0 && rc != -ENOENT)
-		return rc;
-	struct ps_node_row *found = rc == 0 ? &old : NULL;
-	bool other = found && (old.kind == PS_NODE_DIR || strcmp(old.url, listed->url) != 0);
-	bool now = other && coding && was_listed(m, old.node);
-	if (!coding) {
-		rc = merge_file(m, parent, name, listed, coding, found);
-		if (rc == 0 && other)
-			rc = merge_give_way(m, &old);
-	} else if (now) {
-		rc = merge_as_it_is(m, parent, name, listed);
-	} else if (other && old.coding == PS_CODING_NONE && !last) {
-		rc = put_off(m, parent, name, listed);
-	} else {
-		rc = merge_file(m, parent, shown, listed, coding, found);
-	}
-	ps_node_row_fini(&old);
-	return rc;
-}
-
-/* Restores the order of the listing: if two shards have the same shown name, the first always gets it. */
-static void reverse_later(struct ps_merge *m)
-{
-	struct merge_later *reversed = NULL;
-
-	while (m->later) {
-		struct merge_later *later = take_later(m);
-
-		later->next = reversed;
-		reversed = later;
-	}
-	m->later = reversed;
-}
-
-static int merge_later(struct ps_merge *m)
-{
-	int rc = 0;
-
-	PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
-	reverse_later(m);
-	while (m->later && rc == 0) {
-		struct merge_later *later = take_later(m);
-		const struct ps_listed listed = {.url = later->url, .remote = later->remote};
-
-		rc = merge_named(m, later->parent, later->name, &listed, true);
-		free_later(later);
-	}
-	return rc;
-}
-
-static void merge_forget_later(struct ps_merge *m)
-{
-	while (m->later)
-		free_later(take_later(m));
-}
-
-/* Removal of names that an earlier listing had, and this one has not. */
-
-static int remove_name(struct ps_merge *m, uint64_t parent, const char *name, uint64_t node, int depth)
-{
-	struct ps_node_row row = {0};
-	int rc = ps_index_get_node(m->dataset->index, node, &row);
-
-	if (rc == 0) {
-		merge_supersede(m, &row);
-		m->nvanished += row.kind == PS_NODE_FILE;
-		if (row.kind == PS_NODE_DIR)
-			rc = merge_remove_children(m, node, depth);
-		ps_node_row_fini(&row);
-	}
-	ps_index_batch_del_child(m->batch, parent, name);
-	m->nbatched++;
-	if (rc == 0)
-		rc = seen_add(&m->changed, parent);
-	if (rc == -ENOENT || rc == -EBADMSG) /* without a valid row the name is removed all the same */
-		rc = 0;
-	return rc == 0 ? merge_commit_full(m) : rc;
-}
-
-static int merge_remove_children(struct ps_merge *m, uint64_t dir, int depth)
-{
-	struct ps_index_children *it;
-	const char *name;
-	uint64_t node;
-
-	if (depth >= PS_LIST_MAX_DEPTH)
-		return 0;
-	int rc = ps_index_children_open(m->dataset->index, dir, &it);
-	if (rc < 0)
-		return rc;
-	while (rc == 0 && ps_index_children_next(it, &name, &node))
-		rc = remove_name(m, dir, name, node, depth + 1);
-	if (rc == 0)
-		rc = ps_index_children_status(it);
-	ps_index_children_close(it);
-	return rc;
-}
-
-/* True if a HEAD has found the name since the listing began. */
-static bool was_seen_since(struct ps_merge *m, uint64_t parent, const char *name, uint64_t node)
-{
-	struct ps_node_row row;
-	uint64_t current;
-
-	if (ps_index_get_child(m->dataset->index, parent, name, &current) < 0 || current != node)
-		return true; /* the name has another node by now, or none */
-	if (ps_index_get_node(m->dataset->index, node, &row) < 0)
-		return false;
-	bool seen = row.kind == PS_NODE_FILE && row.checked_ms >= m->begun_ms;
-	ps_node_row_fini(&row);
-	return seen;
-}
-
-/* names_lock is not held. */
-static int remove_in(struct ps_merge *m, uint64_t parent)
-{
-	struct ps_index *index = m->dataset->index;
-	struct ps_index_children *it;
-	const char *name;
-	uint64_t node;
-	int rc = ps_index_children_open(index, parent, &it);
-
-	if (rc < 0)
-		return rc;
-	while (rc == 0 && ps_index_children_next(it, &name, &node)) {
-		/* A node with a higher number was made after the listing began, by this listing or by a
-		 * probe. */
-		if (node > m->first_number || was_listed(m, node))
-			continue;
-		PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
-		if (!was_seen_since(m, parent, name, node))
-			rc = remove_name(m, parent, name, node, 0);
-	}
-	if (rc == 0)
-		rc = ps_index_children_status(it);
-	ps_index_children_close(it);
-	return rc;
-}
-
-static int merge_remove_vanished(struct ps_merge *m)
-{
-	struct ps_merge_dir *dir, *next;
-	int rc = 0;
-
-	HASH_ITER (hh, m->dirs, dir, next) {
-		if (rc == 0)
-			rc = remove_in(m, dir->node);
-	}
-	return rc;
-}

@@ -18,6 +18,10 @@
 #include "base/thread.h"
 #include "catalog/catalog_private.h"
 
+#define UNANSWERED_S 5
+#define ASK_FIRST_MS 1000
+#define ASK_MAX_MS 30000
+
 /* Revalidation while the origin does not answer: known versions count as valid.
  *
  *            no answer to a HEAD: connect, DNS, TLS, stall
@@ -29,19 +33,86 @@
  * for a while.
  *
  * Threads: any. Locks: dataset.lock, as a leaf. Never blocks. */
-static void offline_begin(struct ps_dataset *dataset);
-static void offline_over(struct ps_dataset *dataset);
+static void offline_begin(struct ps_dataset *ds)
+{
+	unsigned tries = atomic_fetch_add(&ds->offline_tries, 1);
+	uint64_t ms = PS_MIN((uint64_t)ASK_FIRST_MS << PS_MIN(tries, 5u), (uint64_t)ASK_MAX_MS);
+
+	atomic_store(&ds->offline_ask_ns, ps_clock_mono_ns() + ms * PS_NS_PER_MS);
+	if (!atomic_exchange(&ds->offline, true))
+		ps_log_warning("origin: %s: it does not answer; known versions count as valid",
+		        ds->catalog->row.source);
+}
+
+static void offline_over(struct ps_dataset *ds)
+{
+	atomic_store(&ds->offline_tries, 0);
+	if (atomic_exchange(&ds->offline, false))
+		ps_log_warning("origin: %s: it answers again", ds->catalog->row.source);
+}
+
+static void note(struct ps_dataset *ds, uint64_t node, int errnum, uint64_t for_ns)
+{
+	size_t i = node % PS_DATASET_UNANSWERED;
+
+	PS_LOCK_SCOPE(&ds->lock);
+	ds->unanswered[i].node = node;
+	ds->unanswered[i].errnum = errnum;
+	ds->unanswered[i].until_ns = ps_clock_mono_ns() + for_ns;
+}
+
+/* The dataset's lock is held. */
+static bool noted(const struct ps_dataset *ds, uint64_t node)
+{
+	size_t i = node % PS_DATASET_UNANSWERED;
+
+	return ds->unanswered[i].node == node && ps_clock_mono_ns() < ds->unanswered[i].until_ns;
+}
+
 /* Revalidation of a node failed. */
-static void offline_note(struct ps_dataset *dataset, uint64_t node, const struct ps_error *err);
+static void offline_note(struct ps_dataset *ds, uint64_t node, const struct ps_error *err)
+{
+	if (!err->http_status) {
+		offline_begin(ds);
+		return;
+	}
+	note(ds, node, 0, UNANSWERED_S * PS_NS_PER_S);
+}
+
 /* A probe failed, and no known version can be used instead: requests within PS_FILL_FAILED_MS get the same
  * error at once. Otherwise each would wait as long again, because the kernel serialises lookups of one
  * name. */
-static void offline_failed(struct ps_dataset *dataset, uint64_t node, int errnum);
+static void offline_failed(struct ps_dataset *ds, uint64_t node, int errnum)
+{
+	note(ds, node, errnum, PS_FILL_FAILED_MS * PS_NS_PER_MS);
+}
+
 /* The error that offline_failed() has noted for the node, or 0. */
-static int offline_errnum(struct ps_dataset *dataset, uint64_t node);
+static int offline_errnum(struct ps_dataset *ds, uint64_t node)
+{
+	PS_LOCK_SCOPE(&ds->lock);
+	return noted(ds, node) ? ds->unanswered[node % PS_DATASET_UNANSWERED].errnum : 0;
+}
+
 /* True if the caller need not wait for the origin's answer for this node. *ret_ask: a request is due all
  * the same, in the background. */
-static bool offline_now(struct ps_dataset *dataset, uint64_t node, bool *ret_ask);
+static bool offline_now(struct ps_dataset *ds, uint64_t node, bool *ret_ask)
+{
+	uint64_t now_ns = ps_clock_mono_ns(), ask_ns = atomic_load(&ds->offline_ask_ns);
+
+	*ret_ask = false;
+	if (atomic_load(&ds->offline)) {
+		/* The next request may be sent when this one is answered, or at the latest after
+		 * ASK_MAX_MS. */
+		*ret_ask = now_ns >= ask_ns && atomic_compare_exchange_strong(&ds->offline_ask_ns, &ask_ns,
+		                                       now_ns + ASK_MAX_MS * PS_NS_PER_MS);
+		return true;
+	}
+	PS_LOCK_SCOPE(&ds->lock);
+	return noted(ds, node);
+}
+
+/* Probes ------------------------------------------------------------------------------------------------- */
 
 #define PROBE_BACKOFF_FIRST_MS 200
 #define PROBE_BACKOFF_MAX_MS 5000
@@ -888,80 +959,4 @@ static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth)
 void ps_revalidate_sizes(struct ps_dataset *ds)
 {
 	sweep_dir(ds, ds->catalog->row.root, 0);
-}
-
-#define UNANSWERED_S 5
-#define ASK_FIRST_MS 1000
-#define ASK_MAX_MS 30000
-
-static void offline_begin(struct ps_dataset *ds)
-{
-	unsigned tries = atomic_fetch_add(&ds->offline_tries, 1);
-	uint64_t ms = PS_MIN((uint64_t)ASK_FIRST_MS << PS_MIN(tries, 5u), (uint64_t)ASK_MAX_MS);
-
-	atomic_store(&ds->offline_ask_ns, ps_clock_mono_ns() + ms * PS_NS_PER_MS);
-	if (!atomic_exchange(&ds->offline, true))
-		ps_log_warning("origin: %s: it does not answer; known versions count as valid",
-		        ds->catalog->row.source);
-}
-
-static void offline_over(struct ps_dataset *ds)
-{
-	atomic_store(&ds->offline_tries, 0);
-	if (atomic_exchange(&ds->offline, false))
-		ps_log_warning("origin: %s: it answers again", ds->catalog->row.source);
-}
-
-static void note(struct ps_dataset *ds, uint64_t node, int errnum, uint64_t for_ns)
-{
-	size_t i = node % PS_DATASET_UNANSWERED;
-
-	PS_LOCK_SCOPE(&ds->lock);
-	ds->unanswered[i].node = node;
-	ds->unanswered[i].errnum = errnum;
-	ds->unanswered[i].until_ns = ps_clock_mono_ns() + for_ns;
-}
-
-/* The dataset's lock is held. */
-static bool noted(const struct ps_dataset *ds, uint64_t node)
-{
-	size_t i = node % PS_DATASET_UNANSWERED;
-
-	return ds->unanswered[i].node == node && ps_clock_mono_ns() < ds->unanswered[i].until_ns;
-}
-
-static void offline_note(struct ps_dataset *ds, uint64_t node, const struct ps_error *err)
-{
-	if (!err->http_status) {
-		offline_begin(ds);
-		return;
-	}
-	note(ds, node, 0, UNANSWERED_S * PS_NS_PER_S);
-}
-
-static void offline_failed(struct ps_dataset *ds, uint64_t node, int errnum)
-{
-	note(ds, node, errnum, PS_FILL_FAILED_MS * PS_NS_PER_MS);
-}
-
-static int offline_errnum(struct ps_dataset *ds, uint64_t node)
-{
-	PS_LOCK_SCOPE(&ds->lock);
-	return noted(ds, node) ? ds->unanswered[node % PS_DATASET_UNANSWERED].errnum : 0;
-}
-
-static bool offline_now(struct ps_dataset *ds, uint64_t node, bool *ret_ask)
-{
-	uint64_t now_ns = ps_clock_mono_ns(), ask_ns = atomic_load(&ds->offline_ask_ns);
-
-	*ret_ask = false;
-	if (atomic_load(&ds->offline)) {
-		/* The next request may be sent when this one is answered, or at the latest after
-		 * ASK_MAX_MS. */
-		*ret_ask = now_ns >= ask_ns && atomic_compare_exchange_strong(&ds->offline_ask_ns, &ask_ns,
-		                                       now_ns + ASK_MAX_MS * PS_NS_PER_MS);
-		return true;
-	}
-	PS_LOCK_SCOPE(&ds->lock);
-	return noted(ds, node);
 }

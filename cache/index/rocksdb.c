@@ -39,28 +39,120 @@ struct ps_kv {
 	struct ps_overlay *kept;    /* rows that were refused; added and cleared under write_lock */
 };
 
+/* The disk below ----------------------------------------------------------------------------------------- */
+
+#define DAMAGED_NAME "DAMAGED" /* our own files in RocksDB's folder */
+#define PROBE_NAME "probe"
+
+static const struct {
+	const char *text;
+	int errnum;
+} system_errors[] = {
+        {"No space left on device", ENOSPC},
+        {"Disk quota exceeded", EDQUOT},
+        {"Read-only file system", EROFS},
+        {"Permission denied", EACCES},
+        {"Operation not permitted", EPERM},
+        {"Too many open files", EMFILE},
+        {"Cannot allocate memory", ENOMEM},
+        {"lock hold by current process", EBUSY},
+        {"Resource temporarily unavailable", EBUSY},
+};
+
 /* Returns the positive errno that a status text means, since the C API reports errors as text only. Errors of
  * the system must not be taken for damage, because a damaged index is moved aside. */
-static int kv_errno(const char *text);
+static int kv_errno(const char *text)
+{
+	for (size_t i = 0; i < PS_ARRAY_LEN(system_errors); i++)
+		if (strstr(text, system_errors[i].text))
+			return system_errors[i].errnum;
+	return EIO;
+}
+
+/* Damage was found: the open index is used as far as possible, and the next start moves it aside. */
+static void mark_damaged(const struct ps_kv *kv)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/" DAMAGED_NAME, kv->dir);
+	ps_autofd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		ps_log_debug("index: %s: cannot be marked as damaged", kv->name);
+}
+
 /* Logs a status text and frees it; marks the index as damaged if the text reports damage. Returns -errno. */
-static int kv_told(struct ps_kv *kv, const char *call, char *text);
-static void mark_damaged(const struct ps_kv *kv);
+static int kv_told(struct ps_kv *kv, const char *call, char *text)
+{
+	int errnum = kv_errno(text);
+
+	if (strstr(text, "Corruption"))
+		mark_damaged(kv);
+	ps_log_error("%s: %s: %s", call, kv->name, text);
+	rocksdb_free(text);
+	return -errnum;
+}
 
 /* Checks that the disk has room for the bytes: 0, -ENOSPC or -EROFS. RocksDB is called only if there is
  * room, because after one write that the disk refused, RocksDB refuses all later ones. */
-static int kv_check_room(const struct ps_kv *kv, size_t nbytes);
+static int kv_check_room(const struct ps_kv *kv, size_t nbytes)
+{
+	struct statvfs st;
+
+	if (statvfs(kv->dir, &st) < 0)
+		return 0; /* the write will report it */
+	if (st.f_flag & ST_RDONLY)
+		return -EROFS;
+	/* RocksDB also writes in the background: a memtable and its manifest. */
+	return (uint64_t)st.f_bavail * st.f_frsize < nbytes + kv->memtable_nbytes + PS_MIB ? -ENOSPC : 0;
+}
+
 /* Writes a probe file: statvfs does not show quotas, nor a file system that became read-only after an
  * error. */
-static int kv_try_to_write(const struct ps_kv *kv);
+static int kv_try_to_write(const struct ps_kv *kv)
+{
+	static const char zeros[4096];
+	char path[PATH_MAX];
+	ssize_t n = -1;
 
-static bool kv_is_marked_damaged(const char *dir);
+	snprintf(path, sizeof(path), "%s/" PROBE_NAME, kv->dir);
+	ps_autofd int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int rc = fd < 0 || (n = write(fd, zeros, sizeof(zeros))) < 0 || fdatasync(fd) < 0 ? -errno : 0;
+
+	unlink(path);
+	return rc == 0 && n < (ssize_t)sizeof(zeros) ? -ENOSPC : rc;
+}
+
+static bool kv_is_marked_damaged(const char *dir)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/" DAMAGED_NAME, dir);
+	return access(path, F_OK) == 0;
+}
 
 /* RocksDB insists on a log file of its own. On a full disk, the second line of that file fails an assertion,
  * which ends the process in builds with assertions (Debian's). So the log file is made in memory and removed
  * once RocksDB has opened it; errors reach our log as status texts. False: the folder could not be made, and
  * the log file is in the index's folder, as usual. */
-static bool kv_log_dir_make(char ret_dir[static sizeof(PS_KV_LOG_DIR)]);
-static void kv_log_dir_remove(const char *dir);
+static bool kv_log_dir_make(char ret_dir[static sizeof(PS_KV_LOG_DIR)])
+{
+	strcpy(ret_dir, PS_KV_LOG_DIR);
+	return mkdtemp(ret_dir);
+}
+
+static void kv_log_dir_remove(const char *path)
+{
+	DIR *dir = opendir(path);
+
+	for (struct dirent *d; dir && (d = readdir(dir));)
+		/* "." and ".." stay: unlinkat does not remove directories. */
+		unlinkat(dirfd(dir), d->d_name, 0);
+	if (dir)
+		closedir(dir);
+	rmdir(path);
+}
+
+/* Opening ------------------------------------------------------------------------------------------------ */
 
 /* The index of 100,000 shards takes some tens of megabytes on disk and is hardly ever read twice: a small
  * footprint matters more than hits. */
@@ -333,108 +425,6 @@ uint64_t ps_kv_live_nbytes(struct ps_kv *kv)
 		nbytes = 0;
 	pthread_rwlock_unlock(&kv->open_lock);
 	return nbytes;
-}
-
-/* The disk below ----------------------------------------------------------------------------------------- */
-
-#define DAMAGED_NAME "DAMAGED" /* our own files in RocksDB's folder */
-#define PROBE_NAME "probe"
-
-static const struct {
-	const char *text;
-	int errnum;
-} system_errors[] = {
-        {"No space left on device", ENOSPC},
-        {"Disk quota exceeded", EDQUOT},
-        {"Read-only file system", EROFS},
-        {"Permission denied", EACCES},
-        {"Operation not permitted", EPERM},
-        {"Too many open files", EMFILE},
-        {"Cannot allocate memory", ENOMEM},
-        {"lock hold by current process", EBUSY},
-        {"Resource temporarily unavailable", EBUSY},
-};
-
-static int kv_errno(const char *text)
-{
-	for (size_t i = 0; i < PS_ARRAY_LEN(system_errors); i++)
-		if (strstr(text, system_errors[i].text))
-			return system_errors[i].errnum;
-	return EIO;
-}
-
-/* Damage was found: the open index is used as far as possible, and the next start moves it aside. */
-static void mark_damaged(const struct ps_kv *kv)
-{
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof(path), "%s/" DAMAGED_NAME, kv->dir);
-	ps_autofd int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		ps_log_debug("index: %s: cannot be marked as damaged", kv->name);
-}
-
-static int kv_told(struct ps_kv *kv, const char *call, char *text)
-{
-	int errnum = kv_errno(text);
-
-	if (strstr(text, "Corruption"))
-		mark_damaged(kv);
-	ps_log_error("%s: %s: %s", call, kv->name, text);
-	rocksdb_free(text);
-	return -errnum;
-}
-
-static int kv_check_room(const struct ps_kv *kv, size_t nbytes)
-{
-	struct statvfs st;
-
-	if (statvfs(kv->dir, &st) < 0)
-		return 0; /* the write will report it */
-	if (st.f_flag & ST_RDONLY)
-		return -EROFS;
-	/* RocksDB also writes in the background: a memtable and its manifest. */
-	return (uint64_t)st.f_bavail * st.f_frsize < nbytes + kv->memtable_nbytes + PS_MIB ? -ENOSPC : 0;
-}
-
-static int kv_try_to_write(const struct ps_kv *kv)
-{
-	static const char zeros[4096];
-	char path[PATH_MAX];
-	ssize_t n = -1;
-
-	snprintf(path, sizeof(path), "%s/" PROBE_NAME, kv->dir);
-	ps_autofd int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	int rc = fd < 0 || (n = write(fd, zeros, sizeof(zeros))) < 0 || fdatasync(fd) < 0 ? -errno : 0;
-
-	unlink(path);
-	return rc == 0 && n < (ssize_t)sizeof(zeros) ? -ENOSPC : rc;
-}
-
-static bool kv_is_marked_damaged(const char *dir)
-{
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof(path), "%s/" DAMAGED_NAME, dir);
-	return access(path, F_OK) == 0;
-}
-
-static bool kv_log_dir_make(char ret_dir[static sizeof(PS_KV_LOG_DIR)])
-{
-	strcpy(ret_dir, PS_KV_LOG_DIR);
-	return mkdtemp(ret_dir);
-}
-
-static void kv_log_dir_remove(const char *path)
-{
-	DIR *dir = opendir(path);
-
-	for (struct dirent *d; dir && (d = readdir(dir));)
-		/* "." and ".." stay: unlinkat does not remove directories. */
-		unlinkat(dirfd(dir), d->d_name, 0);
-	if (dir)
-		closedir(dir);
-	rmdir(path);
 }
 
 /* Batches ------------------------------------------------------------------------------------------------ */
