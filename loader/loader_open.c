@@ -104,7 +104,6 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	p.nshards = l->schedule.nshards;
 	p.source = (enum ps_shard_kind)o->source;
 	p.index_dir = o->index_dir;
-	p.write_index = o->write_index != 0;
 	rc = ps_layout_windows(l->layout, o->token_stride, &p.windows, err);
 	if (rc < 0)
 		return rc;
@@ -148,7 +147,7 @@ static struct ps_planner *planner_make(struct penstock_loader *l, const struct p
 	                              .rank = o->rank,
 	                              .world = o->world,
 	                              .end_epoch = o->epochs ? o->epoch + o->epochs : UINT64_MAX,
-	                              .epochs = o->plan_epochs ? o->plan_epochs : PS_PLANNER_EPOCHS,
+	                              .epochs = PS_PLANNER_EPOCHS,
 	                              .uses = l->schedule.uses.n ? &l->schedule.uses : NULL,
 	                              .batch = o->batch,
 	                              .fed = numbers && ps_numbers_is_feed(numbers),
@@ -168,7 +167,7 @@ static int pipeline_put(struct penstock_loader *l, const struct ps_position *at,
 	if (rc == 0 && o->on_error == PENSTOCK_FAIL)
 		rc = ps_shards_missing_check(
 		        l->schedule.order, at, l->options.shards.names, l->schedule.nshards, err);
-	if (rc == 0 && o->plan_epochs != UINT32_MAX)
+	if (rc == 0)
 		l->planner = planner_make(l, at);
 	return rc < 0 ? rc : pipeline_make(l, at, err);
 }

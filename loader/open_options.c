@@ -145,6 +145,8 @@ static int ranges_check(const struct penstock_options *o, struct ps_error *err)
 	for (size_t i = 0; i < ps_n_loader_options && rc == 0; i++) {
 		const struct ps_option *option = &ps_loader_options[i];
 
+		if (option->gone && ps_option_number(option, o) != (uint64_t)option->initial)
+			return ps_error_set(err, EINVAL, "%s has gone: %s", option->name, option->gone);
 		if (option->type == PS_OPTION_U32 || option->type == PS_OPTION_U64)
 			rc = range_check(option, o, err);
 	}

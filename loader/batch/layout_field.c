@@ -415,6 +415,13 @@ static void image_form(struct ps_layout_field *f)
 	f->ndim = d;
 }
 
+/* The memory that an image may need to be decoded: the default, or what the pixels take that the caller allows. */
+static uint64_t max_memory_of(const struct penstock_field *in)
+{
+	return in->max_pixels > UINT64_MAX / 8 ? UINT64_MAX
+	                                       : PS_MAX(in->max_pixels * 8, PS_IMAGE_MAX_MEMORY_DEFAULT);
+}
+
 static int image_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
 {
 	struct ps_image_spec *spec = &f->image;
@@ -462,8 +469,7 @@ static int image_plan(struct ps_layout_field *f, const struct penstock_field *in
 	memcpy(spec->mean, in->mean, sizeof(spec->mean));
 	memcpy(spec->std, in->std, sizeof(spec->std));
 	spec->max_pixels = in->max_pixels;
-	spec->max_memory = in->max_memory;
-	spec->max_scans = in->max_scans;
+	spec->max_memory = max_memory_of(in);
 	transforms_plan(&spec->transforms, in);
 	int rc = ps_choice_parse(in->groups, &spec->transforms.groups, err);
 	if (rc == 0)
@@ -485,7 +491,7 @@ static int mask_plan(struct ps_layout_field *f, const struct penstock_field *in,
 	        .fill = in->fill,
 	        .orient = in->orient != 0,
 	        .max_pixels = in->max_pixels,
-	        .max_memory = in->max_memory};
+	        .max_memory = max_memory_of(in)};
 	int rc = ps_mask_spec_check(&f->mask, err);
 	return rc < 0 ? ps_error_prefix(err, rc, "field %.100s", f->name) : 0;
 }

@@ -78,7 +78,7 @@ static __attribute__((noreturn)) void on_error(j_common_ptr cinfo)
 	case JERR_OUT_OF_MEMORY:
 		fail(j, ENOMEM, "JPEG: out of memory");
 	case JERR_NO_BACKING_STORE:
-		fail(j, EBADMSG, "JPEG: needs more memory than max_memory=%llu allows",
+		fail(j, EBADMSG, "JPEG: needs more than %llu bytes of memory; raise max_pixels",
 		        (unsigned long long)j->limits.max_memory);
 	default:
 		fail(j, EBADMSG, "JPEG: cannot be decoded: %s", message);
@@ -120,7 +120,7 @@ static void on_progress(j_common_ptr cinfo)
 {
 	struct ps_jpeg *j = of(cinfo);
 	if ((uint32_t)j->cinfo.input_scan_number > j->limits.max_scans)
-		fail(j, EBADMSG, "JPEG: more scans than max_scans=%u", j->limits.max_scans);
+		fail(j, EBADMSG, "JPEG: more than %u scans", j->limits.max_scans);
 }
 
 static void jpeg_close(void *f);

@@ -34,7 +34,7 @@ int ps_format_take_memory(const char *name, const char *what, uint64_t nbytes,
 		ps_image_ticket_take(limits->ticket, nbytes);
 		return 0;
 	}
-	return ps_error_set(err, EBADMSG, "%s: needs %llu bytes %s, more than max_memory=%llu", name,
+	return ps_error_set(err, EBADMSG, "%s: needs %llu bytes %s, more than %llu; raise max_pixels", name,
 	        (unsigned long long)nbytes, what, (unsigned long long)limits->max_memory);
 }
 

@@ -312,9 +312,11 @@ struct penstock_field {
 	/* IMAGE: 1: a JPEG that is shrunk to 1/2 or less is decoded at 1/2, 1/4 or 1/8 of its size, which is
 	 * faster for large ones and gives other pixels. 0 (default): always in full. */
 	uint32_t dct_scale;
-	uint64_t max_memory; /* bytes an image may need besides a few rows (progressive and interlaced files,
-                              * WebP, turned ones); one that needs more is bad; 0 (default): 256 MiB */
-	uint32_t max_scans;  /* scans of a progressive JPEG; one with more is bad; 0 (default): 100 */
+	uint64_t
+	        max_memory; /* has gone: 0. An image may need 256 MiB besides a few rows (progressive and interlaced
+	                      * files, WebP, turned ones), or 8 bytes for each of max_pixels if that is set and
+	                      * gives more; one that needs more is bad */
+	uint32_t max_scans; /* has gone: 0. A progressive JPEG of more than 100 scans is bad */
 
 	/* -- IMAGE: operations after crop, resize and flips, in this order. Each has a probability; 0
 	 * (default): never. Members added later are at the end of the struct. The arithmetic is in the
@@ -609,9 +611,7 @@ struct penstock_options {
 
 	/* What the shards are: enum penstock_source; AUTO. */
 	uint32_t source;
-	/* 1: the loader writes the index of each shard that it has read from beginning to end and that lacks
-	 * an index that is up to date, in index_dir or beside the shard. A folder that cannot be written to
-	 * is not an error. 0 (default): no index is written. */
+	/* Has gone: 0. PENSTOCK_INDEX_MAKE makes missing indexes, and so does penstock-loader index. */
 	uint32_t write_index;
 	/* Token streams: tokens from one window's beginning to the next one's; 0 (default): as many as the
 	 * field has, so that each token except the first is once a target. */
@@ -636,8 +636,8 @@ struct penstock_options {
 
 	/* Where shards are on a penstock mount, the mount receives (through its .penstock/plan) the run's
 	 * progress, and which of these shards come in this epoch and in the next ones. `job` names the run,
-	 * the same on all ranks; NULL (default): "loader". `plan_epochs` is the number of epochs that are
-	 * announced, this one included; 0 (default): 8; UINT32_MAX: nothing is sent. */
+	 * the same on all ranks; NULL (default): "loader". 8 epochs are announced, this one included; `plan_epochs`
+	 * has gone: 0. */
 	const char *job;
 	uint32_t plan_epochs;
 

@@ -103,8 +103,11 @@ struct ps_option {
 	double least,
 	        most; /* range of numbers; most 0: limited by the type only. The default is always allowed. */
 	double initial;
-	const char *unit;  /* unit of the range; may be set without a range */
-	const char *text;  /* description */
+	const char *unit; /* unit of the range; may be set without a range */
+	const char *text; /* description */
+	/* the option has gone, and any value but the default is refused with this text: what to do instead;
+	 * NULL: it has not */
+	const char *gone;
 	const char *unset; /* what the default means; NULL: `initial` is shown; "": nothing is shown */
 	/* how help shows the value of penstock-loader's flag: "N"; PS_FLAG_WORDS: `words`; NULL: no flag */
 	const char *flag;

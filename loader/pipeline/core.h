@@ -176,8 +176,6 @@ struct ps_lane {
 	uint64_t empty; /* number of consecutive shards without a sample */
 	bool gave;      /* the open shard gave a sample */
 	struct ps_shard *shard;
-	/* the unfinished index of shard `number`, while that shard is closed */
-	struct ps_shard_byproduct begun;
 	struct ps_shard_index *check;      /* index that the open shard is compared with; NULL: none */
 	struct ps_shard_indexes *check_of; /* the set that holds `check` */
 	struct ps_select_view *view;       /* of the open shard; NULL: each sample is drawn once */

@@ -391,14 +391,10 @@ static int shard_open(
 	lane->files = source->files;
 	if (lane->files)
 		atomic_fetch_add(&lane->files->n, 1);
-	if (lane->begun.writer && lane->number != shard)
-		ps_shard_index_writer_free(ps_steal_ptr(&lane->begun.writer));
 	lane->number = shard;
 	/* estimated from the position: the shard may have given samples before it was closed */
 	lane->gave = lane->ordinal > 0 || lane->copy > 0;
 	ps_shard_start_at(lane->shard, lane->ordinal, lane->offset);
-	if (lane->begun.writer)
-		ps_shard_byproduct_give(lane->shard, &lane->begun);
 	lane->offset = 0;
 	return 0;
 }
@@ -408,7 +404,6 @@ void ps_lane_close(struct ps_lane *lane)
 	if (lane->shard && lane->files)
 		atomic_fetch_sub(&lane->files->n, 1);
 	ps_shard_free(ps_steal_ptr(&lane->shard));
-	ps_shard_index_writer_free(ps_steal_ptr(&lane->begun.writer));
 	if (lane->check)
 		ps_shard_indexes_put(lane->check_of, ps_steal_ptr(&lane->check));
 	ps_select_close(ps_steal_ptr(&lane->view));
@@ -457,7 +452,6 @@ static int shard_leave(struct ps_lane *lane, const struct ps_lane_source *source
 int ps_lane_rest(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_error *err)
 {
 	const struct ps_open_files *files = source->files;
-	struct ps_shard_byproduct begun;
 	struct ps_sample *none;
 	uint64_t offset;
 	int64_t size;
@@ -471,9 +465,7 @@ int ps_lane_rest(struct ps_lane *lane, const struct ps_lane_source *source, stru
 		return rc < 0 ? rc : shard_leave(lane, source, err);
 	case PS_SHARD_RESTS:
 		size = ps_shard_size(lane->shard);
-		ps_shard_byproduct_take(lane->shard, &begun);
 		ps_lane_close(lane);
-		lane->begun = begun;
 		lane->offset = offset;
 		lane->nbytes = size > 0 ? (uint64_t)size : 0;
 		return 0;

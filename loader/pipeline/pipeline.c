@@ -144,7 +144,6 @@ static struct ps_lane_source source_of(struct ps_pipeline *p)
 	        .options = {.source = o->source,
 	                .windows = o->windows,
 	                .index_dir = o->index_dir,
-	                .write_index = o->write_index,
 	                .recover = true,
 	                .stream = {.buf_nbytes = o->buf_nbytes,
 	                        .stop = &p->stop,

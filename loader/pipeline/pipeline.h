@@ -48,8 +48,7 @@ struct ps_pipeline_options {
 	enum ps_shard_kind source;
 	struct ps_windows windows; /* windows of token streams */
 	const char *index_dir;     /* borrowed; NULL: beside the shards */
-	bool write_index;
-	struct ps_device *device; /* borrowed */
+	struct ps_device *device;  /* borrowed */
 	/* decodes images of batches; borrowed; NULL: the CPU decodes all */
 	struct ps_nvjpeg *nvjpeg;
 	struct ps_offload offload; /* with `nvjpeg`: which images it decodes */

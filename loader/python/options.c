@@ -313,10 +313,10 @@ static PyObject *member_like(const char *name, bool is_field)
 
 	for (size_t i = 0; names && difflib && i < (is_field ? ps_n_field_options : ps_n_loader_options);
 	        i++) {
-		PyObject *text =
-		        PyUnicode_FromString((is_field ? ps_field_options : ps_loader_options)[i].name);
+		const struct ps_option *o = &(is_field ? ps_field_options : ps_loader_options)[i];
+		PyObject *text = o->gone ? Py_NewRef(Py_None) : PyUnicode_FromString(o->name);
 
-		if (!text || PyList_Append(names, text) < 0)
+		if (!text || (text != Py_None && PyList_Append(names, text) < 0))
 			Py_CLEAR(names);
 		Py_XDECREF(text);
 	}
@@ -541,6 +541,8 @@ static PyObject *names_of(const struct ps_option *options, size_t n)
 	char text[512];
 
 	for (size_t i = 0; dict && i < n; i++) {
+		if (options[i].gone)
+			continue;
 		PyObject *words = options[i].words ? PyList_New(0) : Py_NewRef(Py_None), *entry;
 
 		for (const char *const *w = options[i].words; words && w && *w; w++) {
@@ -563,16 +565,34 @@ static PyObject *names_of(const struct ps_option *options, size_t n)
 	return dict;
 }
 
+/* A dict of the options that have gone: what to do instead. */
+static PyObject *gone_of(const struct ps_option *options, size_t n)
+{
+	PyObject *dict = PyDict_New();
+
+	for (size_t i = 0; dict && i < n; i++) {
+		PyObject *text = options[i].gone ? PyUnicode_FromString(options[i].gone) : NULL;
+
+		if (options[i].gone && (!text || PyDict_SetItemString(dict, options[i].name, text) < 0))
+			Py_CLEAR(dict);
+		Py_XDECREF(text);
+	}
+	return dict;
+}
+
 PyObject *options_names(PyObject *module, PyObject *unused)
 {
 	PyObject *options = names_of(ps_loader_options, ps_n_loader_options);
 	PyObject *fields = names_of(ps_field_options, ps_n_field_options);
 
+	PyObject *gone = gone_of(ps_field_options, ps_n_field_options);
+
 	(void)module, (void)unused;
-	if (!options || !fields) {
+	if (!options || !fields || !gone) {
 		Py_XDECREF(options);
 		Py_XDECREF(fields);
+		Py_XDECREF(gone);
 		return NULL;
 	}
-	return Py_BuildValue("(NN)", options, fields);
+	return Py_BuildValue("(NNN)", options, fields, gone);
 }

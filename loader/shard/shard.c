@@ -130,17 +130,14 @@ struct ps_shard {
 	struct ps_shard_file *file;
 	struct ps_stream *stream;
 	bool started;
-	bool unsound; /* it ended for a reason that may be temporary, so its index is not saved */
-	struct ps_shard_index_writer *byproduct; /* options.index_writer, if it was made here */
 	struct ps_recovery recovery;
 	struct ps_shard_index_walk checked; /* position in options.check */
 	bool has_first;                     /* the first header was read; ... */
 	size_t first_n;
-	uint8_t first[PS_PSX_FIRST];           /* ... these bytes */
-	int failed;                            /* -errno, until recover() has decided how to continue */
-	uint32_t holes;                        /* number of samples, from the next one on, that are bad */
-	struct ps_shard_index_version version; /* version of the shard when the byproduct was begun */
-	struct ps_tar *tar;                    /* one of these three, by the kind of the shard */
+	uint8_t first[PS_PSX_FIRST]; /* ... these bytes */
+	int failed;                  /* -errno, until recover() has decided how to continue */
+	uint32_t holes;              /* number of samples, from the next one on, that are bad */
+	struct ps_tar *tar;          /* one of these three, by the kind of the shard */
 	struct ps_lines *lines;
 	struct ps_tokens *tokens;
 	uint64_t ordinal;
@@ -182,7 +179,6 @@ void ps_shard_free(struct ps_shard *s)
 	if (!s)
 		return;
 	ps_builder_fini(&s->b);
-	ps_shard_index_writer_free(s->byproduct);
 	recovery_fini(&s->recovery);
 	ps_links_free(s->links);
 	ps_tar_free(s->tar);
@@ -407,7 +403,6 @@ static int shard_fail(struct ps_shard *s, int r, struct ps_error *why, struct ps
 	if (r == -EBADMSG && s->options.check && is_replaced(s, why))
 		r = -ESTALE;
 	s->ended = true;
-	s->unsound = r != -EBADMSG;
 	if (!b->open && ps_builder_begin(b, "", 0, s->stream ? ps_stream_offset(s->stream) : 0) < 0)
 		return -ENOMEM;
 	s->failed = r;
@@ -449,9 +444,8 @@ void ps_shard_hold(struct ps_shard *s, bool hold)
 
 enum ps_shard_rest ps_shard_rest(const struct ps_shard *s, uint64_t *ret_offset)
 {
-	if (!s->started || s->failed || s->holes > 0 || s->recovery.index ||
-	        s->options.index_writer != s->byproduct || ps_stream_fd(s->stream) < 0 ||
-	        (s->tar && ps_tar_has_global(s->tar)))
+	if (!s->started || s->failed || s->holes > 0 || s->recovery.index || s->options.index_writer ||
+	        ps_stream_fd(s->stream) < 0 || (s->tar && ps_tar_has_global(s->tar)))
 		return PS_SHARD_GOES;
 	if (s->ended)
 		return PS_SHARD_OVER;
@@ -496,48 +490,6 @@ static int reader_make(struct ps_shard *s, struct ps_error *err)
 	return s->tar || s->lines || s->tokens ? 0 : -ENOMEM;
 }
 
-/* Begins an index as a byproduct of reading, if the shard has none. The index is optional: after any error
- * there is none. */
-static void byproduct_begin(struct ps_shard *s)
-{
-	struct ps_shard_index *index;
-
-	if (s->options.index_writer || ps_shard_index_version_read(s->file->path, &s->version, NULL) < 0)
-		return;
-	if (ps_shard_index_open(s->file->path, s->options.index_dir, &index, NULL) == 0 ||
-	        ps_shard_index_open(s->file->path, NULL, &index, NULL) == 0) {
-		ps_shard_index_close(index);
-		return;
-	}
-	s->byproduct = s->options.index_writer = ps_shard_index_writer_new();
-}
-
-void ps_shard_byproduct_take(struct ps_shard *s, struct ps_shard_byproduct *ret_byproduct)
-{
-	*ret_byproduct = (struct ps_shard_byproduct){
-	        .writer = ps_steal_ptr(&s->byproduct), .version = s->version, .ordinal = s->ordinal};
-	s->options.index_writer = NULL;
-}
-
-void ps_shard_byproduct_give(struct ps_shard *s, struct ps_shard_byproduct *byproduct)
-{
-	if (s->start_offset == 0 || s->start_ordinal != byproduct->ordinal) {
-		ps_shard_index_writer_free(ps_steal_ptr(&byproduct->writer));
-		return;
-	}
-	s->version = byproduct->version;
-	s->byproduct = s->options.index_writer = ps_steal_ptr(&byproduct->writer);
-}
-
-static void byproduct_end(struct ps_shard *s)
-{
-	if (s->byproduct && !s->unsound)
-		(void)!ps_shard_index_writer_save(s->byproduct, s->file->path, s->options.index_dir,
-		        &s->version, ps_shard_offset(s), NULL);
-	ps_shard_index_writer_free(ps_steal_ptr(&s->byproduct));
-	s->options.index_writer = NULL;
-}
-
 static int shard_start(struct ps_shard *s, struct ps_error *err)
 {
 	int rc;
@@ -573,10 +525,6 @@ static int shard_start(struct ps_shard *s, struct ps_error *err)
 		memcpy(s->first, p, s->first_n);
 		s->has_first = true;
 	}
-	if (s->options.write_index && s->start_ordinal == 0 &&
-	        ps_shard_kind_of(s->options.source, &s->options.windows, s->file->path) !=
-	                PS_SHARD_KIND_TOKENS)
-		byproduct_begin(s);
 	if (s->options.index_writer && s->has_first)
 		ps_shard_index_writer_first(s->options.index_writer, ps_psx_sum(0, s->first, s->first_n));
 	return reader_make(s, err);
@@ -722,7 +670,6 @@ static void recover(struct ps_shard *s)
 		s->holes = UINT32_MAX;
 	s->failed = 0;
 	s->ended = false;
-	s->unsound = true; /* the byproduct would have less than the existing index */
 }
 
 /* Puts the next hole, a bad sample that only the index lists, into the builder; none after the last
@@ -838,7 +785,5 @@ int ps_shard_next(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_e
 	}
 	if (rc == -ENOMEM)
 		ps_error_set(err, ENOMEM, "%s: out of memory", s->file->path);
-	if (rc == 0 && s->byproduct)
-		byproduct_end(s);
 	return rc;
 }

@@ -210,14 +210,13 @@ struct ps_shard_options {
 	struct ps_shard_sums *sums; /* its samples are bad, and those found are added; NULL: none is known */
 	/* limit of the wanted fields' bytes; a larger sample is bad; 0: no limit */
 	uint64_t max_sample_nbytes;
-	const char *index_dir; /* folder of indexes, for write_index and recover; NULL: beside the shard */
+	const char *index_dir; /* folder of indexes, for recover; NULL: beside the shard */
 	/* The index that samples are compared with. A sample that differs ends the shard: that sample and
 	 * all later ones of the index are bad, with -ESTALE. Borrowed as long as the reader lives; NULL: no
 	 * comparison. */
 	struct ps_shard_index *check;
-	bool recover;     /* also return the samples after a damaged place, if an index lists them */
-	bool write_index; /* write an index after the whole shard was read, if it has no valid one */
-	bool never_hold;  /* for listing: hold no bytes at all */
+	bool recover;    /* also return the samples after a damaged place, if an index lists them */
+	bool never_hold; /* for listing: hold no bytes at all */
 	/* receives every sample before it is returned; NULL: none */
 	struct ps_shard_index_writer *index_writer;
 	/* With never_hold: called for each file of a tar (including sparse files, hard links of samples with
@@ -270,19 +269,6 @@ enum ps_shard_rest {
 
 /* Whether the shard may be closed after the sample that was returned last. */
 enum ps_shard_rest ps_shard_rest(const struct ps_shard *shard, uint64_t *ret_offset);
-
-/* The unfinished index of write_index, of a shard that was closed before its end. */
-struct ps_shard_byproduct {
-	struct ps_shard_index_writer *writer; /* NULL: there is none */
-	struct ps_shard_index_version version;
-	uint64_t ordinal; /* ordinal of the next sample */
-};
-
-/* Moves the unfinished index out of a reader before that reader is freed (take), and into the reader that
- * continues at the same place, before its first ps_shard_next() (give). If no reader continues there, the
- * owner of the byproduct frees the writer. */
-void ps_shard_byproduct_take(struct ps_shard *shard, struct ps_shard_byproduct *ret_byproduct);
-void ps_shard_byproduct_give(struct ps_shard *shard, struct ps_shard_byproduct *byproduct);
 
 void ps_shard_free(struct ps_shard *shard); /* NULL is allowed */
 

@@ -1,7 +1,9 @@
 /* bench: fields from the command line. */
 #include "config.h"
 
+#include <ctype.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,6 +149,27 @@ static bool is_offered(const struct ps_option *o)
 	return o->kinds & 1u << PENSTOCK_IMAGE && o->type != PS_OPTION_F32X3;
 }
 
+/* Takes the options that stand for two: resize=256 (the shorter side), resize=256x320 (height, width); padding=4,
+ * padding=4x8 (left and right, above and below). False: the value is none of these. */
+static bool pair_take(struct penstock_field *image, bool resize, const char *value)
+{
+	unsigned a, b;
+	int one = -1, two = -1, n = sscanf(value, "%u%nx%u%n", &a, &one, &b, &two);
+
+	if (n < 1 || value[n == 2 ? two : one] || !isdigit((unsigned char)*value))
+		return false;
+	if (!resize) {
+		image->padding_x = a;
+		image->padding_y = n == 2 ? b : a;
+	} else if (n == 2) {
+		image->resize_height = a;
+		image->resize_width = b;
+	} else {
+		image->resize_shorter = a;
+	}
+	return true;
+}
+
 bool ps_bench_image_take(struct penstock_field *image, const char *text)
 {
 	const char *value = strchr(text, '=');
@@ -156,7 +179,27 @@ bool ps_bench_image_take(struct penstock_field *image, const char *text)
 		ps_complain("--image-option %s: must be NAME=VALUE, as jitter=0.8", text);
 		return false;
 	}
+	bool resize = strncmp(text, "resize=", 7) == 0;
+	if (resize || strncmp(text, "padding=", 8) == 0) {
+		if (pair_take(image, resize, value + 1))
+			return true;
+		ps_complain("--image-option %s: must be %s", text,
+		        resize ? "the shorter side, or HEIGHTxWIDTH"
+		               : "pixels, or left and rightxabove and below");
+		return false;
+	}
+	if (strncmp(text, "resize_", 7) == 0 || strncmp(text, "padding_x", 9) == 0 ||
+	        strncmp(text, "padding_y", 9) == 0) {
+		ps_complain("--image-option %s has gone: write %s", text,
+		        *text == 'r' ? "resize=SHORTER, or resize=HEIGHTxWIDTH"
+		                     : "padding=N, or padding=XxY");
+		return false;
+	}
 	const struct ps_option *o = ps_field_option(text, n);
+	if (o && o->gone) {
+		ps_complain("--image-option %s has gone: %s", text, o->gone);
+		return false;
+	}
 	if (o && is_offered(o)) {
 		if (member_set(image, o, value + 1))
 			return true;

@@ -160,7 +160,6 @@ static int copy_main(char **argv, int argc)
 		b.options.fields = &field;
 		b.options.nfields = 1;
 		b.options.threads = (uint32_t)atoi(argv[3]);
-		b.options.plan_epochs = UINT32_MAX;
 		b.shard = argv[4];
 		pthread_create(&thread, NULL, beside_main, &b);
 		while (b.samples == 0) /* until it decodes */

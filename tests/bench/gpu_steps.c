@@ -178,7 +178,6 @@ int main(int argc, char **argv)
 	o.memory_budget = 64 * field.shape[0] + (UINT64_C(256) << 20);
 	o.transform = batch_make;
 	o.transform_ctx = &w;
-	o.plan_epochs = UINT32_MAX;
 	w.zeroing_ms = zeroing_ms((size_t)field.shape[0]);
 	r = shard_make(path, &error);
 	if (r >= 0)

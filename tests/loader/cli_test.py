@@ -30,7 +30,7 @@ def bench(*args, **kwargs):
 
 @tap.test
 def bench_takes_options_of_images():
-    options = {"crop": "random_crop", "padding_x": 4, "padding_mode": 2, "jitter": 1, "brightness": 0.4, "jitter_order": 1,
+    options = {"crop": "random_crop", "padding": 4, "padding_mode": 2, "jitter": 1, "brightness": 0.4, "jitter_order": 1,
                "erase": 0.5, "blur": 1, "noise": 1, "noise_sigma_max": 9, "groups": "one:0.5=blur,noise"}
     args = [a for k, v in options.items()
             for a in (["--crop", v] if k == "crop" else ["--image-option", "%s=%s" % (k, v)])]
@@ -318,7 +318,7 @@ BAD = [  # arguments, exit code, a part of the line on stderr
     (["bench", "--image-option", "channels=cmyk", "t-0.tar"], 2, "channels=cmyk: must be rgb | rgba | gray"),
     (["bench", "--image-option", "jiter=1", "t-0.tar"], 2, "no such option of images"),
     (["bench", "--image-option", "noise_sigma=25", "t-0.tar"], 2, "noise_sigma has no effect: add noise, its probability"),
-    (["bench", "--image-option", "resize_shorter=256", "t-0.tar"], 2, "resize_shorter has no effect: take crop center or"),
+    (["bench", "--image-option", "resize=256", "t-0.tar"], 2, "resize_shorter has no effect: take crop center or"),
     (["bench", "--image", "64", "--field", "cls=int64", "t-0.tar"], 2, "have no effect: no --field is an image"),
     (["bench", "--image-option", "brightness=1", "--field", "jpg=image", "t-0.tar"], 2, "brightness has no effect: add jitter"),
     (["bench", "--image-option", "groups=one:1=blur", "t-0.tar"], 2, "blur is in a group, but its own probability is 0"),

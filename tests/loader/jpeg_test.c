@@ -422,11 +422,11 @@ static void errors_name_the_limit(void **state)
 	l = wide_limits;
 	l.max_scans = 3;
 	assert_int_equal(decode_region(data, nbytes, &l, 0, 0, 0, 0, &rgb), -EBADMSG);
-	assert_non_null(strstr(err.text, "JPEG: more scans than max_scans=3"));
+	assert_non_null(strstr(err.text, "JPEG: more than 3 scans"));
 	l = wide_limits;
 	l.max_memory = 300 * 200;
 	assert_int_equal(decode_region(data, nbytes, &l, 0, 0, 0, 0, &rgb), -EBADMSG);
-	assert_non_null(strstr(err.text, "max_memory=60000"));
+	assert_non_null(strstr(err.text, "more than 60000"));
 	assert_int_equal(decode_region(data, nbytes, &wide_limits, 0, 0, 0, 0, &rgb), 0);
 	free(rgb);
 }

@@ -92,7 +92,7 @@ static void a_state_depends_on_each_option_that_changes_batches(void **state)
 		             strcmp(option->name, "mix_end") == 0; /* has an effect only with a mix */
 		uint64_t print;
 
-		if (option->type > PS_OPTION_SHAPE)
+		if (option->gone || option->type > PS_OPTION_SHAPE)
 			continue; /* arrays: state_test, numbers_test, select_test */
 		options_base(&o);
 		change(option, &o);
@@ -262,6 +262,37 @@ static void help_has_range_and_default(void **state)
 }
 
 /* libpenstock(3) has a table of the loader's options, with the lines that Python's help() has. */
+/* Options that have gone are refused, with what to do instead, unless they have their default. */
+static void an_option_that_has_gone_is_refused(void **state)
+{
+	const char *const shards[] = {"x.tar"};
+	struct penstock_loader *l;
+	struct penstock_error e;
+	int n = 0;
+
+	(void)state;
+	for (size_t i = 0; i < ps_n_loader_options + ps_n_field_options; i++) {
+		bool is_field = i >= ps_n_loader_options;
+		const struct ps_option *option =
+		        is_field ? &ps_field_options[i - ps_n_loader_options] : &ps_loader_options[i];
+		struct penstock_options o;
+		struct penstock_field field;
+
+		if (!option->gone)
+			continue;
+		n++;
+		options_base(&o);
+		penstock_field_init(&field, sizeof(field), "jpg", PENSTOCK_IMAGE);
+		o.fields = &field;
+		o.nfields = 1;
+		change(option, is_field ? (void *)&field : (void *)&o);
+		assert_int_equal(penstock_loader_open(&o, shards, 1, &l, &e), -EINVAL);
+		if (!strstr(e.text, option->name) || !strstr(e.text, option->gone))
+			fail_msg("%s: %s", option->name, e.text);
+	}
+	assert_int_equal(n, 4);
+}
+
 static void the_man_page_has_a_line_for_each_option(void **state)
 {
 	static char page[1 << 18];
@@ -276,6 +307,8 @@ static void the_man_page_has_a_line_for_each_option(void **state)
 	page[fread(page, 1, sizeof(page) - 1, in)] = 0;
 	fclose(in);
 	for (size_t i = 0; i < ps_n_loader_options; i++) {
+		if (ps_loader_options[i].gone)
+			continue;
 		ps_option_describe(&ps_loader_options[i], text, sizeof(text));
 		snprintf(line, sizeof(line), "\n\\fI%s\\fR\tT{\n", ps_loader_options[i].name);
 		for (const char *p = text; *p; p++)
@@ -297,6 +330,7 @@ int main(void)
 	        cmocka_unit_test(values_beyond_the_range_are_refused),
 	        cmocka_unit_test(limits_and_words_equal_those_of_the_code),
 	        cmocka_unit_test(help_has_range_and_default),
+	        cmocka_unit_test(an_option_that_has_gone_is_refused),
 	        cmocka_unit_test(the_man_page_has_a_line_for_each_option),
 	};
 

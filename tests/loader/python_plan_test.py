@@ -58,7 +58,7 @@ take = make_mount()
 
 
 def loader(**options):
-    options = {"batch": 3, "fields": FIELDS, "lanes": 3, "shuffle_window": 12, "seed": 1, "plan_epochs": 2, **options}
+    options = {"batch": 3, "fields": FIELDS, "lanes": 3, "shuffle_window": 12, "seed": 1, "epochs": 2, **options}
     return penstock.Loader(os.path.join(MNT, "t-{0..2}.tar"), **options)
 
 
@@ -116,7 +116,7 @@ def lanes_are_named_from_the_next_one_on():
 def nothing_is_said_where_lanes_read_from_any_shard():
     for i in range(3):
         os.setxattr(os.path.join(MNT, "t-%d.tar" % i), "user.penstock.state", b"cached")  # so that an index is made
-    with loader(order=[0, 11, 25], lanes=None, shuffle_window=None, batch=1, plan_epochs=None, index="make") as load:
+    with loader(order=[0, 11, 25], lanes=None, shuffle_window=None, batch=1, epochs=None, index="make") as load:
         tap.equal(labels(load), [0, 101, 205])
         tap.equal(reads(take(2)), [])
 

@@ -549,10 +549,13 @@ def wrong_arguments_are_named():
         (lambda: loader(pattern, fields=[penstock.Image(noise_sigma=(5, 9))]), ValueError, "add noise, its probability"),
         (lambda: loader(pattern, fields=[penstock.Image(crop="center", scale=(0.1, 1))]), ValueError, 'take crop="random"'),
         (lambda: loader(pattern, fields=[penstock.Image(resize=300)]), ValueError, 'take crop="center" or "random_crop"'),
-        (lambda: loader(pattern, fields=[penstock.Image(crop="center", resize=(300, 300), resize_shorter=256)]), ValueError,
-         "resize_shorter has no effect beside resize"),
-        (lambda: loader(pattern, fields=[penstock.Image(crop="center", resize=300, resize_shorter=256)]), ValueError,
-         "resize_shorter has no effect beside resize"),
+        (lambda: penstock.Image(crop="center", resize_shorter=256), TypeError, "resize_shorter has gone: write resize="),
+        (lambda: penstock.Image(crop="center", resize_width=256), TypeError, "write resize=(height, width)"),
+        (lambda: penstock.Image(crop="random_crop", padding_x=4), TypeError, "write padding="),
+        (lambda: penstock.Image(max_scans=5), TypeError, "max_scans has gone: a progressive JPEG"),
+        (lambda: penstock.Mask("png", max_memory=5), TypeError, "max_memory has gone: raise max_pixels"),
+        (lambda: loader(pattern, write_index=1), ValueError, "write_index has gone: index=\"make\" makes"),
+        (lambda: loader(pattern, plan_epochs=2), ValueError, "plan_epochs has gone: 8 epochs"),
         (lambda: loader(pattern, fields={"x": penstock.Image("jpg"), "y": penstock.Image("jpg", follow="x", crop="none")}),
          ValueError, "field y: crop has no effect: this field follows field x"),
         (lambda: loader(pattern, memory_budget="much"), ValueError, "much"),
@@ -581,6 +584,7 @@ def the_package_knows_every_option_of_the_header():
     # Members for C alone: sizes, lists, and options that Python takes in another way.
     own = {"size", "name", "kind", "ndim", "fields", "nfields", "state_nbytes", "transform", "transform_ctx", "transform_unit",
            "nmix", "nnumbers", "nbatch_ends", "nsample_weights"}
+    own |= {"write_index", "plan_epochs", "max_memory", "max_scans"}  # have gone
     for struct, known in zip(("penstock_options", "penstock_field"), penstock._penstock.option_names()):
         body = re.search(r"struct %s \{(.*?)\n\};" % struct, header, re.S).group(1)
         members = {m for line in re.findall(r"[\w*][^;]*;", body)

@@ -27,7 +27,11 @@ without() { # FILE: prints the options that FILE does not name
 		grep -qw -- "$name" "$1" || echo "$name"
 	done
 }
-equal "libpenstock(3) has all options" "" "$(without "$T/page")"
+# Those that have gone are in the header alone.
+tr '\n' ' ' <loader/option/option.c | grep -oE '(OPTION|FIELD)\(\w+,[^;]*' | sed -E 's/ (OPTION|FIELD)\(/\n&/g' |
+	sed -nE 's/^ ?(OPTION|FIELD)\((\w+),.*\.gone = .*/\2/p' | sort >"$T/gone"
+at_least "the table has options that have gone" 4 "$(wc -l <"$T/gone")"
+equal "libpenstock(3) has all options, but those that have gone" "$(cat "$T/gone")" "$(without "$T/page" | sort)"
 equal "each option is named by a test" "" "$(without "$T/tests")"
 # Rows with a .flag are options of penstock-loader bench.
 if [[ -x $top_builddir/penstock-loader ]]; then

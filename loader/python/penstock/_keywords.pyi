@@ -63,8 +63,6 @@ class LoaderOptions(TypedDict, total=False):
     """what is shuffled: none | shards | window | permutation (window)"""
     permute_remote: int
     """1: reads samples by number also from shards that are not in their mount's cache yet (0)"""
-    plan_epochs: Optional[int]
-    """epochs that are announced to penstock mounts (0: 8)"""
     profile: int
     """1: samples are counted for a profile (0)"""
     ranks_per_node: Optional[int]
@@ -93,8 +91,6 @@ class LoaderOptions(TypedDict, total=False):
     """distance from one window's beginning to the next one's, tokens (0: the field's length)"""
     weights: Optional[Union[str, Iterable[float]]]
     """a column: how often a sample comes (once)"""
-    write_index: int
-    """1: writes the index of a shard that was read as a whole (0)"""
 
 class ImageOptions(TypedDict, total=False):
     affine: float
@@ -139,12 +135,8 @@ class ImageOptions(TypedDict, total=False):
     """probability of a colour jitter, 0 to 1 (0)"""
     jitter_order: Literal["fixed", "random"]
     """order of the jitter's steps: fixed | random (fixed)"""
-    max_memory: Optional[int]
-    """memory that an image may need to be decoded, bytes (256 MiB)"""
     max_pixels: Optional[int]
     """a larger image is a bad sample, pixels (2^27)"""
-    max_scans: Optional[int]
-    """most scans of a progressive JPEG (100)"""
     noise: float
     """probability of Gaussian noise, 0 to 1 (0)"""
     noise_sigma: Union[float, Tuple[float, float]]
@@ -177,8 +169,6 @@ class MaskOptions(TypedDict, total=False):
     """level of pixels outside the image, 0 to 255 (0)"""
     hidden: int
     """1: only a transform or map gets it; not part of batches (0)"""
-    max_memory: Optional[int]
-    """memory that an image may need to be decoded, bytes (256 MiB)"""
     max_pixels: Optional[int]
     """a larger image is a bad sample, pixels (2^27)"""
     missing_value: int

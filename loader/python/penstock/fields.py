@@ -67,7 +67,6 @@ def Image(
     crop: str = "random",
     scale: Tuple[float, float] = (0.08, 1.0),
     ratio: Tuple[float, float] = (3 / 4, 4 / 3),
-    resize_shorter: Optional[int] = None,
     resize: Union[None, int, Tuple[int, int]] = None,
     padding: Union[int, Tuple[int, int]] = 0,
     hflip: Optional[float] = None,
@@ -84,8 +83,8 @@ def Image(
     crop: "random" (RandomResizedCrop of `scale` and `ratio`), "center" (resized, then the middle part), "random_crop"
           (RandomCrop: resized if `resize` is given, then a part at random), "none" (the whole image, stretched),
           "letterbox" (the whole image with its aspect ratio, as large as fits, centred in padding).
-    resize: before "center" or "random_crop": (height, width), or a number: the shorter side (the same as
-          `resize_shorter`). "center" has 8/7 of the size by default.
+    resize: before "center" or "random_crop": (height, width), or a number: the shorter side.
+          "center" has 8/7 of the size by default.
     padding: of "random_crop": pixels added on each side, or (left and right, above and below); images that are too
           small get more. padding_mode="constant" (level `fill`), "edge", "reflect" or "symmetric", also for "letterbox".
     hflip: probability of a horizontal flip; by default 0.5 with a random crop, else 0.
@@ -95,8 +94,8 @@ def Image(
     channels: "rgb", "rgba" or "gray". Pictures with other channels than "rgb", or of dtype "u16", are resized in 16
           bits, so that 16-bit PNGs keep their values; affine and the operations after it are for "rgb" in 8 bits.
     mean, std: of the channels, one number or three, for values from 0 to 1; std 0.000001 to 1000000.
-    max_pixels, max_memory, max_scans: an image with more than that is a bad sample (pixels; bytes needed to decode
-          it; scans of a progressive JPEG); by default 2^27, 256 MiB, 100.
+    max_pixels: an image with more pixels is a bad sample, and so is one that needs more memory than 8 bytes for each
+          of them, or 256 MiB if that is more; by default 2^27.
     follow: the name of an earlier image field, whose crop, flips and map this one shares.
 
     More options. An operation has a probability, 0 to 1, by default 0; options that describe an operation have no
@@ -142,10 +141,8 @@ def Image(
     height, width = (size, size) if isinstance(size, int) else size
     if hflip is None and not options.get("follow"):
         hflip = 0.5 if crop in ("random", "random_crop") else 0.0
-    if resize is not None and resize_shorter is not None:
-        raise ConfigError("resize_shorter has no effect beside resize: give only one of the two")
     if isinstance(resize, int):
-        resize_shorter = resize
+        options["resize_shorter"] = resize
     elif resize is not None:
         options["resize_height"], options["resize_width"] = resize
     if padding:
@@ -161,7 +158,6 @@ def Image(
         scale_max=scale[1],
         ratio_min=ratio[0],
         ratio_max=ratio[1],
-        resize_shorter=resize_shorter,
         hflip=hflip,
         interpolation=interpolation,
         dtype=dtype,

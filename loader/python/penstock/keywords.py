@@ -22,7 +22,12 @@ _Shown = TypeVar("_Shown", bound=Callable[..., Any])
 
 OF_LOADER: Dict[str, _Row]
 OF_FIELD: Dict[str, _Row]
-OF_LOADER, OF_FIELD = _penstock.option_names()
+# Options of fields that have gone, with what to do instead.
+GONE: Dict[str, str]
+OF_LOADER, OF_FIELD, GONE = _penstock.option_names()
+GONE["resize_shorter"] = "write resize=, with a number"
+GONE["resize_width"] = GONE["resize_height"] = "write resize=(height, width)"
+GONE["padding_x"] = GONE["padding_y"] = "write padding=(left and right, above and below)"
 
 # Two options of the table that may be given as one, (least, largest).
 PAIRS = {
@@ -54,6 +59,7 @@ _NOT_SHOWN = {
     "scale_max",
     "ratio_min",
     "ratio_max",
+    "resize_shorter",
     "resize_width",
     "resize_height",
     "padding_x",
@@ -138,6 +144,8 @@ def keywords(
         @functools.wraps(function)
         def checked(*args: Any, **options: Any) -> Any:
             for name in options:
+                if name in GONE:
+                    raise TypeError("%s(): %s has gone: %s" % (function.__name__, name, GONE[name]))
                 if name not in known:
                     like = likely(name, names) or "; help(penstock.%s) lists them" % function.__name__
                     raise TypeError("%s() has no option \"%s\"%s" % (function.__name__, name, like))
