@@ -1,5 +1,6 @@
 #include "base/process.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -46,6 +47,15 @@ void ps_process_give_back(void)
 	for (size_t i = 0; i < NACTIONS; i++)
 		sigaction(actions[i].signo, &inherited[i], NULL);
 	sigprocmask(SIG_SETMASK, &inherited_mask, NULL);
+}
+
+void *ps_must(void *memory)
+{
+	if (memory)
+		return memory;
+	fprintf(stderr, "%s: out of memory\n", program_invocation_short_name);
+	fflush(stdout);
+	_exit(EXIT_FAILURE); /* other threads may run, whose data exit() would free */
 }
 
 size_t ps_process_small_as(void)

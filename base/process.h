@@ -20,4 +20,8 @@ void ps_process_give_back(void);
 /* The limit of the address space (RLIMIT_AS) if it is below PS_PROCESS_AS_NBYTES, else 0. */
 size_t ps_process_small_as(void);
 
+/* For commands: returns `memory`, the result of an allocation. If that is NULL, prints "NAME: out of memory" and ends the
+ * program with exit code 1. Not for daemons and libraries. */
+void *ps_must(void *memory);
+
 #endif

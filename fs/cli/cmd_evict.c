@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 #include <sys/xattr.h>
 
+#include "base/process.h"
 #include "base/size.h"
 #include "base/strbuf.h"
 #include "cli/commands.h"
@@ -38,9 +39,7 @@ static int evict_file(void *arg, const char *path, uint64_t size)
 
 	(void)size;
 	ps_strbuf_addf(&b, "%s/%s", e->mountpoint, path);
-	ps_autofree char *whole = ps_strbuf_take(&b);
-	if (!whole)
-		return -ENOMEM;
+	ps_autofree char *whole = ps_must(ps_strbuf_take(&b));
 	if (!ps_walk_is(whole, "cached", "0")) {
 		ps_autofd int fd = open(whole, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "base/stats.h"
 #include "cli/commands.h"
 #include "daemon/daemon.h"
@@ -67,11 +68,11 @@ static void add_answer(json_t *docs, json_t *doc)
 		json_array_append(docs, doc);
 }
 
-static int collect(const struct ps_mounts *mounts, json_t *docs, json_t *up)
+static void collect(const struct ps_mounts *mounts, json_t *docs, json_t *up)
 {
-	ps_autofree struct ps_mount_answer *answers = ps_mounts_ask(mounts, PS_TIMED_TIMEOUT_MS);
+	ps_autofree struct ps_mount_answer *answers = ps_must(ps_mounts_ask(mounts, PS_TIMED_TIMEOUT_MS));
 
-	for (size_t i = 0; answers && i < mounts->n; i++) {
+	for (size_t i = 0; i < mounts->n; i++) {
 		const struct ps_mount_info *info = &mounts->v[i];
 		int rc = answers[i].rc;
 		json_t *mountpoint = ps_json_lossy(info->mountpoint);
@@ -87,7 +88,6 @@ static int collect(const struct ps_mounts *mounts, json_t *docs, json_t *up)
 		json_decref(mountpoint);
 		json_decref(answers[i].doc);
 	}
-	return answers ? 0 : -ENOMEM;
 }
 
 static int of_mounts(json_t *docs, json_t *up)
@@ -98,9 +98,9 @@ static int of_mounts(json_t *docs, json_t *up)
 	if (rc < 0)
 		return ps_cli_fail("metrics", PS_EXIT_FAILED, "/proc/self/mountinfo: %s", strerror(-rc));
 	ps_mounts_keep_own(&mounts);
-	rc = collect(&mounts, docs, up);
+	collect(&mounts, docs, up);
 	ps_mounts_fini(&mounts);
-	return rc < 0 ? ps_cli_fail("metrics", PS_EXIT_FAILED, "%s", strerror(-rc)) : PS_EXIT_OK;
+	return PS_EXIT_OK;
 }
 
 static int of_cache(const char *cache_dir, json_t *docs)
@@ -151,9 +151,7 @@ int ps_cmd_metrics(int argc, char **argv)
 	if (ps_cli_begin(&opts, &o, argc, argv, 0, 0, &nargs, &code)) {
 		code = o.cache_dir ? of_cache(o.cache_dir, docs) : of_mounts(docs, up);
 		ps_autofree char *text =
-		        code ? NULL : ps_metrics_text(docs, PS_METRICS_CACHE | PS_METRICS_MOUNTS, up);
-		if (!code && !text)
-			code = ps_cli_fail("metrics", PS_EXIT_FAILED, "out of memory");
+		        ps_must(ps_metrics_text(docs, PS_METRICS_CACHE | PS_METRICS_MOUNTS, up));
 		if (!code)
 			code = o.output ? replace_file(o.output, text) : print(text);
 	}

@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <sys/xattr.h>
 
+#include "base/process.h"
 #include "base/stats.h"
 #include "base/size.h"
 #include "base/strbuf.h"
@@ -65,9 +66,7 @@ static int each_file(void *arg, const char *path, uint64_t size)
 
 	(void)size;
 	ps_strbuf_addf(&b, "%s/%s", p->mountpoint, path);
-	ps_autofree char *whole = ps_strbuf_take(&b);
-	if (!whole)
-		return -ENOMEM;
+	ps_autofree char *whole = ps_must(ps_strbuf_take(&b));
 	if (p->request == PS_IOC_UNPIN && ps_walk_is(whole, "pinned", "no"))
 		return 0;
 	ps_autofd int fd = open(whole, O_RDONLY | O_CLOEXEC | O_NOCTTY);
@@ -237,14 +236,16 @@ static int add(struct list *l, const char *path, const char *url, uint64_t nbyte
 		ps_strbuf_add_printable(&where, path ? l->mountpoint : "");
 		ps_strbuf_add(&where, path ? "/" : "");
 		ps_strbuf_add_printable(&where, path ? path : url);
-		printf("%9s  %6s  %s\n", ps_size_format(nbytes, size), state, ps_strbuf_peek(&where));
-		return where.failed ? -ENOMEM : 0;
+		printf("%9s  %6s  %s\n", ps_size_format(nbytes, size), state,
+		        (char *)ps_must(where.failed ? NULL : where.s));
+		return 0;
 	}
 	json_t *file = json_pack("{s:o, s:o, s:o, s:I, s:I}", "mountpoint",
 	        path ? ps_json_lossy(l->mountpoint) : json_null(), "path",
 	        path ? ps_json_lossy(path) : json_null(), "url", ps_json_lossy(url), "bytes",
 	        (json_int_t)nbytes, "cached_bytes", (json_int_t)cached_nbytes);
-	return json_array_append_new(l->files, file) < 0 ? -ENOMEM : 0;
+	json_array_append_new(l->files, ps_must(file));
+	return 0;
 }
 
 /* Prints a list that was made without an error. */
@@ -289,10 +290,8 @@ static int list_file(void *arg, const char *path, uint64_t size)
 	ps_autostrbuf struct ps_strbuf b = {0};
 
 	ps_strbuf_addf(&b, "%s/%s", l->mountpoint, path);
-	ps_autofree char *whole = ps_strbuf_take(&b);
-	ps_autofree char *room = malloc(XATTR_SIZE_MAX + 1);
-	if (!whole || !room)
-		return -ENOMEM;
+	ps_autofree char *whole = ps_must(ps_strbuf_take(&b));
+	ps_autofree char *room = ps_must(malloc(XATTR_SIZE_MAX + 1));
 	int rc = attribute(whole, "user.penstock.pinned", pinned, sizeof(pinned));
 	if (rc < 0 || strcmp(pinned, "yes") != 0)
 		return rc;

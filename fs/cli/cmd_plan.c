@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/process.h"
 #include "cli/commands.h"
 #include "fuse/fuse.h"
 #include "daemon/daemon.h"
@@ -53,14 +54,12 @@ static int refuse(const struct sender *t, int errnum)
 /* Sends a line and frees it. Returns 0 or a positive errno. */
 static int send_line(const struct sender *t, json_t *line)
 {
-	ps_autofree char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
-	ps_autofree struct ps_ioc_text *part = malloc(sizeof(*part));
-	size_t len = text ? strlen(text) + 1 : 0;
+	ps_autofree char *text = ps_must(json_dumps(ps_must(line), JSON_COMPACT));
+	ps_autofree struct ps_ioc_text *part = ps_must(malloc(sizeof(*part)));
+	size_t len = strlen(text) + 1;
 	int rc = 0;
 
 	json_decref(line);
-	if (!text || !part)
-		return ENOMEM;
 	text[len - 1] = '\n'; /* a newline replaces the string's NUL */
 	for (size_t done = 0; done < len; done += part->nbytes) {
 		part->nbytes = (uint32_t)(len - done < PS_IOC_TEXT_NBYTES ? len - done : PS_IOC_TEXT_NBYTES);
@@ -105,7 +104,7 @@ static bool is_file(int root, const char *name)
 }
 
 /* Adds a line of the list: an absolute path, or a path relative to the mountpoint or the current folder. */
-static int name_take(struct names *n, json_t *files, int root, const char *where, const char *given)
+static void name_take(struct names *n, json_t *files, int root, const char *where, const char *given)
 {
 	const char *name = below(given, where) ?: given;
 	ps_autofree char *real = is_file(root, name) ? NULL : realpath(given, NULL);
@@ -114,18 +113,19 @@ static int name_take(struct names *n, json_t *files, int root, const char *where
 		name = below(real, where);
 	if (!is_file(root, name)) {
 		if (n->nbad++ == 0)
-			n->first_bad = strdup(given);
-		return 0;
+			n->first_bad = ps_must(strdup(given));
+		return;
 	}
 	if (json_array_size(files) == FILES_MAX) {
 		n->nover++;
-		return 0;
+		return;
 	}
 	/* json_string() accepts only UTF-8, as does the daemon; other names cannot be sent. */
 	json_t *s = json_string(name);
 	if (!s && n->nbad++ == 0)
-		n->first_bad = strdup(name);
-	return s ? json_array_append_new(files, s) : 0;
+		n->first_bad = ps_must(strdup(name));
+	if (s && json_array_append_new(files, s) < 0)
+		ps_must(NULL);
 }
 
 static int list_read(struct names *n, json_t *files, int root, const char *where)
@@ -133,15 +133,14 @@ static int list_read(struct names *n, json_t *files, int root, const char *where
 	ps_autofree char *line = NULL;
 	size_t cap = 0;
 	ssize_t len;
-	int rc = 0;
 
-	while (rc == 0 && (len = getline(&line, &cap, stdin)) > 0) {
+	while ((len = getline(&line, &cap, stdin)) > 0) {
 		if (line[len - 1] == '\n')
 			line[--len] = 0;
 		if (len > 0 && line[0] != '#')
-			rc = name_take(n, files, root, where, line);
+			name_take(n, files, root, where, line);
 	}
-	return rc < 0 ? -ENOMEM : ferror(stdin) ? -EIO : 0;
+	return ferror(stdin) ? -EIO : 0;
 }
 
 /* Sends heartbeats until a signal arrives. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "base/stats.h"
 #include "base/size.h"
 #include "base/strbuf.h"
@@ -143,7 +144,8 @@ static void print(const char *lines, const struct ps_figure_source *source)
 	ps_autostrbuf struct ps_strbuf b = {0};
 
 	ps_figure_text(&b, lines, source);
-	fputs(ps_strbuf_peek(&b), stdout);
+	ps_autofree char *made = ps_must(ps_strbuf_take(&b));
+	fputs(made, stdout);
 }
 
 /* Prints the lines for each entry of a list. */
@@ -332,7 +334,7 @@ static int ask(const struct status *s, struct asked *ret, struct ps_error *err)
 	if (ret->answers)
 		return 0;
 	ps_mounts_fini(&ret->all);
-	return ps_error_set(err, ENOMEM, "out of memory");
+	return ps_no_memory(err); /* no exit: it would leave the terminal of --watch as it is */
 }
 
 static void forget(struct asked *asked)
@@ -450,7 +452,8 @@ static void note_figures(json_t *found, const struct ps_figure_source *source, e
 	ps_autostrbuf struct ps_strbuf b = {0};
 
 	ps_figure_text(&b, reason, source);
-	note(found, text(source->object, "mountpoint"), level, state, ps_strbuf_peek(&b));
+	ps_autofree char *made = ps_must(ps_strbuf_take(&b));
+	note(found, text(source->object, "mountpoint"), level, state, made);
 }
 
 static bool is_recent(json_int_t at_s)

@@ -11,6 +11,7 @@
 #include <sys/sysmacros.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "base/strbuf.h"
 #include "cli/commands.h"
 #include "cli/conf_file.h"
@@ -457,11 +458,9 @@ static char *named_mountpoint(const struct umount *u, const char *arg, struct ps
 /* Unmounts all arguments, also after one that fails. */
 static int run_each(struct umount *u, char **args, int nargs)
 {
-	ps_autofree char **paths = calloc((size_t)nargs, sizeof(*paths));
+	ps_autofree char **paths = ps_must(calloc((size_t)nargs, sizeof(*paths)));
 	int code = PS_EXIT_OK;
 
-	if (!paths)
-		return ps_cli_fail("umount", PS_EXIT_FAILED, "out of memory");
 	/* Before the first changes the working folder. */
 	for (int i = 0; i < nargs; i++) {
 		struct ps_error err = {0};

@@ -8,6 +8,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "base/strbuf.h"
 #include "base/thread.h"
 #include "cli/commands.h"
@@ -32,12 +33,13 @@ static char *path_of(const struct mounted *m, const struct ps_warm_item *item)
 
 	ps_strbuf_addf(
 	        &b, "%s/%s", strcmp(m->info->mountpoint, "/") == 0 ? "" : m->info->mountpoint, item->path);
-	return ps_strbuf_take(&b);
+	return ps_must(ps_strbuf_take(&b));
 }
 
 static int add_file(void *arg, const char *path, uint64_t size)
 {
-	return ps_warm_add(arg, path, size, 0);
+	ps_warm_add(arg, path, size, 0);
+	return 0;
 }
 
 static int mount_list_files(void *ctx, struct ps_warm_list *list, struct ps_error *err)
@@ -51,8 +53,6 @@ static int mount_start_file(void *ctx, struct ps_warm_item *item)
 {
 	ps_autofree char *path = path_of(ctx, item);
 
-	if (!path)
-		return -ENOMEM;
 	if (item->fd < 0)
 		item->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	return item->fd < 0 || ioctl(item->fd, PS_IOC_WARM) < 0 ? -errno : 0;
@@ -81,8 +81,6 @@ static int mount_look_at_file(void *ctx, struct ps_warm_item *item, char **ret_e
 	ps_autofree char *path = path_of(ctx, item);
 	char number[32], text[PS_ERROR_TEXT_LEN];
 
-	if (!path)
-		return -ENOMEM;
 	int rc = get_attribute(path, "user.penstock.cached", number, sizeof(number));
 	if (rc < 0)
 		return rc;
@@ -90,7 +88,7 @@ static int mount_look_at_file(void *ctx, struct ps_warm_item *item, char **ret_e
 	/* A file that cannot be decoded has size 0. */
 	if ((item->cached < item->size || item->size == 0) &&
 	        get_attribute(path, "user.penstock.error", text, sizeof(text)) == 0)
-		*ret_error = strdup(text);
+		*ret_error = ps_must(strdup(text));
 	return 0;
 }
 
@@ -170,10 +168,8 @@ static int list_folder(
 		bool matches = s->nglobs == 0;
 
 		ps_strbuf_addf(&b, "%s%s%s", prefix, *prefix ? "/" : "", name);
-		ps_autofree char *path = ps_strbuf_take(&b);
-		if (!path) {
-			rc = -ENOMEM;
-		} else if (attr.is_dir) {
+		ps_autofree char *path = ps_must(ps_strbuf_take(&b));
+		if (attr.is_dir) {
 			rc = list_folder(s, list, attr.node, path, depth + 1);
 		} else {
 			for (size_t i = 0; i < s->nglobs; i++)
@@ -181,7 +177,7 @@ static int list_folder(
 					matches = s->used[i] = true;
 			/* An unknown size counts as one byte until the file is started. */
 			if (matches)
-				rc = ps_warm_add(list, path, attr.complete_attr ? attr.size : 1, attr.node);
+				ps_warm_add(list, path, attr.complete_attr ? attr.size : 1, attr.node);
 		}
 	}
 	ps_dir_close(dir);
@@ -236,11 +232,9 @@ static int wait_for(struct wait *w)
 static int find_again(struct sourced *s, struct ps_warm_item *item, struct wait *w)
 {
 	uint64_t node = ps_dataset_root(s->dataset);
-	ps_autofree char *copy = strdup(item->path);
+	ps_autofree char *copy = ps_must(strdup(item->path));
 	char *save = NULL;
 
-	if (!copy)
-		return -ENOMEM;
 	for (char *part = strtok_r(copy, "/", &save); part; part = strtok_r(NULL, "/", &save)) {
 		ps_dataset_lookup(s->dataset, node, part, answered, w);
 		int rc = wait_for(w);
@@ -329,7 +323,7 @@ static int warm_source_members(struct ps_dataset *dataset, bool merges, const st
 	struct ps_members *members;
 
 	if (ps_members_new(dataset, merges, no_name_shown, NULL, &members) < 0)
-		return ps_cli_fail("warm", PS_EXIT_FAILED, "out of memory");
+		ps_must(NULL);
 	ps_members_make_all(members);
 	int code = ps_warm_members(source_members_of, members, merges, options);
 	ps_members_stop(members);
@@ -359,10 +353,8 @@ static int warm_source(const char *source, const char *const *globs, size_t nglo
 	struct ps_dataset_options dataset_options;
 	struct ps_error err = {0};
 	struct ps_cache *cache;
-	ps_autofree bool *used = calloc(nglobs ? nglobs : 1, sizeof(*used));
+	ps_autofree bool *used = ps_must(calloc(nglobs ? nglobs : 1, sizeof(*used)));
 
-	if (!used)
-		return ps_cli_fail("warm", PS_EXIT_FAILED, "out of memory");
 	s.used = used;
 	int rc = open_cache(mount, &cache, &err);
 	if (rc < 0)

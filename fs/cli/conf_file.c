@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/process.h"
 #include "base/secret.h"
 #include "base/strbuf.h"
 #include "base/suggest.h"
@@ -51,13 +52,8 @@ static int add_section(struct ps_conf *conf, const char *name, unsigned line, st
 		        "a name in brackets may have only letters, digits, '.', '_' and '-'");
 	if (ps_conf_find(conf, name))
 		return ps_error_set(err, EINVAL, "%s:%u: [%s] is there already", conf->path, line, name);
-	struct ps_conf_section *v = reallocarray(conf->v, conf->n + 1, sizeof(*v));
-	if (v)
-		conf->v = v;
-	char *copy = v ? strdup(name) : NULL;
-	if (!copy)
-		return ps_error_set(err, ENOMEM, "out of memory");
-	v[conf->n++] = (struct ps_conf_section){.name = copy, .line = line};
+	conf->v = ps_must(reallocarray(conf->v, conf->n + 1, sizeof(*conf->v)));
+	conf->v[conf->n++] = (struct ps_conf_section){.name = ps_must(strdup(name)), .line = line};
 	return 0;
 }
 
@@ -67,18 +63,10 @@ static int add_entry(
 	if (conf->n == 0)
 		return bad_line(conf, line, err, "a key must come after a [NAME]");
 	struct ps_conf_section *s = &conf->v[conf->n - 1];
-	struct ps_conf_entry *v = reallocarray(s->v, s->n + 1, sizeof(*v));
-	if (!v)
-		return ps_error_set(err, ENOMEM, "out of memory");
-	s->v = v;
-	v[s->n] = (struct ps_conf_entry){.key = strdup(key), .value = strdup(value), .line = line};
-	if (v[s->n].key && v[s->n].value) {
-		s->n++;
-		return 0;
-	}
-	free(v[s->n].key);
-	free(v[s->n].value);
-	return ps_error_set(err, ENOMEM, "out of memory");
+	s->v = ps_must(reallocarray(s->v, s->n + 1, sizeof(*s->v)));
+	s->v[s->n++] = (struct ps_conf_entry){
+	        .key = ps_must(strdup(key)), .value = ps_must(strdup(value)), .line = line};
+	return 0;
 }
 
 /* Removes blanks at both ends, in place. */
@@ -129,22 +117,17 @@ static int parse_line(struct ps_conf *conf, char *text, unsigned line, struct ps
 int ps_conf_parse(const char *path, mode_t mode, const char *text, size_t nbytes, struct ps_conf *ret,
         struct ps_error *err)
 {
-	struct ps_conf conf = {.path = strdup(path), .mode = mode};
-	char *copy = malloc(nbytes + 1), *rest = copy, *line;
+	struct ps_conf conf = {.path = ps_must(strdup(path)), .mode = mode};
+	char *copy = ps_must(malloc(nbytes + 1)), *rest = copy, *line;
 	int rc = 0;
 
-	if (!copy || !conf.path) {
-		rc = ps_error_set(err, ENOMEM, "out of memory");
-	} else {
-		memcpy(copy, text, nbytes);
-		copy[nbytes] = '\0';
-		if (strlen(copy) != nbytes)
-			rc = ps_error_set(err, EINVAL, "%s: not a text: it holds a NUL byte", path);
-	}
+	memcpy(copy, text, nbytes);
+	copy[nbytes] = '\0';
+	if (strlen(copy) != nbytes)
+		rc = ps_error_set(err, EINVAL, "%s: not a text: it holds a NUL byte", path);
 	for (unsigned n = 1; rc == 0 && (line = strsep(&rest, "\n")); n++)
 		rc = parse_line(&conf, line, n, err);
-	if (copy)
-		explicit_bzero(copy, nbytes);
+	explicit_bzero(copy, nbytes);
 	free(copy);
 	if (rc < 0)
 		ps_conf_fini(&conf);
@@ -171,17 +154,13 @@ static char *default_path(void)
 
 int ps_conf_read(const char *path, struct ps_conf *ret, struct ps_error *err)
 {
-	ps_autofree char *where = path ? strdup(path) : default_path();
-	char *text = malloc(PS_CONF_MAX_NBYTES + 1);
+	ps_autofree char *where = ps_must(path ? strdup(path) : default_path());
+	char *text = ps_must(malloc(PS_CONF_MAX_NBYTES + 1));
 	size_t len = 0;
 	ssize_t n = 1;
 	struct stat st;
 	int rc = 0;
 
-	if (!where || !text) {
-		free(text);
-		return ps_error_set(err, ENOMEM, "out of memory");
-	}
 	ps_autofd int fd = open(where, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		rc = ps_error_set(err, errno, "%s: %s", where, strerror(errno));
@@ -409,7 +388,7 @@ static int set_source_option(const struct context *c, const char *dot, struct ps
 		ps_mount_options_init(&o);
 		rc = set_option(c, dot + 1, s, 1, &o);
 		if (rc == 0 && ps_request_give_source(s, &o) < 0)
-			rc = ps_error_set(c->err, ENOMEM, "out of memory");
+			ps_must(NULL);
 		ps_mount_options_fini(&o);
 		return rc;
 	}
@@ -468,8 +447,8 @@ static int take_entry(const struct context *c, size_t ngiven, struct ps_mount_op
 			return complain(c, ps_conf_is_mount(c->section) ? "mountpoint is an absolute path"
 			                                                : "[defaults] has no mountpoint");
 		free(ret->mountpoint);
-		ret->mountpoint = strdup(c->entry->value);
-		return ret->mountpoint ? 0 : ps_error_set(c->err, ENOMEM, "out of memory");
+		ret->mountpoint = ps_must(strdup(c->entry->value));
+		return 0;
 	}
 	if (dot)
 		return set_source_option(c, dot, request);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
+#include "base/process.h"
 #include "daemon/daemon.h"
 
 static int by_name(const FTSENT **a, const FTSENT **b)
@@ -63,15 +64,13 @@ static bool has_shard_beside(const char *path)
 int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglobs, ps_walk_fn fn, void *arg,
         struct ps_error *err)
 {
-	ps_autofree char *top = strdup(mountpoint);
-	ps_autofree bool *used = calloc(nglobs ? nglobs : 1, sizeof(*used));
+	ps_autofree char *top = ps_must(strdup(mountpoint));
+	ps_autofree bool *used = ps_must(calloc(nglobs ? nglobs : 1, sizeof(*used)));
 	char *const tops[] = {top, NULL};
 	bool seen = false; /* a file */
 	int rc = 0;
 	FTSENT *e;
 
-	if (!top || !used)
-		return ps_error_set(err, ENOMEM, "out of memory");
 	FTS *fts = fts_open(tops, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, by_name);
 	if (!fts)
 		return ps_error_set(err, errno, "%s: %s", mountpoint, strerror(errno));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "base/size.h"
 #include "base/strbuf.h"
 #include "base/progress.h"
@@ -36,22 +37,14 @@ struct run {
 	size_t timeouts; /* files that failed after a long wait, since the last progress */
 };
 
-int ps_warm_add(struct ps_warm_list *list, const char *path, uint64_t size, uint64_t node)
+void ps_warm_add(struct ps_warm_list *list, const char *path, uint64_t size, uint64_t node)
 {
 	if (list->n == list->cap) {
-		size_t cap = list->cap ? 2 * list->cap : 64;
-		struct ps_warm_item *v = realloc(list->v, cap * sizeof(*v));
-
-		if (!v)
-			return -ENOMEM;
-		list->v = v;
-		list->cap = cap;
+		list->cap = list->cap ? 2 * list->cap : 64;
+		list->v = ps_must(reallocarray(list->v, list->cap, sizeof(*list->v)));
 	}
-	struct ps_warm_item item = {.path = strdup(path), .size = size, .fd = -1, .node = node};
-	if (!item.path)
-		return -ENOMEM;
-	list->v[list->n++] = item;
-	return 0;
+	list->v[list->n++] =
+	        (struct ps_warm_item){.path = ps_must(strdup(path)), .size = size, .fd = -1, .node = node};
 }
 
 static void list_fini(const struct ps_warm_target *target, struct ps_warm_list *list)
@@ -91,7 +84,7 @@ static void sum(const struct run *r, uint64_t *ret_cached, uint64_t *ret_total)
 	}
 }
 
-/* The reason why the cache has no room: its disk or its quota. The caller frees it; NULL: out of memory. */
+/* The reason why the cache has no room: its disk or its quota. The caller frees it. */
 static char *no_room(const struct ps_warm_target *target)
 {
 	ps_autostrbuf struct ps_strbuf b = {0};
@@ -113,7 +106,7 @@ static char *no_room(const struct ps_warm_target *target)
 		        "was evicted while open (held_bytes in penstock status --json)");
 	}
 	json_decref(stats);
-	return ps_strbuf_take(&b);
+	return ps_must(ps_strbuf_take(&b));
 }
 
 /* Reports the error in the file's attribute, or that of the call. */

@@ -57,7 +57,7 @@ struct ps_warm_options {
 
 /* Returns an exit code; prints failures on stderr and a summary on stdout. */
 int ps_warm_run(const struct ps_warm_target *target, const struct ps_warm_options *options);
-int ps_warm_add(struct ps_warm_list *list, const char *path, uint64_t size, uint64_t node);
+void ps_warm_add(struct ps_warm_list *list, const char *path, uint64_t size, uint64_t node);
 
 /* Waits until the tables of members are made. stats_of(ctx) returns the object of ps_members_stats(), which
  * is freed here; NULL: no answer. Returns the command's exit code. */

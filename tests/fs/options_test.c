@@ -8,10 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/process.h"
 #include "base/strbuf.h"
 #include "cli/conf_file.h"
 #include "options/options.h"
@@ -257,37 +259,58 @@ static void test_parent_folders_of_a_cache_from_the_environment_are_made(void **
 	assert_int_equal(rmdir(top), 0);
 }
 
-static void test_a_lack_of_memory_is_not_reported_as_a_wrong_configuration(void **state)
+/* In a child, with the n-th allocation failing: parses and applies a configuration. Returns the exit code: 0, done;
+ * 1, out of memory, said in one line on stderr; 2, another error; 3, all went well though an allocation failed. */
+static int apply_without_memory(long n, char said[static 64])
 {
 	static const char text[] =
 	        "[defaults]\ncache-dir = /c\nmax-connections = 3\n"
 	        "[pets]\nmountpoint = /data/pets\nsource.train = https://127.0.0.1/train/\n"
 	        "source.val = s3://bucket/val/\nval.region = here\nval.header = A: b\n"
 	        "policy = lru\nlog = /l\ninclude = *.tar\nuid = 7\nallow_other = yes\n";
-	struct ps_conf conf = {0};
-	bool hit = true;
+	int out[2], status;
 
-	(void)state;
-	assert_int_equal(ps_conf_parse("conf", 0600, text, sizeof(text) - 1, &conf, NULL), 0);
-	for (long n = 1; hit; n++) {
+	assert_int_equal(pipe(out), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct ps_conf conf = {0};
 		struct ps_mount_options o;
 		struct ps_mount_request request = {0};
 		struct ps_conf_mount mount = {0};
 		struct ps_error err = {0};
 
+		dup2(out[1], STDERR_FILENO);
 		ps_mount_options_init(&o);
 		faults_fail(FAULTS_ALLOCATION, n, ENOMEM);
-		int rc = ps_conf_apply(&conf, ps_conf_find(&conf, "pets"), &o, &request, &mount, &err);
-		hit = faults_hit(FAULTS_ALLOCATION);
-		faults_end();
-		if (rc != 0 && err.err != ENOMEM)
-			fail_msg("allocation %ld: %d, %s", n, rc, err.text);
-		assert_true(hit || rc == 0);
-		free(mount.mountpoint);
-		ps_mount_options_fini(&o);
-		ps_request_fini(&request);
+		int rc = ps_conf_parse("conf", 0600, text, sizeof(text) - 1, &conf, &err);
+		if (rc == 0)
+			rc = ps_conf_apply(&conf, ps_conf_find(&conf, "pets"), &o, &request, &mount, &err);
+		if (rc < 0 && err.err == ENOMEM) /* of a part that the daemon has, too */
+			ps_must(NULL);
+		_exit(rc < 0 ? 2 : faults_hit(FAULTS_ALLOCATION) ? 3 : 0);
 	}
-	ps_conf_fini(&conf);
+	close(out[1]);
+	ssize_t got = read(out[0], said, 63);
+	said[got > 0 ? got : 0] = '\0';
+	close(out[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void test_a_lack_of_memory_ends_a_command_with_one_line(void **state)
+{
+	char said[64];
+	long n = 1;
+
+	(void)state;
+	for (int code; (code = apply_without_memory(n, said)) != 0; n++) {
+		if (code != 1)
+			fail_msg("allocation %ld: exit code %d: %s", n, code, said);
+		const char *name = strchr(said, ':');
+		assert_non_null(name);
+		assert_string_equal(name, ": out of memory\n");
+	}
+	assert_true(n > 20);
 }
 
 static void test_the_report_knows_which_values_are_secret(void **state)
@@ -321,7 +344,7 @@ int main(void)
 	        cmocka_unit_test(test_defaults_are_the_values_without_the_option),
 	        cmocka_unit_test(test_values_outside_of_the_range_are_refused),
 	        cmocka_unit_test(test_parent_folders_of_a_cache_from_the_environment_are_made),
-	        cmocka_unit_test(test_a_lack_of_memory_is_not_reported_as_a_wrong_configuration),
+	        cmocka_unit_test(test_a_lack_of_memory_ends_a_command_with_one_line),
 	};
 
 	return cmocka_run_group_tests_name("options", tests, NULL, NULL);
