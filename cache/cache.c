@@ -65,6 +65,7 @@ int ps_cache_open(const struct ps_cache_options *options, struct ps_cache **ret,
 	pthread_mutex_init(&cache->grants_lock, NULL);
 	ps_list_init(&cache->attached);
 	ps_list_init(&cache->catalogs);
+	ps_list_init(&cache->datasets);
 	*ret = cache;
 	return 0;
 }

@@ -12,6 +12,7 @@
 #include "origin/origin.h"
 #include "base/url.h"
 
+#define REPORT_MS 50 /* how often a waiting attach reports how many names are listed */
 #define REVALIDATE_DEFAULT_MS (3600 * UINT64_C(1000))
 
 /* Hashes a digest with the store's salt, so that what is stored reveals nothing of credentials. */
@@ -104,7 +105,12 @@ static int wait_listing(struct ps_dataset *ds, uint64_t number, bool stored,
 	while (ds->ended < number) {
 		if (options->cancelled && atomic_load(options->cancelled))
 			return ps_error_set(err, ECANCELED, "%s: interrupted", ds->catalog->row.source);
-		ps_dataset_wait_a_while(ds);
+		uint64_t now_ns = ps_clock_mono_ns(), wake_ns = UINT64_MAX;
+		if (options->listed)
+			wake_ns = now_ns + REPORT_MS * PS_NS_PER_MS;
+		if (stored && now_ns < until_ns)
+			wake_ns = PS_MIN(wake_ns, until_ns);
+		ps_cond_wait_until(&ds->cond, &ds->lock, wake_ns);
 		if (options->listed) {
 			pthread_mutex_unlock(&ds->lock);
 			options->listed(
@@ -172,16 +178,18 @@ static int check_first(
 	if (rc < 0)
 		return rc == -ENOENT ? 0 : ps_error_set(err, -rc, "cannot read the index: %s", strerror(-rc));
 	ps_revalidate(ds, &row, first_checked, &check);
-	for (bool done = false; !done;) {
-		if (!aborted && cancelled && atomic_load(cancelled)) {
-			aborted = true;
-			ps_revalidate_drain(ds);
+	pthread_mutex_lock(&ds->lock);
+	while (!check.done) {
+		if (aborted || !cancelled || !atomic_load(cancelled)) {
+			pthread_cond_wait(&ds->cond, &ds->lock);
+			continue;
 		}
-		PS_LOCK_SCOPE(&ds->lock);
-		if (!check.done)
-			ps_dataset_wait_a_while(ds);
-		done = check.done;
+		aborted = true;
+		pthread_mutex_unlock(&ds->lock);
+		ps_revalidate_drain(ds);
+		pthread_mutex_lock(&ds->lock);
 	}
+	pthread_mutex_unlock(&ds->lock);
 	if (aborted)
 		check.errnum = ECANCELED; /* whatever the HEAD found: the dataset's origin was aborted */
 	if (check.errnum) {
@@ -245,6 +253,8 @@ static void init(struct ps_dataset *ds, struct ps_cache *cache, const struct ps_
 	pthread_mutex_init(&ds->merge_lock, NULL);
 	pthread_mutex_init(&ds->lock, NULL);
 	ps_cond_init(&ds->cond);
+	PS_LOCK_SCOPE(&cache->lock);
+	ps_list_append(&cache->datasets, &ds->link);
 }
 
 static int open_origin(struct ps_dataset *ds, const char *source, const struct ps_origin_options *options,
@@ -362,6 +372,10 @@ void ps_dataset_free(struct ps_dataset *ds)
 		ps_fill_drain(ds->cache->fill, ds->origin);
 		ps_decompress_drain(ds->cache->decompress, ds->origin);
 		ds->origin->ops->close(ds->origin);
+	}
+	{
+		PS_LOCK_SCOPE(&ds->cache->lock);
+		ps_list_remove(&ds->link);
 	}
 	ps_catalog_put(ds->catalog);
 	ps_listing_filter_free(ds->filter);

@@ -279,6 +279,19 @@ bool ps_catalog_list_begin(
 	return true;
 }
 
+void ps_cache_wake(struct ps_cache *cache)
+{
+	PS_LOCK_SCOPE(&cache->lock);
+	pthread_cond_broadcast(&cache->cond);
+	for (struct ps_list *l = cache->datasets.next; l != &cache->datasets; l = l->next) {
+		struct ps_dataset *ds = PS_CONTAINER_OF(l, struct ps_dataset, link);
+
+		PS_LOCK_SCOPE(&ds->lock);
+		ds->nwakes++;
+		pthread_cond_broadcast(&ds->cond);
+	}
+}
+
 /* Watches ------------------------------------------------------------------------------------------------ */
 
 /* The changed nodes from nreported on, at most CHANGED_BATCH. */
@@ -339,12 +352,15 @@ void ps_catalog_list_end(struct ps_catalog *catalog, bool listed)
 	/* Only the lister calls this, so nbegun does not change. */
 	for (struct ps_watch *watch = NULL; (watch = next_watch(catalog, watch, catalog->nbegun));)
 		report(catalog, watch);
-	PS_LOCK_SCOPE(&catalog->lock);
-	catalog->lister = NULL;
-	if (listed) {
-		catalog->nlisted = catalog->nbegun;
-		atomic_store(&catalog->listed_ns, ps_clock_mono_ns());
+	{
+		PS_LOCK_SCOPE(&catalog->lock);
+		catalog->lister = NULL;
+		if (listed) {
+			catalog->nlisted = catalog->nbegun;
+			atomic_store(&catalog->listed_ns, ps_clock_mono_ns());
+		}
 	}
+	ps_cache_wake(catalog->cache);
 }
 
 /* Sets the dataset's refresh interval to the least of its watches. Call after watches changed. */

@@ -31,12 +31,17 @@ struct ps_dataset_options {
 	bool resumes;
 	/* which files are shown: listing/listing.h; NULL-terminated, or NULL */
 	const char *const *include, *const *exclude;
-	const _Atomic bool *cancelled; /* set to true, it ends the attach soon, with ECANCELED; may be NULL */
+	/* Set to true, and ps_cache_wake() called, it ends the attach at once, with ECANCELED. May be NULL. */
+	const _Atomic bool *cancelled;
 	/* While the attach waits for a listing, its caller's thread calls this from time to time, with the
 	 * number of files so far. May be NULL. */
 	void (*listed)(void *arg, const char *source, uint64_t nfiles);
 	void *listed_arg;
 };
+
+/* Has all waiting attaches, and calls of ps_dataset_missing(), look again whether they are cancelled. Never
+ * blocks. */
+void ps_cache_wake(struct ps_cache *cache);
 
 /* If the source is already attached with the same credentials, the dataset is shared, with the options of
  * its first attach, until the last detach. It is listed again, unless a listing is under way, and the
@@ -132,7 +137,7 @@ void ps_dataset_refresh(struct ps_refresh *refresh);
  * answered. Waits at most wait_ms (UINT64_MAX: without limit) until all names have been requested. With a
  * limit, it does not wait for a listing that goes on in the background. Returns their number (at most
  * INT_MAX) with one line of text; 0: none; -EAGAIN: none so far, but some were not requested yet;
- * -ECANCELED: *cancelled is set (cancelled may be NULL). Blocks on the network for as long as it may
+ * -ECANCELED: *cancelled is set, see ps_dataset_options (cancelled may be NULL). Blocks on the network for as long as it may
  * wait. */
 int ps_dataset_missing(struct ps_dataset *dataset, uint64_t wait_ms, const _Atomic bool *cancelled,
         char ret_text[static PS_ERROR_TEXT_LEN]) PS_MUST_USE;

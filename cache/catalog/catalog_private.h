@@ -40,9 +40,6 @@ uint64_t ps_dataset_ask(struct ps_dataset *dataset, bool joins, struct ps_refres
 uint64_t ps_dataset_due_ns(const struct ps_dataset *dataset);
 /* The number of listed files. *ret_listed_ms 0: the source was never listed. */
 uint64_t ps_dataset_listed_files(struct ps_dataset *dataset, int64_t *ret_listed_ms);
-/* Waits for a signal, but at most 50 ms, so that the caller can check for cancellation. The dataset's
- * lock is held. */
-void ps_dataset_wait_a_while(struct ps_dataset *dataset);
 
 /* catalog.c */
 /* The catalog of this id, with a new reference. Blocks on the index. */

@@ -22,7 +22,8 @@
  * and (for an open) within the revalidation time. A read that meets another version, or no object, makes
  * the version doubtful: the next open asks the origin.
  *
- * Locks: cache.lock, dataset.lock and catalog.lock are leaves. catalog.names_lock is held over "read the
+ * Locks: cache.lock, dataset.lock and catalog.lock are leaves, but ps_cache_wake() takes each dataset.lock
+ * under cache.lock. catalog.names_lock is held over "read the
  * row, decide, commit" so that a listing and a HEAD cannot both give a name its next version; it is held
  * over writes to the index, never over the network. Code that decides outside of a listing first commits
  * the batch of the listing under way (ps_merge_flush()). */
@@ -66,6 +67,7 @@ struct ps_cache {
 	pthread_cond_t cond;         /* an attach or a detach has ended; monotonic clock */
 	struct ps_list attached;     /* registry.c */
 	struct ps_list catalogs;     /* catalog.c */
+	struct ps_list datasets;     /* all, from the beginning of their attach to the end of their detach */
 	pthread_mutex_t grants_lock; /* for rows of grants; only the index's locks are taken under it */
 };
 
@@ -112,6 +114,7 @@ struct ps_catalog {
 
 struct ps_dataset {
 	struct ps_cache *cache;
+	struct ps_list link; /* in cache.datasets, under cache.lock */
 	struct ps_index *index;
 	struct ps_origin *origin;
 	struct ps_listing_filter *filter; /* the origin's */
@@ -149,7 +152,8 @@ struct ps_dataset {
 	_Atomic unsigned offline_tries;
 
 	pthread_mutex_t lock; /* protects what follows */
-	pthread_cond_t cond;  /* asked, ended, or probes changed; monotonic clock */
+	pthread_cond_t cond;  /* asked, ended, nwakes, or probes changed; monotonic clock */
+	uint64_t nwakes;      /* calls of ps_cache_wake() */
 	/* Numbers of listings: the last one requested (at most one more than begun), begun, ended. */
 	uint64_t asked, begun, ended;
 	/* attached with `resumes`: the first listing waits for the first watch, which must see its changes */

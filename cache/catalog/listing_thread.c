@@ -14,7 +14,6 @@
 #include "listing/listing.h"
 #include "origin/origin.h"
 
-#define WAIT_MS 50
 #define MISSING_NAMED 3 /* missing names in one text */
 /* limit of the interval after failures; a longer interval is not changed */
 #define REFRESH_BACKOFF_MAX_MS (3600 * UINT64_C(1000))
@@ -22,9 +21,10 @@
 #define REFRESH_JITTER 10
 #define COMPARED 64 /* names of a page that are compared with those that another access has listed */
 
-void ps_dataset_wait_a_while(struct ps_dataset *ds)
+static uint64_t wakes_of(struct ps_dataset *ds)
 {
-	ps_cond_wait_until(&ds->cond, &ds->lock, ps_clock_mono_ns() + WAIT_MS * PS_NS_PER_MS);
+	PS_LOCK_SCOPE(&ds->lock);
+	return ds->nwakes;
 }
 
 uint64_t ps_dataset_listed_files(struct ps_dataset *ds, int64_t *ret_listed_ms)
@@ -182,7 +182,11 @@ static int list(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret_first
 		PS_LOCK_SCOPE(&ds->lock);
 		since = ds->since;
 	}
-	while (!ps_catalog_list_begin(ds->catalog, ds, since, &listed)) {
+	for (;;) {
+		uint64_t wakes = wakes_of(ds);
+
+		if (ps_catalog_list_begin(ds->catalog, ds, since, &listed))
+			break;
 		/* Before the first listing there is nothing to compare. */
 		if (!has_page && (listed || !ds->compares || is_listed(ds))) {
 			rc = list_page(ds, err);
@@ -191,9 +195,10 @@ static int list(struct ps_dataset *ds, struct ps_error *err, uint64_t *ret_first
 		if (rc < 0 || listed)
 			return rc;
 		PS_LOCK_SCOPE(&ds->lock);
+		while (ds->nwakes == wakes && !atomic_load(&ds->stop))
+			pthread_cond_wait(&ds->cond, &ds->lock);
 		if (atomic_load(&ds->stop))
 			return ps_error_set(err, ECANCELED, "cancelled");
-		ps_dataset_wait_a_while(ds);
 	}
 	if (ds->compares && !atomic_load(&ds->shown_names) && is_listed(ds))
 		rc = list_page(ds, err);
@@ -228,8 +233,12 @@ static uint64_t missing_now(struct ps_catalog *catalog, bool *ret_done, char ret
 
 static void add_sweeping(struct ps_catalog *catalog, int n)
 {
-	PS_LOCK_SCOPE(&catalog->lock);
-	catalog->nsweeping += (unsigned)n;
+	{
+		PS_LOCK_SCOPE(&catalog->lock);
+		catalog->nsweeping += (unsigned)n;
+	}
+	if (n < 0) /* a mount may wait for the end of the sweep: ps_dataset_missing() */
+		ps_cache_wake(catalog->cache);
 }
 
 /* Waits for the last HEAD of the sweep (files whose size the listing did not give), then reports missing
@@ -242,14 +251,9 @@ static void end_sweep(struct ps_dataset *ds, bool report)
 	{
 		PS_LOCK_SCOPE(&ds->lock);
 		while (ds->nsweep > 0 && !atomic_load(&ds->stop))
-			ps_dataset_wait_a_while(ds);
+			pthread_cond_wait(&ds->cond, &ds->lock);
 	}
 	add_sweeping(ds->catalog, -1);
-	{
-		/* A mount may wait for the end of the sweep: ps_dataset_missing(). */
-		PS_LOCK_SCOPE(&ds->lock);
-		pthread_cond_broadcast(&ds->cond);
-	}
 	if (!report || atomic_load(&ds->stop) || atomic_load(&ds->asked_again))
 		return;
 	n = missing_now(ds->catalog, &done, text);
@@ -266,13 +270,19 @@ int ps_dataset_missing(struct ps_dataset *ds, uint64_t wait_ms, const _Atomic bo
 
 	if (wait_ms < (until_ns - now_ns) / PS_NS_PER_MS)
 		until_ns = now_ns + wait_ms * PS_NS_PER_MS;
-	while (n = missing_now(ds->catalog, &done, ret_text), !done && ps_clock_mono_ns() < until_ns) {
+	for (;;) {
+		uint64_t wakes = wakes_of(ds);
+
+		n = missing_now(ds->catalog, &done, ret_text);
+		if (done || ps_clock_mono_ns() >= until_ns)
+			break;
 		if (cancelled && atomic_load(cancelled))
 			return -ECANCELED;
 		PS_LOCK_SCOPE(&ds->lock);
 		if (ds->ended < ds->asked && wait_ms != UINT64_MAX)
 			break;
-		ps_dataset_wait_a_while(ds);
+		if (ds->nwakes == wakes)
+			ps_cond_wait_until(&ds->cond, &ds->lock, until_ns);
 	}
 	return n == 0 && !done ? -EAGAIN : (int)PS_MIN(n, (uint64_t)INT_MAX);
 }

@@ -7,8 +7,6 @@
 #include "base/thread.h"
 #include "catalog/catalog_private.h"
 
-#define LOOK_MS 50 /* how often a waiting attach checks for its cancellation */
-
 struct ps_attached {
 	struct ps_list link; /* cache.attached */
 	struct ps_dataset_id id;
@@ -41,7 +39,7 @@ static int enter(struct ps_cache *cache, const struct ps_dataset_id *id, const _
 		if (cancelled && atomic_load(cancelled))
 			return -ECANCELED;
 		*ret_waited = true;
-		ps_cond_wait_until(&cache->cond, &cache->lock, ps_clock_mono_ns() + LOOK_MS * PS_NS_PER_MS);
+		pthread_cond_wait(&cache->cond, &cache->lock);
 	}
 	if (a) {
 		a->nrefs++;
@@ -79,6 +77,8 @@ static int attach(struct ps_cache *cache, const char *source, const char *canoni
 	bool waited = false;
 	int rc = enter(cache, id, options->cancelled, &new, &dataset, &waited);
 
+	if (rc == -ECANCELED)
+		return ps_error_set(err, ECANCELED, "%s: interrupted", canonical);
 	if (rc < 0)
 		return ps_no_memory(err);
 	if (new) {

@@ -941,14 +941,10 @@ static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth)
 	if (row.kind == PS_NODE_DIR) {
 		sweep_dir(ds, node, depth + 1);
 	} else if (row.remote.size == PS_SIZE_UNKNOWN && !row.superseded) {
-		bool full = true;
-
-		while (full && !is_over(ds)) {
+		{
 			PS_LOCK_SCOPE(&ds->lock);
-			full = ds->nsweep >= SWEEP_CONCURRENCY;
-			if (full)
-				ps_cond_wait_until(
-				        &ds->cond, &ds->lock, ps_clock_mono_ns() + 100 * PS_NS_PER_MS);
+			while (ds->nsweep >= SWEEP_CONCURRENCY && !is_over(ds))
+				pthread_cond_wait(&ds->cond, &ds->lock);
 		}
 		if (!is_over(ds))
 			revalidate_unasked(ds, &row);

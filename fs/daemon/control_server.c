@@ -506,8 +506,11 @@ void ps_clients_gone(struct ps_daemon *d, const struct pollfd *p, size_t n)
 
 			/* The descriptor may have been closed since, and another client may have its
 			 * number. */
-			if (c->attaching && (c->sock == p[i].fd || c->owner == p[i].fd) && has_ended(p[i].fd))
+			if (c->attaching && (c->sock == p[i].fd || c->owner == p[i].fd) &&
+			        has_ended(p[i].fd)) {
 				atomic_store(&c->cancelled, true);
+				ps_cache_wake(d->cache);
+			}
 		}
 	}
 }

@@ -216,6 +216,7 @@ static void stop(struct ps_daemon *d)
 		atomic_store(&d->first_cancelled, true);
 		ps_clients_cancel(d);
 	}
+	ps_cache_wake(d->cache);
 	size_t n = own_places(d, &places);
 	for (size_t i = 0; i < n; i++) {
 		ps_log_info("mount: %s: signal %d: unmounting", places[i].mountpoint, (int)stop_signal);
@@ -318,8 +319,10 @@ static void main_loop(struct ps_daemon *d)
 		heed_signals(d);
 		if (atomic_load(&d->leaving))
 			leave(d);
-		if ((p[2].fd >= 0 && p[2].revents) || p[3].revents & (POLLRDHUP | POLLHUP | POLLERR))
+		if ((p[2].fd >= 0 && p[2].revents) || p[3].revents & (POLLRDHUP | POLLHUP | POLLERR)) {
 			atomic_store(&d->first_cancelled, true);
+			ps_cache_wake(d->cache);
+		}
 		if (p[4].revents)
 			ps_owners_remove_gone(d);
 		ps_clients_gone(d, p + POLL_FIXED, n - POLL_FIXED);

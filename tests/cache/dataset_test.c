@@ -523,9 +523,9 @@ static _Atomic bool not_wanted;
 
 static void *change_mind(void *arg)
 {
-	(void)arg;
 	usleep(20000);
 	atomic_store(&not_wanted, true);
+	ps_cache_wake(arg);
 	return NULL;
 }
 
@@ -541,7 +541,7 @@ static void a_cancelled_attach_ends(void **state)
 		atomic_store(&f->origin->list_stalls, listing);
 		atomic_store(&f->origin->list_sizes, false);
 		atomic_store(&f->origin->heads_stall, true);
-		assert_int_equal(pthread_create(&thread, NULL, change_mind, NULL), 0);
+		assert_int_equal(pthread_create(&thread, NULL, change_mind, f->cache), 0);
 		struct ps_dataset *dataset = NULL;
 		int rc = ps_dataset_attach(f->cache, "http://names/", &options, &dataset, &f->err);
 		pthread_join(thread, NULL);
@@ -551,6 +551,39 @@ static void a_cancelled_attach_ends(void **state)
 		ps_names_origin_set(f->origin, "a", SIZE, 1);
 	}
 	assert_int_equal(attach(f), 0);
+}
+
+static void *attach_alone(void *arg)
+{
+	static const struct ps_dataset_options options;
+	struct fixture *f = arg;
+
+	return (void *)(intptr_t)ps_dataset_attach(f->cache, "http://names/", &options, &f->dataset, NULL);
+}
+
+/* Two mounts of one source: the second waits for the first one's attach, and is cancelled. */
+static void a_cancelled_attach_that_waits_for_another_ends(void **state)
+{
+	struct fixture *f = *state;
+	const struct ps_dataset_options options = {.cancelled = &not_wanted};
+	struct ps_dataset *dataset = NULL;
+	pthread_t first, thread;
+	void *rc = NULL;
+
+	ps_names_origin_set(f->origin, "a", SIZE, 1);
+	atomic_store(&f->origin->list_stalls, true);
+	assert_int_equal(pthread_create(&first, NULL, attach_alone, f), 0);
+	while (atomic_load(&f->origin->nlists) == 0)
+		usleep(1000);
+	atomic_store(&not_wanted, false);
+	assert_int_equal(pthread_create(&thread, NULL, change_mind, f->cache), 0);
+	assert_int_equal(
+	        ps_dataset_attach(f->cache, "http://names/", &options, &dataset, &f->err), -ECANCELED);
+	assert_non_null(strstr(f->err.text, "interrupted"));
+	pthread_join(thread, NULL);
+	atomic_store(&f->origin->list_stalls, false);
+	pthread_join(first, &rc);
+	assert_int_equal((intptr_t)rc, 0);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -578,6 +611,7 @@ int main(void)
 	        TEST(two_attaches_of_a_source_share_a_dataset),
 	        TEST(concurrent_attaches_wait_for_the_same_dataset),
 	        TEST(a_cancelled_attach_ends),
+	        TEST(a_cancelled_attach_that_waits_for_another_ends),
 	};
 
 	return cmocka_run_group_tests_name("dataset", tests, NULL, NULL);
