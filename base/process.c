@@ -49,11 +49,23 @@ void ps_process_give_back(void)
 	sigprocmask(SIG_SETMASK, &inherited_mask, NULL);
 }
 
-void *ps_must(void *memory)
+static const char *command_name;
+
+void ps_command_begin(const char *command)
+{
+	command_name = command;
+}
+
+const char *ps_command_name(void)
+{
+	return command_name ? command_name : program_invocation_short_name;
+}
+
+void *ps_need(void *memory)
 {
 	if (memory)
 		return memory;
-	fprintf(stderr, "%s: out of memory\n", program_invocation_short_name);
+	fprintf(stderr, "%s: out of memory\n", ps_command_name());
 	fflush(stdout);
 	_exit(EXIT_FAILURE); /* other threads may run, whose data exit() would free */
 }

@@ -20,8 +20,12 @@ void ps_process_give_back(void);
 /* The limit of the address space (RLIMIT_AS) if it is below PS_PROCESS_AS_NBYTES, else 0. */
 size_t ps_process_small_as(void);
 
-/* For commands: returns `memory`, the result of an allocation. If that is NULL, prints "NAME: out of memory" and ends the
- * program with exit code 1. Not for daemons and libraries. */
-void *ps_must(void *memory);
+/* Sets the name for messages: "penstock-loader bench"; the program's name before. Borrowed. */
+void ps_command_begin(const char *command);
+const char *ps_command_name(void);
+
+/* For commands: returns `memory`, the result of an allocation. If it is NULL, prints "NAME: out of memory" and ends
+ * the program with exit code 1. Not for daemons and libraries. */
+void *ps_need(void *memory);
 
 #endif

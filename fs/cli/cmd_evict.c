@@ -39,7 +39,7 @@ static int evict_file(void *arg, const char *path, uint64_t size)
 
 	(void)size;
 	ps_strbuf_addf(&b, "%s/%s", e->mountpoint, path);
-	ps_autofree char *whole = ps_must(ps_strbuf_take(&b));
+	ps_autofree char *whole = ps_need(ps_strbuf_take(&b));
 	if (!ps_walk_is(whole, "cached", "0")) {
 		ps_autofd int fd = open(whole, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 

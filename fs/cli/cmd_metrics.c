@@ -70,7 +70,7 @@ static void add_answer(json_t *docs, json_t *doc)
 
 static void collect(const struct ps_mounts *mounts, json_t *docs, json_t *up)
 {
-	ps_autofree struct ps_mount_answer *answers = ps_must(ps_mounts_ask(mounts, PS_TIMED_TIMEOUT_MS));
+	ps_autofree struct ps_mount_answer *answers = ps_need(ps_mounts_ask(mounts, PS_TIMED_TIMEOUT_MS));
 
 	for (size_t i = 0; i < mounts->n; i++) {
 		const struct ps_mount_info *info = &mounts->v[i];
@@ -151,7 +151,7 @@ int ps_cmd_metrics(int argc, char **argv)
 	if (ps_cli_begin(&opts, &o, argc, argv, 0, 0, &nargs, &code)) {
 		code = o.cache_dir ? of_cache(o.cache_dir, docs) : of_mounts(docs, up);
 		ps_autofree char *text =
-		        ps_must(ps_metrics_text(docs, PS_METRICS_CACHE | PS_METRICS_MOUNTS, up));
+		        ps_need(ps_metrics_text(docs, PS_METRICS_CACHE | PS_METRICS_MOUNTS, up));
 		if (!code)
 			code = o.output ? replace_file(o.output, text) : print(text);
 	}

@@ -161,7 +161,7 @@ static int add_source(struct mount *m, char *arg, struct ps_error *err)
 	size_t n;
 	bool named = ps_source_has_name(arg, &n);
 
-	name = ps_must(named ? strndup(arg, n) : strdup(""));
+	name = ps_need(named ? strndup(arg, n) : strdup(""));
 	return ps_request_add_source(&m->request, name, named ? arg + n + 1 : arg, err);
 }
 
@@ -252,7 +252,7 @@ static bool mount_by_name(struct mount *m, const char *name, const char *mountpo
 	}
 	int rc = ps_conf_read(m->options.config, &conf, &err);
 	if (rc == -ENOENT && !must && !m->options.config) {
-		m->unnamed = ps_must(strdup(err.text));
+		m->unnamed = ps_need(strdup(err.text));
 		return false;
 	}
 	if (rc == -ENOENT && !m->options.config && !getenv("PENSTOCK_CONFIG"))
@@ -277,7 +277,7 @@ static bool mount_by_name(struct mount *m, const char *name, const char *mountpo
 	else if (must)
 		*ret_code = refuse(&err);
 	else
-		m->unnamed = ps_must(strdup(err.text));
+		m->unnamed = ps_need(strdup(err.text));
 	ps_conf_fini(&conf);
 	return found || must;
 }

@@ -66,7 +66,7 @@ static int each_file(void *arg, const char *path, uint64_t size)
 
 	(void)size;
 	ps_strbuf_addf(&b, "%s/%s", p->mountpoint, path);
-	ps_autofree char *whole = ps_must(ps_strbuf_take(&b));
+	ps_autofree char *whole = ps_need(ps_strbuf_take(&b));
 	if (p->request == PS_IOC_UNPIN && ps_walk_is(whole, "pinned", "no"))
 		return 0;
 	ps_autofd int fd = open(whole, O_RDONLY | O_CLOEXEC | O_NOCTTY);
@@ -237,14 +237,14 @@ static int add(struct list *l, const char *path, const char *url, uint64_t nbyte
 		ps_strbuf_add(&where, path ? "/" : "");
 		ps_strbuf_add_printable(&where, path ? path : url);
 		printf("%9s  %6s  %s\n", ps_size_format(nbytes, size), state,
-		        (char *)ps_must(where.failed ? NULL : where.s));
+		        (char *)ps_need(where.failed ? NULL : where.s));
 		return 0;
 	}
 	json_t *file = json_pack("{s:o, s:o, s:o, s:I, s:I}", "mountpoint",
 	        path ? ps_json_lossy(l->mountpoint) : json_null(), "path",
 	        path ? ps_json_lossy(path) : json_null(), "url", ps_json_lossy(url), "bytes",
 	        (json_int_t)nbytes, "cached_bytes", (json_int_t)cached_nbytes);
-	json_array_append_new(l->files, ps_must(file));
+	json_array_append_new(l->files, ps_need(file));
 	return 0;
 }
 
@@ -290,8 +290,8 @@ static int list_file(void *arg, const char *path, uint64_t size)
 	ps_autostrbuf struct ps_strbuf b = {0};
 
 	ps_strbuf_addf(&b, "%s/%s", l->mountpoint, path);
-	ps_autofree char *whole = ps_must(ps_strbuf_take(&b));
-	ps_autofree char *room = ps_must(malloc(XATTR_SIZE_MAX + 1));
+	ps_autofree char *whole = ps_need(ps_strbuf_take(&b));
+	ps_autofree char *room = ps_need(malloc(XATTR_SIZE_MAX + 1));
 	int rc = attribute(whole, "user.penstock.pinned", pinned, sizeof(pinned));
 	if (rc < 0 || strcmp(pinned, "yes") != 0)
 		return rc;

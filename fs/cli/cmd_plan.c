@@ -54,8 +54,8 @@ static int refuse(const struct sender *t, int errnum)
 /* Sends a line and frees it. Returns 0 or a positive errno. */
 static int send_line(const struct sender *t, json_t *line)
 {
-	ps_autofree char *text = ps_must(json_dumps(ps_must(line), JSON_COMPACT));
-	ps_autofree struct ps_ioc_text *part = ps_must(malloc(sizeof(*part)));
+	ps_autofree char *text = ps_need(json_dumps(ps_need(line), JSON_COMPACT));
+	ps_autofree struct ps_ioc_text *part = ps_need(malloc(sizeof(*part)));
 	size_t len = strlen(text) + 1;
 	int rc = 0;
 
@@ -113,7 +113,7 @@ static void name_take(struct names *n, json_t *files, int root, const char *wher
 		name = below(real, where);
 	if (!is_file(root, name)) {
 		if (n->nbad++ == 0)
-			n->first_bad = ps_must(strdup(given));
+			n->first_bad = ps_need(strdup(given));
 		return;
 	}
 	if (json_array_size(files) == FILES_MAX) {
@@ -123,9 +123,9 @@ static void name_take(struct names *n, json_t *files, int root, const char *wher
 	/* json_string() accepts only UTF-8, as does the daemon; other names cannot be sent. */
 	json_t *s = json_string(name);
 	if (!s && n->nbad++ == 0)
-		n->first_bad = ps_must(strdup(name));
+		n->first_bad = ps_need(strdup(name));
 	if (s && json_array_append_new(files, s) < 0)
-		ps_must(NULL);
+		ps_need(NULL);
 }
 
 static int list_read(struct names *n, json_t *files, int root, const char *where)

@@ -144,7 +144,7 @@ static void print(const char *lines, const struct ps_figure_source *source)
 	ps_autostrbuf struct ps_strbuf b = {0};
 
 	ps_figure_text(&b, lines, source);
-	ps_autofree char *made = ps_must(ps_strbuf_take(&b));
+	ps_autofree char *made = ps_need(ps_strbuf_take(&b));
 	fputs(made, stdout);
 }
 
@@ -452,7 +452,7 @@ static void note_figures(json_t *found, const struct ps_figure_source *source, e
 	ps_autostrbuf struct ps_strbuf b = {0};
 
 	ps_figure_text(&b, reason, source);
-	ps_autofree char *made = ps_must(ps_strbuf_take(&b));
+	ps_autofree char *made = ps_need(ps_strbuf_take(&b));
 	note(found, text(source->object, "mountpoint"), level, state, made);
 }
 

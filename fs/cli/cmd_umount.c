@@ -458,7 +458,7 @@ static char *named_mountpoint(const struct umount *u, const char *arg, struct ps
 /* Unmounts all arguments, also after one that fails. */
 static int run_each(struct umount *u, char **args, int nargs)
 {
-	ps_autofree char **paths = ps_must(calloc((size_t)nargs, sizeof(*paths)));
+	ps_autofree char **paths = ps_need(calloc((size_t)nargs, sizeof(*paths)));
 	int code = PS_EXIT_OK;
 
 	/* Before the first changes the working folder. */

@@ -33,7 +33,7 @@ static char *path_of(const struct mounted *m, const struct ps_warm_item *item)
 
 	ps_strbuf_addf(
 	        &b, "%s/%s", strcmp(m->info->mountpoint, "/") == 0 ? "" : m->info->mountpoint, item->path);
-	return ps_must(ps_strbuf_take(&b));
+	return ps_need(ps_strbuf_take(&b));
 }
 
 static int add_file(void *arg, const char *path, uint64_t size)
@@ -88,7 +88,7 @@ static int mount_look_at_file(void *ctx, struct ps_warm_item *item, char **ret_e
 	/* A file that cannot be decoded has size 0. */
 	if ((item->cached < item->size || item->size == 0) &&
 	        get_attribute(path, "user.penstock.error", text, sizeof(text)) == 0)
-		*ret_error = ps_must(strdup(text));
+		*ret_error = ps_need(strdup(text));
 	return 0;
 }
 
@@ -168,7 +168,7 @@ static int list_folder(
 		bool matches = s->nglobs == 0;
 
 		ps_strbuf_addf(&b, "%s%s%s", prefix, *prefix ? "/" : "", name);
-		ps_autofree char *path = ps_must(ps_strbuf_take(&b));
+		ps_autofree char *path = ps_need(ps_strbuf_take(&b));
 		if (attr.is_dir) {
 			rc = list_folder(s, list, attr.node, path, depth + 1);
 		} else {
@@ -232,7 +232,7 @@ static int wait_for(struct wait *w)
 static int find_again(struct sourced *s, struct ps_warm_item *item, struct wait *w)
 {
 	uint64_t node = ps_dataset_root(s->dataset);
-	ps_autofree char *copy = ps_must(strdup(item->path));
+	ps_autofree char *copy = ps_need(strdup(item->path));
 	char *save = NULL;
 
 	for (char *part = strtok_r(copy, "/", &save); part; part = strtok_r(NULL, "/", &save)) {
@@ -323,7 +323,7 @@ static int warm_source_members(struct ps_dataset *dataset, bool merges, const st
 	struct ps_members *members;
 
 	if (ps_members_new(dataset, merges, no_name_shown, NULL, &members) < 0)
-		ps_must(NULL);
+		ps_need(NULL);
 	ps_members_make_all(members);
 	int code = ps_warm_members(source_members_of, members, merges, options);
 	ps_members_stop(members);
@@ -353,7 +353,7 @@ static int warm_source(const char *source, const char *const *globs, size_t nglo
 	struct ps_dataset_options dataset_options;
 	struct ps_error err = {0};
 	struct ps_cache *cache;
-	ps_autofree bool *used = ps_must(calloc(nglobs ? nglobs : 1, sizeof(*used)));
+	ps_autofree bool *used = ps_need(calloc(nglobs ? nglobs : 1, sizeof(*used)));
 
 	s.used = used;
 	int rc = open_cache(mount, &cache, &err);

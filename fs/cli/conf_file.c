@@ -52,8 +52,8 @@ static int add_section(struct ps_conf *conf, const char *name, unsigned line, st
 		        "a name in brackets may have only letters, digits, '.', '_' and '-'");
 	if (ps_conf_find(conf, name))
 		return ps_error_set(err, EINVAL, "%s:%u: [%s] is there already", conf->path, line, name);
-	conf->v = ps_must(reallocarray(conf->v, conf->n + 1, sizeof(*conf->v)));
-	conf->v[conf->n++] = (struct ps_conf_section){.name = ps_must(strdup(name)), .line = line};
+	conf->v = ps_need(reallocarray(conf->v, conf->n + 1, sizeof(*conf->v)));
+	conf->v[conf->n++] = (struct ps_conf_section){.name = ps_need(strdup(name)), .line = line};
 	return 0;
 }
 
@@ -63,9 +63,9 @@ static int add_entry(
 	if (conf->n == 0)
 		return bad_line(conf, line, err, "a key must come after a [NAME]");
 	struct ps_conf_section *s = &conf->v[conf->n - 1];
-	s->v = ps_must(reallocarray(s->v, s->n + 1, sizeof(*s->v)));
+	s->v = ps_need(reallocarray(s->v, s->n + 1, sizeof(*s->v)));
 	s->v[s->n++] = (struct ps_conf_entry){
-	        .key = ps_must(strdup(key)), .value = ps_must(strdup(value)), .line = line};
+	        .key = ps_need(strdup(key)), .value = ps_need(strdup(value)), .line = line};
 	return 0;
 }
 
@@ -117,8 +117,8 @@ static int parse_line(struct ps_conf *conf, char *text, unsigned line, struct ps
 int ps_conf_parse(const char *path, mode_t mode, const char *text, size_t nbytes, struct ps_conf *ret,
         struct ps_error *err)
 {
-	struct ps_conf conf = {.path = ps_must(strdup(path)), .mode = mode};
-	char *copy = ps_must(malloc(nbytes + 1)), *rest = copy, *line;
+	struct ps_conf conf = {.path = ps_need(strdup(path)), .mode = mode};
+	char *copy = ps_need(malloc(nbytes + 1)), *rest = copy, *line;
 	int rc = 0;
 
 	memcpy(copy, text, nbytes);
@@ -154,8 +154,8 @@ static char *default_path(void)
 
 int ps_conf_read(const char *path, struct ps_conf *ret, struct ps_error *err)
 {
-	ps_autofree char *where = ps_must(path ? strdup(path) : default_path());
-	char *text = ps_must(malloc(PS_CONF_MAX_NBYTES + 1));
+	ps_autofree char *where = ps_need(path ? strdup(path) : default_path());
+	char *text = ps_need(malloc(PS_CONF_MAX_NBYTES + 1));
 	size_t len = 0;
 	ssize_t n = 1;
 	struct stat st;
@@ -388,7 +388,7 @@ static int set_source_option(const struct context *c, const char *dot, struct ps
 		ps_mount_options_init(&o);
 		rc = set_option(c, dot + 1, s, 1, &o);
 		if (rc == 0 && ps_request_give_source(s, &o) < 0)
-			ps_must(NULL);
+			ps_need(NULL);
 		ps_mount_options_fini(&o);
 		return rc;
 	}
@@ -447,7 +447,7 @@ static int take_entry(const struct context *c, size_t ngiven, struct ps_mount_op
 			return complain(c, ps_conf_is_mount(c->section) ? "mountpoint is an absolute path"
 			                                                : "[defaults] has no mountpoint");
 		free(ret->mountpoint);
-		ret->mountpoint = ps_must(strdup(c->entry->value));
+		ret->mountpoint = ps_need(strdup(c->entry->value));
 		return 0;
 	}
 	if (dot)

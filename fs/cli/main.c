@@ -80,7 +80,7 @@ static int run_external(char **argv)
 	if (strchr(argv[0], '/') || !argv[0][0] || strlen(argv[0]) > 64)
 		return unknown_command(argv[0]);
 	ps_strbuf_addf(&b, "penstock-%s", argv[0]);
-	ps_autofree char *name = ps_must(ps_strbuf_take(&b));
+	ps_autofree char *name = ps_need(ps_strbuf_take(&b));
 	char *own = argv[0];
 	argv[0] = name;
 	ps_process_give_back();

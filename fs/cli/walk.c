@@ -64,8 +64,8 @@ static bool has_shard_beside(const char *path)
 int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglobs, ps_walk_fn fn, void *arg,
         struct ps_error *err)
 {
-	ps_autofree char *top = ps_must(strdup(mountpoint));
-	ps_autofree bool *used = ps_must(calloc(nglobs ? nglobs : 1, sizeof(*used)));
+	ps_autofree char *top = ps_need(strdup(mountpoint));
+	ps_autofree bool *used = ps_need(calloc(nglobs ? nglobs : 1, sizeof(*used)));
 	char *const tops[] = {top, NULL};
 	bool seen = false; /* a file */
 	int rc = 0;

@@ -41,10 +41,10 @@ void ps_warm_add(struct ps_warm_list *list, const char *path, uint64_t size, uin
 {
 	if (list->n == list->cap) {
 		list->cap = list->cap ? 2 * list->cap : 64;
-		list->v = ps_must(reallocarray(list->v, list->cap, sizeof(*list->v)));
+		list->v = ps_need(reallocarray(list->v, list->cap, sizeof(*list->v)));
 	}
 	list->v[list->n++] =
-	        (struct ps_warm_item){.path = ps_must(strdup(path)), .size = size, .fd = -1, .node = node};
+	        (struct ps_warm_item){.path = ps_need(strdup(path)), .size = size, .fd = -1, .node = node};
 }
 
 static void list_fini(const struct ps_warm_target *target, struct ps_warm_list *list)
@@ -106,7 +106,7 @@ static char *no_room(const struct ps_warm_target *target)
 		        "was evicted while open (held_bytes in penstock status --json)");
 	}
 	json_decref(stats);
-	return ps_must(ps_strbuf_take(&b));
+	return ps_need(ps_strbuf_take(&b));
 }
 
 /* Reports the error in the file's attribute, or that of the call. */

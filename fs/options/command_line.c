@@ -10,6 +10,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "base/secret.h"
 #include "base/size.h"
 #include "base/strbuf.h"
@@ -457,8 +458,11 @@ static void print_help(const struct ps_opts *opts)
 bool ps_cli_begin(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv, int min,
         int max, int *ret_nargs, int *ret_exit)
 {
+	static char name[32];
 	struct ps_error err = {0};
 
+	snprintf(name, sizeof(name), "penstock %s", opts->command);
+	ps_command_begin(name);
 	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
 		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
 			print_help(opts);

@@ -25,24 +25,9 @@
 #include "shard/index/index.h"
 #include "shard/shard.h"
 
-static const char *command_name = "penstock-loader";
-
-void ps_command_begin(const char *command)
-{
-	command_name = command;
-}
-
 const char *ps_plural(uint64_t n)
 {
 	return n == 1 ? "" : "s";
-}
-
-void *ps_need(void *p)
-{
-	if (p)
-		return p;
-	ps_complain("out of memory");
-	exit(PS_EXIT_FAILED);
 }
 
 char *ps_text(const char *fmt, ...)
@@ -66,7 +51,7 @@ void ps_complain(const char *fmt, ...)
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	ps_utf8_blank(text);
-	fprintf(stderr, "%s: %s\n", command_name, text);
+	fprintf(stderr, "%s: %s\n", ps_command_name(), text);
 }
 
 static bool word_begins(const char *text, const char *word, size_t len)
@@ -162,7 +147,7 @@ static void complain_unknown(const char *word, const char *shown, int shown_len,
 	if (guess.best)
 		ps_complain("unknown option '%.*s'; did you mean '--%s'?", shown_len, shown, guess.best);
 	else
-		ps_complain("unknown option '%.*s' (see %s --help)", shown_len, shown, command_name);
+		ps_complain("unknown option '%.*s' (see %s --help)", shown_len, shown, ps_command_name());
 }
 
 /* The option of a word such as "--json=x", if it takes no value. */
@@ -364,7 +349,7 @@ int ps_shards_take(int argc, char **argv, struct ps_shard_list *shards)
 	}
 	if (shards->n > 0)
 		return PS_EXIT_OK;
-	ps_complain("no shards (see %s --help)", command_name);
+	ps_complain("no shards (see %s --help)", ps_command_name());
 	return PS_EXIT_USAGE;
 }
 

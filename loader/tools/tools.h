@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "shard/shard.h"
 
 enum {
@@ -29,18 +30,12 @@ int ps_cmd_index(int argc, char **argv);
 int ps_cmd_ls(int argc, char **argv);
 int ps_cmd_pack(int argc, char **argv);
 
-/* Sets the name for the messages below: "penstock-loader bench"; "penstock-loader" before. Borrowed. */
-void ps_command_begin(const char *command);
-
 /* One line on stderr: "NAME: TEXT". Control characters become '?', as names in shards are
  * not trusted. */
 void ps_complain(const char *fmt, ...) PS_PRINTF(1, 2);
 
 /* The same for an error text of the library: names of options are replaced by the flags that set them. */
 void ps_loader_complain(const char *prefix, const char *text);
-
-/* Returns p. If p is NULL, memory has run out: ends the program with PS_EXIT_FAILED and a message on stderr. */
-void *ps_need(void *p);
 
 /* asprintf() with ps_need(); the caller frees the text. */
 char *ps_text(const char *fmt, ...) PS_PRINTF(1, 2);

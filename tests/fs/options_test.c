@@ -286,7 +286,7 @@ static int apply_without_memory(long n, char said[static 64])
 		if (rc == 0)
 			rc = ps_conf_apply(&conf, ps_conf_find(&conf, "pets"), &o, &request, &mount, &err);
 		if (rc < 0 && err.err == ENOMEM) /* of a part that the daemon has, too */
-			ps_must(NULL);
+			ps_need(NULL);
 		_exit(rc < 0 ? 2 : faults_hit(FAULTS_ALLOCATION) ? 3 : 0);
 	}
 	close(out[1]);
