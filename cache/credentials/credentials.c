@@ -67,7 +67,7 @@ static int key_load_google(struct ps_key_context *x, struct ps_key **ret, struct
 
 	if (rc != -ENOENT)
 		return rc;
-	return none(err, "no credentials: no HMAC key (GS_ACCESS_KEY_ID), no file (--gs-credentials, "
+	return none(err, "no credentials: no HMAC key (GS_ACCESS_KEY_ID), no file (--credentials, "
 	                 "GOOGLE_APPLICATION_CREDENTIALS, gcloud's), no metadata server");
 }
 

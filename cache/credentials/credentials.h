@@ -61,7 +61,7 @@ struct ps_credentials_options {
 	enum ps_credentials_kind kind;
 	bool no_sign_request;    /* anonymous, whatever other credentials exist */
 	const char *profile;     /* --profile; NULL: $AWS_PROFILE, then "default" */
-	const char *google_file; /* --gs-credentials; NULL: from the environment */
+	const char *google_file; /* --credentials; NULL: from the environment */
 	const char *region;      /* for STS; NULL: from the environment or the profile */
 	/* The user's environment, "NAME=value", NULL-terminated: a daemon may mount for another shell.
 	 * NULL: this process's own. */

@@ -206,7 +206,7 @@ static int from_found_file(struct ps_key_context *x, struct ps_key **ret, struct
 	int rc = from_file(x, path, ret, err);
 	if (named && rc == -ENOENT)
 		return ps_error_set(err, EACCES, "%s: no such file (%s)", path,
-		        x->google_file ? "--gs-credentials" : "GOOGLE_APPLICATION_CREDENTIALS");
+		        x->google_file ? "--credentials" : "GOOGLE_APPLICATION_CREDENTIALS");
 	return rc;
 }
 

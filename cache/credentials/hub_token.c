@@ -74,6 +74,11 @@ int ps_hf_token_find(const char *const *env, const char *file, char **ret, struc
 		rc = read_file(file, &token, err);
 		if (!rc && !token)
 			rc = ps_error_set(err, EINVAL, "token file %s: empty", file);
+		/* The same option names credentials of other services, which the Hub must not see. */
+		if (!rc && strpbrk(token, "{&")) {
+			ps_secret_free(ps_steal_ptr(&token));
+			rc = ps_error_set(err, EINVAL, "%s: this is not a token of the Hub", file);
+		}
 	}
 	for (size_t i = 0; !file && !rc && !token && i < PS_ARRAY_LEN(names); i++)
 		if (ps_env_get(env, names[i]))

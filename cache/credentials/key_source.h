@@ -27,7 +27,7 @@ struct ps_key_context {
 	char *profile;                /* NULL: $AWS_PROFILE, or "default" */
 	char *region;                 /* NULL: from the environment or the profile */
 	char *ca_file;                /* for servers that the user names */
-	char *google_file;            /* --gs-credentials */
+	char *google_file;            /* --credentials */
 	struct ps_http_access access; /* proxies and CA of the mounting process */
 	/* The metadata server has answered once. After that, a missing answer is a failure; before, it means
 	 * that there is no such server. */

@@ -228,7 +228,7 @@ int ps_http_access_set(const struct ps_http_access *a, CURL *curl, const char *u
 		rc = curl_easy_setopt(curl, CURLOPT_SSLCERTTYPE, "P12");
 	if (!rc && a->key)
 		rc = curl_easy_setopt(curl, CURLOPT_SSLKEY, a->key);
-	if (!rc && a->key_password)
-		rc = curl_easy_setopt(curl, CURLOPT_KEYPASSWD, a->key_password);
+	if (!rc) /* without a password, OpenSSL would ask for one at the terminal */
+		rc = curl_easy_setopt(curl, CURLOPT_KEYPASSWD, a->key_password ? a->key_password : "");
 	return rc ? -ENOMEM : 0;
 }

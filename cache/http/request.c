@@ -278,7 +278,7 @@ static const struct curl_row {
                 "give the certificate's CA by --cacert, if you trust that CA"},
         {CURLE_SSL_CACERT_BADFILE, EHOSTUNREACH, false, "the CA file must hold PEM certificates"},
         {CURLE_SSL_CERTPROBLEM, EHOSTUNREACH, false,
-                "the client's certificate, its key, or the key's password"},
+                "the client's certificate, or its key, which must not have a password"},
         {CURLE_COULDNT_RESOLVE_PROXY, EHOSTUNREACH, true, "the proxy of --proxy, or of the environment"},
         {CURLE_URL_MALFORMAT, EINVAL, false, NULL},
         /* Not the scheme of the URL, which was checked before: a longer body than announced leaves bytes on

@@ -108,7 +108,7 @@ int ps_az_inputs(const struct ps_origin_options *options, ps_input_fn add, void 
 {
 	int rc = ps_input_env(options->http.env, VARIABLES, add, arg);
 
-	return rc == 0 && options->az_sas_file ? ps_input_file(options->az_sas_file, add, arg) : rc;
+	return rc == 0 && options->credentials ? ps_input_file(options->credentials, add, arg) : rc;
 }
 
 static char *account_of(const char *url)
@@ -243,12 +243,12 @@ static int find_right(struct ps_az_store *store, const struct ps_origin_source *
 		return 0;
 	if (source->sas)
 		return take_sas(store, source->sas, err);
-	if (options->az_sas_file)
-		return take_file(store, options->az_sas_file, err);
+	if (options->credentials)
+		return take_file(store, options->credentials, err);
 	if ((given->key || given->sas) && given->account && strcmp(given->account, store->account) != 0)
 		return ps_error_set(err, EACCES,
 		        "az://%s: the credentials of the environment are for the account %.24s; give "
-		        "--az-sas-file, or "
+		        "--credentials, or "
 		        "--no-sign-request for a public container",
 		        store->account, given->account);
 	if (given->key)
@@ -258,7 +258,7 @@ static int find_right(struct ps_az_store *store, const struct ps_origin_source *
 	return ps_error_set(err, EACCES,
 	        "az://%s: no credentials: set AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or "
 	        "AZURE_STORAGE_CONNECTION_STRING, give "
-	        "--az-sas-file, or --no-sign-request for a public container",
+	        "--credentials, or --no-sign-request for a public container",
 	        store->account);
 }
 

@@ -171,7 +171,7 @@ int ps_s3_list(struct ps_origin *o, struct ps_http_client *c, struct ps_credenti
 
 /* A storage account, its place, and its credential: an account key (SharedKey), a shared access signature
  * (SAS), or none. The first of these that is set counts: --no-sign-request; the SAS of the source;
- * --az-sas-file; AZURE_STORAGE_CONNECTION_STRING; AZURE_STORAGE_KEY; AZURE_STORAGE_SAS_TOKEN. If the
+ * --credentials; AZURE_STORAGE_CONNECTION_STRING; AZURE_STORAGE_KEY; AZURE_STORAGE_SAS_TOKEN. If the
  * connection string or AZURE_STORAGE_ACCOUNT names another account, the last three are refused.
  *
  * Ownership: the caller's memory, init ... fini. Threads: any, after init. Locks: one, for the SAS, held

@@ -316,7 +316,7 @@ static void explain(struct ps_hf *hf, const struct ps_http_response *r, struct p
 		ps_error_set(err, EACCES,
 		        "HTTP %d: a gated repository: ask for access at %s, then log in (hf auth login, "
 		        "HF_TOKEN or "
-		        "--hf-token-file)",
+		        "--credentials)",
 		        r->status, where);
 	else if (r->status == 401 && hf->has_token)
 		ps_error_set(err, EACCES,
@@ -327,7 +327,7 @@ static void explain(struct ps_hf *hf, const struct ps_http_response *r, struct p
 		ps_error_set(err, EACCES,
 		        "HTTP 401: %s is not there, or is private: check the name, or log in (hf auth login, "
 		        "HF_TOKEN or "
-		        "--hf-token-file)",
+		        "--credentials)",
 		        where);
 	else if (r->status == 403)
 		ps_error_set(err, EACCES,
@@ -410,7 +410,7 @@ static int init_client(struct ps_hf *hf, const struct ps_origin_options *options
 	ps_autosecret char *found = NULL;
 	const char *headers[MAX_HEADERS + 1];
 	size_t n = 0;
-	int rc = ps_hf_token_find(options->http.env, options->hf_token_file, &found, err);
+	int rc = ps_hf_token_find(options->http.env, options->credentials, &found, err);
 
 	if (rc)
 		return rc;

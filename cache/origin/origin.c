@@ -179,7 +179,7 @@ static int add_netrc(struct digest *d, const struct ps_origin_options *options)
 static int add_hub(struct digest *d, const struct ps_origin_options *options)
 {
 	ps_autosecret char *token = NULL;
-	int rc = ps_hf_token_find(options->http.env, options->hf_token_file, &token, NULL);
+	int rc = ps_hf_token_find(options->http.env, options->credentials, &token, NULL);
 
 	add(d, "token", token);
 	add(d, "hub", ps_env_get(options->http.env, "HF_ENDPOINT"));

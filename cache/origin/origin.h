@@ -152,17 +152,15 @@ enum ps_s3_addressing {
 /* Options of an origin; all are borrowed only during ps_origin_open(). Zero means the default. */
 struct ps_origin_options {
 	struct ps_http_options http;
-	/* for the Hub; NULL: from the environment, see credentials/credentials.h */
-	const char *hf_token_file;
+	/* a file with the source's credentials: Google's JSON, a shared access signature of Azure's, the Hub's
+	 * token; NULL: from the environment */
+	const char *credentials;
 
 	/* For stores with buckets. */
 	/* https://HOST[:PORT]; NULL: $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL, else the scheme's */
 	const char *endpoint;
-	const char *region;  /* NULL: from the environment or the profile, else learned from the store */
-	const char *profile; /* of the AWS configuration files; NULL: $AWS_PROFILE */
-	const char *gs_credentials; /* a JSON file of Google's; NULL: from the environment */
-	/* a file with a shared access signature of Azure's; NULL: from the environment */
-	const char *az_sas_file;
+	const char *region;    /* NULL: from the environment or the profile, else learned from the store */
+	const char *profile;   /* of the AWS configuration files; NULL: $AWS_PROFILE */
 	bool no_sign_request;  /* anonymous */
 	bool follow_redirects; /* of an S3 store, also to other hosts, without credentials */
 	bool request_payer;    /* the requester pays for reads, not the bucket's owner */

@@ -148,7 +148,7 @@ struct ps_credentials_options ps_s3_credentials(const struct ps_origin_options *
 	        .profile = options->profile,
 	        .region = options->region,
 	        .env = options->http.env,
-	        .google_file = options->gs_credentials,
+	        .google_file = options->credentials,
 	        .proxy = options->http.proxy,
 	        .ca_file = options->http.ca_file};
 }

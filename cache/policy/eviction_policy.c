@@ -211,7 +211,7 @@ static const struct ps_inuse_times *times_of(struct ps_policy *policy, uint32_t 
 
 /* The least recently used object is evicted first. This policy is for comparison, and for caches that hold
  * all that they serve. If a dataset twice as large as the cache is read in epochs, 15 % of the reads are
- * hits (with the scan policy 50 %). */
+ * hits (with the policy "plan" 50 %, without any plan). */
 
 static void lru_opened(
         struct ps_policy *policy, uint32_t dataset, const struct ps_id *id, int64_t previous_s, int64_t now_s)
@@ -249,43 +249,6 @@ const struct ps_policy_ops ps_policy_lru = {
         .choose = lru_choose,
 };
 
-/* scan --------------------------------------------------------------------------------------------------- */
-
-/* Objects in use (policy_private.h) stay; objects that are no longer in use are evicted, the oldest first.
- *
- * If that does not make enough room, nothing is evicted and the new object is streamed. So of a dataset
- * twice as large as the cache, the half that was cached first gives hits in every epoch, in whatever order
- * it is read; and a dataset that is no longer opened is evicted. */
-
-static void scan_opened(
-        struct ps_policy *policy, uint32_t dataset, const struct ps_id *id, int64_t previous_s, int64_t now_s)
-{
-	(void)previous_s; /* the object's own last open does not show which others were opened in between */
-	ps_inuse_opened(policy->inuse, dataset, id, now_s);
-}
-
-static bool not_in_use(void *arg, const struct ps_policy_query *query, const struct ps_policy_item *item,
-        struct ps_rank *ret)
-{
-	rank_by_age(item, ret);
-	return item->opened_s < query->now_s - times_of(arg, item->dataset)->window_s;
-}
-
-static size_t scan_choose(struct ps_policy *policy, const struct ps_policy_query *query, size_t *victims)
-{
-	policy->dataset = query->dataset;
-	ps_inuse_times(policy->inuse, policy->dataset, &policy->times);
-	return victims_choose(&policy->victims, query, not_in_use, policy, -INFINITY, victims);
-}
-
-const struct ps_policy_ops ps_policy_scan = {
-        .name = "scan",
-        .new = policy_new,
-        .free = policy_free,
-        .opened = scan_opened,
-        .choose = scan_choose,
-};
-
 /* plan --------------------------------------------------------------------------------------------------- */
 
 /* The plans of loaders (policy.h) decide; an object of no plan is judged by whether it is in use
@@ -301,7 +264,11 @@ const struct ps_policy_ops ps_policy_scan = {
  * Objects that are never needed are evicted first, the oldest before the others. If the new object is named
  * by a plan, objects that are needed later than it, by more than a part of an epoch (struct ps_plan_need),
  * are evicted next, those needed last first. So an object that is needed later than all cached ones, or
- * never, is streamed. Without any plan this is the scan policy. */
+ * never, is streamed.
+ *
+ * Without any plan, objects in use stay. If the others do not make enough room, nothing is evicted and the
+ * new object is streamed. So of a dataset twice as large as the cache, the half that was cached first gives
+ * hits in every epoch, in whatever order it is read; and a dataset that is no longer opened is evicted. */
 
 static void plan_opened(
         struct ps_policy *policy, uint32_t dataset, const struct ps_id *id, int64_t previous_s, int64_t now_s)
@@ -378,7 +345,7 @@ const struct ps_policy_ops ps_policy_plan = {
 
 /* The table ---------------------------------------------------------------------------------------------- */
 
-const struct ps_policy_ops *const ps_policies[] = {&ps_policy_plan, &ps_policy_scan, &ps_policy_lru, NULL};
+const struct ps_policy_ops *const ps_policies[] = {&ps_policy_plan, &ps_policy_lru, NULL};
 
 const struct ps_policy_ops *ps_policy_find(const char *name)
 {

@@ -71,9 +71,9 @@ struct ps_policy_ops {
 	size_t (*choose)(struct ps_policy *policy, const struct ps_policy_query *query, size_t *victims);
 };
 
-/* "plan", "scan", "lru"; NULL for another name. The table ends with NULL. */
+/* "plan", "lru"; NULL for another name. The table ends with NULL. */
 const struct ps_policy_ops *ps_policy_find(const char *name);
-extern const struct ps_policy_ops ps_policy_plan, ps_policy_scan, ps_policy_lru;
+extern const struct ps_policy_ops ps_policy_plan, ps_policy_lru;
 extern const struct ps_policy_ops *const ps_policies[];
 
 /* Chooses the least recently opened items, whatever the policy: for room that must be made at any price. */

@@ -132,8 +132,7 @@ static int init_policy(struct ps_store *store, const char *name, struct ps_error
 {
 	store->policy_ops = ps_policy_find(name ? name : PS_POLICY_DEFAULT);
 	if (!store->policy_ops)
-		return ps_error_set(
-		        err, EINVAL, "policy %s: there is none of that name (plan, scan, lru)", name);
+		return ps_error_set(err, EINVAL, "policy %s: there is none of that name (plan, lru)", name);
 	store->plans = ps_plans_new();
 	store->policy = store->plans ? store->policy_ops->new (store->plans) : NULL;
 	return store->policy ? 0 : ps_error_set(err, ENOMEM, "out of memory");

@@ -49,7 +49,7 @@ struct ps_store_options {
 	uint64_t folder_bytes; /* limit of the allocated bytes of all files in dir; 0: 80 % of the disk */
 	/* space that always stays free on the disk; 0: the smaller of 1 GiB and 5 % */
 	uint64_t min_free_bytes;
-	const char *policy; /* "plan" (default, NULL), "scan", "lru" */
+	const char *policy; /* "plan" (default, NULL), "lru" */
 	/* pause before an object that failed its checksum is fetched again; 0: 60 s */
 	uint64_t checksum_retry_ms;
 	/* a folder of another program that shares the limit: the limit is lowered by the bytes that it takes;

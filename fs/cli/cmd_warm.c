@@ -448,8 +448,7 @@ static int check_no_source(const struct ps_given *given, const char *mountpoint,
 	const char *option = NULL;
 
 	for (size_t i = 0; i < given->n; i++)
-		if (ps_options_find(given->v[i].name) && strcmp(given->v[i].name, "members") != 0 &&
-		        (!option || strcmp(given->v[i].name, "header-file") == 0))
+		if (!option && ps_options_find(given->v[i].name) && strcmp(given->v[i].name, "members") != 0)
 			option = given->v[i].name;
 	return option ? ps_error_set(err, EINVAL,
 	                        "option %s: it is for a SOURCE, and %s is a mount, which has its own; leave "

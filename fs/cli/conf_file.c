@@ -249,7 +249,7 @@ static int unknown_key(const struct context *c, const char *key)
 	for (size_t i = 0; i < PS_ARRAY_LEN(own); i++)
 		ps_guess_offer(&guess, own[i]);
 	for (const struct ps_opt *opt = ps_options; opt->name; opt++)
-		if (opt->scope != PS_SCOPE_COMMAND)
+		if (opt->scope != PS_SCOPE_COMMAND && !ps_opt_is_hidden(opt))
 			ps_guess_offer(&guess, opt->name);
 	return complain(c, guess.best ? "unknown key '%.64s'; did you mean '%s'?" : "unknown key '%.64s'",
 	        key, guess.best);
@@ -329,13 +329,13 @@ static int set_option(const struct context *c, const char *key, const struct ps_
 		if (rc < 0)
 			complain_of(c, &err);
 		value = secret;
-	} else if (opt->flags & PS_OPT_SECRET) {
+	} else if (opt->flags & PS_OPT_SECRET && !(opt->flags & PS_OPT_LINES && value[0] == '@')) {
 		rc = check_secret(c);
 	}
 	if (rc == 0) {
 		struct ps_error err = {0};
 
-		rc = ps_options_set(o, opt->name, value, &err);
+		rc = ps_options_give(o, opt, value, &err);
 		if (rc == 0 && nsources)
 			rc = ps_option_check_sources(opt, sources, nsources, &err);
 		if (rc < 0)

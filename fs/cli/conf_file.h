@@ -7,7 +7,7 @@
  *   mountpoint = /data/pets
  *   source.train = https://data.example.org/train/
  *   source.val = s3://bucket/val/
- *   val.header-file = /etc/penstock/val.header
+ *   val.header = @/etc/penstock/val.header
  *
  * Keys are source, mountpoint, auto and the options of the table (options/options.h). An option that takes
  * no value on the command line is yes or no here. The file may hold a secret only if no other user can read

@@ -323,6 +323,15 @@ int ps_request_decode(const struct ps_given *message, struct ps_mount_request *r
 	return rc;
 }
 
+/* Sets an option if it applies to the source: in 0.3, credentials had an option for each kind of source. */
+static int set_for(const struct ps_source_request *source, const char *name, const char *value,
+        struct ps_mount_options *ret, struct ps_error *err)
+{
+	const struct ps_opt *opt = ps_options_find(name);
+
+	return opt && !ps_option_applies(opt, source->source) ? 0 : ps_options_set(ret, name, value, err);
+}
+
 int ps_request_options(const struct ps_mount_request *r, const struct ps_source_request *source,
         struct ps_mount_options *ret, struct ps_error *err)
 {
@@ -332,7 +341,7 @@ int ps_request_options(const struct ps_mount_request *r, const struct ps_source_
 	ps_mount_options_init(ret);
 	for (size_t p = 0; rc == 0 && p < PS_ARRAY_LEN(parts); p++)
 		for (size_t i = 0; rc == 0 && i < parts[p]->n; i++)
-			rc = ps_options_set(ret, parts[p]->v[i].name, parts[p]->v[i].value, err);
+			rc = set_for(source, parts[p]->v[i].name, parts[p]->v[i].value, ret, err);
 	return rc;
 }
 
@@ -354,11 +363,8 @@ int ps_options_check_sources(const struct ps_given *given, size_t ngiven,
 	for (size_t i = 0; i < ngiven; i++) {
 		const struct ps_opt *opt = ps_options_find(given->v[i].name);
 
-		/* The headers of a --header-file precede that option in `given`. The user wrote
-		 * header-file, so its error replaces that of a header. */
-		if (opt && (rc == 0 || strcmp(opt->name, "header-file") == 0) &&
-		        ps_option_check_sources(opt, sources, nsources, err) < 0)
-			rc = -EINVAL;
+		if (opt && rc == 0)
+			rc = ps_option_check_sources(opt, sources, nsources, err);
 	}
 	return rc;
 }

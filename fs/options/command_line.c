@@ -19,6 +19,7 @@
 #define WAIT_SILENT_MS 5000
 
 #define SUGGESTION_LEN 128
+#define LINES_MAX_NBYTES (64 * 1024)
 
 static void *field(struct ps_mount_options *o, const struct ps_opt *opt)
 {
@@ -142,6 +143,39 @@ static int set_option(
 		return rc;
 	bool made = opt->kind == PS_OPT_PATH || opt->flags & PS_OPT_MADE;
 	return ps_given_add(&o->given, opt->name, made ? *(char **)field(o, opt) : value, err);
+}
+
+/* Sets the option once for each line of the file. */
+static int set_lines(
+        const struct ps_opt *opt, struct ps_mount_options *o, const char *path, struct ps_error *err)
+{
+	const struct ps_secret_file kind = {
+	        .what = "option header:", .max_nbytes = LINES_MAX_NBYTES, .may_be_pipe = true};
+	ps_autosecret char *text = NULL;
+	char *save = NULL;
+	size_t n = 0;
+	int rc = ps_secret_file_read(path, &kind, &text, &n, err);
+
+	if (rc < 0)
+		return rc;
+	for (char *line = strtok_r(text, "\r\n", &save); line && rc == 0;
+	        line = strtok_r(NULL, "\r\n", &save))
+		if (line[0] != '#' && line[strspn(line, " \t")])
+			rc = set_option(opt, o, line, err);
+	explicit_bzero(text, n);
+	return rc < 0 ? ps_error_prefix(err, rc, "%s", path) : 0;
+}
+
+int ps_options_give(
+        struct ps_mount_options *o, const struct ps_opt *opt, const char *value, struct ps_error *err)
+{
+	if (opt->went && !opt->went_value)
+		return ps_error_set(err, EINVAL, "option %s is gone: %s", opt->name, opt->went);
+	if (opt->went && value && strcmp(value, opt->went_value) == 0)
+		return ps_error_set(err, EINVAL, "option %s: '%s' is gone: %s", opt->name, value, opt->went);
+	if (opt->flags & PS_OPT_LINES && value && value[0] == '@')
+		return set_lines(opt, o, value + 1, err);
+	return set_option(opt, o, value, err);
 }
 
 int ps_options_set(struct ps_mount_options *o, const char *name, const char *value, struct ps_error *err)
@@ -274,7 +308,7 @@ static void suggest(const struct ps_opts *opts, const char *word, size_t len, un
 	struct ps_guess guess = {.word = word, .len = len};
 
 	for (const struct ps_opt *opt = ps_options; opt->name; opt++)
-		if (opt->commands & opts->id && !(opt->flags & without_flags))
+		if (opt->commands & opts->id && !(opt->flags & without_flags) && !ps_opt_is_hidden(opt))
 			ps_guess_offer(&guess, opt->name);
 	if (*dashes)
 		ps_guess_offer(&guess, "help");
@@ -302,7 +336,7 @@ int ps_opts_parse_list(
 			*value++ = '\0';
 		const struct ps_opt *opt = find(opts, item, strlen(item), 0);
 		if (opt && !(opt->flags & PS_OPT_CLI_ONLY) && !(opt->flags & PS_OPT_SECRET && !value)) {
-			rc = set_option(opt, o, value, err);
+			rc = ps_options_give(o, opt, value, err);
 		} else {
 			rc = take_generic(o, item, value, err);
 			if (rc == -ENOENT) {
@@ -393,7 +427,7 @@ static int parse_one(const struct ps_opts *opts, struct ps_mount_options *o, int
 		rc = ps_opts_parse_list(opts, o, value, err);
 		secret = ps_opts_list_has_secret(opts, value);
 	} else {
-		rc = set_option(opt, o, value, err);
+		rc = ps_options_give(o, opt, value, err);
 		secret = opt->flags & PS_OPT_SECRET;
 	}
 	if (secret && value)
@@ -438,7 +472,7 @@ static void print_help(const struct ps_opts *opts)
 	for (const struct ps_opt *opt = ps_options; opt->name; opt++) {
 		char left[64], letter[8] = "";
 
-		if (!(opt->commands & opts->id))
+		if (!(opt->commands & opts->id) || ps_opt_is_hidden(opt))
 			continue;
 		if (opt->letter)
 			snprintf(letter, sizeof(letter), "-%c, ", opt->letter);

@@ -27,7 +27,6 @@
 #define LEAST_MEMORY PS_MIB           /* a smaller value most likely lacks its unit */
 #define LEAST_BANDWIDTH (64 * PS_KIB) /* a chunk a second; with less, readers run into their timeout */
 #define PATTERNS_MAX 64
-#define HEADER_FILE_MAX_NBYTES (64 * 1024)
 
 void ps_mount_options_init(struct ps_mount_options *o)
 {
@@ -153,6 +152,8 @@ static int set_policy(struct ps_mount_options *o, const char *value, struct ps_e
 {
 	char names[128] = "";
 
+	if (strcmp(value, "scan") == 0) /* of a mount of 0.3 */
+		value = PS_POLICY_DEFAULT;
 	if (!ps_policy_find(value)) {
 		for (size_t i = 0; ps_policies[i] && ps_policies[i]->name; i++) {
 			size_t n = strlen(names);
@@ -245,28 +246,16 @@ static int add_exclude(struct ps_mount_options *o, const char *value, struct ps_
 	return add_pattern(&o->exclude, "exclude", value, err);
 }
 
-static int add_header_file(struct ps_mount_options *o, const char *value, struct ps_error *err)
+/* The options of 0.3 that --credentials has replaced. */
+static int set_old_credentials(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-	static const struct ps_secret_file kind = {
-	        .what = "option header-file:", .max_nbytes = HEADER_FILE_MAX_NBYTES, .may_be_pipe = true};
-	ps_autosecret char *text = NULL;
-	char *save = NULL;
-	size_t n = 0;
-	int rc = ps_secret_file_read(value, &kind, &text, &n, err);
+	char *copy = strdup(value);
 
-	if (rc < 0)
-		return rc;
-	for (char *line = strtok_r(text, "\r\n", &save); line && rc == 0;
-	        line = strtok_r(NULL, "\r\n", &save))
-		if (line[0] != '#' && line[strspn(line, " \t")]) {
-			rc = add_header(o, line, err);
-			if (rc == 0)
-				rc = ps_given_add(&o->given, "header", line, err);
-		}
-	explicit_bzero(text, n);
-	if (rc < 0)
-		ps_error_prefix(err, rc, "%s", value);
-	return rc;
+	if (!copy)
+		return ps_error_set(err, ENOMEM, "out of memory");
+	free(o->credentials);
+	o->credentials = copy;
+	return 0;
 }
 
 static int set_user(struct ps_mount_options *o, const char *value, struct ps_error *err)
@@ -477,8 +466,8 @@ const struct ps_opt ps_options[] = {
                 .help = "folder of this node's own tier; its bytes count in --cache-size, too"},
         {"min-free", 0, CALL(set_min_free, "SIZE"), DAEMON, .def = "1G, at most 5%",
                 .help = "keep this much of the disk free"},
-        {"policy", 0, CALL(set_policy, "plan|scan|lru"), DAEMON, .def = "plan",
-                .help = "the eviction policy"},
+        {"policy", 0, CALL(set_policy, "plan|lru"), DAEMON, .def = "plan", .help = "the eviction policy",
+                .went = "plan does the same for files that no plan names", .went_value = "scan"},
         {"memory", 0, PS_OPT_SIZE, FIELD(memory), DAEMON, .arg = "SIZE", .least = LEAST_MEMORY,
                 .form = "a size such as 512M", .def = "512M, at most 1/8 of the cgroup's limit",
                 .help = "data in flight"},
@@ -494,10 +483,9 @@ const struct ps_opt ps_options[] = {
                 .least = LEAST_BANDWIDTH, .flags = PS_OPT_ZERO,
                 .form = "a size such as 100M (bytes a second)", .def = "no limit",
                 .help = "bytes a second from all origins"},
-        {"header", 0, CALL(add_header, "'NAME: VALUE'"), SOURCE_OF(REMOTE),
-                .flags = PS_OPT_SECRET | PS_OPT_AGAIN, .help = "send this HTTP header; may be given again"},
-        {"header-file", 0, CALL(add_header_file, "FILE"), SOURCE_OF(REMOTE), .flags = PS_OPT_LOCAL,
-                .help = "send the HTTP headers in FILE, one a line"},
+        {"header", 0, CALL(add_header, "'NAME: VALUE'|@FILE"), SOURCE_OF(REMOTE),
+                .flags = PS_OPT_SECRET | PS_OPT_AGAIN | PS_OPT_LINES,
+                .help = "send this HTTP header, or those in FILE, one a line; may be given again"},
         {"user", 0, CALL(set_user, "NAME:PASSWORD"), SOURCE_OF(REMOTE), .flags = PS_OPT_SECRET,
                 .help = "basic authentication; or set PENSTOCK_USER_PASSWORD"},
         {"cacert", 0, CALL(set_cacert, "FILE|system"), FIELD(cacert), SOURCE_OF(REMOTE), .flags = PS_OPT_MADE,
@@ -506,8 +494,6 @@ const struct ps_opt ps_options[] = {
                 .help = "certificate to show to the origin, PEM or PKCS#12 (.p12)"},
         {"client-key", 0, PATH(client_key, "FILE"), SOURCE_OF(REMOTE), .def = "in the same file",
                 .help = "its key"},
-        {"client-key-password-file", 0, PATH(client_key_password_file, "FILE"), SOURCE_OF(REMOTE),
-                .help = "the password of that key"},
         {"proxy", 0, STRING(proxy, "URL|none"), SOURCE_OF(REMOTE), .flags = PS_OPT_SECRET,
                 .def = "http_proxy, https_proxy", .help = "ask through this proxy"},
         {"netrc-file", 0, PATH(netrc_file, "FILE"), SOURCE_OF(REMOTE), .def = "$NETRC or ~/.netrc",
@@ -525,8 +511,8 @@ const struct ps_opt ps_options[] = {
                 .help = "its key"},
         {"tier-verify", 0, CALL(set_tier_verify, "SHARE"), SOURCE_OF(TIERED), .def = "0%",
                 .help = "compare this share of what tiers answer with the origin: 0.1%"},
-        {"hf-token-file", 0, PATH(hf_token_file, "FILE"), SOURCE_OF(HF),
-                .def = "HF_TOKEN, or where hf auth login puts it", .help = "token of the Hugging Face Hub"},
+        {"credentials", 0, PATH(credentials, "FILE"), SOURCE_OF(CREDENTIALS), .flags = PS_OPT_ONE_KIND,
+                .def = "the environment", .help = "JSON key for gs://, SAS for az:// or token for hf://"},
         {"insecure", 0, FLAG(insecure), SOURCE_OF(REMOTE), .help = "do not verify TLS certificates"},
         {"endpoint", 0, STRING(endpoint, "URL"), SOURCE_OF(STORES), .def = "Amazon, or AWS_ENDPOINT_URL_S3",
                 .help = "where a store is"},
@@ -534,10 +520,6 @@ const struct ps_opt ps_options[] = {
                 .help = "of the bucket"},
         {"profile", 0, STRING(profile, "NAME"), SOURCE_OF(BUCKETS), .def = "AWS_PROFILE",
                 .help = "of ~/.aws/credentials and config"},
-        {"gs-credentials", 0, PATH(gs_credentials, "FILE"), SOURCE_OF(GS),
-                .def = "GOOGLE_APPLICATION_CREDENTIALS", .help = "JSON key of a service account or user"},
-        {"az-sas-file", 0, PATH(az_sas_file, "FILE"), SOURCE_OF(AZ), .def = "AZURE_STORAGE_SAS_TOKEN",
-                .help = "shared access signature for az://"},
         {"no-sign-request", 0, FLAG(no_sign_request), SOURCE_OF(STORES),
                 .help = "a public bucket: use no credentials"},
         {"follow-redirects", 0, FLAG(follow_redirects), SOURCE_OF(S3),
@@ -580,7 +562,7 @@ const struct ps_opt ps_options[] = {
         {"no-sandbox", 0, FLAG(no_sandbox), .scope = PS_SCOPE_DAEMON, .commands = PS_CMD_MOUNT,
                 .help = "the daemon keeps its privileges, and may change all files"},
         {"cold-reads", 0, WORD(cold_reads, "auto|direct|cached"), MOUNT, .def = "auto",
-                .help = "how to read what is not in the cache yet"},
+                .flags = PS_OPT_HIDDEN, .help = "how to read what is not in the cache yet"},
         {"members", 0, CALL(set_members, "yes|merge|both|no"), .scope = PS_SCOPE_MOUNT,
                 .commands = PS_CMD_MOUNT | PS_CMD_WARM, .def = "no", .flags = PS_OPT_OPTIONAL,
                 .help = "show the files in tar shards: a folder each, or one tree"},
@@ -589,14 +571,31 @@ const struct ps_opt ps_options[] = {
         {"log-level", 0, WORD(log_level, "error|warning|info|debug"), .scope = PS_SCOPE_DAEMON,
                 .commands = PS_CMD_MOUNT, .def = "info", .help = "how much"},
         {"owner", 0, PS_OPT_COUNT, FIELD(owner), COMMANDS(PS_CMD_MOUNT), .arg = "FD", .most = COUNT_MAX,
-                .flags = PS_OPT_CLI_ONLY,
+                .flags = PS_OPT_CLI_ONLY | PS_OPT_HIDDEN,
                 .help = "share the mount, and unmount it when this socket is closed; no MOUNTPOINT"},
-        {"serve", 0, FLAG(serve), COMMANDS(PS_CMD_MOUNT), .flags = PS_OPT_CLI_ONLY,
+        {"serve", 0, FLAG(serve), COMMANDS(PS_CMD_MOUNT), .flags = PS_OPT_CLI_ONLY | PS_OPT_HIDDEN,
                 .help = "mount nothing: serve the cache's mounts of other commands, in the foreground"},
         {"foreground", 'f', FLAG(foreground), COMMANDS(PS_CMD_MOUNT), .flags = PS_OPT_CLI_ONLY,
                 .help = "stay in the foreground"},
+
+        /* Options of 0.3. They go with the release after next. */
+        {"gs-credentials", 0, CALL(set_old_credentials, "FILE"), SOURCE_OF(GS),
+                .went = "write credentials=FILE (--credentials FILE)"},
+        {"az-sas-file", 0, CALL(set_old_credentials, "FILE"), SOURCE_OF(AZ),
+                .went = "write credentials=FILE (--credentials FILE)"},
+        {"hf-token-file", 0, CALL(set_old_credentials, "FILE"), SOURCE_OF(HF),
+                .went = "write credentials=FILE (--credentials FILE)"},
+        {"header-file", 0, CALL(add_header, "FILE"), SOURCE_OF(REMOTE),
+                .went = "write header=@FILE (--header @FILE)"},
+        {"client-key-password-file", 0, PATH(client_key_password_file, "FILE"), SOURCE_OF(REMOTE),
+                .went = "name a key without a password (openssl pkey -in KEY -out NEW), of mode 0600"},
         {0},
 };
+
+bool ps_opt_is_hidden(const struct ps_opt *opt)
+{
+	return opt->flags & PS_OPT_HIDDEN || (opt->went && !opt->went_value);
+}
 
 bool ps_opt_is(const struct ps_opt *opt, const char *name, size_t len)
 {
@@ -637,9 +636,9 @@ static const char *kinds_text(unsigned kinds)
 		unsigned kinds;
 		const char *text;
 	} texts[] = {{PS_KIND_BUCKETS, "buckets (s3://, gs://)"},
-	        {PS_KIND_STORES, "buckets (s3://, gs://, az://)"}, {PS_KIND_AZ, "az:// sources"},
+	        {PS_KIND_STORES, "buckets (s3://, gs://, az://)"},
 	        {PS_KIND_TIERED, "remote sources but az://"}, {PS_KIND_S3, "s3:// sources"},
-	        {PS_KIND_GS, "gs:// sources"}, {PS_KIND_HF, "hf:// sources"}};
+	        {PS_KIND_CREDENTIALS, "gs://, az:// and hf:// sources"}};
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++)
 		if (texts[i].kinds == kinds)
@@ -647,13 +646,25 @@ static const char *kinds_text(unsigned kinds)
 	return "sources that are not local";
 }
 
+bool ps_option_applies(const struct ps_opt *opt, const char *source)
+{
+	return !opt->kinds || opt->kinds & kind_of(source);
+}
+
 int ps_option_check_kinds(
         const struct ps_opt *opt, const char *const *sources, size_t nsources, struct ps_error *err)
 {
-	unsigned kinds = 0;
+	unsigned kinds = 0, known = 0;
 
-	for (size_t i = 0; i < nsources; i++)
+	for (size_t i = 0; i < nsources; i++) {
 		kinds |= kind_of(sources[i]);
+		known |= sources[i][0] == '@' ? 0 : kind_of(sources[i]);
+	}
+	if (opt->flags & PS_OPT_ONE_KIND && __builtin_popcount(known & opt->kinds) > 1)
+		return ps_error_set(err, EINVAL,
+		        "option %s: it would be read for sources of several kinds; set it for each source in "
+		        "penstock.conf(5)",
+		        opt->name);
 	if (!opt->kinds || opt->kinds & kinds)
 		return 0;
 	ps_autofree char *safe = nsources ? ps_source_canonical(sources[0], NULL) : NULL;

@@ -64,6 +64,9 @@ enum {
 	PS_OPT_LOCAL = 16,   /* meaningful in this process only (a name, a file): not passed on */
 	PS_OPT_ZERO = 32,    /* 0 is allowed below the least value: no limit */
 	PS_OPT_MADE = 64,    /* passed on as call() has put it into the field, not as it was given */
+	PS_OPT_HIDDEN = 128, /* for other programs and for tests: not in --help */
+	PS_OPT_LINES = 256, /* @FILE stands for the lines of that file, which only the user's process reads */
+	PS_OPT_ONE_KIND = 512, /* the value suits one kind of source only */
 };
 
 /* Commands, as bits of ps_opt.commands. */
@@ -92,6 +95,7 @@ enum {
 	PS_KIND_AZ = 32,
 	PS_KIND_BUCKETS = PS_KIND_S3 | PS_KIND_GS,
 	PS_KIND_STORES = PS_KIND_BUCKETS | PS_KIND_AZ,
+	PS_KIND_CREDENTIALS = PS_KIND_GS | PS_KIND_AZ | PS_KIND_HF,
 	PS_KIND_TIERED = PS_KIND_HTTP | PS_KIND_BUCKETS | PS_KIND_HF,
 	PS_KIND_REMOTE = PS_KIND_HTTP | PS_KIND_STORES | PS_KIND_HF,
 };
@@ -111,6 +115,9 @@ struct ps_opt {
 	const char *help;
 	/* describes a valid value for error texts: "a size such as 512M"; NULL: the kind's text */
 	const char *form;
+	/* What to write instead of an option of 0.3 that users may no longer give (with went_value: of that
+	 * value). Daemons take it, from mounts of 0.3. */
+	const char *went, *went_value;
 	/* value NULL: the option was given without one */
 	int (*call)(struct ps_mount_options *o, const char *value, struct ps_error *err);
 };
@@ -119,6 +126,8 @@ extern const struct ps_opt ps_options[];
  * none. */
 const struct ps_opt *ps_options_find(const char *name);
 bool ps_opt_is(const struct ps_opt *opt, const char *name, size_t len);
+/* True if --help does not name it. */
+bool ps_opt_is_hidden(const struct ps_opt *opt);
 
 /* The options that the user gave, in order, to be passed on to the daemon. The value of a flag is NULL.
  * Values may be secret. */
@@ -163,14 +172,14 @@ struct ps_mount_options {
 	unsigned max_connections;
 	char **headers; /* NULL-terminated, or NULL */
 	size_t nheaders;
-	char *user, *cacert, *hf_token_file;
+	char *user, *cacert, *credentials;
 	char *client_cert, *client_key, *client_key_password_file, *proxy, *netrc_file;
 	bool insecure, raw;
 	char *tier_cache;
 	char *tier, *tier_cacert, *tier_cert, *tier_key;
 	enum ps_tier_auth tier_auth;
 	unsigned tier_verify_ppm;
-	char *endpoint, *region, *profile, *gs_credentials, *az_sas_file; /* for stores with buckets */
+	char *endpoint, *region, *profile; /* for stores with buckets */
 	bool no_sign_request, request_payer, pin_versions, follow_redirects;
 	enum ps_s3_addressing addressing;
 	enum ps_version_by { PS_VERSION_BY_VERSION, PS_VERSION_BY_SIZE } version_by;
@@ -208,12 +217,17 @@ void ps_mount_options_fini(struct ps_mount_options *o);
 /* Sets --watch=VALUE; value NULL: --watch without a value. */
 int ps_options_watch(struct ps_mount_options *o, const char *value, struct ps_error *err);
 
-/* Sets an option that ps_options_find() finds, as if given in a -o list. A flag takes the value NULL. */
+/* Sets an option as the user gives it, in a list, say. A flag takes the value NULL. */
+int ps_options_give(struct ps_mount_options *o, const struct ps_opt *opt, const char *value,
+        struct ps_error *err) PS_MUST_USE;
+/* Sets an option that ps_options_find() finds, as another process passes it on. */
 int ps_options_set(
         struct ps_mount_options *o, const char *name, const char *value, struct ps_error *err) PS_MUST_USE;
 
-/* -EINVAL and a text with the option and the source, if the option applies to none of these sources. A list
- * (@FILE) may name sources of any kind. Blocks: never. */
+/* True if the option applies to this source. A list (@FILE) may name sources of any kind. */
+bool ps_option_applies(const struct ps_opt *opt, const char *source);
+/* -EINVAL and a text with the option and the source, if the option applies to none of these sources, or to
+ * several kinds and its value suits one. Blocks: never. */
 int ps_option_check_kinds(const struct ps_opt *opt, const char *const *sources, size_t nsources,
         struct ps_error *err) PS_MUST_USE;
 

@@ -511,7 +511,7 @@ static void simulate(const struct options *o)
 	static const struct {
 		const char *label, *policy; /* NULL: the optimum */
 		bool plans;
-	} rows[] = {{"lru", "lru", false}, {"scan", "scan", false}, {"plan", "plan", true},
+	} rows[] = {{"lru", "lru", false}, {"no plans", "plan", false}, {"plan", "plan", true},
 	        {"optimum", NULL, true}};
 	size_t capacity = (size_t)lround(o->share * o->shards);
 
@@ -615,7 +615,7 @@ static int read_trace(const char *path, struct trace *t)
 
 static int simulate_trace(const char *path, size_t capacity, const struct options *o)
 {
-	static const char *const names[] = {"lru", "scan", "plan"};
+	static const char *const names[] = {"lru", "plan"};
 	struct tally optimum = {0};
 	struct trace t;
 
@@ -639,7 +639,7 @@ static int simulate_trace(const char *path, size_t capacity, const struct option
  * all in plans of 8 epochs: each open evicts one object and admits one. */
 static void measure_cost(uint32_t n)
 {
-	static const char *const names[] = {"lru", "scan", "plan"};
+	static const char *const names[] = {"lru", "plan"};
 
 	printf("a cache of %u objects of %u, an eviction for each open\npolicy      mean us   longest ms\n",
 	        n, 2 * n);

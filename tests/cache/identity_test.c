@@ -162,7 +162,7 @@ static void check_file(const char *dir, const struct ps_key_file *f, bool usual)
 		mkdir(path, 0700);
 	}
 	const char *env = usual || f->by_option ? NULL : a;
-	one.gs_credentials = two.gs_credentials = f->by_option ? folder : NULL;
+	one.credentials = two.credentials = f->by_option ? folder : NULL;
 	write_new(path, "one");
 	struct ps_identity first, second;
 	const char *const vars[] = {env ? env : home, home, "PWD=/here", NULL};
@@ -172,7 +172,7 @@ static void check_file(const char *dir, const struct ps_key_file *f, bool usual)
 	assert_int_equal(ps_identity_of(S3, S3, &one, &second), 0);
 	if (same(&first.access, &second.access) != f->is_token)
 		fail_msg("the content of %s%s", path, usual ? "" : " (named)");
-	two.gs_credentials = f->by_option ? b + strlen(name) + 1 : NULL;
+	two.credentials = f->by_option ? b + strlen(name) + 1 : NULL;
 	if (!usual && !differ(one, two, env, f->by_option ? NULL : b))
 		fail_msg("the path in %s", name);
 	unlink(path);

@@ -29,7 +29,7 @@ allow-other = no
 source.local = $T/src/
 source.token = $ORIGIN/token/
 source.basic = $ORIGIN_TLS/basic/
-token.header-file = $T/headers
+token.header = @$T/headers
 basic.user-file = $T/user
 basic.cacert = $T/nginx/ca.pem
 mountpoint = $T/m2
@@ -150,8 +150,11 @@ wrong ":4: $T/long: longer than 4 KiB" "user-file = $T/long"
 wrong ":4: unknown key 'foreground'" "foreground = yes"
 wrong ":4: option region: it is for buckets \(s3://, gs://\), which file://$T/src/ is not" "region = eu"
 wrong ":4: option insecure: it is for sources that are not local, which file://$T/src/ is not" "insecure = yes"
-wrong ":5: option hf-token-file: it is for hf://.*, which s3://b/ is not" "source.val = s3://b/" "val.hf_token_file = /x"
-wrong ":5: option gs-credentials: .* none of 2 sources is" "source.val = s3://b/" "gs-credentials = /x"
+wrong ":5: option credentials: it is for gs://.*, which s3://b/ is not" "source.val = s3://b/" "val.credentials = /x"
+wrong ":5: option credentials: .* none of 2 sources is" "source.val = s3://b/" "credentials = /x"
+wrong ":4: option gs-credentials is gone: write credentials=FILE" "gs-credentials = /x"
+wrong ":4: option header-file is gone: write header=@FILE" "header_file = /x"
+wrong ":4: option policy: 'scan' is gone: plan does the same" "policy = scan"
 # Options in [defaults] are ignored for mounts to which they do not apply; on the command line they are
 # refused.
 printf '[defaults]\nregion = eu\n[x]\nsource = %s/src/\nmountpoint = %s/m1\nno-sign-request = no\n' "$T" "$T" >"$T/vain.conf"

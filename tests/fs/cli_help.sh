@@ -22,8 +22,11 @@ help_options() {
 	penstock "$1" --help | grep -o -- '^ *\(-[a-zA-Z], \)\?--[a-z_-]*' | grep -o -- '--.*' | sort -u
 }
 
-equal "mount: the page has the options of --help" "$(help_options mount)" \
+# The page also has options for programs, which --help leaves out.
+equal "mount: the page has the options of --help" "$( (help_options mount && printf '%s\n' --owner --serve) | sort)" \
 	"$(page_options "$man/penstock-mount.1" "")"
+check_not "--help leaves out what is for programs and tests" grep -qE -- '--(owner|serve|cold-reads|header-file)' \
+	<(penstock mount --help)
 for command in umount plan status refresh metrics verify evict pin unpin upgrade report; do
 	equal "$command: the page has the options of --help" \
 		"$(help_options "$command" | grep -v -- --help || true)" \

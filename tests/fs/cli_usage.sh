@@ -64,13 +64,20 @@ for command in mount warm; do
 	bad 2 "profile.*s3://.*, which https://127.0.0.1/ is not" $command https://me:pw@127.0.0.1/ \
 		"${place[@]}" --profile me
 	bad 2 "profile.*s3://" $command HTTPS://127.0.0.1/ "${place[@]}" --profile me
-	bad 2 "hf-token-file.*hf://.* s3://bucket/" $command s3://bucket/ "${place[@]}" \
-		--hf-token-file "$T/plain"
-	bad 2 "gs-credentials.*gs://.* s3://bucket/" $command s3://bucket/ "${place[@]}" \
-		-o gs-credentials="$T/plain"
+	bad 2 "credentials.*gs://.* s3://bucket/" $command s3://bucket/ "${place[@]}" --credentials "$T/plain"
+	for gone in gs-credentials az-sas-file hf-token-file; do
+		bad 2 "option $gone is gone: write credentials=FILE" $command hf://a/b "${place[@]}" --$gone "$T/plain"
+		bad 2 "option $gone is gone: write credentials=FILE" $command hf://a/b "${place[@]}" -o $gone="$T/plain"
+	done
+	bad 2 "option header-file is gone: write header=@FILE" $command http://127.0.0.1:1/ "${place[@]}" --header_file "$T/headers"
+	bad 2 "client-key-password-file is gone: .*openssl pkey" $command http://127.0.0.1:1/ "${place[@]}" \
+		--client-key-password-file "$T/plain"
+	bad 2 "'scan' is gone: plan does the same" $command "$T/src/" "${place[@]}" --policy scan
 	bad 2 "proxy.*not local.* file://$T/src/" $command "$T/src/" "${place[@]}" --proxy http://127.0.0.1:1
-	bad 2 "option header-file.*not local" $command "$T/src/" "${place[@]}" --header-file "$T/headers"
+	bad 2 "option header:.*not local" $command "$T/src/" "${place[@]}" --header "@$T/headers"
 done
+bad 2 "credentials: it would be read for sources of several kinds" mount a=gs://bucket/ b=hf://a/b "$T/empty" \
+	--credentials "$T/plain"
 bad 2 "profile.*none of 2 sources is \(https://127.0.0.1/" mount a=https://127.0.0.1/ b="$T/src/" "$T/empty" \
 	--profile me
 bad 2 "option log: a daemon has no stderr; add -f, or name a file" mount "$T/src/" "$T/empty" --log stderr

@@ -106,7 +106,7 @@ AZURE_STORAGE_SAS_TOKEN=$(sas r 600) refused "a SAS without l" 'AuthorizationPer
 	$SRC --endpoint "$AZ"
 AZURE_STORAGE_SAS_TOKEN=$(sas rl -5) refused "a SAS that has expired" 'has expired' $SRC --endpoint "$AZ"
 (umask 077 && echo nonsense >"$T/no_sas")
-refused "a SAS file without a SAS" "SAS file $T/no_sas: " $SRC --endpoint "$AZ" --az-sas-file "$T/no_sas"
+refused "a SAS file without a SAS" "SAS file $T/no_sas: " $SRC --endpoint "$AZ" --credentials "$T/no_sas"
 AZURE_STORAGE_SAS_TOKEN=nonsense refused "an invalid SAS" 'not a shared access signature' $SRC --endpoint "$AZ"
 refused "no credentials" 'AZURE_STORAGE_KEY.*--no-sign-request' $SRC --endpoint "$AZ"
 refused "a container that is not public" 'permission denied' $SRC --endpoint "$AZ" --no-sign-request
@@ -116,7 +116,7 @@ rm "$T/az/public"
 
 # The SAS file is read again when its SAS is refused.
 (umask 077 && sas rl 8 >"$T/sas")
-check "a SAS in a file" mount_az $SRC --endpoint "$AZ" --az-sas-file "$T/sas"
+check "a SAS in a file" mount_az $SRC --endpoint "$AZ" --credentials "$T/sas"
 check "a blob is read with the SAS in the file" cmp "$MNT/shard-000000.bin" "$T/truth/shard-000000.bin"
 sas rl 600 >"$T/sas"
 sleep 9

@@ -55,11 +55,11 @@ openssl rsa -in "$T/sa.pem" -noout -modulus 2>/dev/null | cut -d= -f2 >"$T/cloud
 jq -n --rawfile key "$T/sa.pem" --arg uri "$CLOUD/token" \
 	'{type: "service_account", client_email: "me@project.example", private_key: $key, token_uri: $uri}' >"$T/sa.json"
 cd "$T"
-works "a service account by option" --gs-credentials sa.json
+works "a service account by option" --credentials sa.json
 GOOGLE_APPLICATION_CREDENTIALS=sa.json works "a service account by the environment, relative"
 equal "the metadata server was not asked" 0 "$(cloud_seen /computeMetadata/)"
 jq '.type = "external_account"' "$T/sa.json" >"$T/other.json"
-refused "another type of file" 'other.json.*external_account' --gs-credentials "$T/other.json"
+refused "another type of file" 'other.json.*external_account' --credentials "$T/other.json"
 
 export GS_ACCESS_KEY_ID=GOOG1EKEY GS_SECRET_ACCESS_KEY=hush-of-google
 refused "an unknown HMAC key" 'InvalidAccessKeyId'

@@ -55,14 +55,14 @@ HF_TOKEN=$secret works "HF_TOKEN"
 HUGGING_FACE_HUB_TOKEN=$secret works "HUGGING_FACE_HUB_TOKEN"
 echo "$secret" >"$T/token"
 HF_TOKEN_PATH=$T/token works "HF_TOKEN_PATH"
-works "--hf-token-file" --hf-token-file "$T/token"
+works "--credentials" --credentials "$T/token"
 cp "$T/token" "$HF_HOME/token"
 works "HF_HOME"
 unset HF_HOME
 mkdir -p "$T/home/.cache/huggingface"
 cp "$T/token" "$T/home/.cache/huggingface/token"
 HOME=$T/home XDG_CACHE_HOME='' works "the home folder"
-refused "a token file that is not there" 'No such file' hf://acme/shards --hf-token-file "$T/none"
+refused "a token file that is not there" 'No such file' hf://acme/shards --credentials "$T/none"
 
 equal "the CDN received no token" 0 "$(awk '$1 == "CDN" && $5 != "-"' "$hub/requests.log" | wc -l)"
 at_least "the Hub received the token" \

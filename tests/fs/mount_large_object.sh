@@ -38,7 +38,7 @@ for _ in range(600):
 PY
 }
 
-for policy in scan lru; do
+for policy in plan lru; do
 	mount_penstock "$ORIGIN/" --cache-size "$quota" --policy "$policy"
 	touch "$T/watching"
 	watch_quota &
@@ -53,10 +53,10 @@ for policy in scan lru; do
 	at_least "$policy: the cache uses a good part of the quota" \
 		$((quota / 3)) "$(stats .cache.used_bytes)"
 	origin_forget
-	if [[ $policy == scan ]]; then
+	if [[ $policy == plan ]]; then
 		drop_page_cache
-		check "scan: bytes are right when read again" same large.bin
-		at_most "scan: the beginning of the file was kept" \
+		check "plan: bytes are right when read again" same large.bin
+		at_most "plan: the beginning of the file was kept" \
 			$((2 * quota + (20 << 20))) "$(origin_bytes)"
 	else
 		at_least "lru: extents were evicted" 3 "$(stats .cache.evicted_extents)"

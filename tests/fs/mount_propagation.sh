@@ -45,7 +45,7 @@ check_not "the reader sees no mount yet" in_pod reader test -e "$T/reader/data/.
 serve() {
 	# shellcheck disable=SC2016 # for the inner shell
 	in_pod daemon sh -c 'mkdir -p "$2" 2>/dev/null; exec penstock mount -f "$@"' sh "$ORIGIN/token/a/" \
-		"$T/daemon/data" --cache-dir "$T/cache" --header-file "$T/secret/header" --allow_other \
+		"$T/daemon/data" --cache-dir "$T/cache" --header "@$T/secret/header" --allow_other \
 		--log "$T/penstock.log" &
 	server=$!
 }

@@ -28,7 +28,7 @@ export AWS_SECRET_ACCESS_KEY=${plain}env HF_TOKEN=hf_${plain}hub UNRELATED=${pla
 export MY_SERVICE_PASSWORD=unremarkable AZURE_STORAGE_KEY=${plain}azure
 mkdir -p "$MNT"
 penstock mount "${ORIGIN/:\/\//://user:pass%3Aword@}/basic/" "$MNT" --cache-dir "$CACHE" \
-	--log "$T/penstock.log" --header "X-Token: ${plain}option" --header-file "$T/header" || die "mounts"
+	--log "$T/penstock.log" --header "X-Token: ${plain}option" --header "@$T/header" || die "mounts"
 check "a file is read" cmp "$T/www/a.bin" "$MNT/a.bin"
 # Lines that penstock does not write itself, but that a server's or a shell's message may contain.
 cat >>"$T/penstock.log" <<LOG

@@ -152,7 +152,7 @@ bad "a local source that the user may not read" "penstock:a=$T/private/" "ermiss
 echo "X-Token: secret" >"$T/alice/good"
 echo "X-Token: wrong" >"$T/alice/bad"
 for token in good bad; do
-	printf '[a]\nsource = %s/token/a/\nheader-file = %s\n' "$ORIGIN" "$T/alice/$token" \
+	printf '[a]\nsource = %s/token/a/\nheader = @%s\n' "$ORIGIN" "$T/alice/$token" \
 		>"$T/alice/$token.conf"
 done
 printf '[mine]\nsource = %s/b/\n' "$ORIGIN" >"$T/alice/.config/penstock.conf"

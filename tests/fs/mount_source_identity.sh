@@ -57,15 +57,11 @@ refused "no client certificate" '400|certificate' "$ORIGIN_MUTUAL/" --cacert ca.
 works "a client certificate" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert c.crt --client-key c.key
 cat c.crt c.key >both.pem
 works "certificate and key in one file" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert both.pem
-echo opensesame >password
-works "a key with a password" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert c.crt --client-key p.key \
-	--client-key-password-file password
-openssl pkcs12 -export -in c.crt -inkey c.key -passout pass:opensesame -out c.p12 2>"$T/openssl.log"
-works "PKCS#12" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert c.p12 --client-key-password-file password
-echo wrong >wrong
-refused "a wrong password" "key's password" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert c.crt \
-	--client-key p.key \
-	--client-key-password-file wrong
+openssl pkey -in p.key -passin pass:opensesame -out plain.key 2>"$T/openssl.log"
+works "a key whose password was removed" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert c.crt --client-key plain.key
+openssl pkcs12 -export -in c.crt -inkey c.key -passout pass: -out c.p12 2>"$T/openssl.log"
+works "PKCS#12" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert c.p12
+refused "a key with a password" "must not have a password" "$ORIGIN_MUTUAL/" --cacert ca.pem --client-cert c.crt --client-key p.key
 refused "a certificate that is not there" 'client certificate.*no such file' "$ORIGIN_MUTUAL/" \
 	--client-cert none.crt
 refused "a key alone" 'needs its certificate' "$ORIGIN_MUTUAL/" --client-key c.key

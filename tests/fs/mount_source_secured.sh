@@ -40,14 +40,14 @@ refused "a header is missing" '403|refuse|denied' "$ORIGIN/token/"
 works "a header" "$ORIGIN/token/" --header "X-Token: secret"
 printf 'X-Other: x\nX-Token: secret\n' >"$T/headers"
 chmod 640 "$T/headers"
-works "headers of a file" "$ORIGIN/token/" --header-file "$T/headers"
+works "headers of a file" "$ORIGIN/token/" --header @"$T/headers"
 check_not "a header file that others cannot read gives no warning" grep -qF "$T/headers" "$T/penstock.log"
 chmod 644 "$T/headers"
 CACHE=$T/cache-open check "a mount with a header file that all may read succeeds" \
 	mount_penstock "$ORIGIN/token/" \
-	--header-file "$T/headers"
+	--header @"$T/headers"
 check "the log warns of that header file" \
-	grep -q "warning: option header-file: $T/headers: every user of this machine may read it" \
+	grep -q "warning: option header: $T/headers: every user of this machine may read it" \
 	"$T/penstock.log"
 umount_penstock
 

@@ -71,8 +71,8 @@ openssl rsa -in "$T/sa.pem" -noout -modulus 2>/dev/null | cut -d= -f2 >"$T/cloud
 jq -n --rawfile key "$T/sa.pem" --arg uri "$CLOUD/token" \
 	'{type: "service_account", client_email: "me@project.example", private_key: $key, token_uri: $uri}' \
 	>"$T/sa.json"
-past "gs, a service account" gs --gs-credentials "$T/sa.json"
-through "gs, a service account with --tier-auth" gs --gs-credentials "$T/sa.json" --tier-auth
+past "gs, a service account" gs --credentials "$T/sa.json"
+through "gs, a service account with --tier-auth" gs --credentials "$T/sa.json" --tier-auth
 unset GCE_METADATA_HOST
 
 echo "GOOG1EKEY hush-of-google" >"$T/cloud/keys"

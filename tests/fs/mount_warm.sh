@@ -24,9 +24,9 @@ equal "warm of all files caches all" cached "$(state val/shard-000001.tar)"
 check "the bytes are right" read_tree 1m
 check_not "a glob that matches nothing is an error" timeout 20 penstock warm "$MNT" 'nothing*'
 rc=0
-penstock warm "$MNT" -j 2 --header-file <(echo "X: y") >"$T/out" 2>&1 || rc=$?
+penstock warm "$MNT" -j 2 --header @<(echo "X: y") >"$T/out" 2>&1 || rc=$?
 equal "warm of a mount refuses options of cache and origin" "2 1" \
-	"$rc $(grep -c "^penstock warm: option header-file: it is for a SOURCE, and $MNT is a mount, which has its own" "$T/out")"
+	"$rc $(grep -c "^penstock warm: option header: it is for a SOURCE, and $MNT is a mount, which has its own" "$T/out")"
 umount_penstock
 
 # Warm is interrupted and resumed, through a mount and without one.

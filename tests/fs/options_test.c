@@ -99,6 +99,8 @@ static void test_pages_have_each_option_with_its_default(void **state)
 	page_read("penstock.1", &of_others);
 	for (const struct ps_opt *opt = ps_options; opt->name; opt++) {
 		char head[256];
+		if (ps_opt_is_hidden(opt))
+			continue;
 		bool may_lack = opt->flags & PS_OPT_OPTIONAL;
 
 		snprintf(head, sizeof(head), "--%s%s%s%s%s%s%s", opt->name,
@@ -135,12 +137,15 @@ static void test_the_configurations_page_has_each_key_with_its_default(void **st
 		char line[256];
 		bool found = false;
 
-		if (opt->scope == PS_SCOPE_COMMAND)
+		if (opt->scope == PS_SCOPE_COMMAND || ps_opt_is_hidden(opt))
 			continue;
 		nkeys++;
 		/* Quotes are for the shell. */
-		int len = (int)strlen(arg) - 2 * (arg[0] == '\'');
-		snprintf(line, sizeof(line), "%s = %.*s%s%s%s", opt->name, len, arg + (arg[0] == '\''),
+		ps_autostrbuf struct ps_strbuf plain = {0};
+		for (const char *s = arg; *s; s++)
+			if (*s != '\'')
+				ps_strbuf_addc(&plain, *s);
+		snprintf(line, sizeof(line), "%s = %s%s%s%s", opt->name, ps_strbuf_peek(&plain),
 		        def ? "  [" : "", def ? def : "", def ? "]" : "");
 		for (size_t i = 0; i < page.n; i++) {
 			if (page.lines[i][0] == '.' && page.lines[i][1] == 'S')
@@ -233,6 +238,60 @@ static void test_values_outside_of_the_range_are_refused(void **state)
 	assert_int_equal(ps_options_set(&o, "max_bandwidth", "0", &err), 0);
 	assert_int_equal(ps_options_set(&o, "memory", "1M", &err), 0);
 	ps_mount_options_fini(&o);
+}
+
+/* What a daemon is sent by commands of 0.3, or finds in a mount of 0.3 that it takes over. */
+static void test_options_of_0_3_still_work_between_processes(void **state)
+{
+	static const struct {
+		const char *name, *value;
+		size_t offset;
+		const char *set;
+	} rows[] = {
+	        {"gs-credentials", "/a", offsetof(struct ps_mount_options, credentials), "/a"},
+	        {"az-sas-file", "/b", offsetof(struct ps_mount_options, credentials), "/b"},
+	        {"hf_token_file", "/c", offsetof(struct ps_mount_options, credentials), "/c"},
+	        {"client-key-password-file", "/d",
+	                offsetof(struct ps_mount_options, client_key_password_file), "/d"},
+	        {"policy", "scan", offsetof(struct ps_mount_options, policy), "plan"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		const struct ps_opt *opt = ps_options_find(rows[i].name);
+		struct ps_mount_options o;
+		struct ps_error err = {0};
+
+		ps_mount_options_init(&o);
+		assert_int_equal(ps_options_give(&o, opt, rows[i].value, &err), -EINVAL);
+		assert_non_null(strstr(err.text, " is gone: "));
+		assert_int_equal(ps_options_set(&o, rows[i].name, rows[i].value, &err), 0);
+		assert_string_equal(*(char **)(void *)((char *)&o + rows[i].offset), rows[i].set);
+		ps_mount_options_fini(&o);
+	}
+}
+
+/* A daemon of root also mounts for other users: it must not read a file that they name in a header. */
+static void test_files_of_headers_are_read_by_the_users_process_only(void **state)
+{
+	char path[] = "/tmp/penstock-headers-XXXXXX", value[64];
+	struct ps_mount_options o;
+	struct ps_error err = {0};
+	int fd = mkstemp(path);
+
+	(void)state;
+	assert_int_equal(write(fd, "# x\nA: b\n\nC: d\n", 15), 15);
+	close(fd);
+	snprintf(value, sizeof(value), "@%s", path);
+	ps_mount_options_init(&o);
+	assert_int_equal(ps_options_set(&o, "header", value, &err), -EINVAL);
+	assert_int_equal(ps_options_give(&o, ps_options_find("header"), value, &err), 0);
+	assert_int_equal(o.nheaders, 2);
+	assert_string_equal(o.headers[1], "C: d");
+	assert_int_equal(o.given.n, 2);
+	assert_string_equal(o.given.v[0].value, "A: b");
+	ps_mount_options_fini(&o);
+	unlink(path);
 }
 
 static void test_parent_folders_of_a_cache_from_the_environment_are_made(void **state)
@@ -343,6 +402,8 @@ int main(void)
 	        cmocka_unit_test(test_names_and_letters_are_unique_in_a_command),
 	        cmocka_unit_test(test_defaults_are_the_values_without_the_option),
 	        cmocka_unit_test(test_values_outside_of_the_range_are_refused),
+	        cmocka_unit_test(test_options_of_0_3_still_work_between_processes),
+	        cmocka_unit_test(test_files_of_headers_are_read_by_the_users_process_only),
 	        cmocka_unit_test(test_parent_folders_of_a_cache_from_the_environment_are_made),
 	        cmocka_unit_test(test_a_lack_of_memory_ends_a_command_with_one_line),
 	};

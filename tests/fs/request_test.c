@@ -164,7 +164,7 @@ static void a_name_before_a_source_is_distinguished_from_a_url(void **state)
 static void the_word_that_was_probably_meant_is_suggested(void **state)
 {
 	static const char *const words[] = {
-	        "cache-dir", "cache-size", "uid", "gid", "header", "policy", "hf-token-file", "warm"};
+	        "cache-dir", "cache-size", "uid", "gid", "header", "policy", "netrc-file", "warm"};
 	static const struct {
 		const char *word, *meant;
 	} table[] = {
@@ -176,8 +176,8 @@ static void the_word_that_was_probably_meant_is_suggested(void **state)
 	        {"wram", "warm"},
 	        {"form", NULL},  /* two letters of four */
 	        {"cache", NULL}, /* two words begin with it */
-	        {"hf-token", "hf-token-file"},
-	        {"hf", NULL},
+	        {"netrc", "netrc-file"},
+	        {"net", NULL},
 	        {"header-file", "header"},
 	        {"headers", "header"},
 	        {"headerfile", NULL},

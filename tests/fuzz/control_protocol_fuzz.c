@@ -23,13 +23,6 @@ static void try_options(const struct ps_mount_request *r)
 		struct ps_mount_options o;
 		struct ps_error err = {0};
 
-		/* This option would open a file. */
-		for (size_t j = 0; j < r->given.n; j++)
-			if (strcmp(r->given.v[j].name, "header-file") == 0)
-				return;
-		for (size_t j = 0; j < r->sources[i].given.n; j++)
-			if (strcmp(r->sources[i].given.v[j].name, "header-file") == 0)
-				return;
 		if (ps_request_options(r, &r->sources[i], &o, &err) < 0 && !err.text[0])
 			abort();
 		ps_mount_options_fini(&o);

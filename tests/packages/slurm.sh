@@ -228,7 +228,7 @@ said() { grep -F -- "$1" "$work/run/${2-$job}.out"; }
 	rm "$work/run/go"
 
 	# Credentials
-	printf '[x]\nsource = %s/alice/\nheader-file = /home/alice/token\n' "$origin" >/home/alice/run.conf
+	printf '[x]\nsource = %s/alice/\nheader = @/home/alice/token\n' "$origin" >/home/alice/run.conf
 	echo "Authorization: Bearer alice" >/home/alice/token
 	chown alice /home/alice/{run.conf,token} && chmod 600 /home/alice/{run.conf,token}
 	submit alice "penstock:x@/home/alice/run.conf" 'cd $PENSTOCK_MOUNTS/x && '"$sums"

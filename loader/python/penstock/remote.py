@@ -123,7 +123,7 @@ def _run(command: List[str], arguments: List[str], sources: List[str], headers: 
                 file.write("\n".join(headers).encode())
                 file.seek(0)
                 passed.append(file.fileno())
-                arguments = [*arguments, "--header-file=/dev/fd/%d" % file.fileno()]
+                arguments = [*arguments, "--header=@/dev/fd/%d" % file.fileno()]
             process = subprocess.Popen(
                 [*command, "--owner=%d" % theirs.fileno(), *arguments, "--", *sources], pass_fds=passed,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
