@@ -31,6 +31,8 @@ static void sums_mend(uint8_t *p, size_t n)
 			ps_put_u64(entry + 24, ps_psx_sum(0, p + at, (size_t)len));
 	}
 	memcpy(p, PS_PSX_MAGIC, 8);
+	/* else it is refused as one of an older version */
+	ps_put_u16(p + PS_PSX_AT_NOTES, (uint16_t)(ps_get_u16(p + PS_PSX_AT_NOTES) | PS_PSX_NOTE_LINKS));
 	ps_put_u64(p + PS_PSX_AT_SUM, ps_psx_head_sum(p, nsections));
 }
 
