@@ -226,23 +226,12 @@ static int lacking_make(const struct lacking *l, char *const *shards, const char
 	return 0;
 }
 
-/* The lock file's path. One process at a time makes the indexes of its folder. */
-static char *lock_path(const char *shard, const char *dir)
-{
-	const char *slash = strrchr(shard, '/');
-	char *path;
-
-	if ((dir ? asprintf(&path, "%s/" LOCK_NAME, dir)
-	         : asprintf(&path, "%.*s" LOCK_NAME, slash ? (int)(slash - shard + 1) : 0, shard)) < 0)
-		return NULL;
-	return path;
-}
-
 int ps_shard_index_auto(struct ps_shard_indexes *xs, char *const *shards, size_t nshards, const char *dir,
         struct ps_error *err)
 {
 	struct lacking l = {.shards = calloc(nshards + 1, sizeof(*l.shards))};
 	ps_autofree uint32_t *all = l.shards;
+	const char *first, *slash;
 	ps_autofree char *path = NULL;
 	ps_autofd int fd = -1;
 	int rc;
@@ -262,9 +251,14 @@ int ps_shard_index_auto(struct ps_shard_indexes *xs, char *const *shards, size_t
 		        "index --dir",
 		        l.nremote, nshards, (double)l.nremote_bytes / 1e6,
 		        (double)l.nremote_bytes / REMOTE_RATE);
-	path = lock_path(shards[l.shards[0]], dir);
-	if (!path)
+	/* One process at a time makes the indexes of a folder. */
+	first = shards[l.shards[0]];
+	slash = strrchr(first, '/');
+	if ((dir ? asprintf(&path, "%s/" LOCK_NAME, dir)
+	         : asprintf(&path, "%.*s" LOCK_NAME, slash ? (int)(slash - first + 1) : 0, first)) < 0) {
+		path = NULL;
 		return ps_no_memory(err);
+	}
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return ps_error_set(err, errno, "index=\"make\": %s: cannot write: %s%s", path,

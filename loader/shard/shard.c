@@ -312,34 +312,22 @@ static int member_add(struct ps_shard *s, const struct ps_tar_member *m, const s
 
 #define OPEN_FILES_HINT "; raise `ulimit -n`, or lower lanes"
 
-/* Keeps the file for later reads of wanted bytes that are not held. Sets errno. */
-static int file_keep(struct ps_shard *s)
-{
-	int fd = ps_stream_fd(s->stream);
-
-	return fd < 0 ? 0 : ps_shard_file_keep(s->file, fd);
-}
-
-static void index_flag(struct ps_shard *s)
-{
-	if (s->stream && ps_stream_is_inflated(s->stream))
-		ps_shard_index_writer_flag(s->options.index_writer, PS_PSX_FLAG_COMPRESSED);
-	if (s->tar && ps_tar_has_global(s->tar))
-		ps_shard_index_writer_flag(s->options.index_writer, PS_PSX_FLAG_GLOBAL);
-}
-
 /* Turns the open sample into the one that is handed out. */
 static int sample_finish(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_error *err)
 {
 	struct ps_builder *b = &s->b;
-	bool can_resume =
-	        !b->bad && !ps_stream_is_inflated(s->stream) && !(s->tar && ps_tar_has_global(s->tar));
+	bool inflated = s->stream && ps_stream_is_inflated(s->stream),
+	     global = s->tar && ps_tar_has_global(s->tar);
+	bool can_resume = !b->bad && !inflated && !global;
 
-	if (b->left_out && !b->bad && file_keep(s) < 0)
+	/* wanted bytes that are not held are read later */
+	if (b->left_out && !b->bad && ps_stream_fd(s->stream) >= 0 &&
+	        ps_shard_file_keep(s->file, ps_stream_fd(s->stream)) < 0)
 		return ps_error_set(err, errno, "%s: cannot keep it open: %s" OPEN_FILES_HINT, s->file->path,
 		        strerror(errno));
 	if (s->options.index_writer)
-		index_flag(s);
+		ps_shard_index_writer_flag(s->options.index_writer,
+		        (inflated ? PS_PSX_FLAG_COMPRESSED : 0) | (global ? PS_PSX_FLAG_GLOBAL : 0));
 	return ps_builder_finish(b, s->ordinal++, can_resume ? b->offset : 0, ret_sample, err);
 }
 

@@ -157,14 +157,6 @@ static int next(struct consumer *c, struct penstock_batch **ret_batch, struct pe
 	return rc;
 }
 
-static int batch_consume(struct consumer *c, struct penstock_batch *batch, struct penstock_error *error)
-{
-	int rc = c->step ? ps_bench_step_take(c->step, batch, error) : 0;
-
-	penstock_batch_release(batch);
-	return rc;
-}
-
 /* Runs one epoch. `from` is the end of the last epoch, and is set to the end of this one. */
 static int epoch_run(struct consumer *c, uint64_t epoch, struct mark *from,
         struct ps_bench_result *ret_result, struct penstock_error *error)
@@ -184,7 +176,8 @@ static int epoch_run(struct consumer *c, uint64_t epoch, struct mark *from,
 		penstock_batch_info(batch, &info);
 		if (info.bad > 0)
 			lost_tell(c);
-		rc = batch_consume(c, batch, error);
+		rc = c->step ? ps_bench_step_take(c->step, batch, error) : 0;
+		penstock_batch_release(batch);
 		if (rc < 0)
 			break;
 		samples += info.rows;

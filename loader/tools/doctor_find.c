@@ -278,14 +278,6 @@ static bool is_of(const struct ps_chart_member *m, const struct ps_sample *s)
 	return m->key_len == s->key_len && memcmp(m->name, s->key, s->key_len) == 0;
 }
 
-/* Drops the sample that was cut off, as it may lack members. */
-static void key_drop(struct ps_chart *c, const struct ps_sample *s)
-{
-	for (size_t i = 0; s->key_len > 0 && i < c->n; i++)
-		if (is_of(&c->members[i], s))
-			c->members[i].drop = true;
-}
-
 /* Records a bad sample of the shard. */
 static void bad_take(struct look *l, const struct ps_shard *shard, const struct ps_sample *s)
 {
@@ -297,8 +289,10 @@ static void bad_take(struct look *l, const struct ps_shard *shard, const struct 
 	if (ps_shard_failed(shard, &garbage) < 0) {
 		ps_chart_found(
 		        c, c->n || !c->is_tar ? PS_FOUND_TRUNCATED : PS_FOUND_NOT_TAR, "%s", s->reason);
-		if (!garbage)
-			key_drop(c, s);
+		/* a sample that was cut off may lack members */
+		for (size_t i = 0; !garbage && s->key_len > 0 && i < c->n; i++)
+			if (is_of(&c->members[i], s))
+				c->members[i].drop = true;
 		return;
 	}
 	for (size_t i = l->sample_at; i < c->n; i++) {

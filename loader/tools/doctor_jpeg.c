@@ -59,10 +59,6 @@ static void on_message(j_common_ptr info, int level)
 		on_error(info);
 }
 
-struct progress {
-	struct jpeg_progress_mgr mgr;
-};
-
 static void on_progress(j_common_ptr info)
 {
 	if (info->is_decompressor && ((j_decompress_ptr)info)->input_scan_number > MAX_SCANS)
@@ -107,7 +103,7 @@ struct transcoder {
 	struct jpeg_decompress_struct in;
 	struct jpeg_compress_struct out;
 	struct catcher errors;
-	struct progress progress;
+	struct jpeg_progress_mgr progress;
 	unsigned char *bytes;
 	unsigned long nbytes;
 	bool in_made, out_made;
@@ -120,8 +116,8 @@ static bool transcode(struct transcoder *t, const uint8_t *data, size_t n)
 		return false;
 	jpeg_create_decompress(&t->in);
 	t->in_made = true;
-	t->progress.mgr.progress_monitor = on_progress;
-	t->in.progress = &t->progress.mgr;
+	t->progress.progress_monitor = on_progress;
+	t->in.progress = &t->progress;
 	jpeg_create_compress(&t->out);
 	t->out_made = true;
 	if (!header_read(&t->in, data, n))
@@ -144,7 +140,7 @@ static bool transcode(struct transcoder *t, const uint8_t *data, size_t n)
 struct decoder {
 	struct jpeg_decompress_struct d;
 	struct catcher errors;
-	struct progress progress;
+	struct jpeg_progress_mgr progress;
 	JSAMPLE *row;
 	bool made;
 };
@@ -156,8 +152,8 @@ static bool decode_start(struct decoder *d, const uint8_t *data, size_t n)
 		return false;
 	jpeg_create_decompress(&d->d);
 	d->made = true;
-	d->progress.mgr.progress_monitor = on_progress;
-	d->d.progress = &d->progress.mgr;
+	d->progress.progress_monitor = on_progress;
+	d->d.progress = &d->progress;
 	if (!header_read(&d->d, data, n))
 		return false;
 	d->d.out_color_space = d->d.jpeg_color_space == JCS_YCbCr ? JCS_RGB : d->d.jpeg_color_space;
@@ -175,13 +171,6 @@ static bool decode_row(struct decoder *d)
 	return jpeg_read_scanlines(&d->d, rows, 1) == 1;
 }
 
-static void decode_end(struct decoder *d)
-{
-	if (d->made)
-		jpeg_destroy_decompress(&d->d);
-	free(d->row);
-}
-
 /* False also if one of them cannot be decoded. */
 static bool pixels_are_equal(const uint8_t *a, size_t na, const uint8_t *b, size_t nb)
 {
@@ -195,8 +184,11 @@ static bool pixels_are_equal(const uint8_t *a, size_t na, const uint8_t *b, size
 		equal = decode_row(&d[0]) && decode_row(&d[1]) &&
 		        memcmp(d[0].row, d[1].row,
 		                (size_t)d[0].d.output_width * (size_t)d[0].d.output_components) == 0;
-	for (int i = 0; i < 2; i++)
-		decode_end(&d[i]);
+	for (int i = 0; i < 2; i++) {
+		if (d[i].made)
+			jpeg_destroy_decompress(&d[i].d);
+		free(d[i].row);
+	}
 	free(d);
 	return equal;
 }

@@ -72,12 +72,6 @@ static int by_name(const FTSENT **a, const FTSENT **b)
 	return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
-static void class_add(struct ps_pack_list *l, const char *name)
-{
-	l->classes = ps_need(reallocarray(l->classes, l->nclasses + 1, sizeof(*l->classes)));
-	l->classes[l->nclasses++] = ps_need(strdup(name));
-}
-
 /* The place of the last dot of a path's last component, or of the path's end. */
 static size_t stem_len(const char *path)
 {
@@ -181,8 +175,10 @@ static int entry_take(
 	}
 	switch (e->fts_info) {
 	case FTS_D:
-		if (classes && e->fts_level == 1)
-			class_add(l, e->fts_name);
+		if (classes && e->fts_level == 1) {
+			l->classes = ps_need(reallocarray(l->classes, l->nclasses + 1, sizeof(*l->classes)));
+			l->classes[l->nclasses++] = ps_need(strdup(e->fts_name));
+		}
 		return 0;
 	case FTS_F: {
 		const char *name = e->fts_path + root_len;

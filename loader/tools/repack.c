@@ -215,14 +215,6 @@ static int repack_run(struct repack *r, const struct ps_shard_list *shards)
 
 /* Sinks from the options --------------------------------------------------------------------------------- */
 
-/* OUT with {} replaced by NAME. */
-static char *pattern_of(const char *out, const char *name)
-{
-	const char *braces = strstr(out, "{}");
-
-	return ps_text("%.*s%s%s", (int)(braces - out), out, name, braces + 2);
-}
-
 static bool share_take(struct repack *r, char *text)
 {
 	char *equals = strchr(text, '='), *end = NULL;
@@ -241,7 +233,8 @@ static bool share_take(struct repack *r, char *text)
 	}
 	struct sink *sink = &r->sinks[r->nsinks++];
 	sink->share_end = before + share;
-	sink->pattern = pattern_of(r->o->out, text);
+	const char *out = r->o->out, *braces = strstr(out, "{}");
+	sink->pattern = ps_text("%.*s%s%s", (int)(braces - out), out, text, braces + 2);
 	for (size_t i = 0; i + 1 < r->nsinks; i++) {
 		if (strcmp(r->sinks[i].pattern, sink->pattern) == 0) {
 			ps_complain("--shares: %s comes twice", text);

@@ -150,22 +150,12 @@ static int folder_add(struct ps_shard_index_folder *f, const char *name)
 	return f->names[f->n] ? (f->n++, 0) : -ENOMEM;
 }
 
-static int folder_fill(struct ps_shard_index_folder *f, DIR *d)
-{
-	struct dirent *entry;
-	int rc = 0;
-
-	while (rc == 0 && (errno = 0, entry = readdir(d)))
-		if (is_index(entry->d_name))
-			rc = folder_add(f, entry->d_name);
-	return rc < 0 ? rc : -errno;
-}
-
 int ps_shard_index_folder_read(
         const char *dir, struct ps_shard_index_folder **ret_folder, struct ps_error *err)
 {
 	struct ps_shard_index_folder *f = calloc(1, sizeof(*f));
 	DIR *d = opendir(dir);
+	struct dirent *entry;
 	struct stat st;
 	int r = d ? 0 : -errno;
 
@@ -175,7 +165,10 @@ int ps_shard_index_folder_read(
 		r = -errno;
 	if (r == 0) {
 		f->changed = st.st_mtim;
-		r = folder_fill(f, d);
+		while (r == 0 && (errno = 0, entry = readdir(d)))
+			if (is_index(entry->d_name))
+				r = folder_add(f, entry->d_name);
+		r = r < 0 ? r : -errno;
 	}
 	if (d)
 		closedir(d);

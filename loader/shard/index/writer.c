@@ -57,13 +57,6 @@ static int shard_index_column_init(struct ps_shard_index_column_writer *c, const
 	return -ENOMEM;
 }
 
-/* Adds a sample, whose value is missing until it is set. */
-static int shard_index_column_extend(struct ps_shard_index_column_writer *c)
-{
-	c->count++;
-	return ps_buf_add_zeros(&c->values, sizeof(struct value));
-}
-
 static struct value *value_at(struct ps_shard_index_column_writer *c, uint64_t i)
 {
 	return (struct value *)(void *)c->values.p + i;
@@ -458,8 +451,11 @@ int ps_shard_index_writer_add(struct ps_shard_index_writer *w, uint64_t offset, 
 		w->failed = text_add(&w->keys, key, key_len);
 	w->count++;
 	w->bad += bad;
-	for (uint32_t i = 0; i < w->ncolumns && w->failed == 0; i++)
-		w->failed = shard_index_column_extend(&w->columns[i]);
+	for (uint32_t i = 0; i < w->ncolumns && w->failed == 0; i++) {
+		/* the sample's value is missing until it is set */
+		w->columns[i].count++;
+		w->failed = ps_buf_add_zeros(&w->columns[i].values, sizeof(struct value));
+	}
 	return w->failed;
 }
 
