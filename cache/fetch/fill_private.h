@@ -445,7 +445,7 @@ struct ps_fill_file *ps_writeback_do(struct ps_fill *fill, struct ps_block_buffe
  * shorter. Takes *nused of the buffers, one for each block without memory. NULL: out of memory, or of
  * buffers. The file's lock is held. */
 struct ps_range_request *ps_range_request_claim(struct ps_fill_file *file, uint64_t first, uint64_t end,
-        struct ps_block_memory **bufs, size_t nbufs, size_t *nused);
+        struct ps_block_memory *const *bufs, size_t nbufs, size_t *nused);
 /* Adds `more` to the file's number of requests. The engine's lock is held. */
 void ps_range_request_count(struct ps_fill_file *file, int more);
 void ps_range_request_submit(struct ps_range_request *request);

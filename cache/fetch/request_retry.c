@@ -157,29 +157,29 @@ void ps_range_requests_overdue(struct ps_fill_file *file, uint64_t from, uint64_
 	}
 }
 
-/* Returns the block's buffer, with memory: if it had none, it takes *unused. NULL: it has no memory and
- * *unused is NULL, or the struct could not be allocated. */
-static struct ps_block_buffer *buffer_with_memory(
-        struct ps_fill_file *file, uint64_t block, struct ps_block_memory **unused)
+/* Returns the block's buffer, with memory: if it had none, it takes the next one of `bufs`, and *nused counts
+ * that. NULL: they are used up, or the struct could not be allocated. */
+static struct ps_block_buffer *buffer_with_memory(struct ps_fill_file *file, uint64_t block,
+        struct ps_block_memory *const *bufs, size_t nbufs, size_t *nused)
 {
 	struct ps_block_buffer *buffer = file->buffers[block];
 
 	if (buffer && buffer->memory)
 		return buffer;
-	if (!*unused)
+	if (*nused == nbufs)
 		return NULL;
 	if (!buffer)
 		buffer = ps_block_buffer_new(file, block);
 	if (buffer)
-		buffer->memory = ps_steal_ptr(unused);
+		buffer->memory = bufs[(*nused)++];
 	return buffer;
 }
 
 struct ps_range_request *ps_range_request_claim(struct ps_fill_file *file, uint64_t first, uint64_t end,
-        struct ps_block_memory **bufs, size_t nbufs, size_t *nused)
+        struct ps_block_memory *const *bufs, size_t nbufs, size_t *nused)
 {
 	struct ps_range_request *request = calloc(1, sizeof(*request));
-	struct ps_block_buffer *buffer = NULL;
+	uint64_t c = first;
 
 	*nused = 0;
 	if (!request)
@@ -189,29 +189,22 @@ struct ps_range_request *ps_range_request_claim(struct ps_fill_file *file, uint6
 	request->started_ns = ps_clock_mono_ns();
 	atomic_init(&request->touched_ns, request->started_ns); /* it cannot be late before it is submitted */
 	ps_list_init(&request->link);
-	for (uint64_t c = first; c < end; c++) {
-		if (!buffer || c % PS_BLOCK_CHUNKS == 0) {
-			struct ps_block_memory *none = NULL,
-			                       **unused = *nused < nbufs ? &bufs[*nused] : &none;
-			bool had_one = !*unused;
+	while (c < end && request->nbufs < PS_REQUEST_MAX_BLOCKS) {
+		uint64_t block = c / PS_BLOCK_CHUNKS, stop = PS_MIN(end, (block + 1) * PS_BLOCK_CHUNKS);
+		struct ps_block_buffer *buffer = buffer_with_memory(file, block, bufs, nbufs, nused);
 
-			buffer = request->nbufs < PS_REQUEST_MAX_BLOCKS
-			                 ? buffer_with_memory(file, c / PS_BLOCK_CHUNKS, unused)
-			                 : NULL;
-			*nused += !had_one && !*unused;
-			if (!buffer)
-				break;
-			request->bufs[request->nbufs++] = ps_block_memory_ref(buffer->memory);
-		}
-		buffer->flight |= (uint16_t)(1u << c % PS_BLOCK_CHUNKS);
-		request->nchunks++;
+		if (!buffer)
+			break;
+		request->bufs[request->nbufs++] = ps_block_memory_ref(buffer->memory);
+		for (; c < stop; c++)
+			buffer->flight |= (uint16_t)(1u << c % PS_BLOCK_CHUNKS);
 	}
-	if (request->nchunks == 0) {
+	if (c == first) {
 		free(request);
 		return NULL;
 	}
-	request->nbytes = PS_MIN((first + request->nchunks) * PS_CHUNK_SIZE, ps_object_size(file->object)) -
-	                  first * PS_CHUNK_SIZE;
+	request->nchunks = (unsigned)(c - first);
+	request->nbytes = PS_MIN(c * PS_CHUNK_SIZE, ps_object_size(file->object)) - first * PS_CHUNK_SIZE;
 	return request;
 }
 
