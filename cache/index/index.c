@@ -41,7 +41,7 @@ static int put_meta_number(struct ps_index *index, const char *name, uint64_t nu
 {
 	ps_autostrbuf struct ps_strbuf value = {0};
 
-	ps_number_row_encode(number, &value);
+	ps_row_encode('C', &number, &value);
 	return put_meta(index, name, &value);
 }
 
@@ -52,7 +52,8 @@ static int get_meta_number(struct ps_index *index, const char *name, uint64_t *r
 
 	ps_index_key_meta(&key, name);
 	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	return rc < 0 ? rc : ps_index_bad_row(&key, ps_number_row_decode(value.s, value.len, ret));
+	return rc < 0 ? rc
+	              : ps_index_bad_row(&key, ps_row_decode((const uint8_t *)"C", value.s, value.len, ret));
 }
 
 static int put_stop(struct ps_index *index, bool clean)
@@ -60,7 +61,7 @@ static int put_stop(struct ps_index *index, bool clean)
 	ps_autostrbuf struct ps_strbuf value = {0};
 
 	index->stop.clean = clean;
-	ps_stop_row_encode(&index->stop, &value);
+	ps_row_encode('M', &index->stop, &value);
 	return put_meta(index, "stop", &value);
 }
 
@@ -141,7 +142,7 @@ static int load_meta(struct ps_index *index, const char *dir, const char *boot_i
 	ps_index_key_meta(&key, "stop");
 	rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
 	if (rc == 0)
-		rc = ps_index_bad_row(&key, ps_stop_row_decode(value.s, value.len, &stop));
+		rc = ps_index_bad_row(&key, ps_row_decode(key.bytes, value.s, value.len, &stop));
 	if (rc < 0 && rc != -ENOENT)
 		return ps_error_set(err, rc == -EBADMSG ? EIO : -rc, "index: the last stop cannot be read");
 	index->was_clean = stop.clean;

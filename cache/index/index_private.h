@@ -166,25 +166,12 @@ int ps_overlay_compare(const void *a, size_t na, const void *b, size_t nb);
 /* Longer strings are never written, and are refused when read. */
 #define PS_ROW_STRING_MAX_LEN 65536
 
-void ps_dataset_row_encode(const struct ps_dataset_row *row, struct ps_strbuf *b);
-void ps_node_row_encode(const struct ps_node_row *row, struct ps_strbuf *b);
-void ps_object_row_encode(const struct ps_object_row *row, struct ps_strbuf *b);
-void ps_pin_row_encode(const struct ps_pin_row *row, struct ps_strbuf *b);
-void ps_number_row_encode(uint64_t number, struct ps_strbuf *b);
-
-void ps_view_row_encode(const struct ps_view_row *row, struct ps_strbuf *b);
-void ps_grants_row_encode(const struct ps_grants_row *row, struct ps_strbuf *b);
-
-int ps_view_row_decode(const void *bytes, size_t n, struct ps_view_row *ret) PS_MUST_USE;
-int ps_grants_row_decode(const void *bytes, size_t n, struct ps_grants_row *ret) PS_MUST_USE;
-int ps_dataset_row_decode(
-        const void *bytes, size_t n, const struct ps_id *id, struct ps_dataset_row *ret) PS_MUST_USE;
-int ps_node_row_decode(const void *bytes, size_t n, uint64_t node, struct ps_node_row *ret) PS_MUST_USE;
-int ps_object_row_decode(
-        const void *bytes, size_t n, const struct ps_id *id, struct ps_object_row *ret) PS_MUST_USE;
-int ps_pin_row_decode(
-        const void *bytes, size_t n, const struct ps_id *url_id, struct ps_pin_row *ret) PS_MUST_USE;
-int ps_number_row_decode(const void *bytes, size_t n, uint64_t *ret_number) PS_MUST_USE;
+/* letter: the kind, as index.h lists it: 'D' struct ps_dataset_row, 'N' struct ps_node_row, 'C' uint64_t, 'O'
+ * struct ps_object_row, 'P' struct ps_pin_row, 'V' struct ps_view_row, 'G' struct ps_grants_row, 'M' struct
+ * ps_stop_row (other meta rows are numbers, as 'C'). */
+void ps_row_encode(char letter, const void *row, struct ps_strbuf *b);
+/* key: that of the row; it begins with the letter, and has the id or node number of a 'D', 'N', 'O' or 'P'. */
+int ps_row_decode(const uint8_t *key, const void *bytes, size_t n, void *ret) PS_MUST_USE;
 
 /* `trust` counts the stops that may have lost written data. decode marks all blocks of a row as unverified
  * if the row was written under another count. */
@@ -198,10 +185,8 @@ struct ps_stop_row {
 	uint64_t mount_id; /* of the cache directory's file system in that boot; 0: not known */
 	uint64_t trust;
 };
-void ps_stop_row_encode(const struct ps_stop_row *row, struct ps_strbuf *b);
-int ps_stop_row_decode(const void *bytes, size_t n, struct ps_stop_row *ret) PS_MUST_USE;
 
-/* Keys of the index, as index.h lists them. Threads: any. Never blocks. */
+/* Keys of the index, as index.h lists them. They return key. Threads: any. Never blocks. */
 /* A longer name would be cut; ps_path_check() refuses it before. */
 #define PS_INDEX_KEY_MAX_LEN (1 + 8 + 4096)
 
@@ -210,14 +195,16 @@ struct ps_index_key {
 	uint8_t bytes[PS_INDEX_KEY_MAX_LEN];
 };
 
-void ps_index_key_meta(struct ps_index_key *key, const char *name);
-void ps_index_key_id(struct ps_index_key *key, char kind, const struct ps_id *id);
-void ps_index_key_node(struct ps_index_key *key, char kind, uint64_t node);
-void ps_index_key_child(struct ps_index_key *key, uint64_t parent, const char *name);
+const struct ps_index_key *ps_index_key_meta(struct ps_index_key *key, const char *name);
+const struct ps_index_key *ps_index_key_id(struct ps_index_key *key, char kind, const struct ps_id *id);
+const struct ps_index_key *ps_index_key_node(struct ps_index_key *key, char kind, uint64_t node);
+const struct ps_index_key *ps_index_key_child(struct ps_index_key *key, uint64_t parent, const char *name);
 /* The first key after the child's: the child's key and a NUL, which no name contains. */
-void ps_index_key_after_child(struct ps_index_key *key, uint64_t parent, const char *name);
-void ps_index_key_extent(struct ps_index_key *key, const struct ps_id *id, uint32_t extent);
-void ps_index_key_members(struct ps_index_key *key, uint64_t node, uint32_t row);
+const struct ps_index_key *ps_index_key_after_child(
+        struct ps_index_key *key, uint64_t parent, const char *name);
+const struct ps_index_key *ps_index_key_extent(
+        struct ps_index_key *key, const struct ps_id *id, uint32_t extent);
+const struct ps_index_key *ps_index_key_members(struct ps_index_key *key, uint64_t node, uint32_t row);
 
 /* The big-endian number in nbytes bytes of a key. */
 uint64_t ps_index_key_number(const uint8_t *bytes, int nbytes);

@@ -181,31 +181,6 @@ static void remote(struct fields *f, struct ps_remote *field)
 	etag(f, field->etag);
 }
 
-static void write_row(struct ps_strbuf *b, void (*fields)(struct fields *f, void *row), void *row)
-{
-	struct fields f = {.out = b};
-
-	number(&f, ROW_FORMAT, 1);
-	fields(&f, row);
-}
-
-/* row: has the fields that come from the key; gets the others, and is copied to *ret on success. */
-static int read_row(const void *bytes, size_t n, void (*fields)(struct fields *f, void *row), void *row,
-        size_t nbytes, void *ret)
-{
-	struct fields f = {.p = bytes, .left = n};
-
-	f.bad = number(&f, 0, 1) != ROW_FORMAT;
-	fields(&f, row);
-	if (!f.bad && f.left == 0) {
-		memmove(ret, row, nbytes);
-		return 0;
-	}
-	for (unsigned i = 0; i < f.nstrings; i++)
-		free(f.strings[i]);
-	return f.no_memory ? -ENOMEM : -EBADMSG;
-}
-
 /* Datasets ----------------------------------------------------------------------------------------------- */
 
 static void dataset_fields(struct fields *f, void *arg)
@@ -218,20 +193,6 @@ static void dataset_fields(struct fields *f, void *arg)
 	NUMBER(f, row->nfiles, 8);
 	NUMBER(f, row->generation, 8);
 	string(f, &row->source);
-}
-
-void ps_dataset_row_encode(const struct ps_dataset_row *row, struct ps_strbuf *b)
-{
-	struct ps_dataset_row copy = *row;
-
-	write_row(b, dataset_fields, &copy);
-}
-
-int ps_dataset_row_decode(const void *bytes, size_t n, const struct ps_id *of, struct ps_dataset_row *ret)
-{
-	struct ps_dataset_row row = {.id = *of};
-
-	return read_row(bytes, n, dataset_fields, &row, sizeof(row), ret);
 }
 
 /* Nodes -------------------------------------------------------------------------------------------------- */
@@ -282,20 +243,6 @@ static void node_fields(struct fields *f, void *arg)
 		checksum(f, row->remote.checksum);
 }
 
-void ps_node_row_encode(const struct ps_node_row *row, struct ps_strbuf *b)
-{
-	struct ps_node_row copy = *row;
-
-	write_row(b, node_fields, &copy);
-}
-
-int ps_node_row_decode(const void *bytes, size_t n, uint64_t node, struct ps_node_row *ret)
-{
-	struct ps_node_row row = {.node = node};
-
-	return read_row(bytes, n, node_fields, &row, sizeof(row), ret);
-}
-
 /* Objects ------------------------------------------------------------------------------------------------ */
 
 static void object_fields(struct fields *f, void *arg)
@@ -325,20 +272,6 @@ static void object_fields(struct fields *f, void *arg)
 	if (flags & ~(FLAG_BY_EXTENT | FLAG_OBJECT_CHECKSUM | FLAG_SUM_MATCHED) ||
 	        (row->sum_matched && !row->checksum[0]))
 		f->bad = true;
-}
-
-void ps_object_row_encode(const struct ps_object_row *row, struct ps_strbuf *b)
-{
-	struct ps_object_row copy = *row;
-
-	write_row(b, object_fields, &copy);
-}
-
-int ps_object_row_decode(const void *bytes, size_t n, const struct ps_id *of, struct ps_object_row *ret)
-{
-	struct ps_object_row row = {.id = *of};
-
-	return read_row(bytes, n, object_fields, &row, sizeof(row), ret);
 }
 
 /* Extents ------------------------------------------------------------------------------------------------ */
@@ -380,27 +313,6 @@ static void extent_fields(struct fields *f, void *arg)
 	f->bad |= (row->unverified & ~(row->present | row->partial)) != 0;
 }
 
-void ps_extent_row_encode(const struct ps_extent_row *row, uint64_t trust, struct ps_strbuf *b)
-{
-	struct trusted t = {.row = *row, .trust = trust};
-
-	t.row.unverified &= row->present | row->partial;
-	write_row(b, extent_fields, &t);
-}
-
-int ps_extent_row_decode(const void *bytes, size_t n, uint64_t trust, struct ps_extent_row *ret)
-{
-	struct trusted t = {.trust = 0};
-	int rc = read_row(bytes, n, extent_fields, &t, sizeof(t), &t);
-
-	if (rc < 0)
-		return rc;
-	if (t.trust != trust)
-		t.row.unverified = t.row.present | t.row.partial;
-	*ret = t.row;
-	return 0;
-}
-
 /* Pins, views, grants, numbers, stops -------------------------------------------------------------------- */
 
 static void pin_fields(struct fields *f, void *arg)
@@ -412,20 +324,6 @@ static void pin_fields(struct fields *f, void *arg)
 	string(f, &row->url);
 }
 
-void ps_pin_row_encode(const struct ps_pin_row *row, struct ps_strbuf *b)
-{
-	struct ps_pin_row copy = *row;
-
-	write_row(b, pin_fields, &copy);
-}
-
-int ps_pin_row_decode(const void *bytes, size_t n, const struct ps_id *url_id, struct ps_pin_row *ret)
-{
-	struct ps_pin_row row = {.url_id = *url_id};
-
-	return read_row(bytes, n, pin_fields, &row, sizeof(row), ret);
-}
-
 static void view_fields(struct fields *f, void *arg)
 {
 	struct ps_view_row *row = arg;
@@ -433,20 +331,6 @@ static void view_fields(struct fields *f, void *arg)
 	NUMBER(f, row->size, 8);
 	boolean(f, &row->declared);
 	NUMBER(f, row->nodes_below, 8);
-}
-
-void ps_view_row_encode(const struct ps_view_row *row, struct ps_strbuf *b)
-{
-	struct ps_view_row copy = *row;
-
-	write_row(b, view_fields, &copy);
-}
-
-int ps_view_row_decode(const void *bytes, size_t n, struct ps_view_row *ret)
-{
-	struct ps_view_row row = {0};
-
-	return read_row(bytes, n, view_fields, &row, sizeof(row), ret);
 }
 
 static void grants_fields(struct fields *f, void *arg)
@@ -465,37 +349,11 @@ static void grants_fields(struct fields *f, void *arg)
 	}
 }
 
-void ps_grants_row_encode(const struct ps_grants_row *row, struct ps_strbuf *b)
-{
-	struct ps_grants_row copy = *row;
-
-	write_row(b, grants_fields, &copy);
-}
-
-int ps_grants_row_decode(const void *bytes, size_t n, struct ps_grants_row *ret)
-{
-	struct ps_grants_row row = {0};
-
-	return read_row(bytes, n, grants_fields, &row, sizeof(row), ret);
-}
-
 static void number_fields(struct fields *f, void *arg)
 {
 	uint64_t *v = arg;
 
 	NUMBER(f, *v, 8);
-}
-
-void ps_number_row_encode(uint64_t v, struct ps_strbuf *b)
-{
-	write_row(b, number_fields, &v);
-}
-
-int ps_number_row_decode(const void *bytes, size_t n, uint64_t *ret_number)
-{
-	uint64_t v = 0;
-
-	return read_row(bytes, n, number_fields, &v, sizeof(v), ret_number);
 }
 
 static void stop_fields(struct fields *f, void *arg)
@@ -508,18 +366,104 @@ static void stop_fields(struct fields *f, void *arg)
 	NUMBER(f, row->mount_id, 8);
 }
 
-void ps_stop_row_encode(const struct ps_stop_row *row, struct ps_strbuf *b)
-{
-	struct ps_stop_row copy = *row;
+/* Kinds -------------------------------------------------------------------------------------------------- */
 
-	write_row(b, stop_fields, &copy);
+/* A row with room for any kind. */
+union any_row {
+	struct ps_id id;
+	uint64_t number;
+	struct ps_dataset_row dataset;
+	struct ps_node_row node;
+	struct ps_object_row object;
+	struct trusted extent;
+	struct ps_pin_row pin;
+	struct ps_view_row view;
+	struct ps_grants_row grants;
+	struct ps_stop_row stop;
+};
+
+static const struct kind {
+	char letter;
+	enum {
+		NOT_IN_KEY,
+		ID_IN_KEY,
+		NUMBER_IN_KEY
+	} first;                                     /* where the first member of the struct is stored */
+	size_t nbytes;                               /* of the struct */
+	void (*fields)(struct fields *f, void *row); /* writes and reads the value */
+} kinds[] = {
+        {'D', ID_IN_KEY, sizeof(struct ps_dataset_row), dataset_fields},
+        {'N', NUMBER_IN_KEY, sizeof(struct ps_node_row), node_fields},
+        {'C', NOT_IN_KEY, sizeof(uint64_t), number_fields},
+        {'O', ID_IN_KEY, sizeof(struct ps_object_row), object_fields},
+        {'B', NOT_IN_KEY, sizeof(struct trusted), extent_fields},
+        {'P', ID_IN_KEY, sizeof(struct ps_pin_row), pin_fields},
+        {'V', NOT_IN_KEY, sizeof(struct ps_view_row), view_fields},
+        {'G', NOT_IN_KEY, sizeof(struct ps_grants_row), grants_fields},
+        {'M', NOT_IN_KEY, sizeof(struct ps_stop_row), stop_fields},
+};
+
+static const struct kind *kind_of(char letter)
+{
+	const struct kind *kind = kinds;
+
+	while (kind->letter != letter)
+		kind++;
+	return kind;
 }
 
-int ps_stop_row_decode(const void *bytes, size_t n, struct ps_stop_row *ret)
+void ps_row_encode(char letter, const void *row, struct ps_strbuf *b)
 {
-	struct ps_stop_row row = {0};
+	const struct kind *kind = kind_of(letter);
+	struct fields f = {.out = b};
+	union any_row copy;
 
-	return read_row(bytes, n, stop_fields, &row, sizeof(row), ret);
+	memcpy(&copy, row, kind->nbytes);
+	number(&f, ROW_FORMAT, 1);
+	kind->fields(&f, &copy);
+}
+
+int ps_row_decode(const uint8_t *key, const void *bytes, size_t n, void *ret)
+{
+	const struct kind *kind = kind_of((char)key[0]);
+	struct fields f = {.p = bytes, .left = n};
+	union any_row row;
+
+	memset(&row, 0, kind->nbytes);
+	if (kind->first == ID_IN_KEY)
+		memcpy(row.id.bytes, key + 1, sizeof(row.id.bytes));
+	else if (kind->first == NUMBER_IN_KEY)
+		row.number = ps_index_key_number(key + 1, 8);
+	f.bad = number(&f, 0, 1) != ROW_FORMAT;
+	kind->fields(&f, &row);
+	if (!f.bad && f.left == 0) {
+		memcpy(ret, &row, kind->nbytes);
+		return 0;
+	}
+	for (unsigned i = 0; i < f.nstrings; i++)
+		free(f.strings[i]);
+	return f.no_memory ? -ENOMEM : -EBADMSG;
+}
+
+void ps_extent_row_encode(const struct ps_extent_row *row, uint64_t trust, struct ps_strbuf *b)
+{
+	struct trusted t = {.row = *row, .trust = trust};
+
+	t.row.unverified &= row->present | row->partial;
+	ps_row_encode('B', &t, b);
+}
+
+int ps_extent_row_decode(const void *bytes, size_t n, uint64_t trust, struct ps_extent_row *ret)
+{
+	struct trusted t;
+	int rc = ps_row_decode((const uint8_t *)"B", bytes, n, &t);
+
+	if (rc < 0)
+		return rc;
+	if (t.trust != trust)
+		t.row.unverified = t.row.present | t.row.partial;
+	*ret = t.row;
+	return 0;
 }
 
 /* Keys --------------------------------------------------------------------------------------------------- */
@@ -549,50 +493,59 @@ uint64_t ps_index_key_number(const uint8_t *bytes, int nbytes)
 	return v;
 }
 
-void ps_index_key_meta(struct ps_index_key *key, const char *name)
+const struct ps_index_key *ps_index_key_meta(struct ps_index_key *key, const char *name)
 {
 	key->n = 0;
 	add(key, "M", 1);
 	add(key, name, strlen(name));
+	return key;
 }
 
-void ps_index_key_id(struct ps_index_key *key, char kind, const struct ps_id *id)
+const struct ps_index_key *ps_index_key_id(struct ps_index_key *key, char kind, const struct ps_id *id)
 {
 	key->n = 0;
 	add(key, &kind, 1);
 	add(key, id->bytes, PS_ID_LEN);
+	return key;
 }
 
-void ps_index_key_node(struct ps_index_key *key, char kind, uint64_t node)
+const struct ps_index_key *ps_index_key_node(struct ps_index_key *key, char kind, uint64_t node)
 {
 	key->n = 0;
 	add(key, &kind, 1);
 	add_be(key, node, 8);
+	return key;
 }
 
-void ps_index_key_child(struct ps_index_key *key, uint64_t parent, const char *name)
+const struct ps_index_key *ps_index_key_child(struct ps_index_key *key, uint64_t parent, const char *name)
 {
 	ps_index_key_node(key, 'C', parent);
 	add(key, name, strlen(name));
+	return key;
 }
 
-void ps_index_key_after_child(struct ps_index_key *key, uint64_t parent, const char *name)
+const struct ps_index_key *ps_index_key_after_child(
+        struct ps_index_key *key, uint64_t parent, const char *name)
 {
 	ps_index_key_child(key, parent, name);
 	add(key, "", 1);
+	return key;
 }
 
-void ps_index_key_extent(struct ps_index_key *key, const struct ps_id *id, uint32_t extent)
+const struct ps_index_key *ps_index_key_extent(
+        struct ps_index_key *key, const struct ps_id *id, uint32_t extent)
 {
 	ps_index_key_id(key, 'B', id);
 	add_be(key, extent, 4);
+	return key;
 }
 
-void ps_index_key_members(struct ps_index_key *key, uint64_t node, uint32_t row)
+const struct ps_index_key *ps_index_key_members(struct ps_index_key *key, uint64_t node, uint32_t row)
 {
 	ps_index_key_node(key, 'T', node);
 	if (row != PS_MEMBERS_HEAD)
 		add_be(key, row, 4);
+	return key;
 }
 
 /* Logs which row is bad; the rest of the index stays usable. */

@@ -34,64 +34,54 @@ struct ps_index_children {
 
 /* Rows --------------------------------------------------------------------------------------------------- */
 
-int ps_index_get_dataset(struct ps_index *index, const struct ps_id *id, struct ps_dataset_row *ret)
+static int get(struct ps_index *index, const struct ps_index_key *key, void *ret)
 {
 	ps_autostrbuf struct ps_strbuf value = {0};
+	int rc = ps_kv_get(index->kv, key->bytes, key->n, &value);
+
+	return rc < 0 ? rc : ps_index_bad_row(key, ps_row_decode(key->bytes, value.s, value.len, ret));
+}
+
+int ps_index_get_dataset(struct ps_index *index, const struct ps_id *id, struct ps_dataset_row *ret)
+{
 	struct ps_index_key key;
 
-	ps_index_key_id(&key, 'D', id);
-	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	return rc < 0 ? rc : ps_index_bad_row(&key, ps_dataset_row_decode(value.s, value.len, id, ret));
+	return get(index, ps_index_key_id(&key, 'D', id), ret);
 }
 
 int ps_index_get_node(struct ps_index *index, uint64_t node, struct ps_node_row *ret)
 {
-	ps_autostrbuf struct ps_strbuf value = {0};
 	struct ps_index_key key;
 
-	ps_index_key_node(&key, 'N', node);
-	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	return rc < 0 ? rc : ps_index_bad_row(&key, ps_node_row_decode(value.s, value.len, node, ret));
+	return get(index, ps_index_key_node(&key, 'N', node), ret);
 }
 
 int ps_index_get_child(struct ps_index *index, uint64_t parent, const char *name, uint64_t *ret_node)
 {
-	ps_autostrbuf struct ps_strbuf value = {0};
 	struct ps_index_key key;
 
-	ps_index_key_child(&key, parent, name);
-	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	return rc < 0 ? rc : ps_index_bad_row(&key, ps_number_row_decode(value.s, value.len, ret_node));
+	return get(index, ps_index_key_child(&key, parent, name), ret_node);
 }
 
 int ps_index_get_object(struct ps_index *index, const struct ps_id *id, struct ps_object_row *ret)
 {
-	ps_autostrbuf struct ps_strbuf value = {0};
 	struct ps_index_key key;
 
-	ps_index_key_id(&key, 'O', id);
-	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	return rc < 0 ? rc : ps_index_bad_row(&key, ps_object_row_decode(value.s, value.len, id, ret));
+	return get(index, ps_index_key_id(&key, 'O', id), ret);
 }
 
 int ps_index_get_view(struct ps_index *index, const struct ps_id *id, struct ps_view_row *ret)
 {
-	ps_autostrbuf struct ps_strbuf value = {0};
 	struct ps_index_key key;
 
-	ps_index_key_id(&key, 'V', id);
-	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	return rc < 0 ? rc : ps_index_bad_row(&key, ps_view_row_decode(value.s, value.len, ret));
+	return get(index, ps_index_key_id(&key, 'V', id), ret);
 }
 
 int ps_index_get_grants(struct ps_index *index, const struct ps_id *id, struct ps_grants_row *ret)
 {
-	ps_autostrbuf struct ps_strbuf value = {0};
 	struct ps_index_key key;
 
-	ps_index_key_id(&key, 'G', id);
-	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	return rc < 0 ? rc : ps_index_bad_row(&key, ps_grants_row_decode(value.s, value.len, ret));
+	return get(index, ps_index_key_id(&key, 'G', id), ret);
 }
 
 int ps_index_get_frames(struct ps_index *index, const struct ps_id *id, struct ps_strbuf *ret)
@@ -135,94 +125,85 @@ void ps_index_batch_free(struct ps_index_batch *batch)
 	free(batch);
 }
 
-static void batch_put(struct ps_index_batch *batch, const struct ps_index_key *key)
+static void put_bytes(
+        struct ps_index_batch *batch, const struct ps_index_key *key, const void *bytes, size_t nbytes)
+{
+	if (batch)
+		ps_kv_batch_put(batch->kv, key->bytes, key->n, bytes, nbytes);
+}
+
+static void put_value(struct ps_index_batch *batch, const struct ps_index_key *key)
 {
 	if (batch->value.failed)
 		batch->failed = true;
 	else
-		ps_kv_batch_put(batch->kv, key->bytes, key->n, batch->value.s, batch->value.len);
+		put_bytes(batch, key, batch->value.s, batch->value.len);
+}
+
+static void put(struct ps_index_batch *batch, const struct ps_index_key *key, const void *row)
+{
+	if (!batch)
+		return;
+	ps_strbuf_reset(&batch->value);
+	ps_row_encode((char)key->bytes[0], row, &batch->value);
+	put_value(batch, key);
+}
+
+static void del(struct ps_index_batch *batch, const struct ps_index_key *key)
+{
+	if (batch)
+		ps_kv_batch_del(batch->kv, key->bytes, key->n);
 }
 
 void ps_index_batch_put_dataset(struct ps_index_batch *batch, const struct ps_dataset_row *row)
 {
 	struct ps_index_key key;
 
-	if (!batch)
-		return;
-	ps_strbuf_reset(&batch->value);
-	ps_dataset_row_encode(row, &batch->value);
-	ps_index_key_id(&key, 'D', &row->id);
-	batch_put(batch, &key);
+	put(batch, ps_index_key_id(&key, 'D', &row->id), row);
 }
 
 void ps_index_batch_put_node(struct ps_index_batch *batch, const struct ps_node_row *row)
 {
 	struct ps_index_key key;
 
-	if (!batch)
-		return;
-	ps_strbuf_reset(&batch->value);
-	ps_node_row_encode(row, &batch->value);
-	ps_index_key_node(&key, 'N', row->node);
-	batch_put(batch, &key);
+	put(batch, ps_index_key_node(&key, 'N', row->node), row);
 }
 
 void ps_index_batch_del_node(struct ps_index_batch *batch, uint64_t node)
 {
 	struct ps_index_key key;
 
-	if (!batch)
-		return;
-	ps_index_key_node(&key, 'N', node);
-	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+	del(batch, ps_index_key_node(&key, 'N', node));
 }
 
 void ps_index_batch_put_child(struct ps_index_batch *batch, uint64_t parent, const char *name, uint64_t node)
 {
 	struct ps_index_key key;
 
-	if (!batch)
-		return;
-	ps_strbuf_reset(&batch->value);
-	ps_number_row_encode(node, &batch->value);
-	ps_index_key_child(&key, parent, name);
-	batch_put(batch, &key);
+	put(batch, ps_index_key_child(&key, parent, name), &node);
 }
 
 void ps_index_batch_del_child(struct ps_index_batch *batch, uint64_t parent, const char *name)
 {
 	struct ps_index_key key;
 
-	if (!batch)
-		return;
-	ps_index_key_child(&key, parent, name);
-	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+	del(batch, ps_index_key_child(&key, parent, name));
 }
 
 void ps_index_batch_put_object(struct ps_index_batch *batch, const struct ps_object_row *row)
 {
 	struct ps_index_key key;
 
-	if (!batch)
-		return;
-	ps_strbuf_reset(&batch->value);
-	ps_object_row_encode(row, &batch->value);
-	ps_index_key_id(&key, 'O', &row->id);
-	batch_put(batch, &key);
+	put(batch, ps_index_key_id(&key, 'O', &row->id), row);
 }
 
 void ps_index_batch_del_object(struct ps_index_batch *batch, const struct ps_id *id, uint32_t nextents)
 {
 	struct ps_index_key key;
 
-	if (!batch)
-		return;
-	ps_index_key_id(&key, 'O', id);
-	ps_kv_batch_del(batch->kv, key.bytes, key.n);
-	for (uint32_t i = 0; i < nextents; i++) {
-		ps_index_key_extent(&key, id, i);
-		ps_kv_batch_del(batch->kv, key.bytes, key.n);
-	}
+	del(batch, ps_index_key_id(&key, 'O', id));
+	for (uint32_t i = 0; i < nextents; i++)
+		del(batch, ps_index_key_extent(&key, id, i));
 }
 
 void ps_index_batch_put_extent(struct ps_index *index, struct ps_index_batch *batch, const struct ps_id *id,
@@ -234,40 +215,28 @@ void ps_index_batch_put_extent(struct ps_index *index, struct ps_index_batch *ba
 		return;
 	ps_strbuf_reset(&batch->value);
 	ps_extent_row_encode(row, index->stop.trust, &batch->value);
-	ps_index_key_extent(&key, id, extent);
-	batch_put(batch, &key);
+	put_value(batch, ps_index_key_extent(&key, id, extent));
 }
 
 void ps_index_batch_del_extent(struct ps_index_batch *batch, const struct ps_id *id, uint32_t extent)
 {
 	struct ps_index_key key;
 
-	if (!batch)
-		return;
-	ps_index_key_extent(&key, id, extent);
-	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+	del(batch, ps_index_key_extent(&key, id, extent));
 }
 
 void ps_index_batch_put_pin(struct ps_index_batch *batch, const struct ps_pin_row *row)
 {
 	struct ps_index_key key;
 
-	if (!batch)
-		return;
-	ps_strbuf_reset(&batch->value);
-	ps_pin_row_encode(row, &batch->value);
-	ps_index_key_id(&key, 'P', &row->url_id);
-	batch_put(batch, &key);
+	put(batch, ps_index_key_id(&key, 'P', &row->url_id), row);
 }
 
 void ps_index_batch_del_pin(struct ps_index_batch *batch, const struct ps_id *url_id)
 {
 	struct ps_index_key key;
 
-	if (!batch)
-		return;
-	ps_index_key_id(&key, 'P', url_id);
-	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+	del(batch, ps_index_key_id(&key, 'P', url_id));
 }
 
 void ps_index_batch_put_view(
@@ -275,12 +244,7 @@ void ps_index_batch_put_view(
 {
 	struct ps_index_key key;
 
-	if (!batch)
-		return;
-	ps_strbuf_reset(&batch->value);
-	ps_view_row_encode(row, &batch->value);
-	ps_index_key_id(&key, 'V', id);
-	batch_put(batch, &key);
+	put(batch, ps_index_key_id(&key, 'V', id), row);
 }
 
 void ps_index_batch_put_frames(
@@ -288,22 +252,15 @@ void ps_index_batch_put_frames(
 {
 	struct ps_index_key key;
 
-	if (!batch)
-		return;
-	ps_index_key_id(&key, 'F', id);
-	ps_kv_batch_put(batch->kv, key.bytes, key.n, bytes, nbytes);
+	put_bytes(batch, ps_index_key_id(&key, 'F', id), bytes, nbytes);
 }
 
 void ps_index_batch_del_view(struct ps_index_batch *batch, const struct ps_id *id)
 {
 	struct ps_index_key key;
 
-	if (!batch)
-		return;
-	ps_index_key_id(&key, 'V', id);
-	ps_kv_batch_del(batch->kv, key.bytes, key.n);
-	ps_index_key_id(&key, 'F', id);
-	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+	del(batch, ps_index_key_id(&key, 'V', id));
+	del(batch, ps_index_key_id(&key, 'F', id));
 }
 
 void ps_index_batch_put_grants(
@@ -311,22 +268,14 @@ void ps_index_batch_put_grants(
 {
 	struct ps_index_key key;
 
-	if (!batch)
-		return;
-	ps_strbuf_reset(&batch->value);
-	ps_grants_row_encode(row, &batch->value);
-	ps_index_key_id(&key, 'G', id);
-	batch_put(batch, &key);
+	put(batch, ps_index_key_id(&key, 'G', id), row);
 }
 
 void ps_index_batch_del_grants(struct ps_index_batch *batch, const struct ps_id *id)
 {
 	struct ps_index_key key;
 
-	if (!batch)
-		return;
-	ps_index_key_id(&key, 'G', id);
-	ps_kv_batch_del(batch->kv, key.bytes, key.n);
+	del(batch, ps_index_key_id(&key, 'G', id));
 }
 
 void ps_index_batch_put_members(
@@ -334,10 +283,7 @@ void ps_index_batch_put_members(
 {
 	struct ps_index_key key;
 
-	if (!batch)
-		return;
-	ps_index_key_members(&key, node, row);
-	ps_kv_batch_put(batch->kv, key.bytes, key.n, bytes, nbytes);
+	put_bytes(batch, ps_index_key_members(&key, node, row), bytes, nbytes);
 }
 
 void ps_index_batch_del_members(struct ps_index *index, struct ps_index_batch *batch, uint64_t node)
@@ -440,7 +386,7 @@ bool ps_index_children_next(struct ps_index_children *it, const char **ret_name,
 		}
 		memcpy(it->name, (const uint8_t *)key + 9, n);
 		it->name[n] = '\0';
-		if (ps_number_row_decode(value, nvalue, ret_node) < 0) {
+		if (ps_row_decode(key, value, nvalue, ret_node) < 0) {
 			ps_log_error("index: the entry of %s in its directory is damaged", it->name);
 			continue;
 		}
@@ -508,7 +454,7 @@ int ps_index_nodes_get(struct ps_index_nodes *it, uint64_t node, struct ps_node_
 	}
 	if (!it->value || it->at != node)
 		return ps_index_get_node(it->index, node, ret);
-	return ps_index_bad_row(&key, ps_node_row_decode(it->value, it->nvalue, node, ret));
+	return ps_index_bad_row(&key, ps_row_decode(key.bytes, it->value, it->nvalue, ret));
 }
 
 void ps_index_nodes_close(struct ps_index_nodes *it)
@@ -534,7 +480,7 @@ int ps_index_each_object(struct ps_index *index, int (*fn)(void *arg, const stru
 		if (nkey != 1 + PS_ID_LEN)
 			continue;
 		memcpy(id.bytes, (const uint8_t *)key + 1, PS_ID_LEN);
-		rc = ps_object_row_decode(value, nvalue, &id, &row);
+		rc = ps_row_decode(key, value, nvalue, &row);
 		if (rc == -EBADMSG) {
 			struct ps_index_key bad_key;
 			ps_index_key_id(&bad_key, 'O', &id);
@@ -597,7 +543,7 @@ int ps_index_each_pin(struct ps_index *index, int (*fn)(void *arg, const struct 
 		if (nkey != 1 + PS_ID_LEN)
 			continue;
 		memcpy(id.bytes, (const uint8_t *)key + 1, PS_ID_LEN);
-		rc = ps_pin_row_decode(value, nvalue, &id, &row);
+		rc = ps_row_decode(key, value, nvalue, &row);
 		if (rc == 0) {
 			rc = fn(arg, &row);
 			ps_pin_row_fini(&row);

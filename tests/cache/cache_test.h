@@ -80,7 +80,7 @@ static inline int index_set_schema(struct ps_index *index, uint64_t schema)
 	struct ps_index_key key;
 
 	ps_index_key_meta(&key, "schema");
-	ps_number_row_encode(schema, &value);
+	ps_row_encode('C', &schema, &value);
 	ps_kv_batch_put(batch, key.bytes, key.n, value.s, value.len);
 	int rc = ps_kv_write(index->kv, batch);
 	ps_kv_batch_free(batch);

@@ -659,19 +659,161 @@ static void an_index_in_use_is_busy_and_a_damaged_one_is_eio(void **state)
 	assert_true(err.text[0] != '\0');
 }
 
+/* Appends keys and values of one kind, in hex. */
+static void dump(struct ps_index *index, char letter, struct ps_strbuf *out)
+{
+	struct ps_kv_iter *it = NULL;
+	const void *key, *value;
+	size_t nkey, nvalue;
+
+	assert_int_equal(ps_kv_iter_open(index->kv, &letter, 1, &it), 0);
+	while (ps_kv_iter_next(it, &key, &nkey, &value, &nvalue)) {
+		ps_strbuf_addf(out, "%c ", letter);
+		for (size_t i = 1; i < nkey; i++)
+			ps_strbuf_addf(out, "%02x", ((const uint8_t *)key)[i]);
+		ps_strbuf_addc(out, ' ');
+		for (size_t i = 0; i < nvalue; i++)
+			ps_strbuf_addf(out, "%02x", ((const uint8_t *)value)[i]);
+		ps_strbuf_addc(out, '\n');
+	}
+	ps_kv_iter_close(it);
+}
+
+/* Caches of earlier versions have these bytes. */
+static void every_kind_of_row_keeps_its_bytes(void **state)
+{
+	static const char
+	        kinds[] = "DNCOBPVFGT",
+	        expected[] = "D f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff "
+	                     "0103000000000400000000000063000000000000000200000000000"
+	                     "00005000000000000000f00000068747470733a2f2f682f612e746172\n"
+	                     "N 0000000000000401 "
+	                     "01010003000000010400000000000000040000000000000500000000000000000000000"
+	                     "0000000000000000000000000000000000000000005000000612e746172\n"
+	                     "N 0000000000000402 "
+	                     "01022f030000000104000000000000000400000000000006000000000000004d0000000"
+	                     "00000000504030201000000feffffffffffffff042276312205000000612e7461720f0000006874"
+	                     "7470733a2f2"
+	                     "f682f612e746172246d64353a303031313232333334343535363637373838393961616262636364"
+	                     "6465656666\n"
+	                     "C 0000000000000400612e746172 010204000000000000\n"
+	                     "O f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff "
+	                     "0103000000010000000000000003000000000000000400000000000"
+	                     "0000500000000000000060000000000000008000000000000000504030201000000feffffffffff"
+	                     "ffff0422763"
+	                     "1220f00000068747470733a2f2f682f612e74617202000000000000000704227632220f63726333"
+	                     "32633a30313"
+	                     "032303330340700000000000000\n"
+	                     "B f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff00000009 "
+	                     "01070000000000000000000000000000000500000000000"
+	                     "00004000000000000004433221188776655020000000000000001800a0000000b000000\n"
+	                     "P f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff "
+	                     "01f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff0b000000000000000f000"
+	                     "00068747470733a2f2f682f612e746172\n"
+	                     "V f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff 010c00000000000000010d00000000000000\n"
+	                     "F f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff 6672616d6573\n"
+	                     "G f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff "
+	                     "0102f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff0e00000000000000100"
+	                     "0000000000000f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff0f000000000000001100000000000000\n"
+	                     "T 0000000000000402 68656164\n"
+	                     "T 000000000000040200000001 726f77\n";
+	struct ps_index *index = open_index(*state);
+	struct ps_index_batch *batch = ps_index_batch_new();
+	ps_autostrbuf struct ps_strbuf got = {0};
+	struct ps_id id;
+	char url[] = "https://h/a.tar", name[] = "a.tar";
+	struct ps_remote remote = {.size = 0x0102030405, .mtime_s = -2, .etag = "\"v1\""};
+	struct ps_extent_row extent = {.present = 5, .partial = 2, .unverified = 4, .used_s = 7};
+	struct ps_grants_row grants = {.n = 2};
+
+	for (size_t i = 0; i < sizeof(id.bytes); i++)
+		id.bytes[i] = (uint8_t)(0xf0 + i);
+	ps_index_batch_put_dataset(batch, &(struct ps_dataset_row){.id = id,
+	                                          .number = 3,
+	                                          .source = url,
+	                                          .root = 1024,
+	                                          .listed_ms = 99,
+	                                          .nfiles = 2,
+	                                          .generation = 5});
+	struct ps_node_row node = {.node = 1025,
+	        .ino = 1025,
+	        .parent = 1024,
+	        .dataset = 3,
+	        .kind = PS_NODE_DIR,
+	        .generation = 5,
+	        .name = name};
+	ps_index_batch_put_node(batch, &node);
+	node = (struct ps_node_row){.node = 1026,
+	        .ino = 1025,
+	        .parent = 1024,
+	        .dataset = 3,
+	        .kind = PS_NODE_FILE,
+	        .superseded = true,
+	        .generation = 6,
+	        .checked_ms = 77,
+	        .remote = remote,
+	        .coding = 2,
+	        .sum_of_name = true,
+	        .name = name,
+	        .url = url};
+	snprintf(node.remote.checksum, sizeof(node.remote.checksum), "md5:00112233445566778899aabbccddeeff");
+	ps_index_batch_put_node(batch, &node);
+	ps_index_batch_put_child(batch, 1024, "a.tar", 1026);
+	struct ps_object_row object = {.id = id,
+	        .url = url,
+	        .remote = remote,
+	        .dataset = 3,
+	        .nblocks_present = 1,
+	        .partial_nbytes = 2,
+	        .allocated_nbytes = 3,
+	        .created_s = 4,
+	        .opened_s = 5,
+	        .data_mtime_ns = 6,
+	        .data_ctime_ns = 7,
+	        .data_ino = 8,
+	        .by_extent = true,
+	        .learned_etag = "\"v2\"",
+	        .checksum = "crc32c:01020304",
+	        .sum_matched = true};
+	ps_index_batch_put_object(batch, &object);
+	extent.crc[0] = 0x11223344, extent.crc[2] = 0x55667788;
+	extent.chunks[1] = 0x8001, extent.chunk_crc[1][0] = 0xa, extent.chunk_crc[1][15] = 0xb;
+	ps_index_batch_put_extent(index, batch, &id, 9, &extent);
+	ps_index_batch_put_pin(
+	        batch, &(struct ps_pin_row){.url_id = id, .object_id = id, .nbytes = 11, .url = url});
+	ps_index_batch_put_view(
+	        batch, &id, &(struct ps_view_row){.size = 12, .declared = true, .nodes_below = 13});
+	ps_index_batch_put_frames(batch, &id, "frames", 6);
+	for (unsigned i = 0; i < grants.n; i++) {
+		grants.v[i].access = id;
+		grants.v[i].given_ms = 14 + i;
+		grants.v[i].expires_ms = 16 + i;
+	}
+	ps_index_batch_put_grants(batch, &id, &grants);
+	ps_index_batch_put_members(batch, 1026, PS_MEMBERS_HEAD, "head", 4);
+	ps_index_batch_put_members(batch, 1026, 1, "row", 3);
+	assert_int_equal(ps_index_batch_commit(index, batch), 0);
+	for (const char *kind = kinds; *kind; kind++)
+		dump(index, *kind, &got);
+	assert_string_equal(ps_strbuf_peek(&got), expected);
+	ps_index_close(index);
+}
+
 static void a_damaged_row_is_an_error(void **state)
 {
 	(void)state;
 	struct ps_object_row o = {.id = some_id, .url = some_url, .remote = some_remote}, back;
 	ps_autostrbuf struct ps_strbuf b = {0};
+	struct ps_index_key key;
 
-	ps_object_row_encode(&o, &b);
+	ps_index_key_id(&key, 'O', &some_id);
+	ps_row_encode('O', &o, &b);
 	for (size_t n = 0; n < b.len; n++)
-		assert_int_equal(ps_object_row_decode(b.s, n, &some_id, &back), -EBADMSG);
+		assert_int_equal(ps_row_decode(key.bytes, b.s, n, &back), -EBADMSG);
 	ps_strbuf_addc(&b, 'x');
-	assert_int_equal(ps_object_row_decode(b.s, b.len, &some_id, &back), -EBADMSG);
+	assert_int_equal(ps_row_decode(key.bytes, b.s, b.len, &back), -EBADMSG);
 	b.s[0]++;
-	assert_int_equal(ps_object_row_decode(b.s, b.len - 1, &some_id, &back), -EBADMSG);
+	assert_int_equal(ps_row_decode(key.bytes, b.s, b.len - 1, &back), -EBADMSG);
 }
 
 static void a_row_that_could_not_be_read_back_is_not_written(void **state)
@@ -711,6 +853,7 @@ int main(int argc, char **argv)
 	        TEST(a_schema_of_zero_counts_as_damage),
 	        TEST(rows_without_a_schema_count_as_damage),
 	        TEST(an_index_in_use_is_busy_and_a_damaged_one_is_eio),
+	        TEST(every_kind_of_row_keeps_its_bytes),
 	        TEST(a_damaged_row_is_an_error),
 	        TEST(a_row_that_could_not_be_read_back_is_not_written),
 	};
