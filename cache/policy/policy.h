@@ -189,7 +189,8 @@ json_t *ps_plans_stats(struct ps_plans *plans, double now_s);
  *   {"penstock_reads": 1, "files": ["a/x.tar", "a/y.tar"], "from": [0, 81920], "bytes": 3000000}
  *
  * The text may come from any user that may read the mount. So the parser allocates nothing and limits the
- * depth; it overwrites the text. Threads: any. Never blocks. */
+ * depth; it overwrites the text. jansson takes up to 1.2 GiB of memory for a line of 16 MiB, and refuses names
+ * that are not UTF-8. Threads: any. Never blocks. */
 
 #define PS_PLAN_DEPTH 32 /* of the values of unknown members */
 #define PS_PLAN_READS 64 /* offsets of a line; further ones are ignored */

@@ -533,6 +533,10 @@ static void lines_are_read_as_they_are_written(void **state)
 	assert_int_equal(line.nfiles, 3);
 	assert_string_equal(line.files, "a/x.tar");
 	assert_string_equal(line.files + 8, "\"\xc3\xa9\xf0\x9f\x98\x80\\");
+	/* Names of files are bytes, and need not be UTF-8. */
+	assert_int_equal(parse("{\"penstock_reads\": 1, \"files\": [\"\xff\xc3.tar\", \"b\"]}", &line), 0);
+	assert_int_equal(line.nfiles, 2);
+	assert_string_equal(line.files, "\xff\xc3.tar");
 	assert_int_equal(
 	        parse("{\"files_done\":7,\"epoch\":1,\"rank\":0,\"job\":\"\",\"penstock_position\":1}",
 	                &line),
