@@ -505,7 +505,7 @@ static const char *path_of(const char *url)
 static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 {
 	struct ps_az_store *store = arg;
-	struct ps_s3_target target;
+	ps_autos3target struct ps_s3_target target = {0};
 	char date[DATE_LEN];
 	ps_autosecret char *sas = NULL;
 	struct ps_strbuf url = {0};
@@ -536,7 +536,6 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 	}
 	if (rc == 0 && store->nkey && !sas)
 		rc = authorize(rq, store, date, path_of(url.s), target.list);
-	ps_s3_url_fini(&target.url);
 	if (rc == 0 && (target.list || sas))
 		ps_strbuf_addf(&url, "?%s%s%s", target.list ? target.list : "", target.list && sas ? "&" : "",
 		        sas ? sas : "");

@@ -141,6 +141,11 @@ struct ps_s3_target {
 	struct ps_s3_url url;
 	const char *list; /* the query of a listing; NULL: an object is requested */
 };
+#define ps_autos3target __attribute__((cleanup(ps_cleanup_s3_target)))
+static inline void ps_cleanup_s3_target(struct ps_s3_target *target)
+{
+	ps_s3_url_fini(&target->url);
+}
 /* has_account: the storage account comes before the bucket. */
 int ps_s3_target_parse(
         const char *text, bool has_account, struct ps_s3_target *ret, struct ps_error *err) PS_MUST_USE;

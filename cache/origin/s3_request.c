@@ -270,7 +270,7 @@ static void forget(struct ps_http_request *rq)
 static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 {
 	struct ps_s3_signer *signer = arg;
-	struct ps_s3_target target;
+	ps_autos3target struct ps_s3_target target = {0};
 	struct ps_s3_place place = {0};
 	ps_autostrbuf struct ps_strbuf query = {0}, url = {0};
 	int rc = ps_s3_target_parse(rq->url, false, &target, &rq->error);
@@ -308,7 +308,6 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 		rc = *ret_url ? 0 : ps_s3_out_of_memory(rq);
 	}
 	ps_s3_place_fini(&place);
-	ps_s3_url_fini(&target.url);
 	return rc;
 }
 
@@ -433,7 +432,7 @@ static bool refused(void *arg, struct ps_http_request *rq)
 	struct ps_s3_signer *signer = arg;
 	const struct ps_http_response *response = &rq->response;
 	struct ps_s3_refusal refusal;
-	struct ps_s3_target target;
+	ps_autos3target struct ps_s3_target target = {0};
 
 	if (response->status < 300 || response->status == 412 || response->status == 416)
 		return false; /* not a refusal, or one that http/http.h handles */
@@ -447,14 +446,10 @@ static bool refused(void *arg, struct ps_http_request *rq)
 	const char *region = response->bucket_region[0] ? response->bucket_region : refusal.region;
 	bool again = false;
 
-	if (signer->follow_redirects && is_redirect(response->status) && !*region) {
-		ps_s3_url_fini(&target.url);
+	if (signer->follow_redirects && is_redirect(response->status) && !*region)
 		return go_away(rq, signer);
-	}
-	if (rq->away) { /* the response is not the store's */
-		ps_s3_url_fini(&target.url);
-		return false;
-	}
+	if (rq->away)
+		return false; /* the response is not the store's */
 	/* A refusal of a HEAD has no document that names the clock as its cause. */
 	if (remedy == PS_S3_NO_REMEDY && !refusal.code[0] && response->status == 403 &&
 	        ps_s3_clock_is_off(&signer->clock_off_s, response))
@@ -475,7 +470,6 @@ static bool refused(void *arg, struct ps_http_request *rq)
 	} else if (remedy == PS_S3_OTHER_KEY) {
 		again = take_new_key(rq, signer) && first_time(rq, remedy);
 	}
-	ps_s3_url_fini(&target.url);
 	return again;
 }
 
