@@ -51,16 +51,18 @@ int ps_error_set(struct ps_error *err, int errnum, const char *fmt, ...)
 int ps_error_prefix(struct ps_error *err, int rc, const char *fmt, ...)
 {
 	char text[PS_ERROR_TEXT_LEN];
+	int errnum = rc < 0 ? -rc : rc;
 	va_list ap;
 
 	if (!err)
 		return rc;
+	bool is_stale = err->err && err->err != errnum;
 	va_start(ap, fmt);
-	format(text, sizeof(text), fmt, ap, err->err ? err->text : NULL);
+	format(text, sizeof(text), fmt, ap, is_stale ? strerror(errnum) : err->err ? err->text : NULL);
 	va_end(ap);
-	if (!err->err) {
+	if (is_stale || !err->err) {
 		ps_error_clear(err);
-		err->err = rc < 0 ? -rc : rc;
+		err->err = errnum;
 	}
 	memcpy(err->text, text, strlen(text) + 1);
 	return rc;

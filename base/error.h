@@ -58,9 +58,9 @@ static inline void ps_error_clear(struct ps_error *err)
 
 /* Fills err with errno `errnum` (positive) and a formatted text, and clears all else; returns -errnum. */
 int ps_error_set(struct ps_error *err, int errnum, const char *fmt, ...) PS_PRINTF(3, 4);
-/* Puts "PREFIX: ", what the caller was doing, before the text; returns rc, the error code. Where no error is set,
- * "PREFIX" becomes the text, and rc the error. A step whose caller may pass an error of an earlier attempt clears it
- * first. */
+/* Puts "PREFIX: ", what the caller was doing, before the text; returns rc, the error code. If no error is set,
+ * "PREFIX" becomes the text, and rc the error. An error of another code than rc is one of an earlier attempt: strerror()
+ * of rc replaces its text. A step whose caller may pass an error of an earlier attempt clears it first. */
 int ps_error_prefix(struct ps_error *err, int rc, const char *fmt, ...) PS_PRINTF(3, 4);
 /* Appends to the text; all else is kept. */
 void ps_error_append(struct ps_error *err, const char *fmt, ...) PS_PRINTF(2, 3);

@@ -37,6 +37,16 @@ static void test_a_prefix_of_no_error_is_the_error(void **state)
 	assert_int_equal(err.err, EPROTO);
 }
 
+static void test_a_prefix_is_not_put_before_a_text_of_another_cause(void **state)
+{
+	struct ps_error err = {.err = EAGAIN, .retryable = true, .text = "the credentials are being fetched"};
+
+	(void)state;
+	assert_int_equal(ps_error_prefix(&err, -EPROTO, "not the listing of a bucket"), -EPROTO);
+	assert_string_equal(err.text, "not the listing of a bucket: Protocol error");
+	assert_true(err.err == EPROTO && !err.retryable);
+}
+
 static void test_arguments_may_point_into_the_text(void **state)
 {
 	struct ps_error err = {.err = EIO, .http_status = 500, .text = "one"};
@@ -72,6 +82,7 @@ int main(void)
 	        cmocka_unit_test(test_without_an_error_the_code_is_returned),
 	        cmocka_unit_test(test_a_prefix_keeps_the_text_and_the_codes),
 	        cmocka_unit_test(test_a_prefix_of_no_error_is_the_error),
+	        cmocka_unit_test(test_a_prefix_is_not_put_before_a_text_of_another_cause),
 	        cmocka_unit_test(test_arguments_may_point_into_the_text),
 	        cmocka_unit_test(test_long_texts_are_cut_between_characters),
 	};
