@@ -116,4 +116,4 @@ lister() { google GOOG1LIST hush/list "$@"; }
 forget_fetched() { : >"$T/cloud/who.log"; }
 gets() { grep -c ' GET /bucket/train/' "$T/cloud/who.log" || true; }
 shares "Google" gs://bucket/train/ f.bin "$T/www/f.bin" gets
-no_secrets hush hf_
+no_secrets hush hf_one hf_two hf_lister # three bytes alone may be in any file
