@@ -1,7 +1,6 @@
 #include "daemon/daemon_private.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/sysmacros.h>
@@ -217,22 +216,6 @@ json_t *ps_mount_json(struct ps_mount *m)
 	json_decref(sources);
 	ps_stats_add_mount(m->fs, doc);
 	return doc;
-}
-
-struct ps_place ps_mount_place(const struct ps_mount *m)
-{
-	if (!m->here)
-		return (struct ps_place){.fuse_fd = -1};
-	return (struct ps_place){.mountpoint = strdup(m->request.mountpoint),
-	        .id = m->id,
-	        .fuse_fd = fcntl(ps_session_fd(&m->session), F_DUPFD_CLOEXEC, 0)};
-}
-
-void ps_place_fini(struct ps_place *place)
-{
-	free(place->mountpoint);
-	if (place->fuse_fd >= 0)
-		close(place->fuse_fd);
 }
 
 /* Mounts of the daemon ----------------------------------------------------------------------------------- */
