@@ -18,7 +18,6 @@
 
 #include "base/hash.h"
 #include "base/strbuf.h"
-#include "fuse/fuse.h"
 #include "options/options.h"
 
 /* Handles an existing penstock mount: refuses one that is alive or wedged, detaches a dead one. */
@@ -550,20 +549,4 @@ int ps_mountfd_detach(const char *mountpoint, struct ps_mount_id id)
 	char *argv[] = {(char *)(uintptr_t)helper, (char *)(uintptr_t) "-u", (char *)(uintptr_t) "-z",
 	        (char *)(uintptr_t) "--", (char *)(uintptr_t)mountpoint, NULL};
 	return run_helper(argv, -1, -1, NULL, words, sizeof(words));
-}
-
-struct ps_place ps_mount_place(const struct ps_mount *m)
-{
-	if (!m->here)
-		return (struct ps_place){.fuse_fd = -1};
-	return (struct ps_place){.mountpoint = strdup(m->request.mountpoint),
-	        .id = m->id,
-	        .fuse_fd = fcntl(ps_session_fd(&m->session), F_DUPFD_CLOEXEC, 0)};
-}
-
-void ps_place_fini(struct ps_place *place)
-{
-	free(place->mountpoint);
-	if (place->fuse_fd >= 0)
-		close(place->fuse_fd);
 }

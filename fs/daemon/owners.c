@@ -12,6 +12,7 @@
  * last of them, however they end. All changes are made with the daemon's lock held, so a last owner that
  * ends and a new one that joins are ordered. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -23,6 +24,7 @@
 #include "base/strbuf.h"
 #include "base/thread.h"
 #include "daemon/daemon_private.h"
+#include "fuse/fuse.h"
 
 #define LOOK_MS 50 /* how often a waiting thread checks whether it is cancelled */
 #define EVENTS_MAX 64
@@ -309,6 +311,22 @@ void ps_owned_end(struct ps_daemon *d, struct ps_mount *m)
 size_t ps_owned_count(const struct ps_mount *m)
 {
 	return m->owned ? m->owned->nowners : 0;
+}
+
+struct ps_place ps_mount_place(const struct ps_mount *m)
+{
+	if (!m->here)
+		return (struct ps_place){.fuse_fd = -1};
+	return (struct ps_place){.mountpoint = strdup(m->request.mountpoint),
+	        .id = m->id,
+	        .fuse_fd = fcntl(ps_session_fd(&m->session), F_DUPFD_CLOEXEC, 0)};
+}
+
+void ps_place_fini(struct ps_place *place)
+{
+	free(place->mountpoint);
+	if (place->fuse_fd >= 0)
+		close(place->fuse_fd);
 }
 
 /* The last owner has ended: no process can join the mount any more. A mount in our own mount namespace is
