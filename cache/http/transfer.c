@@ -311,6 +311,11 @@ static int thread_start(struct ps_transfers *all)
 	th->multi = curl_multi_init();
 	if (!th->multi)
 		return -ENOMEM;
+	/* Without descriptors left, curl makes a multi whose poll no wake ends. */
+	if (curl_multi_wakeup(th->multi) != CURLM_OK) {
+		curl_multi_cleanup(th->multi);
+		return -EMFILE;
+	}
 	curl_multi_setopt(th->multi, CURLMOPT_MAXCONNECTS,
 	        (long)(all->max_active ? PS_MAX(all->max_active / all->max_threads, 1u) : KEPT_CONNECTIONS));
 	curl_multi_setopt(th->multi, CURLMOPT_PIPELINING, (long)CURLPIPE_NOTHING);

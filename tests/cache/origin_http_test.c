@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -411,9 +412,32 @@ static void get_may_be_submitted_again_inside_done(void **state)
 	call_end(&a.call);
 }
 
+/* Threads of transfers ----------------------------------------------------------------------------------- */
+
+/* A thread that cannot be woken would let its requests wait for a minute. */
+static void without_a_descriptor_left_no_origin_opens(void **state)
+{
+	struct ps_origin *none = NULL;
+	struct ps_error err = {0};
+	struct rlimit was, few;
+	int next = dup(STDERR_FILENO);
+
+	(void)state;
+	close(next);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+	few = was;
+	few.rlim_cur = (rlim_t)next;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	int rc = ps_origin_open(server.http, NULL, &none, &err);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+	assert_true(rc < 0);
+	assert_non_null(strstr(err.text, "cannot start a thread for transfers"));
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(without_a_descriptor_left_no_origin_opens),
 	        cmocka_unit_test(range_is_read_into_its_vectors),
 	        cmocka_unit_test(unusual_but_valid_answers_are_read),
 	        cmocka_unit_test(whole_object_may_come_as_a_200),
