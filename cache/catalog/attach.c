@@ -108,7 +108,7 @@ static int wait_listing(struct ps_dataset *ds, uint64_t number, bool stored,
 		uint64_t now_ns = ps_clock_mono_ns(), wake_ns = UINT64_MAX;
 		if (options->listed)
 			wake_ns = now_ns + REPORT_MS * PS_NS_PER_MS;
-		if (stored && now_ns < until_ns)
+		if (stored && (now_ns < until_ns || atomic_load(&ds->shown_names)))
 			wake_ns = PS_MIN(wake_ns, until_ns);
 		ps_cond_wait_until(&ds->cond, &ds->lock, wake_ns);
 		if (options->listed) {
