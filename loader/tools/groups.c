@@ -17,6 +17,7 @@ struct groups {
 	struct ps_group group;
 	struct ps_group_member ahead; /* already read, but part of the next group; name NULL: none */
 	bool ended;
+	uint64_t checked; /* compressed: no wrong checksum is known of the bytes before this offset */
 };
 
 static void member_fini(struct ps_group_member *m)
@@ -118,6 +119,24 @@ static size_t key_of(struct ps_group_member *m)
 	return parts.key_len;
 }
 
+/* Called for a compressed shard after a read that returned r; 0 is the end of the tar, after which the last checksum
+ * follows. */
+static int sum_check(struct groups *g, int r, struct ps_error *err)
+{
+	bool garbage = false;
+	int rc = r == 0 ? ps_stream_drain(g->stream, &garbage, err) : r;
+	uint64_t to = ps_stream_offset(g->stream);
+	struct ps_stream_sum sum;
+
+	if (rc < 0 && !garbage)
+		return rc;
+	sum = ps_stream_sum(g->stream, g->checked, to);
+	if (sum.wrong || sum.passed)
+		return ps_error_set(err, EBADMSG, "the checksum of its compressed data does not match");
+	g->checked = to;
+	return r;
+}
+
 /* Reads the next group: 1, or 0 at the end of the shard. */
 static int groups_next(struct groups *g, const struct ps_group **ret_group, struct ps_error *err)
 {
@@ -129,6 +148,8 @@ static int groups_next(struct groups *g, const struct ps_group **ret_group, stru
 
 		if (!m->name)
 			r = member_read(g, m, err);
+		if (r >= 0 && ps_stream_is_inflated(g->stream))
+			r = sum_check(g, r, err);
 		if (r <= 0) {
 			g->ended = true;
 			if (r < 0)
