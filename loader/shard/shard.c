@@ -490,6 +490,8 @@ static int shard_start(struct ps_shard *s, struct ps_error *err)
 	}
 	if (ps_stream_fd(s->stream) >= 0)
 		(void)!fstat(ps_stream_fd(s->stream), &s->file->was);
+	else /* a pipe has other bytes each time */
+		clock_gettime(CLOCK_MONOTONIC, &s->file->was.st_mtim);
 	rc = ps_stream_inflate(&s->stream, err);
 	if (rc < 0)
 		return rc;
@@ -674,10 +676,13 @@ static int hole_make(struct ps_shard *s)
 	return recovery_hole(&s->recovery, s->ordinal, &s->b);
 }
 
-/* Makes the open sample of a compressed shard bad if a checksum that covers it is known to be wrong. */
+/* Makes the open sample of a compressed shard bad if a checksum that covers it is known to be wrong, or one that
+ * covers the samples before it, which was read after them. Without a sample, at the end, that is an error. */
 static int sum_check(struct ps_shard *s, struct ps_error *err)
 {
 	struct ps_builder *b = &s->b;
+	bool open = b->open && !b->dropped, known;
+	uint64_t from = open ? b->offset : UINT64_MAX;
 	uint64_t to = s->has_pending ? s->pending.header_offset : ps_stream_offset(s->stream);
 	uint64_t first = s->ordinal;
 	struct ps_stream_sum sum;
@@ -685,28 +690,38 @@ static int sum_check(struct ps_shard *s, struct ps_error *err)
 	const uint8_t *p;
 	size_t n;
 
-	if (!s->tar && to > b->offset) /* a checksum that follows is read while what it covers is open */
+	if (open && !s->tar && to > from) /* a checksum that follows is read while what it covers is open */
 		(void)!ps_stream_peek_some(s->stream, &p, &n, NULL);
-	sum = ps_stream_sum(s->stream, b->offset, PS_MAX(to, b->offset + 1));
-	if (sum.wrong_before)
+	sum = ps_stream_sum(s->stream, from, open ? PS_MAX(to, from + 1) : from);
+	if (!open) /* those that cover a sample were told with it */
+		sum.wrong = sum.wrong_before = false;
+	if (sum.wrong_before || sum.passed)
 		first = PS_MIN(first, s->frame_first);
 	if (sum.last != s->frame) {
 		s->frame = sum.last;
 		s->frame_first = s->ordinal;
 	}
-	if (!sum.wrong) {
-		if (!s->options.sums || !ps_shard_sums_has(s->options.sums, s->file, s->ordinal))
+	known = s->options.sums && ps_shard_sums_has(s->options.sums, s->file, first);
+	if (!sum.wrong && (first == s->ordinal || (open && known))) {
+		if (!open || !s->options.sums || !ps_shard_sums_has(s->options.sums, s->file, s->ordinal))
 			return 0;
 		return ps_builder_bad(b, EBADMSG, PS_SHARD_SUM_REASON);
 	}
 	snprintf(text, sizeof(text), PS_SHARD_SUM_REASON);
-	if (first < s->ordinal && !(s->options.sums && ps_shard_sums_has(s->options.sums, s->file, first)))
+	if (!sum.wrong)
+		snprintf(text, sizeof(text),
+		        "the checksum of the compressed data before it does not match; it covers the %ju "
+		        "samples before this one, which may have been used as good ones",
+		        (uintmax_t)(s->ordinal - first));
+	else if (first < s->ordinal && !known)
 		snprintf(text, sizeof(text),
 		        PS_SHARD_SUM_REASON "; it also covers the %ju samples before this one, which may "
 		                            "have been used as good ones",
 		        (uintmax_t)(s->ordinal - first));
-	if (s->options.sums && ps_shard_sums_add(s->options.sums, s->file, first, s->ordinal + 1) < 0)
+	if (s->options.sums && ps_shard_sums_add(s->options.sums, s->file, first, s->ordinal + sum.wrong) < 0)
 		return ps_no_memory(err);
+	if (!open)
+		return ps_error_set(err, EBADMSG, "%s", text);
 	free(ps_steal_ptr(&b->reason));
 	b->bad = 0;
 	return ps_builder_bad(b, EBADMSG, text);
@@ -747,7 +762,7 @@ static int sample_make(struct ps_shard *s, struct ps_error *err)
 	rc = s->started ? 0 : shard_start(s, &why);
 	if (rc == 0)
 		rc = sample_read(s, &why);
-	if (rc == 0 && s->b.open && !s->b.dropped && ps_stream_is_inflated(s->stream))
+	if (rc == 0 && (s->ended || !s->b.dropped) && ps_stream_is_inflated(s->stream))
 		rc = sum_check(s, &why);
 	if (rc == 0 && s->options.check && s->b.open && !s->b.bad && !s->b.dropped)
 		rc = sample_check(s, &why);

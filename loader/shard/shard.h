@@ -163,7 +163,7 @@ void ps_sample_free(struct ps_sample *sample);
 
 /* The samples of compressed shards that a wrong checksum covers, as far as they were found. The checksum follows
  * the data, so the first samples have been returned before it is read; the set remembers them for the next time
- * that the shard is read, if the file is the same by its size and time.
+ * that the shard is read, if the file is the same by its size and times.
  *
  * Threads: any.   Locks: its own, a leaf.   Blocks: never.   Errors: -ENOMEM. */
 struct ps_shard_sums {

@@ -9,7 +9,7 @@
 struct run {
 	uint32_t shard;
 	off_t size;
-	struct timespec mtime;
+	struct timespec mtime, ctime;
 	uint64_t from, to;
 };
 
@@ -17,7 +17,9 @@ static bool is_of(const struct run *run, const struct ps_shard_file *file)
 {
 	return run->shard == file->shard && run->size == file->was.st_size &&
 	       run->mtime.tv_sec == file->was.st_mtim.tv_sec &&
-	       run->mtime.tv_nsec == file->was.st_mtim.tv_nsec;
+	       run->mtime.tv_nsec == file->was.st_mtim.tv_nsec &&
+	       run->ctime.tv_sec == file->was.st_ctim.tv_sec &&
+	       run->ctime.tv_nsec == file->was.st_ctim.tv_nsec;
 }
 
 void ps_shard_sums_init(struct ps_shard_sums *sums)
@@ -44,6 +46,7 @@ int ps_shard_sums_add(
 	struct run run = {.shard = file->shard,
 	        .size = file->was.st_size,
 	        .mtime = file->was.st_mtim,
+	        .ctime = file->was.st_ctim,
 	        .from = from,
 	        .to = to};
 

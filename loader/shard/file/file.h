@@ -168,6 +168,7 @@ struct ps_stream_sum {
 	bool wrong;        /* one of these is known not to match ... */
 	bool wrong_before; /* ... and is of a frame that begins before `from` */
 	uint64_t last;     /* where the last of these frames begins */
+	bool passed; /* since the last call the last frame of that call ended before `from`, and does not match */
 };
 
 /* `from` must not be lower than at the last call. Blocks: never. */

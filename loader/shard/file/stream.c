@@ -571,6 +571,8 @@ struct ps_inflate {
 	uint64_t made;                 /* decompressed bytes so far */
 	struct ps_buf frames;          /* struct frame, in order */
 	size_t frame_at;               /* the one that ps_stream_sum() begins with */
+	size_t last;                   /* the last one that it looked at, ... */
+	bool asked;                    /* ... whose checksum was not known to be wrong */
 	/* zstd and lz4: bytes that the decoder asks for. It is given at most these, so that it takes a checksum by
 	 * itself, ... */
 	size_t hint;
@@ -927,12 +929,20 @@ static struct frame *frames_of(const struct ps_inflate *f)
 	return (struct frame *)(void *)f->frames.p;
 }
 
-/* Notes where a frame begins. One without a byte is replaced by the next, unless its checksum is wrong. */
+/* Notes where a frame begins. One without a byte is replaced by the next, unless its checksum is wrong. Forgets
+ * frames that are no longer asked about. */
 static int frame_begin(struct ps_inflate *f)
 {
 	struct frame frame = {.begin = f->made};
 	size_t n = f->frames.n / sizeof(frame);
 
+	if (f->frame_at > n / 2) {
+		n -= f->frame_at;
+		memmove(f->frames.p, &frames_of(f)[f->frame_at], n * sizeof(frame));
+		f->frames.n = n * sizeof(frame);
+		f->last -= f->frame_at;
+		f->frame_at = 0;
+	}
 	if (n > 0 && frames_of(f)[n - 1].begin == f->made && !frames_of(f)[n - 1].wrong)
 		return 0;
 	return ps_buf_add(&f->frames, &frame, sizeof(frame));
@@ -945,9 +955,13 @@ struct ps_stream_sum ps_stream_sum(struct ps_stream *s, uint64_t from, uint64_t 
 	size_t n = f->frames.n / sizeof(*frames);
 	struct ps_stream_sum sum = {0};
 
+	if (f->asked && frames[f->last].wrong)
+		sum.passed = (f->last + 1 < n ? frames[f->last + 1].begin : f->made) <= from;
 	while (f->frame_at + 1 < n && frames[f->frame_at + 1].begin <= from)
 		f->frame_at++;
+	f->last = f->frame_at;
 	for (size_t i = f->frame_at; i < n && frames[i].begin < to; i++) {
+		f->last = i;
 		sum.last = frames[i].begin;
 		if (!frames[i].wrong)
 			continue;
@@ -955,6 +969,7 @@ struct ps_stream_sum ps_stream_sum(struct ps_stream *s, uint64_t from, uint64_t 
 		if (i == f->frame_at)
 			sum.wrong_before = frames[i].begin < from;
 	}
+	f->asked = n > 0 && !frames[f->last].wrong;
 	return sum;
 }
 
