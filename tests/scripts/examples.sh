@@ -54,7 +54,7 @@ places() {
 here() {
 	"$python" -c 'import re, sys
 places = dict(line.rstrip("\n").split("\t") for line in open(sys.argv[1]))
-whole = r"(?<![^\s=\x22\x27])"  # a path from its beginning, a name as a word
+whole = r"(?<![^\s@=\x22\x27])"  # a path from its beginning, a name as a word
 parts = "|".join(whole * (not p.startswith("http")) + re.escape(p) for p in places)
 sys.stdout.write(re.sub(parts, lambda m: places[m[0]], sys.stdin.read()))' <(places)
 }
