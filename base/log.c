@@ -324,6 +324,9 @@ int ps_log_relay_begin(void)
 		ps_log_warning("log: pipe: %s", strerror(errno));
 		return -1;
 	}
+	/* Its number may be another descriptor's in the process that serves, which would close that. */
+	if (logger.to == TO_SYSLOG)
+		closelog();
 	logger.relay = ends[1];
 	logger.pid = getpid();
 	return ends[0];
