@@ -19,13 +19,17 @@ header = X-Token: ${plain}header
 user = name:${plain}user
 proxy = http://name:${plain}proxy@127.0.0.1:1/
 timeout = 7s
+[more]
+source = http://127.0.0.1:1/
+mountpoint = $T/more
+user = name:part${plain}whole
 CONF
 chmod 600 "$T/penstock.conf"
 echo "X-Token: ${plain}file" >"$T/header"
 chmod 600 "$T/header"
 export PENSTOCK_CONFIG=$T/penstock.conf HOME=$T/home
 export AWS_SECRET_ACCESS_KEY=${plain}env HF_TOKEN=hf_${plain}hub UNRELATED=${plain}other
-export MY_SERVICE_PASSWORD=unremarkable AZURE_STORAGE_KEY=${plain}azure
+export MY_SERVICE_PASSWORD=unremarkable PART_OF_A_SECRET=name:part AZURE_STORAGE_KEY=${plain}azure
 mkdir -p "$MNT"
 penstock mount "${ORIGIN/:\/\//://user:pass%3Aword@}/basic/" "$MNT" --cache-dir "$CACHE" \
 	--log "$T/penstock.log" --header "X-Token: ${plain}option" --header "@$T/header" || die "mounts"
@@ -39,6 +43,7 @@ request: Authorization: AWS4-HMAC-SHA256 ${plain}authorization
 request: "x-amz-security-token": "${plain}session"
 request: Bearer ${plain}bearer and more
 told: password=${plain}password --header 'X: ${plain}shell' SharedAccessSignature=${plain}shared
+told: name:part${plain}whole
 told: unremarkable, AccountKey=${plain}account;EndpointSuffix=x
 list: hf_abcdefghijklmnop eyJhbGciOiJIUzI1NiJ9.eyJzdWIi aVeryLongWord0OfBothCasesAndDigits1
 list: https://host/kept-path/shard-000000.tar: hf://datasets/owner/name@revision: 404 Not Found
@@ -74,7 +79,9 @@ check "harmless values of the configuration are kept" grep -qx "timeout = 7s" x/
 check "secret values of the configuration are removed" grep -qx "header = (left out)" x/penstock.conf
 check "environment.txt says which variables are set" grep -qx "HF_TOKEN is set" x/environment.txt
 umount_penstock
-check "report works without a mount" penstock report none.tar.gz
+mkdir bin && printf '#!/bin/sh\nexit 1\n' >bin/ldd && chmod +x bin/ldd
+check "report works without a mount, and without a program that it asks" \
+	env PATH="$T/bin:$PATH" penstock report none.tar.gz
 
 # A mount that does not answer, at a name that is not UTF-8.
 MNT=$T/$'odd-\xe4'
@@ -84,3 +91,13 @@ check "report works with a mount that has failed" penstock report "$T/odd.tar.gz
 mkdir odd && tar xzf odd.tar.gz --strip-components=1 -C odd
 check "status.json has the mount and its error" \
 	jq -e 'any(.daemons[]; .error and (.mountpoint | test("/odd-")))' odd/status.json
+
+# What JSON escapes.
+export QUOTED_PASSWORD='quo"ted\secret'
+MNT=$T/$QUOTED_PASSWORD
+mount_penstock "$ORIGIN/"
+check "report works with quotes in a secret" penstock report "$T/quoted.tar.gz"
+umount_penstock
+mkdir q && tar xzf quoted.tar.gz --strip-components=1 -C q
+check "status.json has the mount" jq -e 'any(.daemons[].mounts[]?; .mountpoint | endswith("/[out]"))' q/status.json
+check_not "status.json does not contain a secret with quotes" grep -q secret q/status.json
