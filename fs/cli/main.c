@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -71,10 +72,12 @@ static int unknown_option(const char *word)
 
 static mode_t given_umask;
 
-/* Runs penstock-NAME, if NAME could be a program's name: not a path, not an option. */
+/* Runs penstock-NAME, of the PATH or beside this program, if NAME could be a program's name: not a path, not an
+ * option. */
 static int run_external(char **argv)
 {
-	ps_autostrbuf struct ps_strbuf b = {0};
+	ps_autostrbuf struct ps_strbuf b = {0}, beside = {0};
+	ps_autofree char *self = realpath("/proc/self/exe", NULL);
 
 	umask(given_umask);
 	if (strchr(argv[0], '/') || !argv[0][0] || strlen(argv[0]) > 64)
@@ -85,6 +88,10 @@ static int run_external(char **argv)
 	argv[0] = name;
 	ps_process_give_back();
 	execvp(name, argv);
+	if (errno == ENOENT && self) {
+		ps_strbuf_addf(&beside, "%.*s/%s", (int)(strrchr(self, '/') - self), self, name);
+		execv(ps_strbuf_peek(&beside), argv);
+	}
 	if (errno == ENOENT)
 		return unknown_command(own);
 	return ps_cli_fail("", PS_EXIT_FAILED, "%s: %s", name, strerror(errno));

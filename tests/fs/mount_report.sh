@@ -82,6 +82,8 @@ umount_penstock
 mkdir bin && printf '#!/bin/sh\nexit 1\n' >bin/ldd && chmod +x bin/ldd
 check "report works without a mount, and without a program that it asks" \
 	env PATH="$T/bin:$PATH" penstock report none.tar.gz
+check "report works beside a penstock that is not in the PATH" \
+	env PATH=/usr/bin:/bin "$(command -v penstock)" report beside.tar.gz
 
 # A mount that does not answer, at a name that is not UTF-8.
 MNT=$T/$'odd-\xe4'
@@ -99,5 +101,6 @@ mount_penstock "$ORIGIN/"
 check "report works with quotes in a secret" penstock report "$T/quoted.tar.gz"
 umount_penstock
 mkdir q && tar xzf quoted.tar.gz --strip-components=1 -C q
-check "status.json has the mount" jq -e 'any(.daemons[].mounts[]?; .mountpoint | endswith("/[out]"))' q/status.json
+check "status.json has the mount" \
+	jq -e 'any(.daemons[].mounts[]?; .mountpoint | endswith("/[out]"))' q/status.json
 check_not "status.json does not contain a secret with quotes" grep -q secret q/status.json
