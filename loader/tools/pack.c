@@ -522,7 +522,7 @@ int ps_cmd_pack(int argc, char **argv)
 	        "train-%06d.tar, or .tar.zst.\nThe same files give the same bytes.\n\n"
 	        "With --repack, pack writes the samples of shards, in their order and never cut, into "
 	        "shards of\nother sizes or into several sets; with - as OUT to standard output, as one tar "
-	        "or with --field\n the bytes of a field.\n",
+	        "or with --field\nthe bytes of a field.\n",
 	        "Examples:\n"
 	        "  penstock-loader pack --max-size 256M photos/ 'out/photos-%06d.tar'\n"
 	        "  penstock-loader pack --classes --shuffle 1 imagenet/train/ "

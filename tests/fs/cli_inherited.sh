@@ -58,7 +58,7 @@ if [[ -x $top_builddir/penstock-loader ]]; then
 		rm -f "$T/packed-0.tar"
 	done
 	# Ends early, because of the pipe, with an exit code and not by a signal.
-	rc=$(bash -c '"$0" cat "$1" 2>"$2" | head -c 10 >/dev/null; echo "${PIPESTATUS[0]}"' "$loader" \
+	rc=$(bash -c '"$0" pack --repack "$1" - 2>"$2" | head -c 10 >/dev/null; echo "${PIPESTATUS[0]}"' "$loader" \
 		"$T/www/shard-000000.tar" "$T/err")
 	equal "a loader command in a closed pipe fails" 1 "$rc"
 	equal "and says so in one line" 1 "$(grep -c "Broken pipe" "$T/err")"
