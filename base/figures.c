@@ -33,6 +33,10 @@ json_t *ps_figures_json(enum ps_section section, const void *counters, const cha
 	va_start(args, format);
 	given = json_vpack_ex(NULL, 0, format, args);
 	va_end(args);
+	if (!given) {
+		json_decref(doc);
+		return NULL;
+	}
 	for (const struct ps_figure *f = ps_figures[section].v; f->name; f++) {
 		if (f->kind == PS_FIGURE_COUNTER) {
 			const _Atomic uint64_t *counter = (const void *)((const char *)counters + f->offset);

@@ -324,6 +324,8 @@ int ps_log_relay_begin(void)
 		ps_log_warning("log: pipe: %s", strerror(errno));
 		return -1;
 	}
+	/* A page each, and 16 by default: a burst of lines is longer. Without the right to more it stays so. */
+	(void)fcntl(ends[1], F_SETPIPE_SZ, 1 << 20);
 	/* Its number may be another descriptor's in the process that serves, which would close that. */
 	if (logger.to == TO_SYSLOG)
 		closelog();

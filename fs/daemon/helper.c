@@ -276,10 +276,14 @@ static int let_go(int sock, int cache_fd, int log_fd)
 	                                                                                           : 0;
 }
 
-/* Writes the daemon's log, as long as there is one. */
+/* Writes the daemon's log, as long as there is one. Without that process the daemon does not start. */
 static void fork_log(void)
 {
-	if (fork() != 0) {
+	pid_t pid = fork();
+
+	if (pid < 0)
+		_exit(PS_EXIT_FAILED);
+	if (pid > 0) {
 		close(LOG_FD);
 		return;
 	}
