@@ -454,7 +454,7 @@ note("reloaded")
 def the_blocks_of_ddp_and_resume_md_lose_no_sample_with_two_processes():
     train_make()
     blocks = blocks_of("guides/ddp-and-resume.md")
-    tap.equal([heading for heading, _ in blocks], ["Ranks", "Resuming"])
+    tap.equal([heading for heading, _ in blocks], ["The same number of batches on every rank", "Resuming"])
     ranks = processes(2, blocks[0][1] + "note('ranks')\n" + blocks[1][1] + "note('resuming')\n")
     whole = set(range(ALL))
     for rank in ranks:  # each process has the loaders of both ranks
