@@ -79,14 +79,14 @@ if [[ $(readlink -m /dev/log) == /run/systemd/journal/dev-log ]]; then
 	umount_penstock
 	check "so does a syslog that was restarted" \
 		wait_until 20 grep -q "^b'<30>.* penstock\[$pid\]: mount: $MNT: unmounted" "$T/syslog2"
-	for fd in 3 4 5 6; do
+	for last in 3 4 5 6; do
 		(
-			while ((fd-- > 2)); do eval "exec $((fd + 1))</dev/null"; done
+			for ((inherited = 3; inherited <= last; inherited++)); do eval "exec $inherited</dev/null"; done
 			mount_it
 		)
 		pid=$(stats .pid)
 		umount_penstock
-		check "and all lines of a daemon that has inherited descriptors up to $fd" \
+		check "and all lines of a daemon that has inherited descriptors up to $last" \
 			wait_until 20 grep -q "^b'<30>.* penstock\[$pid\]: mount: $MNT: unmounted" "$T/syslog2"
 	done
 	kill "$syslog"
