@@ -457,13 +457,13 @@ static void end_marked(struct ps_dataset *ds, const struct ps_node_row *old)
 }
 
 /* True if the origin has answered, and has refused this request. Such an answer revokes a grant; a missing
- * answer, a 5xx and a request to wait do not. */
+ * answer, a 5xx, a request to wait, and a part of the object that cannot be used do not. */
 static bool is_refusal(const struct ps_error *err)
 {
 	int status = err->http_status;
 
-	return err->err == EACCES || (status > 0 && status < 500 && status != 408 && status != 425 &&
-	                                     status != 429 && err->err != EAGAIN);
+	return err->err == EACCES || (status > 0 && status < 500 && status != 206 && status != 408 &&
+	                                     status != 425 && status != 429 && err->err != EAGAIN);
 }
 
 /* True if a waiter wants a grant. False: no waiter does; from now on waiters that want one cannot join this

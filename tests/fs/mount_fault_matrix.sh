@@ -33,4 +33,4 @@ else
 fi
 check "cached files are read after a new mount, whatever the origin does" \
 	show --states restarted --readers 1 \
-	--faults "refused,silent,black,DNS,drip,reset,503,500,garbage,ETag,shrunk"
+	--faults "refused,silent,black,DNS,drip,reset,503,500,garbage,gzip,ETag,shrunk"
