@@ -1,6 +1,6 @@
 /* The options of all commands, in one table with a row for each (option_table.c). The table determines what
  * the parser, -o lists and fstab accept, --help and so completion, the keys of penstock.conf(5), which
- * options are passed on to the daemon, and which fit a kind of source. tests/fs/options_test.c compares the
+ * options are passed on to the daemon, and which fit a kind of source. tests/fs/unit/options_test.c compares the
  * table with the manual pages.
  *
  * An option is written as --name VALUE, --name=VALUE, -l VALUE and, if its command takes -o, -o name=VALUE;

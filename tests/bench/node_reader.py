@@ -23,7 +23,7 @@ with open(deal, encoding="ascii") as f:
             epochs.setdefault(int(epoch), []).append(f"shard-{int(shard):04}.tar")
 
 with subprocess.Popen(
-    [sys.executable, os.path.join(os.path.dirname(__file__), "../fs/tell_plan.py"), f"{mount}/.penstock/plan"],
+    [sys.executable, os.path.join(os.path.dirname(__file__), "../fs/prefetch/tell_plan.py"), f"{mount}/.penstock/plan"],
     stdin=subprocess.PIPE,
     stdout=subprocess.PIPE,
     text=True,

@@ -1,4 +1,4 @@
-/* Signatures, compared with those that Amazon publishes, and the encoding of queries. tests/fs/s3_signer.py
+/* Signatures, compared with those that Amazon publishes, and the encoding of queries. tests/fs/origins/s3_signer.py
  * compares with botocore. */
 #include <setjmp.h>
 #include <stdarg.h>

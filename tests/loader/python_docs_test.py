@@ -19,7 +19,7 @@ before a block may be a directive:
     <!-- test: torchrun 2 -->          the block is run by that many processes, as by torchrun
     <!-- test: shell -->               the ```sh block is run, with penstock-loader and this Python in PATH
 
-remote.md needs a server: tests/fs/mount_python_docs.sh runs it. trainers.md needs packages that
+remote.md needs a server: tests/fs/programs/python_docs.sh runs it. trainers.md needs packages that
 python_trainers_test.py installs: that test runs it, too.
 
 Arguments name the pages to run: python_docs_test.py tutorial.md."""
@@ -117,7 +117,7 @@ def run_block(page, line, m):
     how, _, argument = (m["how"] or "run").partition(" ")
     code, shows = m["code"], m["shows"]
     if page.name == "remote.md" and not ORIGIN:
-        raise tap.Skip("tests/fs/mount_python_docs.sh runs this page")
+        raise tap.Skip("tests/fs/programs/python_docs.sh runs this page")
     code = code.replace("https://data.example.org", ORIGIN or "")
     page.enter()
     where = page.where

@@ -4,7 +4,7 @@
 # `exceptions`, with the reason.
 PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-400}
 . "$(dirname "$0")/../lib.sh"
-. "$top_srcdir/tests/fs/hub.sh"
+. "$top_srcdir/tests/fs/origins/hub_lib.sh"
 . "$top_srcdir/tests/cloud/cloud.sh"
 requires mount loader nginx jq root python:PIL mount-namespace
 # `penstock status` lists every mount: here only those of this test.
@@ -15,10 +15,10 @@ done < <(ps_mounts_below "")
 
 # COMMAND <tab> REASON
 cat >"$T/exceptions" <<'ROWS'
-penstock plan /data/train </tmp/epoch-1	lasts until it is ended; tests/fs/mount_plan_command.sh
-systemctl enable --now "penstockd@$(systemd-escape -p /nvme/penstock).service"	needs the unit; tests/fs/mount_serve.sh
-penstock status /data/train | grep sandbox	needs a mount there; tests/fs/mount_sandbox.sh
-penstock upgrade --cache-dir /nvme/penstock	needs a daemon there; tests/fs/mount_takeover_kept.sh
+penstock plan /data/train </tmp/epoch-1	lasts until it is ended; tests/fs/prefetch/plan_command.sh
+systemctl enable --now "penstockd@$(systemd-escape -p /nvme/penstock).service"	needs the unit; tests/fs/daemon/serve.sh
+penstock status /data/train | grep sandbox	needs a mount there; tests/fs/daemon/sandbox.sh
+penstock upgrade --cache-dir /nvme/penstock	needs a daemon there; tests/fs/daemon/takeover_kept.sh
 scripts/demo	a build of its own; the continuous integration runs it
 scripts/check	runs this test
 scripts/setup-debian --build-only	installs packages
@@ -216,7 +216,7 @@ done
 equal "every exception is for a command that is shown" "$(cut -f 1 "$T/exceptions" | sort -u)" \
 	"$(sort -u "$T/used")"
 
-# README's loop of Penstock's own loader; WebDataset's is run by mount_program_webdataset.sh.
+# README's loop of Penstock's own loader; WebDataset's is run by programs/webdataset.sh.
 module=$top_builddir/loader/python/.libs/_penstock.so
 if [[ ! -e $module ]] || ! "$python" -c 'import torch' 2>/dev/null || sanitized "$module"; then
 	skip "README.md: the loop in Python runs" "needs the module without sanitizers, and torch"

@@ -6,11 +6,11 @@ cd "$top_srcdir"
 # Other versions break lines elsewhere.
 [[ $(clang-format --version 2>/dev/null) == *"version 14."* ]] ||
 	skip_all "clang-format 14, that of Debian 12, is not installed"
-mapfile -t rooms < <(find base fs cache loader tests -name '*.[ch]' -printf '%h\n' | sort -u)
-at_least "the folders of C files are found" 40 "${#rooms[@]}"
-for room in "${rooms[@]}"; do
-	equal "$room: clang-format changes nothing" "" \
-		"$(clang-format --dry-run "$room"/*.[ch] 2>&1 | sed -n 's/: warning: .*//p' | head -n 5)"
+mapfile -t modules < <(find base fs cache loader tests -name '*.[ch]' -printf '%h\n' | sort -u)
+at_least "the folders of C files are found" 40 "${#modules[@]}"
+for area in "${modules[@]}"; do
+	equal "$area: clang-format changes nothing" "" \
+		"$(clang-format --dry-run "$area"/*.[ch] 2>&1 | sed -n 's/: warning: .*//p' | head -n 5)"
 done
 cp .clang-format "$T/"
 printf 'int  a;\n' >"$T/a.c"

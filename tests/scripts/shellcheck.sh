@@ -8,7 +8,7 @@ cd "$top_srcdir"
 scripts=()
 candidates=(scripts/* scripts/tier/* .ci/run bootstrap)
 # Checking the tests' scripts takes half a minute of CPU time.
-! long || candidates+=(tests/*.sh tests/*/*.sh)
+! long || candidates+=(tests/*.sh tests/*/*.sh tests/*/*/*.sh)
 for script in "${candidates[@]}"; do
 	[[ -d $script ]] || ! head -n 1 "$script" | grep -Eq '^#.*(bash|sh)' || scripts+=("$script")
 done
