@@ -15,6 +15,7 @@
  *   jpeg.c, png.c, webp.c, pnm.c             the formats (format.h)
  *   jpeg_entropy.c, huffman.c                the entropy decoder of JPEG
  *   limits.c                  limits of one image; memory limit of all decoders
+ *   encode.c                  pixels as a JPEG or PNG file
  *   pixel/                    pixel arithmetic for the CPU and for GPU kernels
  *
  * This folder is compiled without contraction of multiply and add, so that pixels are the same on every
@@ -141,6 +142,19 @@ int ps_image_reader_start(struct ps_image_reader *s, const struct ps_region *reg
 int ps_image_reader_rows(
         struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_error *err) PS_MUST_USE;
 void ps_image_reader_close(struct ps_image_reader *s);
+
+/* Pixels as files ---------------------------------------------------------------------------------------- */
+
+/* Encodes rows of pixels, without padding between them, as a JPEG of that quality (1 to 100), or as a PNG of
+ * 3 channels (RGB) or 1 (gray). The same pixels and libraries give the same bytes.
+ *
+ * *ret_out must be NULL, and gets memory that the caller frees by free(), also after an error.
+ * Threads: any.   Errors: -EINVAL (too large for the format), -ENOMEM, -ENOTSUP (a build without libpng).
+ * Blocks: on the processor. */
+int ps_jpeg_encode(const uint8_t *rgb, struct ps_image_size size, int quality, uint8_t **ret_out,
+        size_t *ret_nbytes, struct ps_error *err) PS_MUST_USE;
+int ps_png_encode(const uint8_t *pixels, struct ps_image_size size, unsigned channels, uint8_t **ret_out,
+        size_t *ret_nbytes, struct ps_error *err) PS_MUST_USE;
 
 /* Padding ------------------------------------------------------------------------------------------------ */
 

@@ -19,6 +19,7 @@ static const struct {
         {"index", ps_cmd_index,
                 "write indexes of shards: how many samples they hold, and where each sample begins"},
         {"ls", ps_cmd_ls, "list the samples of shards, with the size of each field"},
+        {"make-dataset", ps_cmd_make_dataset, "draw a small dataset, for the guides and first experiments"},
         {"pack", ps_cmd_pack, "write files, or the samples of shards, into shards"},
 };
 
@@ -38,7 +39,7 @@ static void help(FILE *out)
 	             "'train-{000..127}.tar' or 'train-*.tar', or @LIST files.\n\n"
 	             "Commands:\n");
 	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
-		fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].text);
+		fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].text);
 	fprintf(out, "\nOptions:\n"
 	             "  --help     print this text; with a command, its options\n"
 	             "  --version  print the version\n\n"

@@ -3,12 +3,10 @@
 #include "tools/recode.h"
 
 #include <errno.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#include <jpeglib.h>
 #ifdef HAVE_WEBP
 #include <webp/encode.h>
 #endif
@@ -58,62 +56,6 @@ char *ps_recode_name(const struct ps_recode *o, const char *name, size_t len)
 }
 
 /* Encoding ----------------------------------------------------------------------------------------------- */
-
-struct jpeg_errors {
-	struct jpeg_error_mgr base;
-	jmp_buf escape;
-};
-
-static void jpeg_failed(j_common_ptr c)
-{
-	struct jpeg_errors *e = (struct jpeg_errors *)(void *)c->err;
-
-	longjmp(e->escape, 1);
-}
-
-static void jpeg_rows(struct jpeg_compress_struct *c, const uint8_t *rgb, int quality)
-{
-	c->input_components = 3;
-	c->in_color_space = JCS_RGB;
-	jpeg_set_defaults(c);
-	jpeg_set_quality(c, quality, TRUE);
-	c->optimize_coding = TRUE;
-	jpeg_start_compress(c, TRUE);
-	while (c->next_scanline < c->image_height) {
-		JSAMPROW row = (JSAMPROW)(uintptr_t)(rgb + (size_t)c->next_scanline * c->image_width * 3);
-
-		jpeg_write_scanlines(c, &row, 1);
-	}
-	jpeg_finish_compress(c);
-}
-
-static int jpeg_encode(const uint8_t *rgb, struct ps_image_size size, int quality, uint8_t **ret_out,
-        size_t *ret_nbytes, struct ps_error *err)
-{
-	struct jpeg_compress_struct c = {0};
-	struct jpeg_errors errors;
-	unsigned long nbytes = 0;
-	char text[JMSG_LENGTH_MAX];
-
-	c.err = jpeg_std_error(&errors.base);
-	errors.base.error_exit = jpeg_failed;
-	if (setjmp(errors.escape)) {
-		errors.base.format_message((j_common_ptr)&c, text);
-		/* *ret_out may be outdated: term_destination() stores the buffer's current address. */
-		if (*ret_out)
-			c.dest->term_destination(&c);
-		jpeg_destroy_compress(&c);
-		return ps_error_set(err, EINVAL, "cannot become a JPEG: %s", text);
-	}
-	jpeg_create_compress(&c);
-	jpeg_mem_dest(&c, ret_out, &nbytes);
-	c.image_width = size.width;
-	c.image_height = size.height;
-	jpeg_rows(&c, rgb, quality);
-	jpeg_destroy_compress(&c);
-	*ret_nbytes = nbytes;
-	return 1;
-}
 
 static int webp_encode(const uint8_t *rgb, struct ps_image_size size, int quality, uint8_t **ret_out,
         size_t *ret_nbytes, struct ps_error *err)
@@ -211,6 +153,8 @@ int ps_recode_image(const struct ps_recode *o, const uint8_t *data, size_t nbyte
 	rgb = pixels_make(data, nbytes, small, err);
 	if (!rgb)
 		return -err->err;
-	return to == PS_RECODE_JPEG ? jpeg_encode(rgb, small, o->quality, ret_out, ret_nbytes, err)
-	                            : webp_encode(rgb, small, o->quality, ret_out, ret_nbytes, err);
+	if (to == PS_RECODE_WEBP)
+		return webp_encode(rgb, small, o->quality, ret_out, ret_nbytes, err);
+	rc = ps_jpeg_encode(rgb, small, o->quality, ret_out, ret_nbytes, err);
+	return rc < 0 ? rc : 1;
 }

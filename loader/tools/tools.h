@@ -28,6 +28,7 @@ int ps_cmd_bench(int argc, char **argv);
 int ps_cmd_doctor(int argc, char **argv);
 int ps_cmd_index(int argc, char **argv);
 int ps_cmd_ls(int argc, char **argv);
+int ps_cmd_make_dataset(int argc, char **argv);
 int ps_cmd_pack(int argc, char **argv);
 
 /* One line on stderr: "NAME: TEXT". Control characters become '?', as names in shards are

@@ -396,6 +396,60 @@ def repack_to_standard_output_joins_shards_and_extracts_fields():
 
 
 @tap.test
+def make_dataset_draws_the_same_dataset_every_time():
+    for place in "a", "b":
+        r = tool("make-dataset", place)
+    tap.equal(r.stdout, b"b/train: 256 samples in 4 shards\nb/val: 64 samples in 1 shard\n"
+                        b"b/photos: 24 pictures in a folder for each of 3 classes\n")
+    made = sorted(glob.glob("a/**/*", recursive=True))
+    files = [path for path in made if os.path.isfile(path)]
+    tap.equal([p[1:] for p in made], [p[1:] for p in sorted(glob.glob("b/**/*", recursive=True))])
+    tap.equal([tap.read(p) for p in files], [tap.read("b" + p[1:]) for p in files])
+    shards = sorted(glob.glob("a/*/*.tar"))
+    assert tool("doctor", "--decode", *shards).stdout.count(b": 64 samples, sound") == 5
+    tap.equal([os.path.exists(s + ".psx") for s in shards], [True] * 5)
+    seen = set()
+    for name, data in sum((members(s) for s in shards), []):
+        key, suffix = name.split(".", 1)
+        if suffix == "jpg":
+            picture = Image.open(io.BytesIO(data)).convert("RGB")
+        elif suffix == "cls":
+            label = int(data)
+            tap.equal(label, int(key) % 3)
+        elif suffix == "txt":
+            assert data.decode().rstrip("s").endswith(["disc", "square", "triangle"][label]), data
+        elif suffix == "json":
+            facts = json.loads(data)
+            tap.equal(facts["size"], list(picture.size))
+        elif suffix == "seg.png":
+            mask = Image.open(io.BytesIO(data))
+            tap.equal(sorted(set(mask.getdata())), [0, label + 1])
+            # The boxes are those of the shapes, and the picture differs where they are.
+            boxes = facts["boxes"]
+            tap.equal(mask.getbbox(), (min(b[0] for b in boxes), min(b[1] for b in boxes),
+                                       max(b[2] for b in boxes) + 1, max(b[3] for b in boxes) + 1))
+            seen.add(picture.getpixel((sum(boxes[0][::2]) // 2, sum(boxes[0][1::2]) // 2)))
+    assert len(seen) > 50, seen
+    tap.equal(tap.read("a/train/CLASSES.txt"), b"disc\nsquare\ntriangle\n")
+    tap.equal(sorted(os.listdir("a/photos")), ["disc", "square", "triangle"])
+
+
+@tap.test
+def make_dataset_says_why_it_cannot():
+    tool("make-dataset", "a")
+    before = tap.read("a/train/shard-000000.tar")
+    for args, code, says in ((["a"], 1, b"a/train: exists already"), (["no/such"], 1, b"no/such: cannot make this directory"),
+                             ([], 2, b"needs one directory"), (["a", "b"], 2, b"needs one directory")):
+        r = tool("make-dataset", *args, code=code)
+        assert says in r.stderr and r.stderr.count(b"\n") == 1 and not r.stdout, r
+    tap.equal(tap.read("a/train/shard-000000.tar"), before)
+    # A file that cannot grow is what a full disk is to the program.
+    r = tool("make-dataset", "c", code=1, restore_signals=False,
+             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000)))
+    assert re.fullmatch(rb"penstock-loader make-dataset: c/train/shard-000000.tar.*: .*File too large\n", r.stderr), r.stderr
+
+
+@tap.test
 def a_lack_of_memory_ends_the_program_with_one_line():
     """A member of 3 GiB, which is not written to the disk, and address space for 2 GiB."""
     def limited(*args):
