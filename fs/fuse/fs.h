@@ -43,7 +43,7 @@ enum ps_open_kind {
 	PS_OPEN_FILE,
 	PS_OPEN_DIR,
 	PS_OPEN_VIRTUAL,
-	PS_OPEN_SNAPSHOT, /* of member_ops.h: not an open file, but has a slot like one (mount_state.h) */
+	PS_OPEN_SNAPSHOT, /* of member_view.h: not an open file, but has a slot like one (mount_state.h) */
 };
 
 /* What fi->fh stands for: ps_fs_open_find(). */
@@ -92,7 +92,7 @@ struct ps_fs {
 	struct ps_list opens;
 	bool closing;                /* an open that still succeeds is closed at once */
 	bool hushed;                 /* no new notification begins */
-	struct ps_member_view *view; /* of a mount that shows members; member_ops.h */
+	struct ps_member_view *view; /* of a mount that shows members; member_view.h */
 	unsigned nnotifying;
 	/* reads that the daemon answered; it does not see the kernel's own reads by passthrough */
 	_Alignas(64) struct ps_read_stats reads;

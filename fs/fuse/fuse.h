@@ -9,9 +9,9 @@
  *   ps_session_free()      after the last answer (ps_fs_drain())
  *   ps_fs_free()
  *
- * Files, from the top: session; restore; member_files, member_names, member_view (--members); ops, ops_file,
- * ops_xattr; virtual_files (.penstock/), status_json; fs; openmode; passthrough; handshake;
- * mount_state; requests_in_flight; access_pattern; metrics.
+ * Files, from the top: session; restore; ops, names, ops_file, ops_xattr; member_view (--members);
+ * virtual_files (.penstock/), status_json; fs; openmode; passthrough; handshake; mount_state;
+ * requests_in_flight; access_pattern; metrics.
  *
  * Threads: start, await, finish and free from the mount's own thread; now_answers from any, once; kick from
  * any, but only while finish() has certainly not begun. Blocks: start and kick never; finish for a few

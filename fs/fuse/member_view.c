@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "fuse/member_ops.h"
+#include "fuse/member_view.h"
 #include "fuse/ops.h"
 
 #define DIR_IDLE_NS (10 * PS_NS_PER_S)
@@ -50,6 +50,8 @@ void ps_member_view_end(struct ps_fs *fs)
 
 bool ps_member_view_enter(struct ps_fs *fs)
 {
+	if (!fs->view)
+		return true;
 	PS_LOCK_SCOPE(&fs->view->lock);
 	fs->view->ninside += !fs->view->ending;
 	return !fs->view->ending;
@@ -57,6 +59,8 @@ bool ps_member_view_enter(struct ps_fs *fs)
 
 void ps_member_view_leave(struct ps_fs *fs)
 {
+	if (!fs->view)
+		return;
 	PS_LOCK_SCOPE(&fs->view->lock);
 	if (--fs->view->ninside == 0)
 		pthread_cond_broadcast(&fs->view->left);

@@ -1,14 +1,16 @@
 /* The FUSE callbacks. userdata is a struct ps_fs.
  *
- * ops.c: names, attributes, directories. ops_file.c: open, read, release, ioctl. ops_xattr.c: extended
- * attributes. Threads: libfuse's workers call them. A request that needs the network is answered by a
- * thread of the cache; no callback blocks on the network. */
+ * ops.c: the table, and what needs no file of its own. names.c: node ids, names, attributes, folders.
+ * ops_file.c: open, read, release, ioctl. ops_xattr.c: extended attributes. Threads: libfuse's workers call
+ * them. A request that needs the network is answered by a thread of the cache; no callback blocks on the
+ * network. */
 #ifndef PS_FUSE_OPS_H
 #define PS_FUSE_OPS_H
 
 #include "fuse/fs.h"
 
-extern const struct fuse_lowlevel_ops ps_ops;
+/* members: the mount shows members (member_view.h). */
+struct fuse_lowlevel_ops ps_ops(bool members);
 
 static inline struct ps_fs *ps_op_fs(fuse_req_t req)
 {
@@ -21,48 +23,22 @@ static inline struct ps_open *ps_op_open(fuse_req_t req, const struct fuse_file_
 	return ps_fs_open_find(ps_op_fs(req), fi->fh);
 }
 
-/* The number of the OPEN that this thread has read last. If the kernel has sent it to an earlier daemon, too,
- * closes what that one had opened. */
-uint64_t ps_op_open_number(struct ps_fs *fs);
-
 /* True if the request comes from root or from the user that the daemon runs as. */
 bool ps_op_is_owner(fuse_req_t req);
-
-/* Fills in the entry of a node for the kernel. */
-void ps_op_entry(struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr,
-        struct fuse_entry_param *ret);
 
 /* Answers an open of a folder or a virtual file. The open file is a copy of `like`; the contents of `like`
  * are taken over. */
 void ps_op_reply_open(fuse_req_t req, struct fuse_file_info *fi, const struct ps_open *like);
 
-/* Answers a READ from memory, or from files by splice, without a copy. late: the thread is not the
- * session's. */
-void ps_op_reply_segments(fuse_req_t req, const struct ps_segment *segs, size_t nsegs, bool late);
-/* Answers PS_IOC_REFRESH, and PS_IOC_PLAN. *feed: the file's feed; made if it is NULL. */
-void ps_op_ioctl_refresh(fuse_req_t req);
-void ps_op_ioctl_plan(fuse_req_t req, struct ps_plan_feed **feed, const void *in, size_t in_nbytes);
-/* One of the other requests on a file: ps_op_ioctl_find() finds it in a table, ps_op_ioctl_handle()
- * answers. */
-struct ps_ioctl_request {
-	unsigned cmd;
-	int (*run)(struct ps_handle *handle, uint64_t *ret_nbytes);
-	bool for_all; /* allowed for any user who may read the file */
-};
-/* The request, if this user may make it; else answers and returns NULL. */
-const struct ps_ioctl_request *ps_op_ioctl_find(fuse_req_t req, unsigned cmd, size_t out_nbytes);
-/* Runs it on the background thread, answers, and calls done(arg), which may be NULL. */
-void ps_op_ioctl_handle(fuse_req_t req, const struct ps_ioctl_request *request, struct ps_handle *handle,
-        void (*done)(void *arg), void *arg);
-/* Answers a GETXATTR or LISTXATTR with these bytes. size: the reader's room; 0: it asks for n. */
-void ps_op_reply_xattr(fuse_req_t req, const char *bytes, size_t n, size_t size);
-
+void ps_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
+void ps_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void ps_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void ps_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
 void ps_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
 void ps_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi); /* files and folders */
 void ps_op_open_file(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void ps_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
+void ps_op_read_member(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
 void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct fuse_file_info *fi,
         unsigned flags, const void *in, size_t in_nbytes, size_t out_nbytes);
 void ps_op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);

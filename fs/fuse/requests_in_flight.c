@@ -2,7 +2,7 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stddef.h>
+#include <stdlib.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -32,14 +32,17 @@ void ps_inflight_table_fini(struct ps_inflight_table *table)
 	pthread_mutex_destroy(&table->lock);
 }
 
-void ps_inflight_init(struct ps_inflight *p, struct ps_inflight_table *table, fuse_req_t req,
-        void (*free_fn)(struct ps_inflight *inflight), void (*cancel_fn)(struct ps_inflight *inflight))
+void *ps_inflight_new(size_t nbytes, struct ps_inflight_table *table, fuse_req_t req,
+        void (*cancel_fn)(struct ps_inflight *inflight))
 {
-	*p = (struct ps_inflight){.table = table,
-	        .req = req,
-	        .tid = fuse_req_ctx(req)->pid,
-	        .free_fn = free_fn,
-	        .cancel_fn = cancel_fn};
+	struct ps_inflight *p = malloc(nbytes);
+
+	if (!p) {
+		fuse_reply_err(req, ENOMEM);
+		return NULL;
+	}
+	*p = (struct ps_inflight){
+	        .table = table, .req = req, .tid = fuse_req_ctx(req)->pid, .cancel_fn = cancel_fn};
 	ps_list_init(&p->link);
 	ps_list_init(&p->watch_link);
 	pthread_mutex_init(&p->lock, NULL);
@@ -48,6 +51,7 @@ void ps_inflight_init(struct ps_inflight *p, struct ps_inflight_table *table, fu
 	atomic_fetch_add(&table->outstanding, 1);
 	if (cancel_fn)
 		atomic_fetch_add(&table->cancellable, 1);
+	return p;
 }
 
 static void unref(struct ps_inflight *p)
@@ -58,7 +62,7 @@ static void unref(struct ps_inflight *p)
 	bool cancellable = p->cancel_fn;
 	pthread_mutex_destroy(&p->lock);
 	pthread_cond_destroy(&p->was_armed);
-	p->free_fn(p);
+	free(p);
 	if (cancellable)
 		atomic_fetch_sub(&table->cancellable, 1);
 	/* Last: the thread that drains the table may free everything around us after this. */
@@ -271,62 +275,50 @@ void ps_background_init(struct ps_background *bg)
 {
 	*bg = (struct ps_background){0};
 	pthread_mutex_init(&bg->lock, NULL);
-	pthread_cond_init(&bg->cond, NULL);
 	ps_list_init(&bg->jobs);
+	ps_worker_init(&bg->worker);
 }
 
 void ps_background_fini(struct ps_background *bg)
 {
-	pthread_cond_destroy(&bg->cond);
+	ps_worker_fini(&bg->worker);
 	pthread_mutex_destroy(&bg->lock);
-}
-
-/* Waits for the next job; NULL: the thread is to end. */
-static struct ps_job *next_job(struct ps_background *bg)
-{
-	PS_LOCK_SCOPE(&bg->lock);
-	while (ps_list_empty(&bg->jobs) && !bg->stopping)
-		pthread_cond_wait(&bg->cond, &bg->lock);
-	if (ps_list_empty(&bg->jobs))
-		return NULL;
-	struct ps_job *job = PS_CONTAINER_OF(bg->jobs.next, struct ps_job, link);
-	ps_list_remove(&job->link);
-	return job;
 }
 
 static void *background_main(void *arg)
 {
-	struct ps_job *job;
+	struct ps_background *bg = arg;
 
-	pthread_setname_np(pthread_self(), "fs-background");
-	while ((job = next_job(arg)))
-		job->run(job);
-	return NULL;
+	PS_LOCK_SCOPE(&bg->lock);
+	for (;;) {
+		if (!ps_list_empty(&bg->jobs)) {
+			struct ps_job *job = PS_CONTAINER_OF(bg->jobs.next, struct ps_job, link);
+
+			ps_list_remove(&job->link);
+			pthread_mutex_unlock(&bg->lock);
+			job->run(job);
+			pthread_mutex_lock(&bg->lock);
+		} else if (bg->worker.stopping) {
+			return NULL;
+		} else {
+			pthread_cond_wait(&bg->worker.wake, &bg->lock);
+		}
+	}
 }
 
 int ps_background_start(struct ps_background *bg)
 {
-	int rc = -pthread_create(&bg->thread, NULL, background_main, bg);
-
-	bg->started = rc == 0;
-	return rc;
+	return ps_worker_start(&bg->worker, "fs-background", background_main, bg);
 }
 
 void ps_background_stop(struct ps_background *bg)
 {
-	if (!bg->started)
-		return;
-	pthread_mutex_lock(&bg->lock);
-	bg->stopping = true;
-	pthread_cond_signal(&bg->cond);
-	pthread_mutex_unlock(&bg->lock);
-	pthread_join(bg->thread, NULL);
-	bg->started = false;
+	ps_worker_stop(&bg->worker, &bg->lock);
 }
 
 void ps_background_add(struct ps_background *bg, struct ps_job *job)
 {
 	PS_LOCK_SCOPE(&bg->lock);
 	ps_list_append(&bg->jobs, &job->link);
-	pthread_cond_signal(&bg->cond);
+	pthread_cond_signal(&bg->worker.wake);
 }

@@ -2,7 +2,7 @@
  * the process that made it ends, whichever comes first.
  *
  *   struct op { struct ps_inflight inflight; ... };
- *   ps_inflight_init(&op->inflight, table, req, free_fn, cancel_fn);
+ *   struct op *op = ps_inflight_new(sizeof(*op), table, req, cancel_fn);
  *   ps_handle_read(...);                 the callback may run before this returns
  *   ps_inflight_issued(&op->inflight);     interrupts count from here on; drops the issuer's reference
  *   ... in the callback:
@@ -19,7 +19,7 @@
  * To end a request that has a cancel function, the watcher calls it, and the callback answers soon. Otherwise
  * the watcher answers EINTR at once, and the callback finds the request claimed.
  *
- * Ownership: two references, the issuer's and the callback's; free_fn frees the op. Threads: any. Locks:
+ * Ownership: two references, the issuer's and the callback's; the last one frees the op. Threads: any. Locks:
  * libfuse's request lock (it calls our interrupt function with it held) or inflight.lock, then table.lock.
  * No interrupt function is armed or disarmed with inflight.lock held; instead an answer waits while the
  * request is being armed or disarmed, since an answer frees libfuse's request.
@@ -58,7 +58,6 @@ struct ps_inflight {
 	pthread_cond_t was_armed;
 	bool answered, arming, armed;
 	_Atomic int refs;
-	void (*free_fn)(struct ps_inflight *inflight);
 	void (*cancel_fn)(struct ps_inflight *inflight); /* or NULL */
 };
 
@@ -73,8 +72,10 @@ void ps_inflight_cancel_all(struct ps_inflight_table *table);
  * timeout_ms; false: some have not. */
 bool ps_inflight_drain(struct ps_inflight_table *table, bool cancellable, unsigned timeout_ms);
 
-void ps_inflight_init(struct ps_inflight *inflight, struct ps_inflight_table *table, fuse_req_t req,
-        void (*free_fn)(struct ps_inflight *inflight), void (*cancel_fn)(struct ps_inflight *inflight));
+/* An op of nbytes, which begins with its struct ps_inflight; only that is initialised. NULL: out of memory, and
+ * the request was answered. */
+void *ps_inflight_new(size_t nbytes, struct ps_inflight_table *table, fuse_req_t req,
+        void (*cancel_fn)(struct ps_inflight *inflight));
 void ps_inflight_issued(struct ps_inflight *inflight);
 /* True for the first caller, which then answers inflight->req. */
 bool ps_inflight_claim(struct ps_inflight *inflight);
@@ -93,10 +94,8 @@ struct ps_job {
 
 struct ps_background {
 	pthread_mutex_t lock; /* the members below */
-	pthread_cond_t cond;
 	struct ps_list jobs;
-	bool stopping, started;
-	pthread_t thread;
+	struct ps_worker worker;
 };
 
 void ps_background_init(struct ps_background *bg);

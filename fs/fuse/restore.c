@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "fuse/member_ops.h"
+#include "fuse/member_view.h"
 #include "fuse/ops.h"
 
 /* A daemon that was killed after it opened a backing id and before it stored the id in a slot leaves an id

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "fuse/member_ops.h"
+#include "fuse/member_view.h"
 #include "fuse/ops.h"
 
 #define THREADS_MIN 8
@@ -86,7 +86,7 @@ static int new_session(struct ps_fs *fs, int fd, struct ps_error *err)
 
 	snprintf(max_read, sizeof(max_read), "max_read=%u", PS_FS_READ_NBYTES);
 	snprintf(fd_path, sizeof(fd_path), "/dev/fd/%d", fd);
-	const struct fuse_lowlevel_ops ops = fs->options->members ? ps_member_ops() : ps_ops;
+	const struct fuse_lowlevel_ops ops = ps_ops(fs->options->members != PS_SHOW_SHARDS);
 
 	fs->session = fuse_session_new(&args, &ops, sizeof(ops), fs);
 	fuse_opt_free_args(&args);

@@ -1,4 +1,4 @@
-/* The FUSE callbacks of a mount that shows the members of tar shards (--members). userdata is a struct ps_fs.
+/* A mount that shows the members of tar shards (--members).
  *
  *   mode     a shard DIR/x.tar is shown as
  *   yes      the folder DIR/x; the folder DIR/x.tar, if the dataset has another x there
@@ -7,8 +7,8 @@
  *
  * OPEN and OPENDIR are answered ENOSYS once: from then on the kernel sends neither, nor RELEASE, and keeps
  * pages and folders until a notification. So a file whose pages the kernel has is opened, read and closed
- * without a request. It follows that READ, READDIR and IOCTL know a node id only, and that nothing here
- * belongs to an open file.
+ * without a request. It follows that READ, READDIR and IOCTL know a node id only: a READ opens the shard, a
+ * READDIR takes an open folder from the view.
  *
  * Node ids are as in fs.h; the alias says what the number means:
  *
@@ -17,20 +17,13 @@
  *   PS_ALIAS_SHARD     the folder of a shard's members; the number is the shard's
  *   PS_ALIAS_SNAPSHOT  the text of a file of .penstock/ at one LOOKUP, until the kernel forgets it
  *
- * Files, from the top: member_files.c (files: reads, attributes; the table of callbacks), member_names.c
- * (node ids, names, folders), member_view.c (snapshots, folders that are being read). Threads: libfuse's
- * workers call the callbacks; a request that needs the network is answered by a thread of the cache. Locks:
- * view.lock, a leaf. */
-#ifndef PS_FUSE_MEMBER_OPS_H
-#define PS_FUSE_MEMBER_OPS_H
-
-#include <sys/stat.h>
+ * Locks: view.lock, a leaf. */
+#ifndef PS_FUSE_MEMBER_VIEW_H
+#define PS_FUSE_MEMBER_VIEW_H
 
 #include "base/tree.h"
 #include "fuse/fs.h"
 #include "members/members.h"
-
-struct fuse_lowlevel_ops ps_member_ops(void);
 
 /* Places ------------------------------------------------------------------------------------------------- */
 
@@ -53,16 +46,8 @@ struct ps_place {
 	uint32_t ordinal;
 };
 
-/* -EAGAIN: the merged tree is not made yet. */
+/* In names.c, also for a mount that shows no members. -EAGAIN: the merged tree is not made yet. */
 int ps_place_of(struct ps_fs *fs, fuse_ino_t ino, struct ps_place *ret);
-/* The attributes of a member. -EIO. */
-int ps_place_member_stat(struct ps_fs *fs, const struct ps_place *place, struct stat *ret);
-
-/* Callbacks of member_names.c. */
-void ps_member_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
-void ps_member_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
-void ps_member_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
-void ps_member_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);
 
 /* The view ----------------------------------------------------------------------------------------------- */
 
@@ -105,7 +90,8 @@ struct ps_member_view {
 int ps_member_view_start(struct ps_fs *fs) PS_MUST_USE;
 /* Call when no request can come. From then on ps_member_view_enter() returns false, and no callback is
  * between enter and leave. A callback that may come after the mount's end may ask the dataset for more, or
- * use the background thread, only between an enter() that returned true and leave(). */
+ * use the background thread, only between an enter() that returned true and leave(). Of a mount that shows no
+ * members, enter() is always true. */
 void ps_member_view_end(struct ps_fs *fs);
 bool ps_member_view_enter(struct ps_fs *fs) PS_MUST_USE;
 void ps_member_view_leave(struct ps_fs *fs);

@@ -1,21 +1,22 @@
-/* Names and folders of a mount that shows members. */
+/* Node ids, names, attributes, folders. */
 #include <errno.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/size.h"
-#include "fuse/member_ops.h"
+#include "fuse/member_view.h"
 #include "fuse/ops.h"
 
 #define NUMBER_BITS ((UINT64_C(1) << PS_SOURCE_SHIFT) - 1)
-#define MEMBER_BLKSIZE 4096 /* what programs allocate for a small file's buffer */
-#define READDIR_MAX_NBYTES (1u << 20)
+#define MEMBER_BLKSIZE 4096           /* what programs allocate for a small file's buffer */
+#define READDIR_MAX_NBYTES (1u << 20) /* a larger buffer is filled up to this */
 
 /* Places ------------------------------------------------------------------------------------------------- */
 
 int ps_place_of(struct ps_fs *fs, fuse_ino_t ino, struct ps_place *ret)
 {
-	uint64_t alias = ino >> PS_ALIAS_SHIFT;
+	uint64_t alias =
+	        fs->view ? ino >> PS_ALIAS_SHIFT : 0; /* else those of openmode.h, which mean the node */
 	struct ps_place place = {.kind = PS_PLACE_NODE, .number = ino & NUMBER_BITS};
 	int rc = 0;
 
@@ -27,8 +28,10 @@ int ps_place_of(struct ps_fs *fs, fuse_ino_t ino, struct ps_place *ret)
 		place.kind = PS_PLACE_TOP;
 	} else {
 		place.source = ps_fs_source(fs, ino);
-		place.number = ps_fs_node(fs, ps_node_number(ino));
-		if (alias == PS_ALIAS_SHARD) {
+		place.number = ps_fs_node(fs, ino);
+		if (!fs->view) {
+			place.kind = PS_PLACE_NODE;
+		} else if (alias == PS_ALIAS_SHARD) {
 			place.kind = PS_PLACE_SHARD;
 		} else if (place.number & PS_MERGED_FOLDER) {
 			place.kind = PS_PLACE_MERGED;
@@ -54,6 +57,7 @@ struct entry {
 	double timeout_s;
 };
 
+/* An incomplete attribute is asked for again soon. source NULL: a virtual node. */
 static void node_entry(
         struct ps_fs *fs, const struct ps_fs_source *source, const struct ps_attr *attr, struct entry *ret)
 {
@@ -73,20 +77,6 @@ static void shard_entry(struct ps_fs *fs, const struct ps_fs_source *source, uin
 	ps_fs_stat(fs, source, &attr, &ret->st);
 }
 
-static int link_length(const struct ps_fs_source *source, const struct ps_member_table *table,
-        const struct ps_member *member, struct stat *st)
-{
-	char *target;
-	int rc = ps_member_link(source->members, table, member->ordinal, &target);
-
-	if (rc < 0)
-		return rc;
-	st->st_mode = S_IFLNK | 0777;
-	st->st_size = (off_t)strlen(target);
-	free(target);
-	return 0;
-}
-
 static int member_entry(struct ps_fs *fs, const struct ps_fs_source *source,
         const struct ps_member_table *table, const struct ps_member *member, struct entry *ret)
 {
@@ -100,7 +90,16 @@ static int member_entry(struct ps_fs *fs, const struct ps_fs_source *source,
 	ret->timeout_s = PS_FS_TIMEOUT_S;
 	ps_fs_stat(fs, source, &attr, &ret->st);
 	ret->st.st_blksize = MEMBER_BLKSIZE;
-	return member->kind == PS_MEMBER_LINK ? link_length(source, table, member, &ret->st) : 0;
+	if (member->kind != PS_MEMBER_LINK)
+		return 0;
+	char *target;
+	int rc = ps_member_link(source->members, table, member->ordinal, &target);
+	if (rc < 0)
+		return rc;
+	ret->st.st_mode = S_IFLNK | 0777;
+	ret->st.st_size = (off_t)strlen(target);
+	free(target);
+	return 0;
 }
 
 /* An entry of the merged tree: a folder, or a member. */
@@ -131,22 +130,10 @@ static void virtual_entry(fuse_ino_t ino, struct entry *ret, struct ps_fs *fs)
 	node_entry(fs, NULL, &attr, ret);
 }
 
-int ps_place_member_stat(struct ps_fs *fs, const struct ps_place *place, struct stat *ret)
+/* EAGAIN: the merged tree cannot be shown yet. */
+static int errno_of(const struct ps_fs *fs, int errnum)
 {
-	struct ps_member member;
-	struct entry entry;
-	int rc = ps_member_get(place->source->members, place->table, place->ordinal, &member);
-
-	if (rc == 0)
-		rc = member_entry(fs, place->source, place->table, &member, &entry);
-	if (rc == 0)
-		*ret = entry.st;
-	return rc;
-}
-
-static int errno_of(int errnum)
-{
-	return errnum == EAGAIN ? EAGAIN : ps_fs_errno(errnum);
+	return fs->view && errnum == EAGAIN ? EAGAIN : ps_fs_errno(errnum);
 }
 
 static void reply_entry(fuse_req_t req, int rc, const struct entry *entry)
@@ -154,7 +141,7 @@ static void reply_entry(fuse_req_t req, int rc, const struct entry *entry)
 	struct fuse_entry_param param = {.entry_timeout = PS_FS_NEGATIVE_TIMEOUT_S};
 
 	if (rc < 0 && rc != -ENOENT) {
-		fuse_reply_err(req, errno_of(-rc));
+		fuse_reply_err(req, errno_of(ps_op_fs(req), -rc));
 		return;
 	}
 	if (rc == 0)
@@ -175,30 +162,23 @@ struct name_op {
 	struct ps_dataset *dataset; /* a copy: source->dataset may be gone when a late answer comes */
 	uint64_t parent;
 	bool as_shard; /* LOOKUP: with ".tar" after the name; GETATTR: of the folder of a shard's members */
-	char name[NAME_MAX + 1 + PS_SHARD_SUFFIX_LEN];
+	char name[NAME_MAX + 1 + PS_SHARD_SUFFIX_LEN]; /* of a LOOKUP in a mount that shows members */
 };
-
-static void free_name_op(struct ps_inflight *inflight)
-{
-	free(PS_CONTAINER_OF(inflight, struct name_op, inflight));
-}
 
 static struct name_op *name_op_new(
         fuse_req_t req, struct ps_fs *fs, const struct ps_place *place, const char *name)
 {
-	struct name_op *op = malloc(sizeof(*op));
+	struct name_op *op = ps_inflight_new(sizeof(*op), &fs->inflight, req, NULL);
 
-	if (!op) {
-		fuse_reply_err(req, ENOMEM);
+	if (!op)
 		return NULL;
-	}
 	op->fs = fs;
 	op->source = place->source;
 	op->dataset = place->source->dataset;
 	op->parent = place->number;
 	op->as_shard = false;
-	snprintf(op->name, sizeof(op->name), "%s", name);
-	ps_inflight_init(&op->inflight, &fs->inflight, req, free_name_op, NULL);
+	if (fs->view)
+		snprintf(op->name, sizeof(op->name), "%s", name);
 	return op;
 }
 
@@ -232,7 +212,7 @@ static void lookup_done(void *arg, int errnum, const struct ps_attr *attr)
 		end_op(op, -EINTR, NULL);
 		return;
 	}
-	if (errnum == ENOENT && !op->as_shard) {
+	if (errnum == ENOENT && !op->as_shard && op->fs->view) {
 		struct ps_fs *fs = op->fs; /* the callback may free op */
 
 		op->as_shard = true;
@@ -266,22 +246,16 @@ static void lookup_table(void *arg, int errnum, const struct ps_member_table *ta
 	end_op(op, rc, &entry);
 }
 
-static int lookup_source(struct ps_fs *fs, const char *name, struct entry *ret)
+static void source_entry(struct ps_fs *fs, const struct ps_fs_source *source, struct entry *ret)
 {
-	for (size_t i = 0; i < fs->nsources; i++) {
-		struct ps_attr attr;
+	struct ps_attr attr;
 
-		if (strcmp(fs->sources[i].name, name) != 0)
-			continue;
-		ps_fs_root_attr(&fs->sources[i], &attr);
-		node_entry(fs, &fs->sources[i], &attr, ret);
-		return 0;
-	}
-	return -ENOENT;
+	ps_fs_root_attr(source, &attr);
+	node_entry(fs, source, &attr, ret);
 }
 
-/* Each LOOKUP of a virtual file makes a snapshot, with a node id of its own. */
-static void lookup_virtual(fuse_req_t req, struct ps_fs *fs, fuse_ino_t file)
+/* Where members are shown, each LOOKUP of a virtual file makes a snapshot, with a node id of its own. */
+static void lookup_snapshot(fuse_req_t req, struct ps_fs *fs, fuse_ino_t file)
 {
 	uint64_t number;
 	struct ps_snapshot *snapshot = ps_snapshot_new(fs, file, ps_op_is_owner(req), &number);
@@ -297,7 +271,7 @@ static void lookup_virtual(fuse_req_t req, struct ps_fs *fs, fuse_ino_t file)
 		ps_snapshot_forget(fs, number);
 }
 
-void ps_member_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+void ps_op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	struct ps_fs *fs = ps_op_fs(req);
 	fuse_ino_t virtual = ps_virtual_lookup(parent, name);
@@ -307,8 +281,8 @@ void ps_member_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 	uint64_t number;
 	int rc;
 
-	if (virtual && parent != FUSE_ROOT_ID) {
-		lookup_virtual(req, fs, virtual);
+	if (virtual && parent != FUSE_ROOT_ID && fs->view) {
+		lookup_snapshot(req, fs, virtual);
 		return;
 	}
 	if (virtual || ps_virtual_is(parent)) {
@@ -317,7 +291,7 @@ void ps_member_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		reply_entry(req, virtual ? 0 : -ENOENT, &entry);
 		return;
 	}
-	rc = strlen(name) > NAME_MAX ? -ENAMETOOLONG : ps_place_of(fs, parent, &place);
+	rc = fs->view && strlen(name) > NAME_MAX ? -ENAMETOOLONG : ps_place_of(fs, parent, &place);
 	if (rc < 0) {
 		reply_entry(req, rc, NULL);
 		return;
@@ -334,9 +308,14 @@ void ps_member_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		ps_inflight_issued(&op->inflight);
 		return;
 	}
-	rc = -ENOTDIR;
+	rc = place.kind == PS_PLACE_TOP ? -ENOENT : -ENOTDIR;
 	if (place.kind == PS_PLACE_TOP) {
-		rc = lookup_source(fs, name, &entry);
+		for (size_t i = 0; rc < 0 && i < fs->nsources; i++) {
+			if (strcmp(fs->sources[i].name, name) != 0)
+				continue;
+			source_entry(fs, &fs->sources[i], &entry);
+			rc = 0;
+		}
 	} else if (place.kind == PS_PLACE_MERGED) {
 		rc = ps_merged_find(place.source->members, place.number, name, &number);
 		if (rc == 0)
@@ -362,17 +341,18 @@ static void getattr_done(void *arg, int errnum, const struct ps_attr *attr)
 		node_entry(op->fs, op->source, attr, &entry);
 	if (ps_inflight_claim(&op->inflight)) {
 		if (errnum)
-			fuse_reply_err(op->inflight.req, errno_of(errnum));
+			fuse_reply_err(op->inflight.req, errno_of(op->fs, errnum));
 		else
 			fuse_reply_attr(op->inflight.req, &entry.st, entry.timeout_s);
 	}
 	ps_inflight_put(&op->inflight);
 }
 
-void ps_member_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+void ps_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct ps_fs *fs = ps_op_fs(req);
 	struct ps_place place;
+	struct ps_member member;
 	struct entry entry = {.timeout_s = PS_FS_TIMEOUT_S};
 	int rc = ps_place_of(fs, ino, &place);
 
@@ -393,7 +373,9 @@ void ps_member_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		ps_inflight_issued(&op->inflight);
 		return;
 	} else if (place.kind == PS_PLACE_MEMBER) {
-		rc = ps_place_member_stat(fs, &place, &entry.st);
+		rc = ps_member_get(place.source->members, place.table, place.ordinal, &member);
+		if (rc == 0)
+			rc = member_entry(fs, place.source, place.table, &member, &entry);
 	} else if (place.kind == PS_PLACE_MERGED) {
 		const struct ps_attr folder = {
 		        .ino = ino == FUSE_ROOT_ID ? place.source->root : place.number, .is_dir = true};
@@ -409,12 +391,27 @@ void ps_member_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		virtual_entry(ino, &entry, fs);
 	}
 	if (rc < 0)
-		fuse_reply_err(req, errno_of(-rc));
+		fuse_reply_err(req, errno_of(fs, -rc));
 	else
 		fuse_reply_attr(req, &entry.st, entry.timeout_s);
 }
 
 /* Folders ------------------------------------------------------------------------------------------------ */
+
+void ps_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ps_fs *fs = ps_op_fs(req);
+	struct ps_open like = {.kind = PS_OPEN_DIR, .ino = ino};
+
+	if (!ps_virtual_is(ino) && !ps_fs_is_top(fs, ino)) {
+		int rc = ps_dir_open(ps_fs_source(fs, ino)->dataset, ps_fs_node(fs, ino), &like.dir);
+		if (rc < 0) {
+			fuse_reply_err(req, ps_fs_errno(-rc));
+			return;
+		}
+	}
+	ps_op_reply_open(req, fi, &like);
+}
 
 /* A READDIR that may wait for the table of a shard. */
 struct dir_op {
@@ -425,16 +422,8 @@ struct dir_op {
 	size_t size, used;
 	off_t off;
 	bool plus;
-	char *buf;
+	char buf[];
 };
-
-static void free_dir_op(struct ps_inflight *inflight)
-{
-	struct dir_op *op = PS_CONTAINER_OF(inflight, struct dir_op, inflight);
-
-	free(op->buf);
-	free(op);
-}
 
 /* Adds an entry, with its attributes if they are complete; false: the buffer is full. */
 static bool add_entry(
@@ -491,6 +480,25 @@ static int read_members(struct dir_op *op, const struct ps_member_table *table, 
 			break;
 	}
 	return rc;
+}
+
+/* Of an open folder, in a mount that shows no members. */
+static int read_open(struct dir_op *op, struct ps_open *open, off_t off)
+{
+	PS_LOCK_SCOPE(&open->reader);
+	const char *name;
+	struct ps_attr attr;
+	int found = open->dir ? 0 : -EIO; /* this daemon could not open it again */
+
+	for (; open->dir && (found = ps_dir_read(open->dir, (uint64_t)off - 2, op->plus, &name, &attr)) > 0;
+	        off++) {
+		struct entry entry;
+
+		node_entry(op->fs, op->place.source, &attr, &entry);
+		if (!add_entry(op, name, &entry, attr.node && attr.complete_attr, off + 1))
+			break;
+	}
+	return PS_MIN(found, 0);
 }
 
 /* Takes from the view the open folder that was read farthest, but not beyond pos. If there is none, opens the
@@ -611,11 +619,9 @@ static int read_sources(struct dir_op *op, off_t off)
 {
 	for (size_t i = (size_t)off - 2; i < op->fs->nsources; i++) {
 		const struct ps_fs_source *source = &op->fs->sources[i];
-		struct ps_attr attr;
 		struct entry entry;
 
-		ps_fs_root_attr(source, &attr);
-		node_entry(op->fs, source, &attr, &entry);
+		source_entry(op->fs, source, &entry);
 		if (!add_entry(op, source->name, &entry, true, (off_t)i + 3))
 			break;
 	}
@@ -631,7 +637,7 @@ static int read_virtual(struct dir_op *op, off_t off)
 		struct entry entry;
 
 		virtual_entry(ino, &entry, op->fs);
-		if (!add_entry(op, name, &entry, false, (off_t)i + 3))
+		if (!add_entry(op, name, &entry, !op->fs->view, (off_t)i + 3))
 			break;
 	}
 	return 0;
@@ -642,7 +648,7 @@ static void end_dir(struct dir_op *op, int rc)
 	if (ps_inflight_claim(&op->inflight)) {
 		/* Entries before an error are returned first; the next READDIR gets the error. */
 		if (rc < 0 && op->used == 0)
-			fuse_reply_err(op->inflight.req, errno_of(-rc));
+			fuse_reply_err(op->inflight.req, errno_of(op->fs, -rc));
 		else
 			fuse_reply_buf(op->inflight.req, op->buf, op->used);
 	}
@@ -656,25 +662,26 @@ static void readdir_table(void *arg, int errnum, const struct ps_member_table *t
 	end_dir(op, errnum ? -errnum : read_members(op, table, 0, op->off));
 }
 
-static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, bool plus)
+static void read_dir(
+        fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi, bool plus)
 {
 	struct ps_fs *fs = ps_op_fs(req);
-	struct dir_op *op = calloc(1, sizeof(*op));
-	char *buf = malloc(PS_MIN(size, READDIR_MAX_NBYTES) + 1);
+	struct ps_open *open = fs->view ? NULL : ps_op_open(req, fi);
+	size_t room = PS_MIN(size, READDIR_MAX_NBYTES);
 	bool full = false;
 
-	if (!op || !buf || off < 0) {
-		free(op);
-		free(buf);
-		fuse_reply_err(req, off < 0 ? EINVAL : ENOMEM);
+	if (off < 0 || (!open && !fs->view)) {
+		fuse_reply_err(req, off < 0 ? EINVAL : EBADF);
 		return;
 	}
+	struct dir_op *op = ps_inflight_new(sizeof(*op) + room, &fs->inflight, req, NULL);
+	if (!op)
+		return;
 	op->fs = fs;
 	op->ino = ino;
-	op->size = PS_MIN(size, READDIR_MAX_NBYTES);
+	op->size = room;
+	op->used = 0;
 	op->plus = plus;
-	op->buf = buf;
-	ps_inflight_init(&op->inflight, &fs->inflight, req, free_dir_op, NULL);
 	int rc = ps_place_of(fs, ino, &op->place);
 	if (rc == 0)
 		full = !add_dots(op, &off);
@@ -693,7 +700,7 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, boo
 			rc = read_merged(op, off);
 			break;
 		case PS_PLACE_NODE:
-			rc = read_names(op, off);
+			rc = open ? read_open(op, open, off) : read_names(op, off);
 			break;
 		case PS_PLACE_TOP:
 			rc = read_sources(op, off);
@@ -709,14 +716,12 @@ static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, boo
 	ps_inflight_issued(&op->inflight);
 }
 
-void ps_member_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+void ps_op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
-	(void)fi;
-	read_dir(req, ino, size, off, false);
+	read_dir(req, ino, size, off, fi, false);
 }
 
-void ps_member_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+void ps_op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
-	(void)fi;
-	read_dir(req, ino, size, off, true);
+	read_dir(req, ino, size, off, fi, true);
 }
