@@ -18,8 +18,13 @@ before a block may be a directive:
     <!-- test: file train.py -->       the block is written to this file in the page's folder
     <!-- test: torchrun 2 -->          the block is run by that many processes, as by torchrun
     <!-- test: shell -->               the ```sh block is run, with penstock-loader and this Python in PATH
+    <!-- test: shell about -->         likewise; the numbers that it prints may differ from those that are shown
+    <!-- test: about -->               the same for a block of Python
 
-remote.md needs a server: tests/fs/programs/python_docs.sh runs it. trainers.md needs packages that
+quick-start.md and tutorial.md get an empty folder, as their readers do: `penstock-loader make-dataset` is their first
+command. All their blocks are run.
+
+remote.md needs a server, and quick-start.md a mount: tests/fs/programs/python_docs.sh runs them. trainers.md needs packages that
 python_trainers_test.py installs: that test runs it, too.
 
 Arguments name the pages to run: python_docs_test.py tutorial.md."""
@@ -45,6 +50,8 @@ tap.python_package()
 
 DOCS = os.path.join(tap.SRC, "docs")
 ORIGIN = os.environ.get("PENSTOCK_DOCS_ORIGIN")  # replaces https://data.example.org
+MOUNTS = "remote.md", "quick-start.md"
+EMPTY = "quick-start.md", "tutorial.md"
 BLOCK = re.compile(r"^(?:<!-- test: (?P<how>[^\n]*?) -->\n+)?```(?P<language>python|sh)\n(?P<code>.*?)^```\n"
                    r"(?:\n*```text\n(?P<shows>.*?)^```\n)?", re.M | re.S)
 
@@ -101,7 +108,8 @@ class Page:
         if self.folder is None:
             self.folder = tempfile.mkdtemp(prefix="penstock-docs-")
             os.chdir(self.folder)
-            data_make()
+            if self.name not in EMPTY:
+                data_make()
         os.chdir(self.folder)
         sys.modules["page"] = self.module
 
@@ -116,14 +124,16 @@ def lacking(tree):
 def run_block(page, line, m):
     how, _, argument = (m["how"] or "run").partition(" ")
     code, shows = m["code"], m["shows"]
-    if page.name == "remote.md" and not ORIGIN:
+    if page.name in MOUNTS and not ORIGIN:
         raise tap.Skip("tests/fs/programs/python_docs.sh runs this page")
     code = code.replace("https://data.example.org", ORIGIN or "")
     page.enter()
     where = page.where
     if m["language"] == "sh":
         have = run_command(["bash", "-euc", code])
-        return tap.equal(have, have if shows is None else shows, where)
+        if argument == "about":
+            have, shows = about(have), about(shows)
+        return tap.equal(have, have if shows is None else shows, "%s:%d" % (where, line))
     tree = ast.parse("\n" * line + code, where)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     why = argument if how == "skip" else "needs " + ", ".join(lacking(tree)) if lacking(tree) else next(
@@ -141,12 +151,19 @@ def run_block(page, line, m):
             f.write(code)
         have = "" if how == "file" else run_ranks(int(argument), name)
     else:
-        assert how == "run", "%s:%d: no such directive: %s" % (where, line, how)
+        assert how in ("run", "about"), "%s:%d: no such directive: %s" % (where, line, how)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile(tree, where, "exec"), page.module.__dict__)
         have = printed.getvalue()
+    if how == "about":
+        have, shows = about(have), about(shows)
     tap.equal(have, have if shows is None else shows, "%s:%d" % (where, line))
+
+
+def about(text):
+    """The text without its numbers, and with single spaces."""
+    return re.sub(r" +", " ", re.sub(r"\b[0-9]+(\.[0-9]+)?\b", "N", text))
 
 
 def run_ranks(n, script):
@@ -179,12 +196,14 @@ def run_command(command):
 
 def page_add(path):
     page = Page(path)
-    for line, m in page.blocks():
-        if m["language"] == "python" or m["how"] == "shell":
-            function = lambda page=page, line=line, m=m: run_block(page, line, m)
-            function.__name__ = "docs_%s_line_%d" % (page.name[:-3], line + 1)
-            function.in_place = True  # a loader of an earlier block may still be reading its files
-            tap.test(function)
+    runs = [(line, m) for line, m in page.blocks() if m["language"] == "python" or (m["how"] or "").startswith("shell")]
+    if page.name in EMPTY:
+        tap.equal(len(runs), len(re.findall(r"^```(?:python|sh)$", page.text, re.M)), page.where + ": blocks that are run")
+    for line, m in runs:
+        function = lambda page=page, line=line, m=m: run_block(page, line, m)
+        function.__name__ = "docs_%s_line_%d" % (page.name[:-3], line + 1)
+        function.in_place = True  # a loader of an earlier block may still be reading its files
+        tap.test(function)
     return page
 
 
@@ -232,6 +251,22 @@ b
 penstock-loader ls train/shard-000000.tar | wc -l
 test -e nosuch
 ```
+
+<!-- test: shell about -->
+```sh
+echo "12 samples,   3.5 s"
+```
+```text
+8 samples, 21 s
+```
+
+<!-- test: shell about -->
+```sh
+echo "12 samples"
+```
+```text
+12 shards
+```
 """)
     page, results = Page("a.md"), []
     for line, m in page.blocks():
@@ -243,7 +278,7 @@ test -e nosuch
         except AssertionError:
             results.append("failed")
     shutil.rmtree(page.folder)
-    tap.equal(results, ["ok", "failed", "ok", "needs nosuchpackage", "needs nosuchpackage", "failed", "failed"])
+    tap.equal(results, ["ok", "failed", "ok", "needs nosuchpackage", "needs nosuchpackage", "failed", "failed", "ok", "failed"])
 
 
 if __name__ == "__main__":

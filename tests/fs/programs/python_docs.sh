@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs each block of docs/python/remote.md, with local servers for the hosts that it names.
+# Runs each block of docs/python/remote.md, with local servers for the hosts that it names, and of the quick start.
 . "$(dirname "$0")/../../lib.sh"
 requires mount loader nginx python:PIL
 penstock_python
@@ -18,8 +18,9 @@ check "the data of the page is made" make_data
 cp -r "$T/www/train" "$T/www/bucket/"
 start_nginx
 export PENSTOCK_DOCS_ORIGIN=$ORIGIN AWS_ENDPOINT_URL=$ORIGIN
-"$python" "$top_srcdir/tests/loader/python_docs_test.py" remote.md >"$T/docs.out" 2>&1 || true
-at_least "the page has at least six blocks" 6 "$(grep -c '^ok .*remote' "$T/docs.out")"
+"$python" "$top_srcdir/tests/loader/python_docs_test.py" remote.md quick-start.md >"$T/docs.out" 2>&1 || true
+at_least "remote.md has at least six blocks" 6 "$(grep -c '^ok .*remote' "$T/docs.out")"
+at_least "the quick start has at least eight blocks" 8 "$(grep -c '^ok .*quick-start' "$T/docs.out")"
 lacking=$(grep -A 12 -e '^not ok' -e SKIP "$T/docs.out" || true)
 equal "all blocks run, and print what the page shows" "" "$lacking"
 unmounted() { [[ -z $(ps_mounts_below "$T/tmp") ]]; }
