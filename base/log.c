@@ -114,12 +114,11 @@ static void open_syslog(void)
 		openlog(logger.ident, LOG_PID | LOG_NDELAY, LOG_DAEMON);
 		logger.to = TO_SYSLOG;
 	} else if ((fd = open_container_log()) >= 0) {
-		instead = "no syslog listens on " _PATH_LOG
-		          ": the log goes to stderr; --log FILE writes a file";
+		instead = "syslog is not running, so the log goes to stderr; use --log FILE to write a file";
 		logger.fd = fd;
 	} else {
-		instead = "no syslog listens on " _PATH_LOG
-		          ": there is no log; give --log FILE, or mount with -f, which logs to stderr";
+		instead = "syslog is not running, so nothing is logged; use --log FILE, or mount with -f to "
+		          "log to stderr";
 		logger.to = TO_NOTHING;
 	}
 }

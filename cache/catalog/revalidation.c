@@ -40,7 +40,8 @@ static void offline_begin(struct ps_dataset *ds)
 
 	atomic_store(&ds->offline_ask_ns, ps_clock_mono_ns() + ms * PS_NS_PER_MS);
 	if (!atomic_exchange(&ds->offline, true))
-		ps_log_warning("origin: %s: it does not answer; known versions count as valid",
+		ps_log_warning("origin: %s: the origin does not answer; cached versions are served without "
+		               "revalidation",
 		        ds->catalog->row.source);
 }
 
@@ -48,7 +49,7 @@ static void offline_over(struct ps_dataset *ds)
 {
 	atomic_store(&ds->offline_tries, 0);
 	if (atomic_exchange(&ds->offline, false))
-		ps_log_warning("origin: %s: it answers again", ds->catalog->row.source);
+		ps_log_warning("origin: %s: the origin answers again", ds->catalog->row.source);
 }
 
 static void note(struct ps_dataset *ds, uint64_t node, int errnum, uint64_t for_ns)
@@ -506,7 +507,7 @@ static void end_failed(struct probe *probe, const struct ps_error *err)
 	}
 	if (known && err->err != EACCES && !cancelled) {
 		offline_note(ds, row->node, err);
-		ps_log_warning("revalidate: %s: %s; using the known version", row->url, err->text);
+		ps_log_warning("revalidate: %s: %s; the known version is served", row->url, err->text);
 		ps_attr_of_row(ds, row, &attr);
 		probe_end(probe, 0, &attr);
 		return;

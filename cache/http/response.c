@@ -520,7 +520,7 @@ int ps_http_response_check_range(const struct ps_http_response *r, const struct 
 	if (is_partial(r, offset, nbytes))
 		return check_partial(r, expect, offset, nbytes, err);
 	if (offset || nbytes != expect->size)
-		return lie(err, r, "the server ignores ranges");
+		return lie(err, r, "the server ignores Range requests");
 	if (r->content_length != nbytes)
 		return lie(err, r, "Content-Length does not fit the object");
 	return 0;

@@ -54,7 +54,8 @@ static void tell_of_no_file(struct ps_object *object, int e)
 	if (!ps_log_rate_pass(&object->store->no_file_rate, &others))
 		return;
 	ps_log_error(
-	        "store: %s: no data file: %s; it is streamed without caching", object->url, strerror(-e));
+	        "store: %s: the data file cannot be created: %s; the data is streamed without being cached",
+	        object->url, strerror(-e));
 	if (others)
 		ps_log_error("store: %s: %u more such errors in the last %d s", object->store->dir, others,
 		        PS_LOG_RATE_S);

@@ -45,8 +45,8 @@ static int write_failed(struct ps_object *object, uint64_t offset, int e)
 	store->unwritten -= atomic_exchange(&object->unwritten, 0);
 	pthread_mutex_unlock(&store->lock);
 	if (first)
-		ps_log_error("write: %s: offset %llu: %s; it is streamed without caching", object->url,
-		        (unsigned long long)offset, strerror(-e));
+		ps_log_error("write: %s: offset %llu: %s; the data is streamed without being cached",
+		        object->url, (unsigned long long)offset, strerror(-e));
 	return e;
 }
 

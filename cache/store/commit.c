@@ -275,9 +275,8 @@ static void tell_of_refusal(struct ps_store *store, int e)
 
 	store->told_of_refusal = ps_log_rate_pass(&store->refusal_rate, &others);
 	if (store->told_of_refusal)
-		ps_log_error(
-		        "store: %s: the index cannot be written (%s): new data is streamed without caching "
-		        "until it can",
+		ps_log_error("store: %s: the index cannot be written (%s); until it can, new data is "
+		             "streamed without being cached",
 		        store->dir, strerror(-e));
 }
 

@@ -140,7 +140,8 @@ static void note_failure(struct ps_object *object, const char *expected, const c
 	store->counters.checksum_errors++;
 	store->checksum_error_s = ps_clock_real_s();
 	snprintf(store->checksum_error, sizeof(store->checksum_error),
-	        "%.300s: its data have %s, but the origin or its list says %s", object->url, seen, expected);
+	        "%.300s: checksum mismatch: the data have %s, but the origin or manifest gives %s",
+	        object->url, seen, expected);
 }
 
 /* True if the object's bytes stay although they do not match. */
@@ -157,9 +158,8 @@ static bool only_warn(struct ps_object *object, const char *expected, const char
 		object->sum_warned = true;
 		note_failure(object, expected, seen);
 	}
-	ps_log_warning(
-	        "checksum: %s: its data have %s, but the origin or its list says %s; they stay, because of "
-	        "--checksums warn",
+	ps_log_warning("checksum: %s: mismatch: the data have %s, but the origin or manifest gives %s; kept "
+	               "because of --checksums warn",
 	        object->url, seen, expected);
 	return true;
 }
@@ -189,16 +189,17 @@ static void refuse(struct ps_object *object, const char *expected, const char *s
 		refused->until_ns = ps_clock_mono_ns() + ns;
 		refused->story.nodes_below = node;
 		snprintf(refused->story.text, sizeof(refused->story.text),
-		        "its data have %s, but the origin or its list says %s; dropped", seen, expected);
+		        "checksum mismatch: the data have %s, but the origin or manifest gives %s; discarded",
+		        seen, expected);
 	} else {
 		forget_refused(store, node);
 	}
 	pthread_mutex_unlock(&store->lock);
-	ps_log_error("checksum: %s: its data have %s, but the origin or its list says %s; dropped, and not "
-	             "fetched for %llu s",
+	ps_log_error("checksum: %s: mismatch: the data have %s, but the origin or manifest gives %s; "
+	             "discarded, and not fetched again for %llu s",
 	        object->url, seen, expected, (unsigned long long)s);
 	if (ps_object_retire(object) < 0)
-		ps_log_error("checksum: %s: cannot be dropped: out of memory", object->url);
+		ps_log_error("checksum: %s: cannot be discarded: out of memory", object->url);
 }
 
 int ps_object_checksum_check(struct ps_object *object)

@@ -132,8 +132,9 @@ static const char tier[] = "[state=aside:  aside     {url}, [retry_seconds?:for 
 static const char trouble[] =
         "[offline:  offline   the origin does not answer: only what is cached can be read\n]"
         "[/origin.last_error:  failure   {/origin.last_error_at}: {/origin.last_error}\n]"
-        "[/cache.checksum_errors:  checksums mismatches: {#/cache.checksum_errors}, dropped; "
-        "user.penstock.error of a file says why\n]";
+        "[/cache.checksum_errors:  checksums {#/cache.checksum_errors} file[/cache.checksum_errors>1:s] "
+        "failed the checksum; "
+        "for details: getfattr -n user.penstock.error FILE\n]";
 static const char tail[] = "  daemon    pid {#/pid}, version {/version}, mounted {mounted_at}, "
                            "[/sandbox.active:[/sandbox.reason:sandbox incomplete: "
                            "{/sandbox.reason}][!/sandbox.reason:sandboxed]]"

@@ -25,13 +25,12 @@ static int expect_either(int sock, const char *word, const char *other, int time
 
 	if (rc == -EPROTONOSUPPORT)
 		return ps_error_set(err, EPROTONOSUPPORT,
-		        "the daemon that serves this cache is of another version (protocol %u, this is %d); "
-		        "unmount what "
-		        "it serves first, or use the same version",
+		        "the daemon that serves this cache has another version (protocol %u, this program "
+		        "uses %d); unmount its mounts first, or use the program of its version",
 		        (unsigned)protocol, PS_CONTROL_PROTOCOL);
 	if (rc == -EPIPE)
 		return ps_error_set(err, EPIPE,
-		        "the daemon that serves this cache has died, or has no memory (see its log)");
+		        "the daemon that serves this cache has died or has run out of memory (see its log)");
 	if (rc < 0)
 		return ps_error_set(err, -rc, "the daemon that serves this cache: %s", strerror(-rc));
 	const char *said = ps_control_get(ret, PS_DO), *text = ps_control_get(ret, "text");
@@ -124,7 +123,7 @@ static int hand_over(int sock, const struct ps_mount_request *request,
 		rc = ps_error_set(err, EIO, "the mount on %s was unmounted at once", mountpoint);
 	if (rc == 0 && (rc = say(sock, "answers", keeps ? PS_THEN : NULL, "kept", -1)) < 0)
 		ps_error_set(err, -rc,
-		        "the daemon that serves this cache has died, or has no memory (see its log)");
+		        "the daemon that serves this cache has died or has run out of memory (see its log)");
 	if (rc == 0 && keeps) {
 		rc = expect(sock, "kept", WORD_MS, &message, err);
 		ps_given_fini(&message);

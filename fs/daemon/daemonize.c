@@ -45,9 +45,9 @@ static void await_child(const char *command, pid_t child, int in)
 	}
 	if (WIFSIGNALED(status))
 		_exit(ps_cli_fail(command, PS_EXIT_FAILED,
-		        "the daemon died before the mount was there (signal %d)", WTERMSIG(status)));
+		        "the daemon died before the mount was ready (signal %d)", WTERMSIG(status)));
 	_exit(ps_cli_fail(
-	        command, PS_EXIT_FAILED, "the daemon ended before the mount was there (see the log)"));
+	        command, PS_EXIT_FAILED, "the daemon exited before the mount was ready (see the log)"));
 }
 
 /* Notes inherited descriptors: those without close-on-exec, a flag that all our own descriptors have. */

@@ -238,12 +238,14 @@ int ps_mounts_lookup(
 	}
 	mode_t mode;
 	if (info)
-		rc = ps_error_set(err, EINVAL, "%s: a mount of type %s, not of penstock", arg, info->fstype);
+		rc = ps_error_set(err, EINVAL, "%s: this is a mount of type %s, not a penstock mount", arg,
+		        info->fstype);
 	else if (ps_timed_stat(path, PS_TIMED_TIMEOUT_MS, &mode) == -ENOENT)
 		rc = ps_error_set(
 		        err, ENOENT, "%s: there is no such folder (penstock status lists the mounts)", arg);
 	else
-		rc = ps_error_set(err, EINVAL, "%s: not a penstock mount (penstock status lists them)", arg);
+		rc = ps_error_set(
+		        err, EINVAL, "%s: not a penstock mount (penstock status lists the mounts)", arg);
 	ps_mounts_fini(ret);
 	return rc;
 }
@@ -376,10 +378,10 @@ const char *ps_mounts_why_not(int rc)
 {
 	switch (rc) {
 	case -ETIMEDOUT:
-		return "its daemon does not answer; penstock umount --force clears it away";
+		return "its daemon does not answer; remove it with penstock umount --force";
 	case -ENOTCONN:
 	case -ECONNABORTED:
-		return "its daemon is gone; penstock umount clears it away";
+		return "its daemon has died; remove it with penstock umount";
 	case -EACCES:
 	case -EPERM:
 		return "belongs to another user";

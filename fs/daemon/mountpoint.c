@@ -32,19 +32,18 @@ static int check_mounted(const char *arg, const struct ps_mount_info *info, stru
 	json_decref(stats);
 	if (rc == 0)
 		return ps_error_set(err, EBUSY,
-		        "%s: already a penstock mount; unmount it first (penstock umount %s)", arg, arg);
+		        "%s: is already a penstock mount; unmount it first (penstock umount %s)", arg, arg);
 	if (rc == -ETIMEDOUT)
 		return ps_error_set(err, EBUSY,
-		        "%s: a penstock mount that does not answer; penstock umount --force %s clears it "
-		        "away",
+		        "%s: the penstock mount here does not answer; remove it with penstock umount --force "
+		        "%s",
 		        arg, arg);
 	if (rc != -ENOTCONN && rc != -ECONNABORTED)
 		return ps_error_set(err, -rc, "%s: %s", arg, strerror(-rc));
 	rc = ps_mountfd_detach(info->mountpoint, id);
 	if (rc < 0)
 		return ps_error_set(err, -rc,
-		        "%s: the mount of a dead daemon is in the way; unmount it as root (umount -l %s)",
-		        arg, arg);
+		        "%s: the daemon of this mount has died; unmount it as root (umount -l %s)", arg, arg);
 	return 0;
 }
 
@@ -89,11 +88,11 @@ int ps_mountpoint_check(const char *arg, bool nonempty, char **ret_path, struct 
 	rc = ps_timed_stat(path, PS_TIMED_TIMEOUT_MS, &mode);
 	if (rc == -ENOENT)
 		return ps_error_set(
-		        err, ENOENT, "%s: there is no such folder; make it first (mkdir %s)", arg, arg);
+		        err, ENOENT, "%s: there is no such folder; create it first (mkdir %s)", arg, arg);
 	if (rc < 0)
 		return ps_error_set(err, -rc, "%s: %s", arg, strerror(-rc));
 	if (!S_ISDIR(mode))
-		return ps_error_set(err, ENOTDIR, "%s: not a folder", arg);
+		return ps_error_set(err, ENOTDIR, "%s: is not a folder", arg);
 	*ret_path = realpath(path, NULL);
 	if (!*ret_path)
 		return ps_error_set(err, errno, "%s: %s", arg, strerror(errno));
@@ -102,7 +101,7 @@ int ps_mountpoint_check(const char *arg, bool nonempty, char **ret_path, struct 
 		ps_error_set(err, -rc, "%s: %s", arg, strerror(-rc));
 	else if (!nonempty && !empty)
 		rc = ps_error_set(err, ENOTEMPTY,
-		        "%s: not empty; choose another folder, or hide its files with -o nonempty", arg);
+		        "%s: is not empty; choose another folder, or add -o nonempty to hide its files", arg);
 	if (rc < 0) {
 		free(*ret_path);
 		*ret_path = NULL;
@@ -129,8 +128,8 @@ static int open_base(char **ret_path, struct ps_error *err)
 	if (asprintf(&path, "%s/penstock-%u", top, (unsigned)geteuid()) < 0)
 		return ps_error_set(err, ENOMEM, "out of memory");
 	if (mkdir(path, 0700) < 0 && errno != EEXIST)
-		return ps_error_set(err, errno, "%s: cannot be made: %s; set TMPDIR to another folder", path,
-		        strerror(errno));
+		return ps_error_set(err, errno, "%s: cannot be created: %s; set TMPDIR to another folder",
+		        path, strerror(errno));
 	ps_autofd int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return ps_error_set(
@@ -175,7 +174,7 @@ static int lock_place(int base_fd, const char *path, int *ret_lock_fd, struct ps
 	struct ps_mounts mounts;
 
 	if (mkdirat(base_fd, name, 0700) < 0 && errno != EEXIST)
-		return ps_error_set(err, errno, "%s: cannot be made: %s", path, strerror(errno));
+		return ps_error_set(err, errno, "%s: cannot be created: %s", path, strerror(errno));
 	/* Looks in the table first: opening a mount that does not answer would block. */
 	int rc = ps_mounts_read(NULL, true, &mounts);
 	if (rc < 0)
@@ -279,8 +278,8 @@ static int refuse_device(struct ps_error *err, int errnum)
 	if (group)
 		snprintf(join, sizeof(join), "join its group (usermod -aG %.32s USER), ", group->gr_name);
 	return ps_error_set(err, errnum,
-	        "%s: %s (mode %04o): %shave root open it to all (chmod 0666 %s), or mount as root", device,
-	        strerror(errnum), (unsigned)(st.st_mode & 0777), join, device);
+	        "%s: %s (mode %04o): %sas root, let all users open it (chmod 0666 %s), or mount as root",
+	        device, strerror(errnum), (unsigned)(st.st_mode & 0777), join, device);
 }
 
 static int open_device(struct ps_error *err)
@@ -291,7 +290,8 @@ static int open_device(struct ps_error *err)
 		return fd;
 	if (errno == ENOENT || errno == ENODEV || errno == ENXIO)
 		return ps_error_set(err, errno,
-		        "no %s: load it (modprobe fuse); a container needs --device %s", device, device);
+		        "%s does not exist: load the module (modprobe fuse); a container needs --device %s",
+		        device, device);
 	if (errno == EACCES || errno == EPERM)
 		return refuse_device(err, errno);
 	return ps_error_set(err, errno, "%s: %s", device, strerror(errno));

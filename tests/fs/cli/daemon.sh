@@ -55,7 +55,7 @@ mount_penstock "$source"
 kill_daemon "$(stats .pid)"
 rc=0
 penstock status "$MNT" >"$T/out" 2>&1 || rc=$?
-equal "status of a dead daemon's mount fails" "1 1" "$rc $(grep -c gone "$T/out")"
+equal "status of a dead daemon's mount fails" "1 1" "$rc $(grep -c "has died" "$T/out")"
 check "the next mount replaces the dead mount" mount_penstock "$source"
 check "the new mount serves its file" cmp "$MNT/f.bin" "$T/src/f.bin"
 equal "there is one mount, not two" \

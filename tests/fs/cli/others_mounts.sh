@@ -50,7 +50,7 @@ ends() {
 ends status penstock status
 equal "status has one line for the stuck mount" 1 "$(wc -l <"$T/out")"
 check "the line says what to do" \
-	grep -q "^penstock status: $T/stuck: its daemon does not answer; penstock umount --force" "$T/out"
+	grep -q "^penstock status: $T/stuck: its daemon does not answer.* penstock umount --force" "$T/out"
 ends "status --check" penstock status --check
 ends metrics penstock metrics
 check "metrics count it as down" grep -qF "penstock_up{mount=\"$T/stuck\"} 0" "$T/out"

@@ -96,7 +96,7 @@ bad 1 "header option: \"a\(b\" is not a header name" mount http://127.0.0.1:1/ "
 bad 2 "NAME:PASSWORD" mount "$T/src/" "$T/empty" --user me
 bad 2 "MOUNTPOINT comes last" mount "$T/empty" https://127.0.0.1/train/
 bad 2 "unknown command 'nix'" help nix
-bad 1 "make it first" mount "$T/src/" "$T/nothing" --cache-dir "$T/cache/c"
+bad 1 "no such folder" mount "$T/src/" "$T/nothing" --cache-dir "$T/cache/c"
 bad 1 "not a folder" mount "$T/src/" "$T/plain" --cache-dir "$T/cache/c"
 bad 1 "not empty" mount "$T/src/" "$T/full" --cache-dir "$T/cache/c"
 bad 1 "within its own source" mount "$T/" "$T/empty" --cache-dir "$T/cache/c"

@@ -19,7 +19,7 @@ heads() { cloud_seen '^HEAD '; }
 xattr() { getfattr --absolute-names --only-values -n "user.penstock.$2" "$MNT/$1"; }
 is() { [[ $(xattr "$1" state) == "$2" ]]; }
 reads() { cmp "$MNT/$1" "$T/cloud/bucket/train/$1"; }
-refused() { xattr bad.damaged error | grep -q 'sha256:.*but the origin or its list says sha256:'; }
+refused() { xattr bad.damaged error | grep -q 'sha256:.*but the origin or manifest gives sha256:'; }
 
 echo FULL_OBJECT >"$T/cloud/amz_checksums"
 start
@@ -61,7 +61,7 @@ echo FULL_OBJECT >"$T/cloud/amz_checksums"
 start --checksums warn
 cat "$MNT/bad.damaged" >/dev/null
 check "--checksums warn: the file that does not match is kept" wait_until 20 is bad.damaged cached
-check "--checksums warn: the log reports the mismatch" wait_until 20 grep -q 'checksum: .*bad.damaged.*they stay' "$T/penstock.log"
+check "--checksums warn: the log reports the mismatch" wait_until 20 grep -q 'checksum: .*bad.damaged.*mismatch' "$T/penstock.log"
 equal "--checksums warn: the mismatch is counted" 1 "$(stats .cache.checksum_errors)"
 check "--checksums warn: the file is read again" reads bad.damaged
 umount_penstock

@@ -63,7 +63,7 @@ if mount_penstock "$ORIGIN/norange/" --timeout 5s >"$T/out" 2>&1; then
 	else
 		pass "an origin without ranges: a clean error"
 		check "an origin without ranges: the reason is in user.penstock.error" \
-			grep -q 'ignores ranges' \
+			grep -q 'ignores Range' \
 			<(getfattr --only-values -n user.penstock.error "$MNT/sub/deep/7654321.bin")
 	fi
 	umount_penstock
