@@ -45,7 +45,7 @@ rm -rf "$CACHE"
 echo untold >"$T/cloud/amz_checksums"
 start
 check "an object in one part has a checksum of the whole object" wait_until 20 bash -c \
-	"cat '$MNT/bad.damaged' >'$T/out' 2>&1; getfattr --only-values -n user.penstock.error '$MNT/bad.damaged' | grep -q 'says sha256:'"
+	"cat '$MNT/bad.damaged' >'$T/out' 2>&1; getfattr --only-values -n user.penstock.error '$MNT/bad.damaged' | grep -q 'gives sha256:'"
 umount_penstock
 rm -rf "$CACHE"
 touch "$T/cloud/etags_of_parts"
