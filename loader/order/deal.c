@@ -57,18 +57,9 @@ struct ps_deal {
 	struct ps_dealt *walked; /* all rows of the step */
 };
 
-static uint32_t set_of(const struct ps_deal *d, uint32_t lane)
-{
-	uint32_t s = 0;
-
-	while (lane >= d->sets[s].first + d->sets[s].n)
-		s++;
-	return s;
-}
-
 static uint64_t before(const struct ps_deal *d, const struct ps_mark *marks, uint32_t lane)
 {
-	return ps_mark_before(&marks[set_of(d, lane)], lane, d->o.lengths[lane]);
+	return ps_mark_before(&marks[ps_lane_set_of(d->sets, lane)], lane, d->o.lengths[lane]);
 }
 
 /* Irregular steps ---------------------------------------------------------------------------------------- */
@@ -186,6 +177,16 @@ static int compare(const void *a, const void *b)
 	return (x->index > y->index) - (x->index < y->index);
 }
 
+static void window_free(struct window *w)
+{
+	free(w->rows);
+	free(w->by_lane);
+	free(w->begins);
+	free(w->from);
+	free(w->to);
+	*w = (struct window){0};
+}
+
 static int window_alloc(const struct ps_deal *d, struct window *w)
 {
 	size_t rows = (size_t)d->steps * d->o.steps.batch;
@@ -199,11 +200,7 @@ static int window_alloc(const struct ps_deal *d, struct window *w)
 	w->to = malloc(d->o.nsets * sizeof(*w->to));
 	if (w->rows && w->by_lane && w->begins && w->from && w->to)
 		return 0;
-	free(ps_steal_ptr(&w->rows));
-	free(ps_steal_ptr(&w->by_lane));
-	free(ps_steal_ptr(&w->begins));
-	free(ps_steal_ptr(&w->from));
-	free(ps_steal_ptr(&w->to));
+	window_free(w);
 	return -ENOMEM;
 }
 
@@ -371,13 +368,8 @@ void ps_deal_free(struct ps_deal *d)
 {
 	if (!d)
 		return;
-	for (int i = 0; i < WINDOWS; i++) {
-		free(d->windows[i].rows);
-		free(d->windows[i].by_lane);
-		free(d->windows[i].begins);
-		free(d->windows[i].from);
-		free(d->windows[i].to);
-	}
+	for (int i = 0; i < WINDOWS; i++)
+		window_free(&d->windows[i]);
 	ps_turns_fini(&d->turns);
 	pthread_mutex_destroy(&d->lock);
 	free(d->sets);

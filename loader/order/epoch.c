@@ -187,34 +187,6 @@ static int known_fill(struct ps_epochs *e, struct ps_epoch *epoch, uint32_t worl
 	return 0;
 }
 
-static int deal_make(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_error *err)
-{
-	struct ps_deal_options o = {.lengths = epoch->lengths,
-	        .sequence = epoch->sequence,
-	        .steps = epoch->steps,
-	        .begin = epoch->begin,
-	        .end = epoch->end,
-	        .rank = epoch->rank,
-	        .nodes = e->o.nodes && epoch->world > 1 ? e->o.nodes : epoch->world};
-
-	o.sets = ps_order_sets(e->o.order, &o.nsets);
-	return ps_deal_new(&o, &epoch->deal) < 0 ? ps_no_memory(err) : 0;
-}
-
-static int epoch_fill(struct ps_epochs *e, struct ps_epoch *epoch, struct ps_error *err)
-{
-	int rc;
-
-	epoch->known = e->o.known;
-	if (epoch->known) {
-		rc = known_fill(e, epoch, e->o.world, err);
-		return rc < 0 ? rc : deal_make(e, epoch, err);
-	}
-	epoch->steps = (struct ps_steps){
-	        .samples = PS_ENDLESS, .most = e->o.steps, .batch = e->o.batch, .world = 1, .end = e->o.end};
-	return 0;
-}
-
 void ps_epochs_know(struct ps_epochs *e)
 {
 	PS_LOCK_SCOPE(&e->lock);
@@ -285,7 +257,7 @@ bool ps_epoch_is_hole(const struct ps_epoch *e, uint64_t position)
 int ps_epochs_get(struct ps_epochs *e, uint64_t number, struct ps_epoch **ret_epoch, struct ps_error *err)
 {
 	struct ps_epoch *epoch;
-	int rc;
+	int rc = 0;
 
 	PS_LOCK_SCOPE(&e->lock);
 	for (int i = 0; i < KEPT; i++) {
@@ -299,8 +271,28 @@ int ps_epochs_get(struct ps_epochs *e, uint64_t number, struct ps_epoch **ret_ep
 	if (!epoch)
 		return ps_no_memory(err);
 	epoch->number = number;
+	epoch->known = e->o.known;
 	atomic_init(&epoch->refs, 2); /* the caller's and ours */
-	rc = epoch_fill(e, epoch, err);
+	if (epoch->known)
+		rc = known_fill(e, epoch, e->o.world, err);
+	else
+		epoch->steps = (struct ps_steps){.samples = PS_ENDLESS,
+		        .most = e->o.steps,
+		        .batch = e->o.batch,
+		        .world = 1,
+		        .end = e->o.end};
+	if (rc == 0 && epoch->known) {
+		struct ps_deal_options o = {.lengths = epoch->lengths,
+		        .sequence = epoch->sequence,
+		        .steps = epoch->steps,
+		        .begin = epoch->begin,
+		        .end = epoch->end,
+		        .rank = epoch->rank,
+		        .nodes = e->o.nodes && epoch->world > 1 ? e->o.nodes : epoch->world};
+
+		o.sets = ps_order_sets(e->o.order, &o.nsets);
+		rc = ps_deal_new(&o, &epoch->deal) < 0 ? ps_no_memory(err) : 0;
+	}
 	if (rc < 0) {
 		atomic_store(&epoch->refs, 1);
 		ps_epoch_unref(epoch);

@@ -113,22 +113,6 @@ static int column_parse(struct parser *p, uint32_t *ret_column)
 	return 0;
 }
 
-static int text_parse(struct parser *p, struct node *node)
-{
-	char quote = p->f->text[p->at++];
-	size_t start = p->at;
-
-	while (p->f->text[p->at] && p->f->text[p->at] != quote)
-		p->at++;
-	if (!p->f->text[p->at])
-		return complain(p, "a quote is not closed");
-	node->is_text = true;
-	node->text = (uint32_t)start;
-	node->text_len = (uint32_t)(p->at - start);
-	p->at++;
-	return 0;
-}
-
 /* Length of a number: as strtod() in the C locale, but without names (nan, inf) and hexadecimal numbers. */
 static size_t number_len(const char *p)
 {
@@ -159,8 +143,17 @@ static int literal_parse(struct parser *p, struct node *node)
 
 	spaces_skip(p);
 	text = p->f->text + p->at;
-	if (*text == '\'' || *text == '"')
-		return text_parse(p, node);
+	if (*text == '\'' || *text == '"') {
+		n = strcspn(text + 1, *text == '"' ? "\"" : "'");
+		node->is_text = true;
+		node->text = (uint32_t)p->at + 1;
+		node->text_len = (uint32_t)n;
+		p->at += n + 1;
+		if (!text[n + 1])
+			return complain(p, "a quote is not closed");
+		p->at++;
+		return 0;
+	}
 	n = number_len(text);
 	if (n == 0 || in_word(text[n], true) || ps_number_float((const uint8_t *)text, n, &number))
 		return complain(p, "a number or a 'text' is expected here");
@@ -193,7 +186,7 @@ static int compare_parse(struct parser *p, uint32_t *ret_node)
 	return rc;
 }
 
-static int or_parse(struct parser *p, uint32_t *ret_node);
+static int binary_parse(struct parser *p, bool is_or, uint32_t *ret_node);
 
 static int not_parse(struct parser *p, uint32_t *ret_node)
 {
@@ -208,7 +201,7 @@ static int not_parse(struct parser *p, uint32_t *ret_node)
 		if (rc == 0)
 			*ret_node = node_add(p, &(struct node){.kind = NODE_NOT, .a = inner});
 	} else if (take(p, "(")) {
-		rc = or_parse(p, ret_node);
+		rc = binary_parse(p, true, ret_node);
 		if (rc == 0 && !take(p, ")"))
 			rc = complain(p, "a ) is expected here");
 	} else {
@@ -218,28 +211,15 @@ static int not_parse(struct parser *p, uint32_t *ret_node)
 	return rc;
 }
 
-static int and_parse(struct parser *p, uint32_t *ret_node)
+/* Parses operands between "||", which are joined by "&&", or (is_or false) these. */
+static int binary_parse(struct parser *p, bool is_or, uint32_t *ret_node)
 {
-	int rc = not_parse(p, ret_node);
+	int rc = is_or ? binary_parse(p, false, ret_node) : not_parse(p, ret_node);
 
-	while (rc == 0 && take(p, "&&")) {
-		struct node node = {.kind = NODE_AND, .a = *ret_node};
+	while (rc == 0 && take(p, is_or ? "||" : "&&")) {
+		struct node node = {.kind = is_or ? NODE_OR : NODE_AND, .a = *ret_node};
 
-		rc = not_parse(p, &node.b);
-		if (rc == 0)
-			*ret_node = node_add(p, &node);
-	}
-	return rc;
-}
-
-static int or_parse(struct parser *p, uint32_t *ret_node)
-{
-	int rc = and_parse(p, ret_node);
-
-	while (rc == 0 && take(p, "||")) {
-		struct node node = {.kind = NODE_OR, .a = *ret_node};
-
-		rc = and_parse(p, &node.b);
+		rc = is_or ? binary_parse(p, false, &node.b) : not_parse(p, &node.b);
 		if (rc == 0)
 			*ret_node = node_add(p, &node);
 	}
@@ -260,7 +240,7 @@ int ps_filter_new(const char *text, struct ps_filter **ret_filter, struct ps_err
 	f->text = strdup(text);
 	f->nodes = calloc(strlen(text) + 1, sizeof(*f->nodes));
 	p.f = f;
-	rc = f->text && f->nodes ? or_parse(&p, &f->root) : ps_no_memory(err);
+	rc = f->text && f->nodes ? binary_parse(&p, true, &f->root) : ps_no_memory(err);
 	if (rc == 0)
 		spaces_skip(&p);
 	if (rc == 0 && f->text[p.at])
@@ -291,14 +271,6 @@ const char *ps_filter_column(const struct ps_filter *f, uint32_t n)
 
 /* Testing ------------------------------------------------------------------------------------------------ */
 
-static int text_compare(const struct ps_filter *f, const struct node *n, const struct ps_column_value *v)
-{
-	size_t len = PS_MIN(v->text_len, (size_t)n->text_len);
-	int c = len > 0 ? memcmp(v->text, f->text + n->text, len) : 0;
-
-	return c ? c : (v->text_len > n->text_len) - (v->text_len < n->text_len);
-}
-
 static bool op_holds(enum op op, int c)
 {
 	switch (op) {
@@ -326,8 +298,12 @@ static int compare(const struct ps_filter *f, const struct node *n, const struct
 		return ps_error_set(err, EINVAL, "filter \"%.200s\": column \"%s\" holds %s, which %s",
 		        f->text, f->columns[n->a], n->is_text ? "numbers" : "texts",
 		        n->is_text ? "no 'text' equals" : "no number equals; put the number in quotes");
-	if (n->is_text)
-		return op_holds(n->op, text_compare(f, n, v));
+	if (n->is_text) {
+		size_t len = PS_MIN(v->text_len, (size_t)n->text_len);
+		int c = len > 0 ? memcmp(v->text, f->text + n->text, len) : 0;
+
+		return op_holds(n->op, c ? c : (v->text_len > n->text_len) - (v->text_len < n->text_len));
+	}
 	if (v->type == PS_COLUMN_INT && n->is_integer)
 		return op_holds(n->op, (v->integer > n->integer) - (v->integer < n->integer));
 	if (isnan(v->number))

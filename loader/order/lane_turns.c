@@ -130,37 +130,11 @@ uint64_t ps_sequence_total(const struct ps_sequence *s)
 	return s->total;
 }
 
-static uint32_t set_of(const struct ps_sequence *s, uint32_t lane)
-{
-	uint32_t d = 0;
-
-	while (lane >= s->sets[d].first + s->sets[d].n)
-		d++;
-	return d;
-}
-
-/* The number of a set's lanes whose length is at most `index`. */
-static uint32_t ended(const struct ps_sequence *s, const struct ps_lane_set *set, uint64_t index)
-{
-	const uint64_t *sorted = s->sorted + set->first;
-	uint32_t low = 0, high = set->n;
-
-	while (low < high) {
-		uint32_t mid = low + (high - low) / 2;
-
-		if (sorted[mid] <= index)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
-}
-
 uint64_t ps_sequence_position(const struct ps_sequence *s, uint32_t lane, uint64_t index)
 {
-	uint32_t d = set_of(s, lane);
+	uint32_t d = ps_lane_set_of(s->sets, lane);
 	const struct ps_lane_set *set = &s->sets[d];
-	uint32_t gone = ended(s, set, index);
+	uint32_t gone = ps_count_up_to(s->sorted + set->first, set->n, index); /* lanes that have ended */
 	uint64_t before = lane - set->first;
 	uint64_t sum = 0;
 
@@ -411,22 +385,18 @@ static uint64_t rest(const struct ps_steps *s)
 	return s->samples == PS_ENDLESS ? 0 : s->samples % global(s);
 }
 
-/* True if the last full step gives samples to the step after it. */
-static bool borrows(const struct ps_steps *s)
-{
-	return s->end == PENSTOCK_END_SPLIT && s->batch > 1 && s->samples != PS_ENDLESS &&
-	       s->samples >= global(s) && rest(s) > 0 && rest(s) < s->world;
-}
-
 uint64_t ps_steps_begin(const struct ps_steps *s, uint64_t step)
 {
 	uint64_t full, begin;
+	bool borrows; /* the last full step gives samples to the step after it */
 
 	if (s->samples == PS_ENDLESS)
 		return step * global(s);
 	full = s->samples / global(s);
 	begin = step > full ? s->samples : step * global(s);
-	return borrows(s) && step == full ? begin - s->world : begin;
+	borrows =
+	        s->end == PENSTOCK_END_SPLIT && s->batch > 1 && full > 0 && rest(s) > 0 && rest(s) < s->world;
+	return borrows && step == full ? begin - s->world : begin;
 }
 
 /* A rank as the caller numbers them: those of a node follow each other. */

@@ -137,21 +137,6 @@ int ps_numbers_check(struct ps_numbers *a, uint64_t samples, struct ps_error *er
 	return 0;
 }
 
-uint32_t ps_shard_of_number(const uint64_t *ends, uint32_t nshards, uint64_t number)
-{
-	uint32_t low = 0, high = nshards - 1;
-
-	while (low < high) {
-		uint32_t mid = low + (high - low) / 2;
-
-		if (ends[mid] <= number)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
-}
-
 int ps_numbers_uses(const struct ps_numbers *a, uint64_t places, const uint64_t *ends, uint32_t nshards,
         struct ps_uses *ret_uses)
 {
@@ -189,21 +174,6 @@ void ps_uses_fini(struct ps_uses *u)
 	free(u->shards);
 	free(u->over);
 	*u = (struct ps_uses){0};
-}
-
-uint32_t ps_uses_over(const struct ps_uses *u, uint64_t places)
-{
-	uint32_t low = 0, high = u->n;
-
-	while (low < high) {
-		uint32_t mid = low + (high - low) / 2;
-
-		if (u->over[mid] <= places)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
 }
 
 uint64_t ps_numbers_places(const struct ps_numbers *a)

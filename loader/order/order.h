@@ -59,6 +59,32 @@ struct ps_lane_set {
 	uint64_t weight;   /* 1 to PS_MAX_WEIGHT */
 };
 
+/* The number of the set that a lane is in. */
+static inline uint32_t ps_lane_set_of(const struct ps_lane_set *sets, uint32_t lane)
+{
+	uint32_t d = 0;
+
+	while (lane >= sets[d].first + sets[d].n)
+		d++;
+	return d;
+}
+
+/* How many of n ascending numbers are at most x. */
+static inline uint32_t ps_count_up_to(const uint64_t *v, uint32_t n, uint64_t x)
+{
+	uint32_t low = 0, high = n;
+
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (v[mid] <= x)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
 #define PS_MAX_WEIGHT (UINT64_C(1) << 32)
 #define PS_MAX_SETS 256
 
@@ -335,16 +361,6 @@ uint64_t ps_order_pass_len(const struct ps_order *order, uint32_t lane);
 int ps_order_block(const struct ps_order *order, uint64_t epoch, uint32_t lane, uint64_t block, uint32_t n,
         const uint64_t *nbytes, uint32_t *ret_from) PS_MUST_USE;
 
-struct ps_order_sample {
-	uint32_t shard; /* its place in the list */
-	uint32_t ordinal;
-};
-
-/* All samples of a lane's epoch in their order, computed from the counts of all shards; for tools that
- * analyse orders. Not with `bucket` or PS_ENDLESS. ret_samples: room for all of them. -ENOMEM. */
-int ps_order_samples(struct ps_order *order, uint64_t epoch, uint32_t lane, const uint32_t *counts,
-        struct ps_order_sample *ret_samples, uint64_t *ret_n) PS_MUST_USE;
-
 /* Deals: which rank has which rows ----------------------------------------------------------------------- */
 
 /* The rows of each step of an epoch, dealt to the ranks: first to the rank that a row's lane belongs to.
@@ -471,10 +487,16 @@ int ps_numbers_uses(const struct ps_numbers *numbers, uint64_t places, const uin
 void ps_uses_fini(struct ps_uses *uses);
 
 /* How many shards, from the first on, are no longer needed after `places` places. */
-uint32_t ps_uses_over(const struct ps_uses *uses, uint64_t places);
+static inline uint32_t ps_uses_over(const struct ps_uses *uses, uint64_t places)
+{
+	return ps_count_up_to(uses->over, uses->n, places);
+}
 
 /* The shard that holds a sample; `ends` as above. The number must be below the last end. */
-uint32_t ps_shard_of_number(const uint64_t *ends, uint32_t nshards, uint64_t number);
+static inline uint32_t ps_shard_of_number(const uint64_t *ends, uint32_t nshards, uint64_t number)
+{
+	return ps_count_up_to(ends, nshards - 1, number);
+}
 
 /* Places of an epoch, holes included; PS_ENDLESS for a feed. */
 uint64_t ps_numbers_places(const struct ps_numbers *numbers);

@@ -4,13 +4,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
-#include <time.h>
+
+#include "base/thread.h"
 
 /* A copy of the struct in fs/fuse/fuse.h: the loader uses only files, and is built without the mount. */
 struct plan_text {
@@ -25,10 +25,8 @@ struct ps_planner {
 	char *root; /* path of the mount, with a slash at its end */
 	int fd;
 	bool by_ioctl; /* the kernel mounted the file system read-only */
-	pthread_t thread;
-	pthread_mutex_t lock; /* guards all below */
-	pthread_cond_t wake;
-	bool stop;
+	struct ps_worker worker;
+	pthread_mutex_t lock; /* guards all below, and worker.stopping */
 	uint64_t epoch, files_done;
 	/* the shards of the fed numbers of an epoch; over[i] is 1 if shard i (its place in the list) is
 	 * among them */
@@ -235,8 +233,8 @@ static int tell_by_ioctl(int fd, const char *text, size_t len)
 	return r;
 }
 
-/* Sends a text, and frees it. -ESTALE: the mount has dropped what was sent before. */
-static int send_to(const struct ps_planner *p, int fd, char *text)
+/* Sends a text on a descriptor of the plan, and frees it. -ESTALE: the mount has dropped what was sent before. */
+static int plan_send(const struct ps_planner *p, int fd, char *text)
 {
 	size_t len = text ? strlen(text) : 0;
 	ssize_t n;
@@ -254,33 +252,12 @@ static int send_to(const struct ps_planner *p, int fd, char *text)
 	return rc;
 }
 
-static int plan_send(const struct ps_planner *p, char *text)
+/* Sends the files of an epoch. A mount that refuses them as too many has no plan of this epoch, which is valid. */
+static int files_send(
+        const struct ps_planner *p, const struct ps_planner_options *o, uint64_t epoch, uint64_t done)
 {
-	return send_to(p, p->fd, text);
-}
+	int rc = plan_send(p, p->fd, ps_plan_text(o, p->root, epoch, done));
 
-/* Announces the next epochs. An epoch that is refused as too large is left out: a plan of fewer epochs is
- * valid. */
-static int epochs_announce(const struct ps_planner *p, uint64_t epoch, uint64_t done, uint64_t *announced)
-{
-	int rc = 0;
-
-	for (; rc == 0 && *announced < p->o.end_epoch && *announced - epoch < p->o.epochs; ++*announced)
-		rc = plan_send(p, ps_plan_text(&p->o, p->root, *announced, *announced == epoch ? done : 0));
-	return rc == -ENOSPC || rc == -E2BIG ? 0 : rc;
-}
-
-/* Announces the files of an epoch again if one of them is that of a repeat. */
-static int repeat_announce(const struct ps_planner *p, uint64_t epoch, uint64_t done)
-{
-	struct ps_planner_options o = p->o;
-	uint32_t shard;
-	int rc;
-
-	if (!o.repeats_of || epoch >= o.end_epoch || !repeat_find(o.repeats_of, epoch, &shard))
-		return 0;
-	o.repeat = &shard;
-	rc = plan_send(p, ps_plan_text(&o, p->root, epoch, done));
 	return rc == -ENOSPC || rc == -E2BIG ? 0 : rc;
 }
 
@@ -288,14 +265,24 @@ static int repeat_announce(const struct ps_planner *p, uint64_t epoch, uint64_t 
 static int place_announce(
         const struct ps_planner *p, uint64_t epoch, uint64_t done, bool begins, uint64_t *announced)
 {
-	int rc;
+	struct ps_planner_options o = p->o;
+	uint32_t shard;
+	int rc = 0;
 
 	/* the run jumped to another epoch */
-	*announced = *announced < epoch || *announced - epoch > p->o.epochs ? epoch : *announced;
-	rc = epochs_announce(p, epoch, done, announced);
-	if (rc == 0 && begins)
-		rc = repeat_announce(p, epoch, done);
-	return rc < 0 ? rc : plan_send(p, ps_plan_position_text(&p->o, epoch, done));
+	*announced = *announced < epoch || *announced - epoch > o.epochs ? epoch : *announced;
+	for (; rc == 0 && *announced < o.end_epoch && *announced - epoch < o.epochs; ++*announced)
+		rc = plan_send(
+		        p, p->fd, ps_plan_text(&o, p->root, *announced, *announced == epoch ? done : 0));
+	if (rc == -ENOSPC || rc == -E2BIG)
+		rc = 0;
+	/* the files of an epoch again, if one of them is that of a repeat */
+	if (rc == 0 && begins && o.repeats_of && epoch < o.end_epoch &&
+	        repeat_find(o.repeats_of, epoch, &shard)) {
+		o.repeat = &shard;
+		rc = files_send(p, &o, epoch, done);
+	}
+	return rc < 0 ? rc : plan_send(p, p->fd, ps_plan_position_text(&p->o, epoch, done));
 }
 
 /* Announces the files of the fed numbers; does nothing if there are none. */
@@ -307,77 +294,46 @@ static int used_announce(const struct ps_planner *p, const struct ps_uses *used,
 	if (used->n == 0)
 		return 0;
 	o.uses = used;
-	rc = plan_send(p, ps_plan_text(&o, p->root, epoch, 0));
-	if (rc == -ENOSPC || rc == -E2BIG)
-		rc = 0;
-	return rc < 0 ? rc : plan_send(p, ps_plan_position_text(&o, epoch, 0));
-}
-
-/* The planner's thread for a feed; planner_main() is the thread for other orders. */
-static void *planner_fed_main(void *arg)
-{
-	struct ps_planner *p = arg;
-	ps_autofree uint32_t *shards = malloc(p->o.nshards * sizeof(*shards));
-	struct ps_uses used = {.shards = shards};
-	uint64_t epoch = UINT64_MAX;
-	unsigned quiet_s = 0;
-	int r = shards ? 0 : -ENOMEM;
-
-	pthread_mutex_lock(&p->lock);
-	while (r == 0 && !p->stop) {
-		struct timespec until;
-		bool due = p->used_epoch != epoch || p->used.n != used.n || ++quiet_s >= PS_PLANNER_BEAT_S;
-
-		epoch = p->used_epoch;
-		used.n = p->used.n;
-		memcpy(shards, p->used.shards, used.n * sizeof(*shards));
-		pthread_mutex_unlock(&p->lock);
-		if (due) {
-			quiet_s = 0;
-			r = used_announce(p, &used, epoch);
-			if (r == -ESTALE)
-				r = used_announce(p, &used, epoch);
-		}
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_sec++;
-		pthread_mutex_lock(&p->lock);
-		while (!p->stop && pthread_cond_timedwait(&p->wake, &p->lock, &until) == 0)
-			;
-	}
-	pthread_mutex_unlock(&p->lock);
-	return NULL;
+	rc = files_send(p, &o, epoch, 0);
+	return rc < 0 ? rc : plan_send(p, p->fd, ps_plan_position_text(&o, epoch, 0));
 }
 
 static void *planner_main(void *arg)
 {
 	struct ps_planner *p = arg;
+	const bool fed = p->o.fed;
+	ps_autofree uint32_t *shards = malloc(PS_MAX(p->o.nshards, 1u) * sizeof(*shards));
+	struct ps_uses used = {.shards = shards};
 	uint64_t announced, epoch = UINT64_MAX, done = 0;
 	unsigned quiet_s = 0;
-	int rc = 0;
+	int rc = shards ? 0 : -ENOMEM;
 
 	pthread_mutex_lock(&p->lock);
 	announced = p->epoch;
-	while (rc == 0 && !p->stop) {
-		struct timespec until;
-		bool begins = p->epoch != epoch;
-		bool due = begins || p->files_done != done || ++quiet_s >= PS_PLANNER_BEAT_S;
+	while (rc == 0 && !p->worker.stopping) {
+		uint64_t now = fed ? p->used_epoch : p->epoch, until;
+		bool begins = now != epoch, moved = fed ? p->used.n != used.n : p->files_done != done;
+		bool due = begins || moved || ++quiet_s >= PS_PLANNER_BEAT_S;
 
-		epoch = p->epoch;
+		epoch = now;
 		done = p->files_done;
+		used.n = p->used.n;
+		if (used.n > 0)
+			memcpy(shards, p->used.shards, used.n * sizeof(*shards));
 		pthread_mutex_unlock(&p->lock);
-		if (due) {
+		for (int tries = due ? 2 : 0; tries > 0; tries--) {
 			quiet_s = 0;
-			rc = place_announce(p, epoch, done, begins, &announced);
-			if (rc == -ESTALE) {
-				announced = epoch;
-				rc = place_announce(p, epoch, done, true, &announced);
-			}
+			rc = fed ? used_announce(p, &used, epoch)
+			         : place_announce(p, epoch, done, begins, &announced);
+			if (rc != -ESTALE)
+				break;
+			announced = epoch;
+			begins = true;
 		}
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_sec++;
+		until = ps_clock_mono_ns() + PS_NS_PER_S;
 		pthread_mutex_lock(&p->lock);
-		while (!p->stop && pthread_cond_timedwait(&p->wake, &p->lock, &until) == 0)
-			;
+		while (!p->worker.stopping && ps_clock_mono_ns() < until)
+			ps_cond_wait_until(&p->worker.wake, &p->lock, until);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return NULL;
@@ -411,18 +367,6 @@ static int plan_open(const char *shard, char **ret_root, bool *ret_by_ioctl)
 	return fd >= 0 ? fd : open(plan, O_RDONLY | O_CLOEXEC);
 }
 
-static void planner_free(struct ps_planner *p)
-{
-	if (p->fd >= 0)
-		close(p->fd);
-	pthread_cond_destroy(&p->wake);
-	pthread_mutex_destroy(&p->lock);
-	free(p->job);
-	free(p->root);
-	ps_uses_fini(&p->used);
-	free(p);
-}
-
 static uint64_t files_done(const struct ps_planner *p, const struct ps_position *at)
 {
 	uint64_t done = 0;
@@ -435,34 +379,16 @@ static uint64_t files_done(const struct ps_planner *p, const struct ps_position 
 	return done;
 }
 
-static int thread_start(struct ps_planner *p)
-{
-	sigset_t all, old;
-	int rc;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&p->thread, NULL, p->o.fed ? planner_fed_main : planner_main, p);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc == 0)
-		pthread_setname_np(p->thread, "ps-plan");
-	return -rc;
-}
-
 struct ps_planner *ps_planner_new(const struct ps_planner_options *o, const struct ps_position *at)
 {
 	struct ps_planner *p = calloc(1, sizeof(*p));
-	pthread_condattr_t monotonic;
 
 	if (!p)
 		return NULL;
 	p->o = *o;
 	p->epoch = at->epoch;
 	pthread_mutex_init(&p->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->wake, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	ps_worker_init(&p->worker);
 	p->job = strdup(o->job);
 	p->o.job = p->job;
 	if (o->fed) {
@@ -476,23 +402,25 @@ struct ps_planner *ps_planner_new(const struct ps_planner_options *o, const stru
 		p->files_done = files_done(p, at);
 		ps_planner_reads(p, at);
 	}
-	if (p->fd < 0 || thread_start(p) < 0) {
-		planner_free(p);
-		return NULL;
-	}
-	return p;
+	if (p->fd >= 0 && ps_worker_start(&p->worker, "ps-plan", planner_main, p) == 0)
+		return p;
+	ps_planner_free(p);
+	return NULL;
 }
 
 void ps_planner_free(struct ps_planner *p)
 {
 	if (!p)
 		return;
-	pthread_mutex_lock(&p->lock);
-	p->stop = true;
-	pthread_cond_signal(&p->wake);
-	pthread_mutex_unlock(&p->lock);
-	pthread_join(p->thread, NULL);
-	planner_free(p);
+	ps_worker_stop(&p->worker, &p->lock);
+	if (p->fd >= 0)
+		close(p->fd);
+	ps_worker_fini(&p->worker);
+	pthread_mutex_destroy(&p->lock);
+	free(p->job);
+	free(p->root);
+	ps_uses_fini(&p->used);
+	free(p);
 }
 
 /* Otherwise the mount would fetch the read-ahead window of the first file that is read, and only then what is
@@ -506,7 +434,7 @@ void ps_planner_reads(struct ps_planner *p, const struct ps_position *at)
 		return;
 	ps_autofd int fd = open(path, (p->by_ioctl ? O_RDONLY : O_WRONLY | O_NONBLOCK) | O_CLOEXEC);
 	if (fd >= 0)
-		(void)send_to(p, fd, ps_plan_reads_text(&p->o, p->root, at));
+		(void)plan_send(p, fd, ps_plan_reads_text(&p->o, p->root, at));
 }
 
 void ps_planner_at(struct ps_planner *p, const struct ps_position *at)

@@ -75,13 +75,6 @@ static u128 below_sum(const struct ps_select *s, uint64_t bits)
 	return (s->sum >> 64) * bits + (((s->sum & UINT64_MAX) * bits) >> 64);
 }
 
-static u128 offset_of(const struct ps_select *s, uint64_t epoch, uint64_t pass)
-{
-	struct ps_rng_key key = {.seed = s->o.seed, .epoch = epoch, .draw = (uint32_t)pass};
-
-	return below_sum(s, ps_rng_u64(&key, PS_RNG_SAMPLE_DRAW, 1));
-}
-
 int ps_select_open(struct ps_select *s, uint32_t shard, uint64_t epoch, uint64_t pass,
         struct ps_select_view **ret_view, struct ps_error *err)
 {
@@ -108,7 +101,9 @@ int ps_select_open(struct ps_select *s, uint32_t shard, uint64_t epoch, uint64_t
 		return rc;
 	}
 	if (s->marks) {
-		v->offset = offset_of(s, epoch, pass);
+		struct ps_rng_key key = {.seed = s->o.seed, .epoch = epoch, .draw = (uint32_t)pass};
+
+		v->offset = below_sum(s, ps_rng_u64(&key, PS_RNG_SAMPLE_DRAW, 1));
 		v->before = s->marks[s->mark_of[shard]];
 	}
 	*ret_view = v;
@@ -500,40 +495,33 @@ static int class_add(struct ps_select *s, const struct ps_column_value *v, struc
 	return 0;
 }
 
-/* Counts the classes of a shard's samples that pass the filter. */
-static int classes_count(struct ps_select *s, uint32_t shard, struct ps_error *err)
-{
-	struct ps_select_view *v;
-	int rc = ps_select_open(s, shard, 0, 0, &v, err);
-
-	if (rc < 0)
-		return rc;
-	for (uint64_t i = 0; i < ps_select_samples(v) && rc >= 0; i++) {
-		struct ps_column_value value;
-
-		rc = passes(v, i, err);
-		if (rc <= 0)
-			continue;
-		rc = ps_shard_index_value(v->index, v->balance, i, &value, err);
-		if (rc == 0 && !value.missing)
-			rc = class_add(s, &value, err);
-	}
-	ps_select_close(v);
-	return rc < 0 ? rc : 0;
-}
-
+/* Counts the samples of each class that pass the filter. */
 static int classes_make(struct ps_select *s, struct ps_error *err)
 {
-	for (uint32_t i = 0; i < s->o.nshards; i++) {
-		int rc = classes_count(s, i, err);
+	int rc = 0;
 
+	for (uint32_t shard = 0; shard < s->o.nshards && rc >= 0; shard++) {
+		struct ps_select_view *v;
+
+		rc = ps_select_open(s, shard, 0, 0, &v, err);
 		if (rc < 0)
 			return rc;
+		for (uint64_t i = 0; i < ps_select_samples(v) && rc >= 0; i++) {
+			struct ps_column_value value;
+
+			rc = passes(v, i, err);
+			if (rc <= 0)
+				continue;
+			rc = ps_shard_index_value(v->index, v->balance, i, &value, err);
+			if (rc == 0 && !value.missing)
+				rc = class_add(s, &value, err);
+		}
+		ps_select_close(v);
 	}
 	s->least = s->samples;
 	for (size_t i = 0; i < s->nclasses; i++)
 		s->least = PS_MIN(s->least, s->classes[i].samples);
-	return 0;
+	return PS_MIN(rc, 0);
 }
 
 static int bits_of(uint64_t n)
@@ -653,20 +641,6 @@ static int exact_make(struct ps_select *s, struct ps_error *err)
 	return 0;
 }
 
-/* Checks the columns at creation, before the first reader uses them. */
-static int first_try(struct ps_select *s, struct ps_error *err)
-{
-	struct ps_select_view *v;
-	int rc = s->o.nshards > 0 ? ps_select_open(s, 0, 0, 0, &v, err) : 0;
-
-	if (rc < 0 || s->o.nshards == 0)
-		return rc;
-	if (ps_select_samples(v) > 0)
-		rc = ps_select_times(v, 0, err);
-	ps_select_close(v);
-	return rc < 0 ? rc : 0;
-}
-
 int ps_select_new(const struct ps_select_options *o, struct ps_select **ret_select, struct ps_error *err)
 {
 	struct ps_select *s;
@@ -685,8 +659,16 @@ int ps_select_new(const struct ps_select_options *o, struct ps_select **ret_sele
 		rc = ps_no_memory(err);
 	if (rc == 0 && o->filter)
 		rc = ps_filter_new(o->filter, &s->filter, err);
-	if (rc == 0 && !s->exact)
-		rc = first_try(s, err);
+	if (rc == 0 && !s->exact &&
+	        o->nshards > 0) { /* checks the columns, before the first reader uses them */
+		struct ps_select_view *v;
+
+		rc = ps_select_open(s, 0, 0, 0, &v, err);
+		if (rc == 0) {
+			rc = ps_select_samples(v) > 0 ? PS_MIN(ps_select_times(v, 0, err), 0) : 0;
+			ps_select_close(v);
+		}
+	}
 	if (rc == 0 && s->balance)
 		rc = classes_make(s, err);
 	if (rc == 0 && s->exact)

@@ -33,23 +33,6 @@ struct ps_order {
 	uint64_t clock;
 };
 
-static int ranks_check(const struct ps_order_options *o, struct ps_error *err)
-{
-	if (o->shared)
-		return 0;
-	if (o->world > o->nshards)
-		return ps_error_set(err, EINVAL,
-		        "world %u, but %u shard%s: each rank needs a shard of its own; write more, smaller "
-		        "shards, or index them (penstock-loader index), so that ranks can share them",
-		        o->world, o->nshards, o->nshards == 1 ? "" : "s");
-	if (o->lanes < o->world)
-		return ps_error_set(err, EINVAL,
-		        "lanes %u: fewer than world %u, so some ranks would have no lane (not all shards "
-		        "have an index); set lanes=%u, or a multiple of it",
-		        o->lanes, o->world, o->world);
-	return 0;
-}
-
 static int options_check(const struct ps_order_options *o, struct ps_error *err)
 {
 	if (o->nshards == 0)
@@ -62,7 +45,17 @@ static int options_check(const struct ps_order_options *o, struct ps_error *err)
 	if (o->mode == PS_ORDER_WINDOW && (o->window == 0 || o->window > PS_ORDER_MAX_WINDOW))
 		return ps_error_set(err, EINVAL, "shuffle window %u: must be 1 to %u samples", o->window,
 		        PS_ORDER_MAX_WINDOW);
-	return ranks_check(o, err);
+	if (!o->shared && o->world > o->nshards)
+		return ps_error_set(err, EINVAL,
+		        "world %u, but %u shard%s: each rank needs a shard of its own; write more, smaller "
+		        "shards, or index them (penstock-loader index), so that ranks can share them",
+		        o->world, o->nshards, o->nshards == 1 ? "" : "s");
+	if (!o->shared && o->lanes < o->world)
+		return ps_error_set(err, EINVAL,
+		        "lanes %u: fewer than world %u, so some ranks would have no lane (not all shards "
+		        "have an index); set lanes=%u, or a multiple of it",
+		        o->lanes, o->world, o->world);
+	return 0;
 }
 
 uint32_t ps_order_lanes_auto(uint64_t global_batch, uint64_t nshards)
@@ -254,15 +247,15 @@ uint64_t ps_order_block_of(const struct ps_order *order, uint64_t epoch, uint64_
 }
 
 /* Fisher-Yates from the end: place i is swapped with a place in [0, i]; i is the index of the random
- * number. */
-static void permute(const struct ps_rng_key *key, uint32_t op, uint32_t n, uint32_t *v)
+ * number. Places are `stride` numbers apart. */
+static void permute(const struct ps_rng_key *key, uint32_t op, uint32_t n, uint32_t stride, uint32_t *v)
 {
 	for (uint32_t i = n; i-- > 1;) {
 		uint32_t j = (uint32_t)ps_rng_below(key, op, i, (uint64_t)i + 1);
-		uint32_t t = v[i];
+		uint32_t *a = &v[(size_t)i * stride], *b = &v[(size_t)j * stride], t = *a;
 
-		v[i] = v[j];
-		v[j] = t;
+		*a = *b;
+		*b = t;
 	}
 }
 
@@ -270,28 +263,6 @@ static void count_up(uint32_t n, uint32_t *v)
 {
 	for (uint32_t i = 0; i < n; i++)
 		v[i] = i;
-}
-
-/* Permutes the shards of each home h among the places that are h mod `homes`. */
-static void homes_permute(const struct ps_order *order, uint32_t d, const struct ps_rng_key *key, uint32_t *v)
-{
-	struct ps_rng_key run = {.seed = key->seed, .sample = d};
-	uint32_t n = order->sets[d].n, homes = order->o.homes;
-
-	permute(&run, PS_RNG_SHARD_HOME, n, v);
-	for (uint32_t h = 0; h < homes; h++) {
-		struct ps_rng_key own = *key;
-		uint32_t m = n > h ? (n - h - 1) / homes + 1 : 0;
-
-		own.shard = h;
-		for (uint32_t i = m; i-- > 1;) {
-			uint32_t j = (uint32_t)ps_rng_below(&own, PS_RNG_SHARD_ORDER, i, (uint64_t)i + 1);
-			uint32_t *a = &v[h + i * homes], *b = &v[h + j * homes], t = *a;
-
-			*a = *b;
-			*b = t;
-		}
-	}
 }
 
 /* The permuted shards of a pass, from the tables. order->lock must be held. NULL: out of memory. */
@@ -318,12 +289,18 @@ static const uint32_t *pass_shards(struct ps_order *order, uint64_t epoch, uint6
 		struct ps_rng_key key = {
 		        .seed = order->o.seed, .epoch = epoch, .sample = d, .draw = (uint32_t)pass};
 
-		count_up(order->sets[d].n, shards);
-		if (order->o.homes > 1)
-			homes_permute(order, d, &key, shards);
-		else
-			permute(&key, PS_RNG_SHARD_ORDER, order->sets[d].n, shards);
-		for (uint32_t i = 0; i < order->sets[d].n; i++)
+		uint32_t n = order->sets[d].n, homes = order->o.homes;
+
+		count_up(n, shards);
+		if (homes > 1) /* then the places that are h mod `homes` are those of the shards of home h */
+			permute(&(struct ps_rng_key){.seed = key.seed, .sample = d}, PS_RNG_SHARD_HOME, n, 1,
+			        shards);
+		for (uint32_t h = 0; h < PS_MAX(homes, 1u); h++) {
+			key.shard = h;
+			permute(&key, PS_RNG_SHARD_ORDER, n > h ? (n - h - 1) / PS_MAX(homes, 1u) + 1 : 0,
+			        PS_MAX(homes, 1u), shards + h);
+		}
+		for (uint32_t i = 0; i < n; i++)
 			shards[i] += order->sets[d].first;
 	}
 	order->tables[oldest].epoch = epoch;
@@ -413,7 +390,7 @@ static int block_bucket(const struct ps_order *order, const struct ps_rng_key *k
 	sort_by_length(n, nbytes, from, spare);
 	memcpy(spare, from, n * sizeof(*from));
 	count_up(runs, places);
-	permute(&common, PS_RNG_SAMPLE_ORDER, runs, places);
+	permute(&common, PS_RNG_SAMPLE_ORDER, runs, 1, places);
 	for (uint32_t i = 0; i < runs; i++) {
 		uint32_t begin = (uint32_t)((uint64_t)n * places[i] / runs);
 		uint32_t len = (uint32_t)((uint64_t)n * (places[i] + 1) / runs) - begin;
@@ -421,7 +398,7 @@ static int block_bucket(const struct ps_order *order, const struct ps_rng_key *k
 
 		own.draw = 2 + i;
 		memcpy(from + at, spare + begin, len * sizeof(*from));
-		permute(&own, PS_RNG_SAMPLE_ORDER, len, from + at);
+		permute(&own, PS_RNG_SAMPLE_ORDER, len, 1, from + at);
 		at += len;
 	}
 	return 0;
@@ -438,43 +415,8 @@ int ps_order_block(const struct ps_order *order, uint64_t epoch, uint32_t lane, 
 	if (ps_order_buckets(order))
 		return block_bucket(order, &key, n, nbytes, ret_from);
 	if (o->mode == PS_ORDER_WINDOW)
-		permute(&key, PS_RNG_SAMPLE_ORDER, n, ret_from);
+		permute(&key, PS_RNG_SAMPLE_ORDER, n, 1, ret_from);
 	return 0;
-}
-
-/* Permutes the samples of one block. */
-static int samples_permute(const struct ps_order *order, uint64_t epoch, uint32_t lane, uint64_t block,
-        uint32_t n, struct ps_order_sample *v)
-{
-	ps_autofree uint32_t *from = malloc(n * sizeof(*from));
-	ps_autofree struct ps_order_sample *was = malloc(n * sizeof(*was));
-
-	if (!from || !was || ps_order_block(order, epoch, lane, block, n, NULL, from) < 0)
-		return -ENOMEM;
-	memcpy(was, v, n * sizeof(*v));
-	for (uint32_t i = 0; i < n; i++)
-		v[i] = was[from[i]];
-	return 0;
-}
-
-int ps_order_samples(struct ps_order *order, uint64_t epoch, uint32_t lane, const uint32_t *counts,
-        struct ps_order_sample *ret_samples, uint64_t *ret_n)
-{
-	uint64_t n = 0, pass;
-	uint32_t shard;
-	int rc = 0;
-
-	for (uint64_t k = 0; (rc = ps_order_shard(order, epoch, lane, k, &shard, &pass)) == 1; k++)
-		for (uint32_t i = 0; i < counts[shard]; i++)
-			ret_samples[n++] = (struct ps_order_sample){.shard = shard, .ordinal = i};
-	for (uint64_t b = 0; rc == 0 && ps_order_block_begin(order, epoch, b) < n; b++) {
-		uint64_t begin = ps_order_block_begin(order, epoch, b);
-		uint64_t end = PS_MIN(n, ps_order_block_begin(order, epoch, b + 1));
-
-		rc = samples_permute(order, epoch, lane, b, (uint32_t)(end - begin), ret_samples + begin);
-	}
-	*ret_n = n;
-	return rc;
 }
 
 /* Positions ---------------------------------------------------------------------------------------------- */

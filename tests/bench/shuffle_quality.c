@@ -13,6 +13,7 @@
 #include "order/order.h"
 #include "penstock.h"
 #include "random/random.h"
+#include "tests/loader/order_samples.h"
 
 /* Many ranks --------------------------------------------------------------------------------------------- */
 
@@ -43,7 +44,7 @@ struct rank {
 /* The samples of every lane, one lane after the other, and for each shard the number of samples in the
  * shards before it. */
 struct map {
-	struct ps_order_sample *v;
+	struct order_sample *v;
 	uint64_t *begins;
 	uint64_t *before;
 	uint64_t n;
@@ -136,7 +137,7 @@ static int map_make(
 	for (uint32_t l = 0; l < nlanes && rc == 0; l++) {
 		uint64_t n;
 
-		rc = ps_order_samples(rank->order, epoch, l, counts, map->v + map->begins[l], &n);
+		rc = order_samples(rank->order, epoch, l, counts, map->v + map->begins[l], &n);
 		if (rc == 0)
 			map->begins[l + 1] = map->begins[l] + n;
 	}
@@ -165,7 +166,7 @@ static int times_find(const struct penstock_options *o, const uint32_t *counts, 
 	if (rc == 0) {
 		ps_turns_reset(&turns, rank.epoch->lengths);
 		for (; !turns.over; ps_turns_advance(&turns)) {
-			const struct ps_order_sample *s = &map.v[map.begins[turns.lane] + turns.index];
+			const struct order_sample *s = &map.v[map.begins[turns.lane] + turns.index];
 
 			ret_times[map.before[s->shard] + s->ordinal] = turns.position;
 		}
@@ -251,7 +252,7 @@ static int batches_look(const struct penstock_options *o, const struct rank *ran
 		if (ps_deal_step(rank->epoch->deal, s, rows) < 0)
 			return -ENOMEM;
 		for (uint32_t i = 0; i < n; i++, mine++) {
-			const struct ps_order_sample *x = &map->v[map->begins[rows[i].lane] + rows[i].index];
+			const struct order_sample *x = &map->v[map->begins[rows[i].lane] + rows[i].index];
 
 			now[i] = x->shard;
 			whole = whole && rows[i].index < least;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "make_tar.h"
+#include "order_samples.h"
 
 static uint64_t rnd_state = 7;
 
@@ -98,7 +99,7 @@ static void rank_close(struct rank *r)
 
 /* Every lane's samples, lane after lane. */
 struct map {
-	struct ps_order_sample *v;
+	struct order_sample *v;
 	uint64_t *begins; /* of the lanes, and the end of the last */
 };
 
@@ -114,8 +115,7 @@ static void map_make(const struct run *r, const struct rank *rank, struct map *m
 	assert_true(map->v && map->begins);
 	for (uint32_t l = 0; l < nlanes; l++) {
 		assert_int_equal(
-		        ps_order_samples(rank->order, r->epoch, l, r->counts, map->v + map->begins[l], &n),
-		        0);
+		        order_samples(rank->order, r->epoch, l, r->counts, map->v + map->begins[l], &n), 0);
 		map->begins[l + 1] = map->begins[l] + n;
 	}
 	assert_int_equal(map->begins[nlanes], all);
