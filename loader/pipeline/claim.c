@@ -8,17 +8,29 @@
 
 /* The pipeline's lock must be held for all functions of this file. */
 
+/* The row claimed next, where ranks share lanes; NULL: no batch is being filled, or ranks do not share
+ * lanes. */
+static const struct ps_dealt *row_due(const struct ps_pipeline *p)
+{
+	const struct penstock_batch *b = p->claim.filling;
+
+	return b && p->claim.info && p->claim.info->known && p->claim.info->world > 1 &&
+	                       p->claim.dealt_at < b->want
+	               ? &p->claim.dealt[p->claim.dealt_at]
+	               : NULL;
+}
+
 /* The lane whose block holds the row that is claimed next. */
 static uint32_t lane_due(const struct ps_pipeline *p)
 {
-	const struct ps_dealt *row = ps_row_due(p);
+	const struct ps_dealt *row = row_due(p);
 
-	return row ? row->lane : p->turns.lane;
+	return row ? row->lane : p->claim.turns.lane;
 }
 
 void ps_block_push(struct ps_pipeline *p, struct ps_lane *lane, struct ps_block *block)
 {
-	if (block->epoch < p->claim_epoch) {
+	if (block->epoch < p->claim.epoch) {
 		ps_block_free(block);
 		return;
 	}
@@ -43,72 +55,59 @@ void ps_block_pop(struct ps_pipeline *p, struct ps_lane *lane)
 	pthread_cond_signal(&p->room);
 }
 
-static struct penstock_batch *batch_free_find(struct ps_pipeline *p)
-{
-	for (uint32_t i = 0; i < p->nbatches; i++)
-		if (p->batches[i]->state == PS_BATCH_FREE)
-			return p->batches[i];
-	return NULL;
-}
-
 static struct penstock_batch *batch_open(struct ps_pipeline *p)
 {
-	struct penstock_batch *b = batch_free_find(p);
+	struct penstock_batch *b = NULL;
 
+	for (uint32_t i = 0; i < p->nbatches && !b; i++)
+		if (p->batches[i]->state == PS_BATCH_FREE)
+			b = p->batches[i];
 	if (!b)
 		return NULL;
 	b->state = PS_BATCH_FILLING;
-	b->epoch = p->claim_epoch;
-	b->index = p->claim_seq - p->epoch_seq;
-	b->seq = p->claim_seq++;
+	b->epoch = p->claim.epoch;
+	b->index = p->claim.seq - p->claim.first_seq;
+	b->seq = p->claim.seq++;
 	b->offload = ps_offload_at(&p->offload, b->epoch, b->index);
 	b->want = b->cap;
-	if (p->claiming->known) {
-		b->want = ps_epoch_rows(p->claiming, b->index);
-		b->repeats = ps_epoch_repeats(p->claiming, b->index);
+	if (p->claim.info->known) {
+		b->want = ps_epoch_rows(p->claim.info, b->index);
+		b->repeats = ps_epoch_repeats(p->claim.info, b->index);
 	}
-	p->filling = b;
+	p->claim.filling = b;
 	return b;
-}
-
-const struct ps_dealt *ps_row_due(const struct ps_pipeline *p)
-{
-	const struct penstock_batch *b = p->filling;
-
-	return b && p->claiming && p->claiming->known && p->claiming->world > 1 && p->dealt_at < b->want
-	               ? &p->dealt[p->dealt_at]
-	               : NULL;
 }
 
 /* Deals the rows of the batch that is being filled. */
 static int step_deal(struct ps_pipeline *p)
 {
-	const struct ps_epoch *epoch = p->claiming;
-	uint64_t begin = epoch->begin + ps_steps_begin(&epoch->steps, p->filling->index);
+	const struct ps_epoch *epoch = p->claim.info;
+	uint64_t begin = epoch->begin + ps_steps_begin(&epoch->steps, p->claim.filling->index);
 
 	if (epoch->world == 1 && !epoch->numbers)
 		return 0;
-	ps_turns_skip(&p->turns, begin - p->turns.position); /* also skips the holes of the step before */
+	ps_turns_skip(&p->claim.turns,
+	        begin - p->claim.turns.position); /* also skips the holes of the step before */
 	if (epoch->world == 1)
 		return 0;
-	p->dealt_at = 0;
-	return ps_deal_step(epoch->deal, p->filling->index, p->dealt);
+	p->claim.dealt_at = 0;
+	return ps_deal_step(epoch->deal, p->claim.filling->index, p->claim.dealt);
 }
 
 static void batch_close(struct ps_pipeline *p, struct penstock_batch *b)
 {
 	b->closed = true;
 	b->pad = p->o.end == PENSTOCK_END_PAD || p->o.end == PENSTOCK_END_GATHER;
-	p->filling = NULL;
+	p->claim.filling = NULL;
 }
 
 void ps_epoch_begin(struct ps_pipeline *p, struct ps_epoch *epoch)
 {
-	p->claiming = epoch;
+	p->claim.info = epoch;
 	memset(p->skipped[epoch->number & 1], 0, p->nlanes * sizeof(*p->skipped[0]));
-	ps_turns_reset(&p->turns, epoch->lengths);
+	ps_turns_reset(&p->claim.turns, epoch->lengths);
 	if (epoch->known)
-		ps_turns_skip(&p->turns, epoch->begin);
+		ps_turns_skip(&p->claim.turns, epoch->begin);
 	pthread_cond_broadcast(&p->work);
 	pthread_cond_broadcast(&p->room);
 }
@@ -118,25 +117,25 @@ void ps_epoch_begin(struct ps_pipeline *p, struct ps_epoch *epoch)
  * threads.c). */
 static void epoch_close(struct ps_pipeline *p)
 {
-	struct penstock_batch *b = p->filling;
+	struct penstock_batch *b = p->claim.filling;
 
 	if (b && b->nrows == 0) { /* all samples so far were skipped */
 		b->state = PS_BATCH_FREE;
-		p->filling = NULL;
-		p->claim_seq--;
+		p->claim.filling = NULL;
+		p->claim.seq--;
 	} else if (b) {
 		batch_close(p, b);
 		b->drop = p->o.end == PENSTOCK_END_DROP_LAST;
 		if (b->drop)
-			p->claim_seq--; /* no later batch has a number yet */
+			p->claim.seq--; /* no later batch has a number yet */
 	}
-	p->ends[p->claim_epoch & 1].known = true;
-	p->ends[p->claim_epoch & 1].seq = p->claim_seq;
-	p->claim_epoch++;
-	p->epoch_seq = p->claim_seq;
-	ps_epoch_unref(ps_steal_ptr(&p->claiming));
+	p->ends[p->claim.epoch & 1].known = true;
+	p->ends[p->claim.epoch & 1].seq = p->claim.seq;
+	p->claim.epoch++;
+	p->claim.first_seq = p->claim.seq;
+	ps_epoch_unref(ps_steal_ptr(&p->claim.info));
 	for (uint32_t i = 0; i < p->nlanes; i++)
-		while (p->lanes[i].head && p->lanes[i].head->epoch < p->claim_epoch)
+		while (p->lanes[i].head && p->lanes[i].head->epoch < p->claim.epoch)
 			ps_block_pop(p, &p->lanes[i]);
 	pthread_cond_broadcast(&p->room);
 	pthread_cond_signal(&p->ready);
@@ -167,44 +166,39 @@ static bool unit_full(const struct ps_pipeline *p, const struct ps_unit *u)
 /* Claims the sample of this turn. False: it has not been read yet. */
 static bool row_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 {
-	const struct ps_dealt *due = ps_row_due(p);
-	uint32_t number = due ? due->lane : p->turns.lane;
-	uint64_t index = due ? due->index : p->turns.index;
+	const struct ps_dealt *due = row_due(p);
+	uint32_t number = due ? due->lane : p->claim.turns.lane;
+	uint64_t index = due ? due->index : p->claim.turns.index;
 	struct ps_lane *lane = &p->lanes[number];
 	struct ps_block *block = lane->head;
 
-	if (!block || block->epoch != p->claim_epoch || block->begin > index)
+	if (!block || block->epoch != p->claim.epoch || block->begin > index)
 		return false;
 	block->at = (uint32_t)(index - block->begin);
 	assert(block->at < block->n && block->samples[block->at]);
 	if (due)
-		p->dealt_at++;
+		p->claim.dealt_at++;
 	else
-		ps_turns_advance(&p->turns);
+		ps_turns_advance(&p->claim.turns);
 	row_add(p, u, number, block);
 	if (block->left == 0)
 		ps_block_pop(p, lane);
 	return true;
 }
 
-/* True if all steps of the epoch were claimed. */
-static bool steps_are_over(const struct ps_pipeline *p, uint64_t step)
-{
-	if (p->feed && p->feed->over && p->feed->epoch == p->claim_epoch && step >= p->feed->fed)
-		return true;
-	return step >= ps_steps_count(&p->claiming->steps, p->claiming->rank);
-}
-
 static enum ps_claim unit_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 {
-	uint64_t step = p->claim_seq - p->epoch_seq;
+	uint64_t step = p->claim.seq - p->claim.first_seq;
 
-	if (!p->filling) {
-		if (steps_are_over(p, step)) {
+	if (!p->claim.filling) {
+		bool fed =
+		        p->feed && p->feed->over && p->feed->epoch == p->claim.epoch && step >= p->feed->fed;
+
+		if (fed || step >= ps_steps_count(&p->claim.info->steps, p->claim.info->rank)) {
 			epoch_close(p);
 			return PS_CLAIMED;
 		}
-		if (p->feed && !ps_feed_has(p, p->claim_epoch, step * p->feed->batch))
+		if (p->feed && !ps_feed_has(p, p->claim.epoch, step * p->feed->batch))
 			return PS_NO_INPUT;
 		if (!batch_open(p))
 			return PS_NO_ROOM;
@@ -214,7 +208,7 @@ static enum ps_claim unit_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 			return PS_NO_INPUT;
 		}
 	}
-	*u = (struct ps_unit){.batch = p->filling, .first = p->filling->nrows};
+	*u = (struct ps_unit){.batch = p->claim.filling, .first = p->claim.filling->nrows};
 	while (row_claim_known(p, u) && !unit_full(p, u))
 		;
 	if (ps_due_any(p))
@@ -227,29 +221,18 @@ static enum ps_claim unit_claim_known(struct ps_pipeline *p, struct ps_unit *u)
 /* Handles the end of this turn's lane. False: the epoch ended with it. */
 static bool lane_finish(struct ps_pipeline *p, bool given)
 {
-	ps_turns_finish(&p->turns, given);
-	if (!p->turns.over)
+	ps_turns_finish(&p->claim.turns, given);
+	if (!p->claim.turns.over)
 		return true;
 	epoch_close(p);
 	return false;
-}
-
-/* Skips the block's next sample (option `skip`). */
-static void sample_skip(struct ps_pipeline *p, struct ps_block *block)
-{
-	struct ps_lane_position *at = &p->skipped[p->claim_epoch & 1][p->turns.lane];
-
-	ps_sample_free(block->samples[block->at++]);
-	block->left--;
-	*at = block->where;
-	at->taken = block->at;
 }
 
 /* True if all samples of option `take` were claimed, including those before a resume. */
 static bool all_is_taken(const struct ps_pipeline *p)
 {
 	const struct ps_epochs_options *o = ps_epochs_options(p->o.epochs);
-	uint64_t at = p->turns.position;
+	uint64_t at = p->claim.turns.position;
 
 	return o->take == 0 || (at >= o->skip && at - o->skip >= o->take);
 }
@@ -259,14 +242,20 @@ static bool all_is_taken(const struct ps_pipeline *p)
 static bool row_claim(struct ps_pipeline *p, struct ps_unit *u)
 {
 	const struct ps_epochs_options *o = ps_epochs_options(p->o.epochs);
-	struct ps_lane *lane = &p->lanes[p->turns.lane];
+	struct ps_lane *lane = &p->lanes[p->claim.turns.lane];
 	struct ps_block *block = lane->head;
 	bool last = block->last;
 
-	if (p->turns.position >= o->skip)
-		row_add(p, u, p->turns.lane, block);
-	else
-		sample_skip(p, block);
+	if (p->claim.turns.position >= o->skip) {
+		row_add(p, u, p->claim.turns.lane, block);
+	} else {
+		struct ps_lane_position *at = &p->skipped[p->claim.epoch & 1][p->claim.turns.lane];
+
+		ps_sample_free(block->samples[block->at++]);
+		block->left--;
+		*at = block->where;
+		at->taken = block->at;
+	}
 	if (block->at < block->n)
 		last = false;
 	else
@@ -275,9 +264,9 @@ static bool row_claim(struct ps_pipeline *p, struct ps_unit *u)
 		if (!lane_finish(p, true))
 			return false;
 	} else {
-		ps_turns_advance(&p->turns);
+		ps_turns_advance(&p->claim.turns);
 	}
-	if (p->turns.over || all_is_taken(p)) {
+	if (p->claim.turns.over || all_is_taken(p)) {
 		epoch_close(p);
 		return false;
 	}
@@ -289,11 +278,12 @@ static bool row_claim(struct ps_pipeline *p, struct ps_unit *u)
 static bool lanes_pass(struct ps_pipeline *p, enum ps_claim *ret)
 {
 	for (;;) {
-		struct ps_lane *lane = &p->lanes[p->turns.lane];
+		struct ps_lane *lane = &p->lanes[p->claim.turns.lane];
 
 		*ret = PS_CLAIMED;
-		if (p->turns.over || all_is_taken(p) ||
-		        (!p->filling && p->claim_seq - p->epoch_seq >= p->claiming->steps.most)) {
+		if (p->claim.turns.over || all_is_taken(p) ||
+		        (!p->claim.filling &&
+		                p->claim.seq - p->claim.first_seq >= p->claim.info->steps.most)) {
 			epoch_close(p);
 			return false;
 		}
@@ -302,7 +292,7 @@ static bool lanes_pass(struct ps_pipeline *p, enum ps_claim *ret)
 			return false;
 		}
 		if (lane->head->at < lane->head->n) {
-			*ret = p->filling || batch_open(p) ? PS_CLAIMED : PS_NO_ROOM;
+			*ret = p->claim.filling || batch_open(p) ? PS_CLAIMED : PS_NO_ROOM;
 			return *ret == PS_CLAIMED;
 		}
 		assert(lane->head->last);
@@ -314,7 +304,7 @@ static bool lanes_pass(struct ps_pipeline *p, enum ps_claim *ret)
 
 static enum ps_claim unit_claim_unknown(struct ps_pipeline *p, struct ps_unit *u)
 {
-	struct penstock_batch *filling = p->filling;
+	struct penstock_batch *filling = p->claim.filling;
 	enum ps_claim c;
 
 	if (!lanes_pass(p, &c)) {
@@ -323,9 +313,9 @@ static enum ps_claim unit_claim_unknown(struct ps_pipeline *p, struct ps_unit *u
 			*u = (struct ps_unit){.batch = filling};
 		return c;
 	}
-	*u = (struct ps_unit){.batch = p->filling, .first = p->filling->nrows};
+	*u = (struct ps_unit){.batch = p->claim.filling, .first = p->claim.filling->nrows};
 	while (row_claim(p, u) && !unit_full(p, u)) {
-		struct ps_lane *lane = &p->lanes[p->turns.lane];
+		struct ps_lane *lane = &p->lanes[p->claim.turns.lane];
 
 		if (!lane->head || lane->head->at == lane->head->n)
 			break;
@@ -345,36 +335,27 @@ enum ps_claim ps_unit_claim(struct ps_pipeline *p, struct ps_unit *u)
 
 	*u = (struct ps_unit){0};
 	do {
-		if (p->failed || p->claim_epoch == p->o.end_epoch)
+		if (p->failed || p->claim.epoch == p->o.end_epoch)
 			return PS_NO_INPUT;
 		/* The end of the epoch two before this one is not delivered yet. */
-		if (p->ends[p->claim_epoch & 1].known)
+		if (p->ends[p->claim.epoch & 1].known)
 			return PS_NO_ROOM;
-		if (!p->claiming)
-			return p->asking ? PS_NO_INPUT : PS_NO_EPOCH;
-		c = p->claiming->known ? unit_claim_known(p, u) : unit_claim_unknown(p, u);
+		if (!p->claim.info)
+			return p->run.asking ? PS_NO_INPUT : PS_NO_EPOCH;
+		c = p->claim.info->known ? unit_claim_known(p, u) : unit_claim_unknown(p, u);
 	} while (c == PS_CLAIMED && !u->batch);
 	return c;
 }
 
 /* Which lane is read next -------------------------------------------------------------------------------- */
 
-/* Which lane is read next. Lanes that no thread reads wait in heaps: two for each set, for odd and even
+/* Lanes that no thread reads wait in heaps: two for each set, for odd and even
  * epochs. A heap is sorted by epoch, by the round in which a lane's next block is needed, and by the lane's
  * place in that round. Rounds of different sets are not comparable: of the heaps' first lanes that may be
  * read, one without a queued block comes first.
  *
  * The pipeline's lock must be held. A lane's own members may be read here, as no thread serves a waiting
  * lane. */
-
-static uint32_t set_of(const struct ps_pipeline *p, uint32_t lane)
-{
-	uint32_t d = 0;
-
-	while (lane >= p->sets[d].first + p->sets[d].n)
-		d++;
-	return d;
-}
 
 /* True if lane a is needed before lane b. */
 static bool is_before(const struct ps_pipeline *p, uint32_t a, uint32_t b)
@@ -388,7 +369,7 @@ static bool is_before(const struct ps_pipeline *p, uint32_t a, uint32_t b)
 
 static uint32_t *heap_of(const struct ps_pipeline *p, uint32_t set, uint32_t odd)
 {
-	return p->due.lanes + (size_t)odd * p->nlanes + p->sets[set].first;
+	return p->claim.due.lanes + (size_t)odd * p->nlanes + p->sets[set].first;
 }
 
 static void down(const struct ps_pipeline *p, uint32_t *heap, uint32_t n)
@@ -416,43 +397,14 @@ static void up(const struct ps_pipeline *p, uint32_t *heap, uint32_t i)
 	}
 }
 
-int ps_due_init(struct ps_pipeline *p)
-{
-	p->due.lanes = calloc((size_t)2 * p->nlanes, sizeof(*p->due.lanes));
-	p->due.n = calloc((size_t)2 * p->nsets, sizeof(*p->due.n));
-	return p->due.lanes && p->due.n ? 0 : -1;
-}
-
-void ps_due_fini(struct ps_pipeline *p)
-{
-	free(p->due.lanes);
-	free(p->due.n);
-}
-
-void ps_due_clear(struct ps_pipeline *p)
-{
-	for (uint32_t i = 0; i < 2 * p->nsets; i++)
-		p->due.n[i] = 0;
-}
-
 void ps_due_put(struct ps_pipeline *p, struct ps_lane *lane)
 {
-	uint32_t set = set_of(p, lane->index), odd = (uint32_t)(lane->epoch & 1);
-	uint32_t *heap = heap_of(p, set, odd), i = p->due.n[2 * set + odd]++;
+	uint32_t set = ps_lane_set_of(p->sets, lane->index), odd = (uint32_t)(lane->epoch & 1);
+	uint32_t *heap = heap_of(p, set, odd), i = p->claim.due.n[2 * set + odd]++;
 
 	heap[i] = lane->index;
 	lane->waits = true;
 	up(p, heap, i);
-}
-
-/* The current round of the claims in a set. */
-static uint64_t round_of(const struct ps_pipeline *p, uint32_t set)
-{
-	const struct ps_dealt *row = ps_row_due(p);
-
-	if (row && set_of(p, row->lane) == set)
-		return row->index;
-	return ps_turns_round(&p->turns, p->sets[set].first);
 }
 
 /* The last round for which blocks of this lane may be read now. In a shuffled order the second block is read
@@ -461,10 +413,13 @@ static uint64_t round_ahead(const struct ps_pipeline *p, const struct ps_lane *l
 {
 	uint32_t len = ps_order_block_len(p->o.order);
 	uint64_t reach = ps_order_shuffles(p->o.order) ? len / 2 : (uint64_t)p->ahead * len;
+	const struct ps_dealt *row = row_due(p);
 
-	if (lane->epoch == p->claim_epoch && p->claiming)
-		return round_of(p, set) + reach;
-	return ps_epochs_options(p->o.epochs)->skip / p->nlanes + reach;
+	if (lane->epoch != p->claim.epoch || !p->claim.info)
+		return ps_epochs_options(p->o.epochs)->skip / p->nlanes + reach;
+	if (row && ps_lane_set_of(p->sets, row->lane) == set)
+		return row->index + reach;
+	return ps_turns_round(&p->claim.turns, p->sets[set].first) + reach;
 }
 
 /* True if the lane's next sample is in a step that is not fed yet. With a feed there is a single set, whose
@@ -477,11 +432,11 @@ static bool waits_for_feed(const struct ps_pipeline *p, const struct ps_lane *la
 /* True if the lane needs a reader now: to read or seek a block, or to leave its epoch. */
 static bool may_be_read(const struct ps_pipeline *p, const struct ps_lane *lane, uint32_t set)
 {
-	if (lane->epoch < p->claim_epoch)
+	if (lane->epoch < p->claim.epoch)
 		return true;
 	if (waits_for_feed(p, lane))
 		return false;
-	return lane->nqueued < p->ahead && lane->epoch <= p->claim_epoch + 1 &&
+	return lane->nqueued < p->ahead && lane->epoch <= p->claim.epoch + 1 &&
 	       lane->next <= round_ahead(p, lane, set);
 }
 
@@ -495,12 +450,12 @@ static int64_t heap_due(const struct ps_pipeline *p)
 		const struct ps_lane *lane;
 		bool empty;
 
-		if (p->due.n[i] == 0)
+		if (p->claim.due.n[i] == 0)
 			continue;
 		lane = &p->lanes[*heap_of(p, i / 2, i & 1)];
 		if (!may_be_read(p, lane, i / 2))
 			continue;
-		empty = lane->nqueued == 0 && lane->epoch <= p->claim_epoch;
+		empty = lane->nqueued == 0 && lane->epoch <= p->claim.epoch;
 		if (best < 0 || (empty && !best_empty)) {
 			best = i;
 			best_empty = empty;
@@ -515,7 +470,7 @@ static struct ps_lane *turn_starves(const struct ps_pipeline *p)
 {
 	struct ps_lane *lane = &p->lanes[lane_due(p)];
 
-	return lane->waits && lane->nqueued == 0 && lane->epoch == p->claim_epoch && !waits_for_feed(p, lane)
+	return lane->waits && lane->nqueued == 0 && lane->epoch == p->claim.epoch && !waits_for_feed(p, lane)
 	               ? lane
 	               : NULL;
 }
@@ -547,13 +502,13 @@ struct ps_lane *ps_due_take(struct ps_pipeline *p)
 	uint32_t set, odd, at = 0;
 
 	if (i >= 0)
-		return take(p, heap_of(p, (uint32_t)i / 2, i & 1), &p->due.n[i], 0);
+		return take(p, heap_of(p, (uint32_t)i / 2, i & 1), &p->claim.due.n[i], 0);
 	starved = turn_starves(p);
 	if (!starved)
 		return NULL;
-	set = set_of(p, starved->index);
+	set = ps_lane_set_of(p->sets, starved->index);
 	odd = (uint32_t)(starved->epoch & 1);
 	while (heap_of(p, set, odd)[at] != starved->index)
 		at++;
-	return take(p, heap_of(p, set, odd), &p->due.n[2 * set + odd], at);
+	return take(p, heap_of(p, set, odd), &p->claim.due.n[2 * set + odd], at);
 }

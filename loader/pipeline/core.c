@@ -30,9 +30,11 @@ void ps_tune_mark(struct ps_pipeline *p, struct ps_tune_mark *m)
 	/* read once the lock is held, so that each wait of a stage began before m->ns */
 	m->ns = ps_clock_mono_ns();
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
-		m->total_ns[i] = ps_stage_total(&p->stages[i], m->ns);
+		const struct ps_stage *s = &p->stages[i];
+
+		m->total_ns[i] = s->nthreads * m->ns - s->began_ns; /* of ended threads, too */
 		for (int w = 0; w < PS_NWAITS; w++)
-			m->wait_ns[i][w] = ps_stage_waited(&p->stages[i], (enum ps_wait)w, m->ns);
+			m->wait_ns[i][w] = s->ns[w] + s->now[w] * m->ns - s->since[w];
 	}
 }
 

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/clock.h"
+#include "base/thread.h"
 #include "image/image.h"
 #include "order/order.h"
 #include "pipeline/pipeline.h"
@@ -20,10 +20,10 @@
  * Threads and locks: guarded by the pipeline's lock, as the waiting itself is. */
 
 struct ps_stage {
-	uint32_t nthreads;       /* threads that run now ... */
-	uint64_t began_ns;       /* ... and the sum of the times at which they began; for ps_stage_total() */
-	uint64_t ns[PS_NWAITS];  /* total of waits that have ended, by cause */
-	uint32_t now[PS_NWAITS]; /* threads that wait now, by cause ... */
+	uint32_t nthreads;         /* threads that run now ... */
+	uint64_t began_ns;         /* ... and the sum of the times at which they began */
+	uint64_t ns[PS_NWAITS];    /* total of waits that have ended, by cause */
+	uint32_t now[PS_NWAITS];   /* threads that wait now, by cause ... */
 	uint64_t since[PS_NWAITS]; /* ... and the sum of the times at which those waits began */
 };
 
@@ -38,7 +38,7 @@ static inline void ps_stage_enter(struct ps_stage *stage)
 static inline void ps_stage_leave(struct ps_stage *stage)
 {
 	stage->nthreads--;
-	stage->began_ns -= ps_clock_mono_ns(); /* may wrap; ps_stage_total() is correct nevertheless */
+	stage->began_ns -= ps_clock_mono_ns(); /* may wrap; ps_tune_mark() is correct nevertheless */
 }
 
 /* Waits on the condition once, and counts the wait. until_ns: a time of CLOCK_MONOTONIC, which must be the
@@ -50,29 +50,13 @@ static inline void ps_stage_wait(struct ps_stage *stage, enum ps_wait why, pthre
 
 	stage->now[why]++;
 	stage->since[why] += start;
-	if (until_ns) {
-		const struct timespec until = {.tv_sec = (time_t)(*until_ns / 1000000000u),
-		        .tv_nsec = (long)(*until_ns % 1000000000u)};
-
-		pthread_cond_timedwait(cond, lock, &until);
-	} else {
+	if (until_ns)
+		ps_cond_wait_until(cond, lock, *until_ns);
+	else
 		pthread_cond_wait(cond, lock);
-	}
 	stage->now[why]--;
 	stage->since[why] -= start;
 	stage->ns[why] += ps_clock_mono_ns() - start;
-}
-
-/* Time spent in one kind of wait until `now`. */
-static inline uint64_t ps_stage_waited(const struct ps_stage *stage, enum ps_wait why, uint64_t now)
-{
-	return stage->ns[why] + stage->now[why] * now - stage->since[why];
-}
-
-/* Running time of all threads until `now`, ended threads included. */
-static inline uint64_t ps_stage_total(const struct ps_stage *stage, uint64_t now)
-{
-	return stage->nthreads * now - stage->began_ns;
 }
 
 /* Tuning ------------------------------------------------------------------------------------------------- */
@@ -229,34 +213,6 @@ int ps_lane_fill(struct ps_lane *lane, const struct ps_lane_source *source, stru
 
 void ps_block_free(struct ps_block *block); /* NULL is allowed */
 
-/* A lane's samples --------------------------------------------------------------------------------------- */
-
-/* A lane's samples in sequence: opens the shards in their order. If a shard was closed before its end,
- * reading continues at the same position.
- *
- * Ownership, threads, errors: as for lanes, above. */
-
-/* Reads the sample at lane->at: 1, or 0 at the end of the lane's epoch. `hold`: the sample with its bytes;
- * without `hold` *ret_sample may be NULL. */
-int ps_lane_read(struct ps_lane *lane, const struct ps_lane_source *source, bool hold,
-        struct ps_sample **ret_sample, struct ps_error *err) PS_MUST_USE;
-
-/* Up to this many samples are skipped by reading over them: that costs less than finding the target's
- * offset and opening the file there. */
-#define PS_LANE_WALK_MAX 16
-
-/* Closes the lane's shard. The lane's position is kept. */
-void ps_lane_close(struct ps_lane *lane);
-
-/* Closes the lane's shard if too many are open; reading continues later at the same place. A shard that
- * cannot be opened in the middle stays open. */
-int ps_lane_rest(struct ps_lane *lane, const struct ps_lane_source *source, struct ps_error *err) PS_MUST_USE;
-
-/* Moves to the sample `at` of the epoch, at or after lane->at: by whole shards where counts are known, else
- * by walking. Stops at the end of the lane's epoch. */
-int ps_lane_go(struct ps_lane *lane, const struct ps_lane_source *source, uint64_t at,
-        struct ps_error *err) PS_MUST_USE;
-
 /* The pipeline ------------------------------------------------------------------------------------------- */
 
 /* The pipeline's private data, shared by its files.
@@ -279,6 +235,52 @@ enum {
 	PS_STAGE_READ,
 	PS_STAGE_DECODE,
 	PS_STAGE_CONSUMER,
+};
+
+/* What is claimed next. */
+struct ps_claimed {
+	struct {
+		uint32_t *lanes; /* heaps (claim.c) */
+		uint32_t *n;     /* lanes in each */
+	} due;
+	/* turn of the row claimed next; where ranks share lanes, of the step's first row */
+	struct ps_turns turns;
+	struct ps_dealt *dealt;         /* where ranks share lanes: the rows of `filling`, and ... */
+	uint32_t dealt_at;              /* ... the index of the next one */
+	uint64_t epoch;                 /* epoch of the rows claimed next */
+	struct ps_epoch *info;          /* that epoch; NULL: not fetched yet */
+	uint64_t seq;                   /* number of the next batch to be filled */
+	uint64_t first_seq;             /* number of the first batch of `epoch` */
+	struct penstock_batch *filling; /* the batch whose rows are being claimed; NULL: none yet */
+};
+
+/* What the consumer gets next, and what it waited for. */
+struct ps_delivery {
+	uint64_t epoch, seq;
+	uint64_t first_seq;          /* number of the first batch of `epoch` */
+	uint32_t nheld;              /* batches that the consumer holds */
+	uint64_t empty_epochs;       /* epochs delivered without a batch */
+	double blame_ns[PS_NBLAMES]; /* time of the consumer's ended waits, by what it waited for */
+};
+
+struct ps_tune_mark {
+	uint64_t ns, total_ns[PENSTOCK_NSTAGES], wait_ns[PENSTOCK_NSTAGES][PS_NWAITS];
+};
+
+/* The threads' own counts. */
+struct ps_running {
+	uint32_t started[2]; /* readers and workers started so far */
+	bool asking;         /* a worker fetches the epoch that is claimed next */
+	struct ps_stream_meter meter;
+	struct {
+		uint64_t epoch, nbytes;
+	} read_of[4]; /* bytes of `meter` that belong to the last epochs, by epoch & 3 */
+	uint64_t reread;
+	uint64_t nfinished; /* finished batches */
+	/* while the GPU's share is tuned: the times of the GPU and the CPU after the first batches
+	 * (PS_OFFLOAD_COLD) */
+	struct ps_offload_meter offload_from;
+	struct ps_tune_mark tuned; /* time of the last tuning, and the stages' times then */
 };
 
 struct ps_pipeline {
@@ -314,54 +316,24 @@ struct ps_pipeline {
 	uint32_t ahead;          /* most blocks queued for a lane */
 	bool known;              /* the lengths of lanes are known */
 	struct ps_numbers *feed; /* the feed of the epochs; NULL: none */
-	struct {
-		uint32_t *lanes; /* heaps (claim.c) */
-		uint32_t *n;     /* lanes in each */
-	} due;
-	/* turn of the row claimed next; where ranks share lanes, of the step's first row */
-	struct ps_turns turns;
-	/* The rows of `filling`, where ranks share lanes: */
-	struct ps_dealt *dealt;
-	uint32_t dealt_at;         /* index of the next row in `dealt` */
-	struct ps_epoch *claiming; /* the epoch claim_epoch; NULL: not fetched yet */
-	bool asking;               /* a worker fetches it now */
 	struct penstock_batch **batches;
-	uint32_t nbatches;              /* `depth`, plus the batches that were added */
-	struct penstock_batch *filling; /* the batch whose rows are being claimed; NULL: none yet */
-	uint64_t claim_epoch;           /* epoch of the rows claimed next */
-	uint64_t claim_seq;             /* number of the next batch to be filled */
-	uint64_t epoch_seq;             /* number of the first batch of claim_epoch */
+	uint32_t nbatches; /* `depth`, plus the batches that were added */
+	int failed;
+	struct ps_error why; /* the text of `failed` */
 	struct {
 		bool known;
 		uint64_t seq; /* number after the epoch's last batch */
 	} ends[2];            /* ends of the epochs that were claimed but not delivered, by epoch & 1 */
-	uint64_t deliver_epoch, deliver_seq;
-	uint64_t first_seq; /* number of the first batch of deliver_epoch */
-	uint32_t nheld;
+	struct ps_stage stages[PENSTOCK_NSTAGES];
+	struct ps_cost cost;     /* the cost of rows */
+	struct ps_tune tunes[2]; /* for readers and workers */
 	/* for the copier: the consumer has released a batch that is still being copied (PS_BATCH_LEFT) */
 	pthread_cond_t left;
-	int failed;
-	struct ps_error why; /* the text of `failed` */
-	struct ps_stage stages[PENSTOCK_NSTAGES];
-	struct ps_stream_meter meter;
-	struct {
-		uint64_t epoch, nbytes;
-	} read_of[4]; /* bytes of `meter` that belong to the last epochs, by epoch & 3 */
-	uint64_t reread;
-	uint64_t empty_epochs; /* epochs delivered without a batch */
-	/* which images the GPU decodes, and, while the share is tuned, ... */
-	struct ps_offload offload;
-	/* ... the times of the GPU and the CPU after the first batches (PS_OFFLOAD_COLD) */
-	struct ps_offload_meter offload_from;
-	uint64_t nfinished;          /* finished batches */
-	struct ps_cost cost;         /* the cost of rows */
-	struct ps_tune tunes[2];     /* for readers and workers */
-	uint32_t started[2];         /* readers and workers started so far */
-	double blame_ns[PS_NBLAMES]; /* time of the consumer's ended waits, by what it waited for */
-	pthread_cond_t unpark;       /* for parked threads (beyond tunes[].now): `now` was raised */
-	struct ps_tune_mark {
-		uint64_t ns, total_ns[PENSTOCK_NSTAGES], wait_ns[PENSTOCK_NSTAGES][PS_NWAITS];
-	} tuned; /* time of the last tuning, and the stages' times then */
+	pthread_cond_t unpark;      /* for parked threads (beyond tunes[].now): `now` was raised */
+	struct ps_offload offload;  /* which images the GPU decodes */
+	struct ps_claimed claim;    /* written by claim.c, and by pipeline.c when a run begins */
+	struct ps_delivery deliver; /* written by pipeline.c */
+	struct ps_running run;      /* written by threads.c */
 };
 
 /* The decoding times of the GPU and the CPU so far. Takes the lock of the GPU's decoder, which may be held
@@ -409,14 +381,7 @@ static inline bool ps_feed_has(const struct ps_pipeline *p, uint64_t epoch, uint
 /* Sets the epoch claim_epoch as the one being claimed, and wakes the threads that waited for it. */
 void ps_epoch_begin(struct ps_pipeline *pipeline, struct ps_epoch *epoch);
 
-/* The row claimed next, where ranks share lanes; NULL: no batch is being filled, or ranks do not share
- * lanes. */
-const struct ps_dealt *ps_row_due(const struct ps_pipeline *pipeline);
-
 /* The heaps of lanes that wait to be read: all lanes that have not ended and that no thread reads. */
-int ps_due_init(struct ps_pipeline *pipeline) PS_MUST_USE; /* -1: out of memory */
-void ps_due_fini(struct ps_pipeline *pipeline);
-void ps_due_clear(struct ps_pipeline *pipeline);
 void ps_due_put(struct ps_pipeline *pipeline, struct ps_lane *lane);
 bool ps_due_any(const struct ps_pipeline *pipeline);       /* true if a lane must be read now */
 struct ps_lane *ps_due_take(struct ps_pipeline *pipeline); /* takes that lane; NULL: none */

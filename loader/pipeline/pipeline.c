@@ -22,11 +22,11 @@ static void rewind_known(struct ps_pipeline *p, struct ps_epoch *epoch)
 {
 	uint64_t begin = ps_steps_begin(&epoch->steps, p->position.batches);
 
-	ps_turns_reset(&p->turns, epoch->lengths);
-	ps_turns_skip(&p->turns, epoch->begin + begin);
+	ps_turns_reset(&p->claim.turns, epoch->lengths);
+	ps_turns_skip(&p->claim.turns, epoch->begin + begin);
 	for (uint32_t i = 0; i < p->nlanes; i++) {
 		const struct ps_lane_position *at = &p->position.lanes[i];
-		uint64_t from = ps_turns_before(&p->turns, i);
+		uint64_t from = ps_turns_before(&p->claim.turns, i);
 		bool usable = at->k != PS_PLACE_UNKNOWN &&
 		              ps_order_block_begin(p->o.order, epoch->number, at->block) <= from;
 
@@ -40,7 +40,7 @@ static void rewind_unknown(struct ps_pipeline *p, struct ps_epoch *epoch)
 {
 	uint64_t rows = p->position.batches * p->o.rows, round = 0;
 
-	ps_turns_reset(&p->turns, NULL);
+	ps_turns_reset(&p->claim.turns, NULL);
 	for (uint32_t i = 0; i < p->nlanes; i++) {
 		const struct ps_lane_position *at = &p->position.lanes[i];
 		uint64_t from = ps_order_block_begin(p->o.order, epoch->number, at->block) + at->taken;
@@ -51,8 +51,8 @@ static void rewind_unknown(struct ps_pipeline *p, struct ps_epoch *epoch)
 		round = PS_MAX(round, from);
 	}
 	if (rows > 0)
-		ps_turns_set_lane(
-		        &p->turns, p->position.turn, ps_epochs_options(p->o.epochs)->skip + rows, round);
+		ps_turns_set_lane(&p->claim.turns, p->position.turn,
+		        ps_epochs_options(p->o.epochs)->skip + rows, round);
 }
 
 /* Sets everything to p->position. None of the pipeline's threads runs, but the consumer may release held
@@ -78,12 +78,12 @@ static int rewind_all(struct ps_pipeline *p, struct ps_error *err)
 		ps_batch_clear(b);
 		b->state = PS_BATCH_FREE;
 	}
-	ps_epoch_unref(p->claiming);
-	p->claiming = epoch;
+	ps_epoch_unref(p->claim.info);
+	p->claim.info = epoch;
 	memset(p->skipped[epoch->number & 1], 0, p->nlanes * sizeof(*p->skipped[0]));
-	p->asking = false;
-	p->filling = NULL;
-	ps_due_clear(p);
+	p->run.asking = false;
+	p->claim.filling = NULL;
+	memset(p->claim.due.n, 0, 2 * p->nsets * sizeof(*p->claim.due.n));
 	if (p->feed)
 		ps_numbers_begin(p->feed, epoch->number, p->position.batches);
 	for (uint32_t i = 0; i < p->nlanes && epoch->number != p->o.end_epoch; i++) {
@@ -92,9 +92,9 @@ static int rewind_all(struct ps_pipeline *p, struct ps_error *err)
 			p->lanes[i].next = p->lanes[i].from;
 		ps_due_put(p, &p->lanes[i]);
 	}
-	p->claim_epoch = p->deliver_epoch = epoch->number;
-	p->claim_seq = p->deliver_seq = p->position.batches;
-	p->epoch_seq = p->first_seq = 0;
+	p->claim.epoch = p->deliver.epoch = epoch->number;
+	p->claim.seq = p->deliver.seq = p->position.batches;
+	p->claim.first_seq = p->deliver.first_seq = 0;
 	p->ends[0].known = p->ends[1].known = false;
 	p->failed = 0;
 	return 0;
@@ -112,21 +112,6 @@ static void position_set(struct ps_pipeline *p, const struct ps_position *at)
 	p->position.batches = at->batches;
 	p->position.turn = at->turn;
 	memcpy(p->position.lanes, at->lanes, p->nlanes * sizeof(*at->lanes));
-}
-
-static void locks_init(struct ps_pipeline *p)
-{
-	pthread_condattr_t monotonic;
-
-	pthread_mutex_init(&p->lock, NULL);
-	pthread_cond_init(&p->work, NULL);
-	pthread_cond_init(&p->room, NULL);
-	pthread_cond_init(&p->unpark, NULL);
-	pthread_cond_init(&p->left, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&p->ready, &monotonic);
-	pthread_condattr_destroy(&monotonic);
 }
 
 /* The source that lanes are read from. */
@@ -157,21 +142,6 @@ static struct ps_lane_source source_of(struct ps_pipeline *p)
 	                .max_sample_nbytes = o->max_sample_nbytes}};
 }
 
-static int batch_init(struct ps_pipeline *p, struct penstock_batch *b, struct ps_error *err)
-{
-	const struct ps_pipeline_options *o = &p->o;
-	int rc = ps_batch_init(b, o->layout, o->device, o->rows, err);
-
-	if (rc == 0 && o->nvjpeg)
-		rc = ps_decode_init(b, o->nvjpeg, err);
-	b->pipeline = p;
-	b->pid = getpid();
-	b->max_ragged_nbytes = o->max_ragged_nbytes;
-	b->budget = &p->window;
-	b->profile = o->profile;
-	return rc;
-}
-
 static void batch_free(struct penstock_batch *b)
 {
 	if (b)
@@ -179,33 +149,40 @@ static void batch_free(struct penstock_batch *b)
 	free(b);
 }
 
-/* The lock must be held. */
-static bool batch_append(struct ps_pipeline *p, struct penstock_batch *b)
-{
-	struct penstock_batch **batches =
-	        reallocarray(p->batches, p->nbatches + 1, sizeof(struct penstock_batch *));
-
-	if (!batches)
-		return false;
-	p->batches = batches;
-	p->batches[p->nbatches++] = b;
-	pthread_cond_broadcast(&p->work);
-	return true;
-}
-
 static int batch_add(struct ps_pipeline *p, struct ps_error *err)
 {
-	struct penstock_batch *b = calloc(1, sizeof(*b));
-	int rc = b ? batch_init(p, b, err) : -ENOMEM;
+	const struct ps_pipeline_options *o = &p->o;
+	struct penstock_batch **batches, *b = calloc(1, sizeof(*b));
+	int rc = b ? ps_batch_init(b, o->layout, o->device, o->rows, err) : ps_no_memory(err);
 
+	if (rc == 0 && o->nvjpeg)
+		rc = ps_decode_init(b, o->nvjpeg, err);
 	if (rc == 0) {
+		b->pipeline = p;
+		b->pid = getpid();
+		b->max_ragged_nbytes = o->max_ragged_nbytes;
+		b->budget = &p->window;
+		b->profile = o->profile;
 		PS_LOCK_SCOPE(&p->lock);
-		rc = batch_append(p, b) ? 0 : -ENOMEM;
+		batches = reallocarray(p->batches, p->nbatches + 1, sizeof(*batches));
+		if (batches) {
+			p->batches = batches;
+			p->batches[p->nbatches++] = b;
+			pthread_cond_broadcast(&p->work);
+			return 0;
+		}
+		rc = ps_no_memory(err);
 	}
-	if (rc == -ENOMEM)
-		ps_no_memory(err);
-	if (rc < 0)
-		batch_free(b);
+	batch_free(b);
+	return rc;
+}
+
+int ps_pipeline_add_batch(struct ps_pipeline *p, uint64_t nbytes, struct ps_error *err)
+{
+	int rc = batch_add(p, err);
+
+	if (rc == 0)
+		atomic_fetch_add_explicit(&p->window.used, nbytes, memory_order_relaxed);
 	return rc;
 }
 
@@ -220,28 +197,11 @@ uint64_t ps_pipeline_held_nbytes(struct ps_pipeline *p)
 	return most;
 }
 
-int ps_pipeline_add_batch(struct ps_pipeline *p, uint64_t nbytes, struct ps_error *err)
-{
-	int rc = batch_add(p, err);
-
-	if (rc == 0)
-		atomic_fetch_add_explicit(&p->window.used, nbytes, memory_order_relaxed);
-	return rc;
-}
-
-static int batches_init(struct ps_pipeline *p, struct ps_error *err)
-{
-	int rc = 0;
-
-	for (uint32_t i = 0; i < p->o.depth && rc == 0; i++)
-		rc = batch_add(p, err);
-	return rc;
-}
-
 /* Makes everything except threads and positions. On failure ps_pipeline_free() frees what was made. */
 static int pipeline_init(struct ps_pipeline *p, const struct ps_pipeline_options *o, struct ps_error *err)
 {
 	uint32_t rounds;
+	int rc = 0;
 
 	p->o = *o;
 	p->offload = o->offload;
@@ -249,7 +209,12 @@ static int pipeline_init(struct ps_pipeline *p, const struct ps_pipeline_options
 	p->window.parent = o->shared;
 	ps_slab_pool_init(&p->slabs, KEEP_SLABS);
 	ps_shard_sums_init(&p->sums);
-	locks_init(p);
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->work, NULL);
+	pthread_cond_init(&p->room, NULL);
+	pthread_cond_init(&p->unpark, NULL);
+	pthread_cond_init(&p->left, NULL);
+	ps_cond_init(&p->ready);
 	ps_image_gate_init(&p->gate, o->image_nbytes);
 	if (o->layout->transform_unit)
 		ps_cost_init_calls(&p->cost, o->rows, o->depth, o->threads);
@@ -274,17 +239,22 @@ static int pipeline_init(struct ps_pipeline *p, const struct ps_pipeline_options
 	p->lanes = calloc(p->nlanes, sizeof(*p->lanes));
 	for (size_t i = 0; i < PS_ARRAY_LEN(p->skipped); i++)
 		p->skipped[i] = calloc(p->nlanes, sizeof(*p->skipped[i]));
-	p->dealt = calloc(o->rows, sizeof(*p->dealt));
+	p->claim.due.lanes = calloc((size_t)2 * p->nlanes, sizeof(*p->claim.due.lanes));
+	p->claim.due.n = calloc((size_t)2 * p->nsets, sizeof(*p->claim.due.n));
+	p->claim.dealt = calloc(o->rows, sizeof(*p->claim.dealt));
 	p->threads = calloc((size_t)o->readers + o->threads + 1, sizeof(*p->threads)); /* 1 for the copier */
 	p->source = source_of(p);
 	p->stages[PS_STAGE_CONSUMER] = (struct ps_stage){.nthreads = 1, .began_ns = ps_clock_mono_ns()};
 	if (p->wake_fd < 0)
 		return ps_error_set(err, errno, "cannot make an event descriptor: %s", strerror(errno));
-	if (!p->lanes || !p->skipped[0] || !p->skipped[1] || !p->threads || !p->dealt ||
-	        ps_turns_init(&p->turns, p->sets, p->nsets) < 0 || ps_due_init(p) < 0 ||
+	if (!p->lanes || !p->skipped[0] || !p->skipped[1] || !p->threads || !p->claim.dealt ||
+	        !p->claim.due.lanes || !p->claim.due.n ||
+	        ps_turns_init(&p->claim.turns, p->sets, p->nsets) < 0 ||
 	        ps_position_init(&p->position, p->nlanes) < 0)
 		return ps_no_memory(err);
-	return batches_init(p, err);
+	for (uint32_t i = 0; i < o->depth && rc == 0; i++)
+		rc = batch_add(p, err);
+	return rc;
 }
 
 int ps_pipeline_new(const struct ps_pipeline_options *o, const struct ps_position *at,
@@ -319,15 +289,16 @@ void ps_pipeline_free(struct ps_pipeline *p)
 		ps_lane_reset(&p->lanes[i], p->o.order, i, 0, 0, NULL);
 	for (uint32_t i = 0; i < p->nbatches; i++)
 		batch_free(p->batches[i]);
-	ps_epoch_unref(p->claiming);
-	ps_turns_fini(&p->turns);
-	ps_due_fini(p);
+	ps_epoch_unref(p->claim.info);
+	ps_turns_fini(&p->claim.turns);
+	free(p->claim.due.lanes);
+	free(p->claim.due.n);
 	ps_position_fini(&p->position);
 	free(p->lanes);
 	free(p->skipped[0]);
 	free(p->skipped[1]);
 	free(p->batches);
-	free(p->dealt);
+	free(p->claim.dealt);
 	free(p->threads);
 	if (p->wake_fd >= 0)
 		close(p->wake_fd);
@@ -354,7 +325,7 @@ void ps_pipeline_abandon(struct ps_pipeline *p)
 bool ps_pipeline_stands_at(struct ps_pipeline *p, uint64_t epoch)
 {
 	PS_LOCK_SCOPE(&p->lock);
-	return !p->failed && p->deliver_epoch == epoch && p->deliver_seq == p->first_seq &&
+	return !p->failed && p->deliver.epoch == epoch && p->deliver.seq == p->deliver.first_seq &&
 	       (!p->feed || (p->feed->fed == 0 && !p->feed->over));
 }
 
@@ -371,7 +342,7 @@ int ps_pipeline_restart(struct ps_pipeline *p, const struct ps_position *at, str
 /* True if all batches of the epoch that is being delivered were delivered. */
 static bool epoch_is_over(const struct ps_pipeline *p)
 {
-	return p->ends[p->deliver_epoch & 1].known && p->ends[p->deliver_epoch & 1].seq == p->deliver_seq;
+	return p->ends[p->deliver.epoch & 1].known && p->ends[p->deliver.epoch & 1].seq == p->deliver.seq;
 }
 
 /* The next batch to deliver, if it is finished; else NULL. Batch numbers continue over the ends of epochs;
@@ -379,7 +350,7 @@ static bool epoch_is_over(const struct ps_pipeline *p)
 static struct penstock_batch *batch_due(struct ps_pipeline *p)
 {
 	for (uint32_t i = 0; i < p->nbatches && !epoch_is_over(p); i++)
-		if (p->batches[i]->state == PS_BATCH_FINISHED && p->batches[i]->seq == p->deliver_seq)
+		if (p->batches[i]->state == PS_BATCH_FINISHED && p->batches[i]->seq == p->deliver.seq)
 			return p->batches[i];
 	return NULL;
 }
@@ -393,55 +364,50 @@ static bool feed_is_full(const struct ps_pipeline *p)
 /* True if all fed batches were delivered, and more may be fed. */
 static bool feed_is_dry(const struct ps_pipeline *p)
 {
-	return p->feed && !feed_is_full(p) && p->deliver_seq - p->first_seq >= p->feed->fed;
+	return p->feed && !feed_is_full(p) && p->deliver.seq - p->deliver.first_seq >= p->feed->fed;
 }
 
 static bool all_held(const struct ps_pipeline *p)
 {
-	return p->nheld == p->nbatches;
+	return p->deliver.nheld == p->nbatches;
 }
 
 /* True if next() would not wait. */
 static bool next_is_known(struct ps_pipeline *p)
 {
-	return p->failed || feed_is_dry(p) || all_held(p) || p->deliver_epoch == p->o.end_epoch ||
+	return p->failed || feed_is_dry(p) || all_held(p) || p->deliver.epoch == p->o.end_epoch ||
 	       epoch_is_over(p) || batch_due(p);
 }
 
-/* Divides a wait of the consumer among its causes. Decoding gets the share of the time in which workers were
- * busy meanwhile; reading, and the storage that readers waited for, share the rest. */
-static void wait_blame(struct ps_pipeline *p, const struct ps_tune_mark *from, const struct ps_tune_mark *to)
-{
-	enum { READ = PS_STAGE_READ, DECODE = PS_STAGE_DECODE, IN = PS_WAIT_INPUT };
-	double wait = (double)(to->wait_ns[PS_STAGE_CONSUMER][IN] - from->wait_ns[PS_STAGE_CONSUMER][IN]);
-	double workers = (double)(to->total_ns[DECODE] - from->total_ns[DECODE]);
-	double idle = (double)(to->wait_ns[DECODE][IN] - from->wait_ns[DECODE][IN]);
-	double readers = (double)(to->total_ns[READ] - from->total_ns[READ]) -
-	                 (double)(to->wait_ns[READ][PS_WAIT_OUTPUT] - from->wait_ns[READ][PS_WAIT_OUTPUT]);
-	double storage = (double)(to->wait_ns[READ][IN] - from->wait_ns[READ][IN]);
-	double read = workers > 0 ? wait * PS_MIN(idle / workers, 1.0) : 0;
-	double slow = readers > 0 ? read * PS_MIN(storage / readers, 1.0) : 0;
-
-	p->blame_ns[PS_BLAME_STORAGE] += slow;
-	p->blame_ns[PS_BLAME_READ] += read - slow;
-	p->blame_ns[PS_BLAME_DECODE] += wait - read;
-}
-
+/* Waits, and divides the wait among its causes. Decoding gets the share of the time in which workers were busy
+ * meanwhile; reading, and the storage that readers waited for, share the rest. */
 static void consumer_wait(struct ps_pipeline *p, const uint64_t *until_ns)
 {
+	enum { READ = PS_STAGE_READ, DECODE = PS_STAGE_DECODE, IN = PS_WAIT_INPUT, OUT = PS_WAIT_OUTPUT };
 	struct ps_tune_mark from, to;
+	double wait, workers, idle, readers, storage, read, slow;
 
 	PS_RANGE_SCOPE("wait");
 	ps_tune_mark(p, &from);
 	ps_stage_wait(&p->stages[PS_STAGE_CONSUMER], PS_WAIT_INPUT, &p->ready, &p->lock, until_ns);
 	ps_tune_mark(p, &to);
-	wait_blame(p, &from, &to);
+	wait = (double)(to.wait_ns[PS_STAGE_CONSUMER][IN] - from.wait_ns[PS_STAGE_CONSUMER][IN]);
+	workers = (double)(to.total_ns[DECODE] - from.total_ns[DECODE]);
+	idle = (double)(to.wait_ns[DECODE][IN] - from.wait_ns[DECODE][IN]);
+	readers = (double)(to.total_ns[READ] - from.total_ns[READ]) -
+	          (double)(to.wait_ns[READ][OUT] - from.wait_ns[READ][OUT]);
+	storage = (double)(to.wait_ns[READ][IN] - from.wait_ns[READ][IN]);
+	read = workers > 0 ? wait * PS_MIN(idle / workers, 1.0) : 0;
+	slow = readers > 0 ? read * PS_MIN(storage / readers, 1.0) : 0;
+	p->deliver.blame_ns[PS_BLAME_STORAGE] += slow;
+	p->deliver.blame_ns[PS_BLAME_READ] += read - slow;
+	p->deliver.blame_ns[PS_BLAME_DECODE] += wait - read;
 }
 
 int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, struct ps_error *err)
 {
 	PS_LOCK_SCOPE(&p->lock);
-	if (all_held(p) && !p->failed && p->deliver_epoch != p->o.end_epoch && !epoch_is_over(p))
+	if (all_held(p) && !p->failed && p->deliver.epoch != p->o.end_epoch && !epoch_is_over(p))
 		return ps_error_set(err, EBUSY,
 		        "all %u batches are held: release one before asking for the next, add one "
 		        "(penstock_loader_add_batch), "
@@ -455,24 +421,24 @@ int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, s
 			*err = p->why;
 		return p->failed;
 	}
-	if (p->deliver_epoch == p->o.end_epoch)
+	if (p->deliver.epoch == p->o.end_epoch)
 		return 0;
 	if (feed_is_dry(p))
 		return ps_error_set(err, EAGAIN, "next: no batch was fed (penstock_loader_feed)");
 	if (!b) {
-		p->ends[p->deliver_epoch & 1].known = false; /* the epoch's end is delivered now */
-		p->empty_epochs += p->position.batches == 0;
-		p->deliver_epoch++;
-		p->first_seq = p->deliver_seq;
+		p->ends[p->deliver.epoch & 1].known = false; /* the epoch's end is delivered now */
+		p->deliver.empty_epochs += p->position.batches == 0;
+		p->deliver.epoch++;
+		p->deliver.first_seq = p->deliver.seq;
 		if (p->feed)
-			ps_numbers_begin(p->feed, p->deliver_epoch, 0);
-		ps_position_begin(&p->position, p->deliver_epoch);
+			ps_numbers_begin(p->feed, p->deliver.epoch, 0);
+		ps_position_begin(&p->position, p->deliver.epoch);
 		pthread_cond_broadcast(&p->work);
 		return 0;
 	}
 	b->state = PS_BATCH_HELD;
-	p->deliver_seq++;
-	p->nheld++;
+	p->deliver.seq++;
+	p->deliver.nheld++;
 	*ret_batch = b;
 	return 1;
 }
@@ -482,17 +448,17 @@ int ps_pipeline_feed(struct ps_pipeline *p, const int64_t *numbers, uint32_t n, 
 	int rc;
 
 	PS_LOCK_SCOPE(&p->lock);
-	if (p->deliver_epoch == p->o.end_epoch)
+	if (p->deliver.epoch == p->o.end_epoch)
 		return ps_error_set(err, EINVAL, "feed: the last epoch is over");
 	if (n > 0 && !p->feed->over && feed_is_full(p))
 		return ps_error_set(err, EINVAL, "feed: the epoch has %ju steps, and all were fed",
 		        (uintmax_t)p->feed->fed);
-	rc = ps_numbers_give(p->feed, p->deliver_seq - p->first_seq, numbers, n, err);
+	rc = ps_numbers_give(p->feed, p->deliver.seq - p->deliver.first_seq, numbers, n, err);
 	if (rc < 0)
 		return rc;
 	pthread_cond_broadcast(&p->room);
 	pthread_cond_broadcast(&p->work);
-	return !feed_is_full(p) && p->feed->fed - (p->deliver_seq - p->first_seq) < p->o.depth;
+	return !feed_is_full(p) && p->feed->fed - (p->deliver.seq - p->deliver.first_seq) < p->o.depth;
 }
 
 bool ps_pipeline_wait(struct ps_pipeline *p, uint32_t timeout_ms)
@@ -507,13 +473,11 @@ bool ps_pipeline_wait(struct ps_pipeline *p, uint32_t timeout_ms)
 
 bool ps_pipeline_wait_released(struct ps_pipeline *p, uint32_t timeout_ms)
 {
-	const uint64_t until_ns = ps_clock_mono_ns() + timeout_ms * UINT64_C(1000000);
-	const struct timespec until = {
-	        .tv_sec = (time_t)(until_ns / 1000000000u), .tv_nsec = (long)(until_ns % 1000000000u)};
+	const uint64_t until_ns = ps_clock_mono_ns() + timeout_ms * PS_NS_PER_MS;
 
 	PS_LOCK_SCOPE(&p->lock);
-	while (all_held(p) && pthread_cond_timedwait(&p->ready, &p->lock, &until) == 0)
-		;
+	while (all_held(p) && ps_clock_mono_ns() < until_ns)
+		ps_cond_wait_until(&p->ready, &p->lock, until_ns);
 	return !all_held(p);
 }
 
@@ -561,7 +525,7 @@ void ps_pipeline_release(struct penstock_batch *b)
 	rc = ps_batch_leave(b, &arrived, &err);
 	ps_batch_clear(b);
 	PS_LOCK_SCOPE(&p->lock);
-	if (p->nheld-- == p->nbatches)
+	if (p->deliver.nheld-- == p->nbatches)
 		pthread_cond_signal(&p->ready);
 	if (rc < 0)
 		ps_pipeline_fail(p, rc, &err);
@@ -576,7 +540,7 @@ void ps_pipeline_release(struct penstock_batch *b)
 uint64_t ps_pipeline_epoch_nbytes(struct ps_pipeline *p, uint64_t epoch)
 {
 	PS_LOCK_SCOPE(&p->lock);
-	return p->read_of[epoch & 3].epoch == epoch ? p->read_of[epoch & 3].nbytes : 0;
+	return p->run.read_of[epoch & 3].epoch == epoch ? p->run.read_of[epoch & 3].nbytes : 0;
 }
 
 void ps_pipeline_stats(struct ps_pipeline *p, struct ps_pipeline_stats *ret_stats)
@@ -586,18 +550,18 @@ void ps_pipeline_stats(struct ps_pipeline *p, struct ps_pipeline_stats *ret_stat
 
 	PS_LOCK_SCOPE(&p->lock);
 	ps_tune_mark(p, &m);
-	*ret_stats = (struct ps_pipeline_stats){.nbytes_read = p->meter.nbytes,
-	        .empty_epochs = p->empty_epochs,
-	        .reread = p->reread,
+	*ret_stats = (struct ps_pipeline_stats){.nbytes_read = p->run.meter.nbytes,
+	        .empty_epochs = p->deliver.empty_epochs,
+	        .reread = p->run.reread,
 	        .readers = p->tunes[PS_STAGE_READ].now,
 	        .workers = p->tunes[PS_STAGE_DECODE].now};
 	memcpy(ret_stats->total_ns, m.total_ns, sizeof(m.total_ns));
 	memcpy(ret_stats->wait_ns, m.wait_ns, sizeof(m.wait_ns));
 	for (int i = 0; i < PS_NBLAMES; i++)
-		ret_stats->blame_ns[i] = (uint64_t)p->blame_ns[i];
+		ret_stats->blame_ns[i] = (uint64_t)p->deliver.blame_ns[i];
 	ret_stats->engine_images = meter.engine_rows;
 	ret_stats->hybrid_images = meter.hybrid_rows;
 	ret_stats->cpu_images = meter.cpu_rows;
-	ret_stats->offload = ps_offload_at(&p->offload, p->claim_epoch, p->claim_seq - p->epoch_seq);
+	ret_stats->offload = ps_offload_at(&p->offload, p->claim.epoch, p->claim.seq - p->claim.first_seq);
 	ret_stats->costs = ps_offload_costs_of(&(struct ps_offload_meter){0}, &meter, 1);
 }

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -37,16 +36,16 @@ static void offload_tune(struct ps_pipeline *p, const struct ps_offload_meter *n
 {
 	struct ps_offload_costs costs;
 
-	p->nfinished++;
+	p->run.nfinished++;
 	if (!p->offload.tuning)
 		return;
-	if (p->nfinished <= PS_OFFLOAD_COLD) {
-		p->offload_from = *now;
+	if (p->run.nfinished <= PS_OFFLOAD_COLD) {
+		p->run.offload_from = *now;
 		return;
 	}
-	costs = ps_offload_costs_of(&p->offload_from, now, PS_OFFLOAD_ROWS);
-	ps_offload_settle(&p->offload, p->nfinished - PS_OFFLOAD_COLD, &costs, p->o.threads, p->claim_epoch,
-	        p->claim_seq - p->epoch_seq);
+	costs = ps_offload_costs_of(&p->run.offload_from, now, PS_OFFLOAD_ROWS);
+	ps_offload_settle(&p->offload, p->run.nfinished - PS_OFFLOAD_COLD, &costs, p->o.threads,
+	        p->claim.epoch, p->claim.seq - p->claim.first_seq);
 }
 
 /* Finishes a batch; the lock is released meanwhile. */
@@ -74,7 +73,7 @@ static void batch_finish(struct ps_pipeline *p, struct penstock_batch *b, struct
 	if (tuning)
 		offload_tune(p, &meter);
 	b->state = PS_BATCH_FINISHED;
-	if (b->seq == p->deliver_seq)
+	if (b->seq == p->deliver.seq)
 		pthread_cond_signal(&p->ready);
 }
 
@@ -97,17 +96,18 @@ static bool park(struct ps_pipeline *p, int stage, uint32_t index)
 /* Measures how the stages spent their time, and sets their numbers of threads. */
 static void tune(struct ps_pipeline *p)
 {
-	const struct ps_tune_mark was = p->tuned;
+	const struct ps_tune_mark was = p->run.tuned;
 	double in[PENSTOCK_NSTAGES], out[PENSTOCK_NSTAGES];
 
 	if (ps_clock_mono_ns() - was.ns < TUNE_NS)
 		return;
-	ps_tune_mark(p, &p->tuned);
+	ps_tune_mark(p, &p->run.tuned);
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
-		double total = (double)(p->tuned.total_ns[i] - was.total_ns[i]) + 1;
+		double total = (double)(p->run.tuned.total_ns[i] - was.total_ns[i]) + 1;
 
-		in[i] = (double)(p->tuned.wait_ns[i][PS_WAIT_INPUT] - was.wait_ns[i][PS_WAIT_INPUT]) / total;
-		out[i] = (double)(p->tuned.wait_ns[i][PS_WAIT_OUTPUT] - was.wait_ns[i][PS_WAIT_OUTPUT]) /
+		in[i] = (double)(p->run.tuned.wait_ns[i][PS_WAIT_INPUT] - was.wait_ns[i][PS_WAIT_INPUT]) /
+		        total;
+		out[i] = (double)(p->run.tuned.wait_ns[i][PS_WAIT_OUTPUT] - was.wait_ns[i][PS_WAIT_OUTPUT]) /
 		         total;
 	}
 	/* readers that wait for the disk do not count as idle: more readers keep more reads in flight */
@@ -126,14 +126,14 @@ static void epoch_ask(struct ps_pipeline *p)
 {
 	struct ps_error err = {0};
 	struct ps_epoch *epoch = NULL;
-	uint64_t number = p->claim_epoch; /* does not change until the epoch is begun */
+	uint64_t number = p->claim.epoch; /* does not change until the epoch is begun */
 	int rc;
 
-	p->asking = true;
+	p->run.asking = true;
 	pthread_mutex_unlock(&p->lock);
 	rc = ps_epochs_get(p->o.epochs, number, &epoch, &err);
 	pthread_mutex_lock(&p->lock);
-	p->asking = false;
+	p->run.asking = false;
 	if (rc < 0)
 		ps_pipeline_fail(p, rc, &err);
 	else
@@ -161,7 +161,7 @@ static void unit_run(struct ps_pipeline *p, const struct ps_unit *u, struct ps_b
 		batch_finish(p, u->batch, w);
 		tune(p);
 	}
-	p->reread += w->reread;
+	p->run.reread += w->reread;
 	w->reread = 0;
 }
 
@@ -185,7 +185,7 @@ static void *worker_main(void *arg)
 		ps_pipeline_fail(p, rc, &err);
 		return NULL;
 	}
-	index = p->started[PS_STAGE_DECODE]++;
+	index = p->run.started[PS_STAGE_DECODE]++;
 	ps_stage_enter(&p->stages[PS_STAGE_DECODE]);
 	while (!atomic_load(&p->stop)) {
 		struct ps_unit u;
@@ -212,21 +212,12 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
-static void read_count(struct ps_pipeline *p, uint64_t epoch, uint64_t nbytes)
-{
-	uint64_t *of = &p->read_of[epoch & 3].nbytes;
-
-	p->meter.nbytes += nbytes;
-	*of = nbytes + (p->read_of[epoch & 3].epoch == epoch ? *of : 0);
-	p->read_of[epoch & 3].epoch = epoch;
-}
-
 /* Moves a lane past holes of a feed. In claimed steps all remaining places count as holes, as their numbers
  * may be overwritten. False: the lane is at a step that is not fed yet. The lock is held, so no step is
  * delivered meanwhile. */
 static bool feed_holes_pass(struct ps_pipeline *p, struct ps_lane *lane)
 {
-	uint64_t claimed = p->claim_seq - p->epoch_seq - (p->filling ? 1 : 0);
+	uint64_t claimed = p->claim.seq - p->claim.first_seq - (p->claim.filling ? 1 : 0);
 
 	for (lane->from = PS_MAX(lane->from, lane->at);; lane->from++) {
 		uint64_t place = lane->from * p->nlanes + lane->index, step = place / p->feed->batch;
@@ -247,8 +238,8 @@ static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 	struct ps_error err = {0};
 	struct ps_block *block = NULL;
 	bool seek = p->known && !lane->sought;
-	bool leave = lane->epoch < p->claim_epoch;
-	uint64_t epoch = p->claim_epoch, reads = lane->epoch, next = 0;
+	bool leave = lane->epoch < p->claim.epoch;
+	uint64_t epoch = p->claim.epoch, reads = lane->epoch, next = 0;
 	int rc = 0;
 
 	if (p->feed && seek && !leave && !feed_holes_pass(p, lane)) {
@@ -267,7 +258,12 @@ static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 	pthread_mutex_lock(&p->lock);
 	lane->sought = seek && !leave && rc == 1;
 	lane->next = lane->sought ? next : PS_MAX(lane->at, lane->from);
-	read_count(p, block ? block->epoch : reads, lane->meter.nbytes);
+	p->run.meter.nbytes += lane->meter.nbytes;
+	reads = block ? block->epoch : reads;
+	if (p->run.read_of[reads & 3].epoch != reads)
+		p->run.read_of[reads & 3].nbytes = 0;
+	p->run.read_of[reads & 3].epoch = reads;
+	p->run.read_of[reads & 3].nbytes += lane->meter.nbytes;
 	p->stages[PS_STAGE_READ].ns[PS_WAIT_INPUT] += lane->meter.wait_ns;
 	lane->meter = (struct ps_stream_meter){0};
 	if (rc < 0) { /* the lane is not read any more */
@@ -284,11 +280,10 @@ static void lane_serve(struct ps_pipeline *p, struct ps_lane *lane)
 static void *reader_main(void *arg)
 {
 	struct ps_pipeline *p = arg;
-
 	uint32_t index;
 
 	PS_LOCK_SCOPE(&p->lock);
-	index = p->started[PS_STAGE_READ]++;
+	index = p->run.started[PS_STAGE_READ]++;
 	ps_stage_enter(&p->stages[PS_STAGE_READ]);
 	while (!atomic_load(&p->stop)) {
 		struct ps_lane *lane;
@@ -355,41 +350,35 @@ void ps_threads_stop(struct ps_pipeline *p)
 static int thread_start(struct ps_pipeline *p, uint32_t index, const char *name, void *(*run)(void *))
 {
 	char full[24];
-	int rc = pthread_create(&p->threads[p->nthreads], NULL, run, p);
+	int rc;
 
-	if (rc != 0)
-		return -rc;
 	snprintf(full, sizeof(full), "ps-%s-%u", name, index);
 	full[15] = 0; /* the kernel's limit */
-	pthread_setname_np(p->threads[p->nthreads], full);
-	p->nthreads++;
-	return 0;
+	rc = ps_thread_start(&p->threads[p->nthreads], full, run, p);
+	p->nthreads += rc == 0;
+	return rc;
 }
 
 int ps_threads_start(struct ps_pipeline *p, struct ps_error *err)
 {
-	sigset_t all, old;
 	eventfd_t count;
 	int rc = 0;
 
 	atomic_store(&p->stop, false);
 	(void)eventfd_read(p->wake_fd, &count);
 	pthread_mutex_lock(&p->lock); /* other threads may read statistics */
-	ps_tune_mark(p, &p->tuned);
+	ps_tune_mark(p, &p->run.tuned);
 	for (int i = PS_STAGE_READ; i <= PS_STAGE_DECODE; i++) {
-		p->started[i] = 0;
+		p->run.started[i] = 0;
 		p->tunes[i].now = p->tunes[i].most;
 	}
 	pthread_mutex_unlock(&p->lock);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
 	for (uint32_t i = 0; i < p->o.readers && rc == 0; i++)
 		rc = thread_start(p, i, "read", reader_main);
 	for (uint32_t i = 0; i < p->o.threads && rc == 0; i++)
 		rc = thread_start(p, i, "decode", worker_main);
 	if (rc == 0 && p->o.device->ops->send)
 		rc = thread_start(p, 0, "copy", copier_main);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc == 0)
 		return 0;
 	ps_threads_stop(p);

@@ -78,7 +78,7 @@ static void fixture_init(struct fixture *f, uint64_t skip)
 	p->batches = f->batches;
 	p->nbatches = 1;
 	sets = ps_order_sets(p->o.order, &nsets);
-	assert_int_equal(ps_turns_init(&p->turns, sets, nsets), 0);
+	assert_int_equal(ps_turns_init(&p->claim.turns, sets, nsets), 0);
 	assert_int_equal(ps_epochs_get(p->o.epochs, 0, &epoch, NULL), 0);
 	ps_epoch_begin(p, epoch);
 }
@@ -91,8 +91,8 @@ static void fixture_fini(struct fixture *f)
 		ps_block_pop(p, &f->lane);
 	for (uint32_t i = 0; i < f->batch.nrows; i++)
 		ps_sample_free(f->rows[i].sample);
-	ps_epoch_unref(p->claiming);
-	ps_turns_fini(&p->turns);
+	ps_epoch_unref(p->claim.info);
+	ps_turns_fini(&p->claim.turns);
 	ps_epochs_free(p->o.epochs);
 	ps_order_free(p->o.order);
 	pthread_mutex_destroy(&p->lock);
@@ -144,7 +144,7 @@ static void a_row_waits_for_its_own_block(void **state)
 	o.repeat = 1;
 	o.nshards = 1;
 	o.counts.count = count;
-	ps_epoch_unref(f.p.claiming);
+	ps_epoch_unref(f.p.claim.info);
 	ps_epochs_free(f.p.o.epochs);
 	f.p.o.epochs = ps_epochs_new(&o);
 	assert_int_equal(ps_epochs_get(f.p.o.epochs, 0, &epoch, NULL), 0);
@@ -185,7 +185,7 @@ static void a_block_of_a_closed_epoch_is_dropped(void **state)
 
 	(void)state;
 	fixture_init(&f, 0);
-	f.p.claim_epoch = 1;
+	f.p.claim.epoch = 1;
 	block_of_epoch(&f.p, 0, 2);
 	assert_null(f.lane.head);
 	assert_int_equal(f.lane.nqueued, 0);
@@ -252,7 +252,7 @@ static void workers_are_woken_by_a_new_epoch_and_by_a_new_block(void **state)
 	sleeper_begin(&s, &f.p);
 	block_queue(&f.p, 1);
 	sleeper_is_woken(&s);
-	epoch = ps_steal_ptr(&f.p.claiming); /* one worker fetches the epoch; the others wait */
+	epoch = ps_steal_ptr(&f.p.claim.info); /* one worker fetches the epoch; the others wait */
 	sleeper_begin(&s, &f.p);
 	ps_epoch_begin(&f.p, epoch);
 	sleeper_is_woken(&s);
@@ -271,17 +271,19 @@ static void lanes_are_read_in_the_order_of_need(void **state)
 	struct ps_lane_set set = {.n = LANES, .weight = 1};
 	struct ps_pipeline *p = &f.p;
 	struct ps_turns turns;
+	uint32_t due[2 * LANES], ndue[2] = {0};
 
 	(void)state;
 	fixture_init(&f, 0);
-	turns = p->turns;
+	turns = p->claim.turns;
 	p->lanes = lanes;
 	p->nlanes = LANES;
 	p->sets = &set;
 	p->nsets = 1;
-	assert_int_equal(ps_turns_init(&p->turns, &set, 1), 0);
-	ps_turns_reset(&p->turns, NULL);
-	assert_int_equal(ps_due_init(p), 0);
+	assert_int_equal(ps_turns_init(&p->claim.turns, &set, 1), 0);
+	ps_turns_reset(&p->claim.turns, NULL);
+	p->claim.due.lanes = due;
+	p->claim.due.n = ndue;
 	for (uint32_t i = 0; i < LANES; i++) {
 		lanes[i].index = i;
 		lanes[i].next = nexts[i];
@@ -304,9 +306,8 @@ static void lanes_are_read_in_the_order_of_need(void **state)
 	assert_null(ps_due_take(p));
 	lanes[1].next = 0;
 	assert_ptr_equal(ps_due_take(p), &lanes[1]);
-	ps_due_fini(p);
-	ps_turns_fini(&p->turns);
-	p->turns = turns;
+	ps_turns_fini(&p->claim.turns);
+	p->claim.turns = turns;
 	p->lanes = &f.lane;
 	p->nlanes = 1;
 	fixture_fini(&f);
