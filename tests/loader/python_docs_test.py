@@ -21,7 +21,7 @@ before a block may be a directive:
     <!-- test: shell about -->         likewise; the numbers that it prints may differ from those that are shown
     <!-- test: about -->               the same for a block of Python
 
-quick-start.md and tutorial.md get an empty folder, as their readers do: `penstock-loader make-dataset` is their first
+quick-start.md, tutorial.md and imagenet.md get an empty folder, as their readers do: `penstock-loader make-dataset` is their first
 command. All their blocks are run.
 
 remote.md needs a server, and quick-start.md a mount: tests/fs/programs/python_docs.sh runs them. trainers.md needs packages that
@@ -41,6 +41,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import types
 
 import tap
@@ -50,8 +51,9 @@ tap.python_package()
 
 DOCS = os.path.join(tap.SRC, "docs")
 ORIGIN = os.environ.get("PENSTOCK_DOCS_ORIGIN")  # replaces https://data.example.org
+BIN = tempfile.TemporaryDirectory(prefix="penstock-docs-bin-")
 MOUNTS = "remote.md", "quick-start.md"
-EMPTY = "quick-start.md", "tutorial.md"
+EMPTY = "quick-start.md", "tutorial.md", "imagenet.md"
 BLOCK = re.compile(r"^(?:<!-- test: (?P<how>[^\n]*?) -->\n+)?```(?P<language>python|sh)\n(?P<code>.*?)^```\n"
                    r"(?:\n*```text\n(?P<shows>.*?)^```\n)?", re.M | re.S)
 
@@ -166,12 +168,12 @@ def about(text):
     return re.sub(r" +", " ", re.sub(r"\b[0-9]+(\.[0-9]+)?\b", "N", text))
 
 
-def run_ranks(n, script):
-    """Runs the script as n ranks; returns what rank 0 prints. (Debian 12's torchrun does not start on its Python.)"""
+def run_ranks(n, *script):
+    """Runs the script as n ranks; returns what rank 0 prints."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    ranks = [subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ranks = [subprocess.Popen([sys.executable, *script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               env={**os.environ, "RANK": str(i), "LOCAL_RANK": str(i), "WORLD_SIZE": str(n),
                                    "LOCAL_WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
                                    "USE_LIBUV": "0"})  # Debian's torch has none
@@ -185,9 +187,21 @@ def run_ranks(n, script):
     return said[0]
 
 
+# What torchrun does on one machine. (Debian 12's torchrun does not start on its Python.)
+TORCHRUN = """#!%s
+import sys
+sys.path.insert(0, %r)
+import python_docs_test as docs
+print(docs.run_ranks(int(sys.argv[2]), *sys.argv[3:]), end="")
+"""
+
+
 def run_command(command):
     """Runs a command; returns what it prints."""
-    bins = [os.path.abspath(tap.BUILD), os.path.dirname(sys.executable)]
+    bins = [BIN.name, os.path.abspath(tap.BUILD), os.path.dirname(sys.executable)]
+    with open(BIN.name + "/torchrun", "w") as f:
+        f.write(TORCHRUN % (sys.executable, os.path.dirname(os.path.abspath(__file__))))
+        os.chmod(f.name, 0o755)
     r = subprocess.run(command, capture_output=True, text=True, timeout=300,
                        env={**os.environ, "PATH": os.pathsep.join([*bins, os.environ["PATH"]])})
     assert r.returncode == 0, (r.returncode, r.stdout[-1000:], r.stderr[-3000:])
@@ -279,6 +293,38 @@ echo "12 samples"
             results.append("failed")
     shutil.rmtree(page.folder)
     tap.equal(results, ["ok", "failed", "ok", "needs nosuchpackage", "needs nosuchpackage", "failed", "failed", "ok", "failed"])
+
+
+@tap.test
+def the_recipe_for_imagenet_resumes_exactly_where_it_was_killed():
+    """Also with another number of ranks: then the sums of the ranks are rounded otherwise."""
+    import torch
+
+    [code] = [m["code"] for _, m in Page(os.path.join(DOCS, "guides/imagenet.md")).blocks() if m["how"] == "file train.py"]
+    tap.write("train.py", code.encode())
+    run_command(["penstock-loader", "make-dataset", "."])
+    options = "--train train --val val --classes 3 --model small --size 32 --batch 32 --epochs 4 --save-every 3".split()
+    command = [sys.executable, "train.py", *options, "--checkpoint"]
+    results = lambda text: re.findall(r"epoch (\d+): loss ([0-9.]+), .*?, ([0-9.]+)%", text)
+    whole = results(run_command([*command, "whole.pt"]))
+    tap.equal([epoch for epoch, _, _ in whole], ["0", "1", "2", "3"])
+    with subprocess.Popen([*command, "cut.pt"], stdout=subprocess.PIPE, text=True) as p:
+        assert p.stdout.readline().startswith("epoch 0: "), "the first epoch"
+        deadline, step = time.monotonic() + 120, 0
+        while time.monotonic() < deadline and (step < 9 or step % 8 == 0):  # in the middle of an epoch
+            step = torch.load("cut.pt")["step"]
+        p.kill()
+    step = torch.load("cut.pt")["step"]
+    for path in "same.pt", "two.pt":
+        shutil.copy("cut.pt", path)
+    said = run_command([*command, "same.pt"])
+    assert said.startswith("resumes at step %d of 32\n" % step), said
+    tap.equal(results(said)[1:], whole[int(results(said)[0][0]) + 1:], "the epochs after the resumed one")
+    two = run_ranks(2, *command[1:], "two.pt")
+    assert two.startswith("resumes at step %d of 32\n" % step), two
+    assert abs(float(results(two)[-1][1]) - float(whole[-1][1])) < 0.2, (two, whole)
+    weights = [torch.load(path)["model"] for path in ("whole.pt", "same.pt")]
+    tap.equal([name for name in weights[0] if not torch.equal(weights[0][name], weights[1][name])], [])
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ scripts/deb packages/ && sudo apt install ./packages/*.deb	installs; scripts/deb
 ./bootstrap && ./configure && make && sudo make install && sudo ldconfig	installs
 sudo ln -s /usr/local/sbin/mount.penstock /sbin/	changes /sbin
 penstock-loader pack --from 'data/*.parquet' image.bytes label 'train-%06d.tar'	needs pyarrow; python_parquet_test
+torchrun --nproc-per-node 8 train.py --train /data/train --val /data/val	needs a dataset; python_docs_test runs the program
 penstock-loader bench --device cuda --step-ms 50 --batch 256 'train-{000..127}.tar'	needs a GPU
 ROWS
 
@@ -105,6 +106,7 @@ for class in cat dog; do
 	for photo in "$top_srcdir"/tests/data/photos/*_00.jpg; do cp "$photo" \
 		"$T/work/imagenet/train/$class/"; done
 done
+cp -r "$T/work/imagenet/train" "$T/work/imagenet/val"
 cp "$T"/work/imagenet/train/cat/* "$T/work/photos/"
 cp "$T"/work/imagenet/train/cat/* "$T/work/images/"
 for photo in "$T"/work/images/*; do echo '{}' >"$T/work/labels/$(basename "$photo" .jpg).json"; done
