@@ -16,19 +16,8 @@
 #include "cli/walk.h"
 
 struct evict {
-	struct ps_mount_options options;
 	const char *mountpoint;
 	uint64_t nfiles, nbytes, npinned; /* nfiles, nbytes: evicted; npinned: matching files that stay */
-};
-
-static const struct ps_opts opts = {
-        .command = "evict",
-        .id = PS_CMD_EVICT,
-        .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...]",
-        .about = "Drops files from the cache: those that match a GLOB, or all. Open files stay "
-                 "readable.\n"
-                 "With --cache-dir a GLOB is matched against the URL, or its last part.",
-        .words = {{"cache-dir", "drop from this cache, which no mount may be using"}},
 };
 
 static int evict_file(void *arg, const char *path, uint64_t size)
@@ -68,13 +57,13 @@ static int from_mount(struct evict *e, const char *arg, const char *const *globs
 {
 	const struct ps_mount_info *info;
 	struct ps_error err = {0};
-	struct ps_mounts mounts;
+	ps_automounts struct ps_mounts mounts = {0};
+	int rc = ps_mounts_lookup(arg, &mounts, &info, &err);
 
-	if (ps_mounts_lookup(arg, &mounts, &info, &err) < 0)
-		return ps_cli_fail("evict", PS_EXIT_FAILED, "%s", err.text);
-	e->mountpoint = info->mountpoint;
-	int rc = ps_walk_mount(info->mountpoint, globs, nglobs, evict_file, e, &err);
-	ps_mounts_fini(&mounts);
+	if (rc == 0) {
+		e->mountpoint = info->mountpoint;
+		rc = ps_walk_mount(info->mountpoint, globs, nglobs, evict_file, e, &err);
+	}
 	return rc < 0 ? ps_cli_fail("evict", PS_EXIT_FAILED, "%s", err.text) : print(e);
 }
 
@@ -89,10 +78,10 @@ static int count_pin(void *arg, const char *url, uint64_t nbytes, uint64_t cache
 	return 0;
 }
 
-static int from_cache(struct evict *e, const char *const *globs, size_t nglobs)
+static int from_cache(struct evict *e, const char *cache_dir, const char *const *globs, size_t nglobs)
 {
 	struct ps_store *store;
-	int code = ps_open_unserved_store("evict", e->options.cache_dir, &store);
+	int code = ps_open_unserved_store("evict", cache_dir, &store);
 
 	if (code)
 		return code;
@@ -101,28 +90,33 @@ static int from_cache(struct evict *e, const char *const *globs, size_t nglobs)
 		rc = ps_store_each_pin(store, globs, nglobs, count_pin, e);
 	ps_store_close(store);
 	if (rc < 0)
-		return ps_cli_fail("evict", PS_EXIT_FAILED, "%s: %s", e->options.cache_dir, strerror(-rc));
+		return ps_cli_fail("evict", PS_EXIT_FAILED, "%s: %s", cache_dir, strerror(-rc));
 	if (nglobs && e->nfiles + e->npinned == 0)
-		return ps_cli_fail("evict", PS_EXIT_FAILED, "nothing in %s matches", e->options.cache_dir);
+		return ps_cli_fail("evict", PS_EXIT_FAILED, "nothing in %s matches", cache_dir);
 	return print(e);
 }
 
-int ps_cmd_evict(int argc, char **argv)
+static int run(struct ps_mount_options *o, char **args, int nargs)
 {
+	const char *const *globs = (const char *const *)args;
 	struct evict e = {0};
-	int nargs, code;
 
-	if (ps_cli_begin(&opts, &e.options, argc, argv, 0, -1, &nargs, &code)) {
-		const char *const *args = (const char *const *)argv + 1;
-
-		if (e.options.cache_dir)
-			code = from_cache(&e, args, (size_t)nargs);
-		else if (nargs < 1)
-			code = ps_cli_fail("evict", PS_EXIT_USAGE,
-			        "too few arguments; usage: penstock evict %s", opts.usage);
-		else
-			code = from_mount(&e, argv[1], args + 1, (size_t)nargs - 1);
-	}
-	ps_mount_options_fini(&e.options);
-	return code;
+	if (o->cache_dir)
+		return from_cache(&e, o->cache_dir, globs, (size_t)nargs);
+	if (nargs < 1)
+		return ps_cli_fail("evict", PS_EXIT_USAGE, "too few arguments; usage: penstock evict %s",
+		        ps_cmd_evict.usage);
+	return from_mount(&e, args[0], globs + 1, (size_t)nargs - 1);
 }
+
+const struct ps_opts ps_cmd_evict = {
+        .command = "evict",
+        .id = PS_CMD_EVICT,
+        .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...]",
+        .about = "Drops files from the cache: those that match a GLOB, or all. Open files stay "
+                 "readable.\n"
+                 "With --cache-dir a GLOB is matched against the URL, or its last part.",
+        .words = {{"cache-dir", "drop from this cache, which no mount may be using"}},
+        .max = PS_ARGS_ANY,
+        .run = run,
+};

@@ -13,16 +13,6 @@
 #include "daemon/daemon.h"
 #include "fuse/fuse.h"
 
-static const struct ps_opts opts = {
-        .command = "metrics",
-        .id = PS_CMD_METRICS,
-        .usage = "[OPTION...]",
-        .about = "Prints the numbers of all penstock mounts of this node for Prometheus: each daemon's once, "
-                 "each\n"
-                 "mount's once, and penstock_up of each mount, which is 0 where its daemon does not answer.",
-        .words = {{"cache-dir", "ask only this cache's daemon, whatever namespaces its mounts are in"}},
-};
-
 /* An earlier document of the same daemon, or NULL. */
 static json_t *find_daemon(const json_t *docs, const json_t *doc)
 {
@@ -92,14 +82,13 @@ static void collect(const struct ps_mounts *mounts, json_t *docs, json_t *up)
 
 static int of_mounts(json_t *docs, json_t *up)
 {
-	struct ps_mounts mounts;
+	ps_automounts struct ps_mounts mounts = {0};
 	int rc = ps_mounts_read(NULL, false, &mounts);
 
 	if (rc < 0)
 		return ps_cli_fail("metrics", PS_EXIT_FAILED, "/proc/self/mountinfo: %s", strerror(-rc));
 	ps_mounts_keep_own(&mounts);
 	collect(&mounts, docs, up);
-	ps_mounts_fini(&mounts);
 	return PS_EXIT_OK;
 }
 
@@ -142,21 +131,25 @@ static int print(const char *text)
 	return ps_cli_fail("metrics", PS_EXIT_FAILED, "output: %s", strerror(errno));
 }
 
-int ps_cmd_metrics(int argc, char **argv)
+static int run(struct ps_mount_options *o, char **args, int nargs)
 {
-	struct ps_mount_options o = {0};
-	json_t *docs = json_array(), *up = json_object();
-	int nargs, code;
+	json_auto_t *docs = json_array(), *up = json_object();
+	int code = o->cache_dir ? of_cache(o->cache_dir, docs) : of_mounts(docs, up);
 
-	if (ps_cli_begin(&opts, &o, argc, argv, 0, 0, &nargs, &code)) {
-		code = o.cache_dir ? of_cache(o.cache_dir, docs) : of_mounts(docs, up);
-		ps_autofree char *text =
-		        ps_need(ps_metrics_text(docs, PS_METRICS_CACHE | PS_METRICS_MOUNTS, up));
-		if (!code)
-			code = o.output ? replace_file(o.output, text) : print(text);
-	}
-	ps_mount_options_fini(&o);
-	json_decref(docs);
-	json_decref(up);
-	return code;
+	(void)args, (void)nargs;
+	if (code)
+		return code;
+	ps_autofree char *text = ps_need(ps_metrics_text(docs, PS_METRICS_CACHE | PS_METRICS_MOUNTS, up));
+	return o->output ? replace_file(o->output, text) : print(text);
 }
+
+const struct ps_opts ps_cmd_metrics = {
+        .command = "metrics",
+        .id = PS_CMD_METRICS,
+        .usage = "[OPTION...]",
+        .about = "Prints the numbers of all penstock mounts of this node for Prometheus: each daemon's once, "
+                 "each\n"
+                 "mount's once, and penstock_up of each mount, which is 0 where its daemon does not answer.",
+        .words = {{"cache-dir", "ask only this cache's daemon, whatever namespaces its mounts are in"}},
+        .run = run,
+};

@@ -19,25 +19,11 @@
 #define RETRY_MS 20
 
 struct mount {
-	struct ps_mount_options options;
+	struct ps_mount_options *options;
 	struct ps_mount_request request;
 	struct ps_daemonize daemonize;
 	char *unnamed; /* why the first argument is not a name in penstock.conf(5); NULL: it cannot be one */
 	bool logs;     /* the log is open */
-};
-
-static const struct ps_opts opts = {
-        .command = "mount",
-        .id = PS_CMD_MOUNT,
-        .usage = "SOURCE|NAME=SOURCE... MOUNTPOINT, or NAME [MOUNTPOINT] [OPTION...]",
-        .about = "Shows the files of SOURCE below the folder MOUNTPOINT, read-only, through a cache.\n"
-                 "SOURCE: a URL with {000..999} braces, a URL ending in / (a listing), a manifest (.txt, or "
-                 "@FILE),\n"
-                 "s3://BUCKET/PREFIX/, az://ACCOUNT/CONTAINER/PREFIX/, hf://datasets/OWNER/NAME, "
-                 "file:///DIR/ or /DIR/.\n"
-                 "Several, as NAME=SOURCE, get a folder each.\n"
-                 "NAME: a mount of penstock.conf(5). See penstock-mount(1).",
-        .lists = true,
 };
 
 static void mount_ready(void *arg)
@@ -65,7 +51,7 @@ static int check_places(struct mount *m, struct ps_error *err)
 
 	for (size_t i = 0; rc == 0 && i < m->request.nsources; i++)
 		rc = ps_mountpoint_apart(
-		        m->request.mountpoint, m->request.sources[i].source, m->options.cache_dir, err);
+		        m->request.mountpoint, m->request.sources[i].source, m->options->cache_dir, err);
 	return rc;
 }
 
@@ -91,36 +77,36 @@ static int make_place(void *arg, struct ps_error *err)
 
 static int owner_of(const struct mount *m)
 {
-	return m->options.owner ? (int)m->options.owner : -1;
+	return m->options->owner ? (int)m->options->owner : -1;
 }
 
 static int join(struct mount *m, struct ps_error *err)
 {
 	const struct ps_control_mount_options options = {.owner = owner_of(m),
-	        .allow_other = m->options.allow_other,
-	        .flags = m->options.mount_flags,
-	        .security = m->options.security,
-	        .stay = m->options.foreground,
+	        .allow_other = m->options->allow_other,
+	        .flags = m->options->mount_flags,
+	        .security = m->options->security,
+	        .stay = m->options->foreground,
 	        .place = make_place,
 	        .ready = mount_ready,
 	        .arg = m};
 
-	return ps_control_mount(m->options.cache_dir, &m->request, &options, err);
+	return ps_control_mount(m->options->cache_dir, &m->request, &options, err);
 }
 
 static int serve(struct mount *m, int *ret_exit, struct ps_error *err)
 {
 	int keeper = -1;
-	const char *log = m->options.log ? m->options.log : m->options.foreground ? "stderr" : "syslog";
-	int rc = m->logs ? 0 : ps_log_open(log, m->options.log_level, "penstock", err);
+	const char *log = m->options->log ? m->options->log : m->options->foreground ? "stderr" : "syslog";
+	int rc = m->logs ? 0 : ps_log_open(log, m->options->log_level, "penstock", err);
 
 	m->logs = rc == 0;
-	if (rc == 0 && !m->options.no_keeper)
-		rc = ps_keeper_begin(&m->daemonize, &m->options, owner_of(m), &keeper, err);
+	if (rc == 0 && !m->options->no_keeper)
+		rc = ps_keeper_begin(&m->daemonize, m->options, owner_of(m), &keeper, err);
 	if (rc < 0)
 		return rc;
-	const struct ps_daemon_options options = {.options = &m->options,
-	        .request = m->options.serve ? NULL : &m->request,
+	const struct ps_daemon_options options = {.options = m->options,
+	        .request = m->options->serve ? NULL : &m->request,
 	        .daemonize = &m->daemonize,
 	        .keeper = keeper,
 	        .owner = owner_of(m)};
@@ -148,7 +134,7 @@ static int join_or_serve(struct mount *m, int *ret_exit, struct ps_error *err)
 		if (rc != -EBUSY)
 			return rc;
 		if (ps_clock_mono_ns() > until_ns || ps_daemonize_abandoned(&m->daemonize)) {
-			name_server(err, m->options.cache_dir);
+			name_server(err, m->options->cache_dir);
 			return rc;
 		}
 		poll(NULL, 0, RETRY_MS);
@@ -172,22 +158,22 @@ static int refuse(const struct ps_error *err)
 }
 
 /* Mounts the sources of the request. mountpoint NULL: the mount has an owner. */
-static int run(struct mount *m, const char *mountpoint)
+static int mount_request(struct mount *m, const char *mountpoint)
 {
 	struct ps_error err = {0};
 	int code = PS_EXIT_OK, rc;
 
 	ps_privileges_no_core();
-	if (ps_mount_options_finish(&m->options, &err) < 0 ||
-	        ps_request_take_options(&m->request, &m->options, &err) < 0 ||
+	if (ps_mount_options_finish(m->options, &err) < 0 ||
+	        ps_request_take_options(&m->request, m->options, &err) < 0 ||
 	        ps_request_check(&m->request, &err) < 0)
 		return refuse(&err);
-	rc = mountpoint ? ps_mountpoint_check(mountpoint, m->options.nonempty, &m->request.mountpoint, &err)
+	rc = mountpoint ? ps_mountpoint_check(mountpoint, m->options->nonempty, &m->request.mountpoint, &err)
 	                : ps_request_take_view(&m->request, &err);
-	if (rc < 0 || ps_mount_options_cache_dir(&m->options, &err) < 0 ||
+	if (rc < 0 || ps_mount_options_cache_dir(m->options, &err) < 0 ||
 	        (mountpoint && check_places(m, &err) < 0))
 		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
-	if (ps_daemonize_start(&m->daemonize, "mount", !m->options.foreground, &err) < 0)
+	if (ps_daemonize_start(&m->daemonize, "mount", !m->options->foreground, &err) < 0)
 		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
 	ps_environment_forget();
 	if (join_or_serve(m, &code, &err) < 0)
@@ -201,17 +187,17 @@ static int serve_cache(struct mount *m)
 	struct ps_error err = {0};
 	int code = PS_EXIT_OK;
 
-	m->options.foreground = true;
+	m->options->foreground = true;
 	ps_privileges_no_core();
-	if (ps_mount_options_finish(&m->options, &err) < 0)
+	if (ps_mount_options_finish(m->options, &err) < 0)
 		return refuse(&err);
-	if (ps_mount_options_cache_dir(&m->options, &err) < 0 ||
+	if (ps_mount_options_cache_dir(m->options, &err) < 0 ||
 	        ps_daemonize_start(&m->daemonize, "mount", false, &err) < 0)
 		return ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text);
 	ps_environment_forget();
 	int rc = serve(m, &code, &err);
 	if (rc == -EBUSY)
-		name_server(&err, m->options.cache_dir);
+		name_server(&err, m->options->cache_dir);
 	return rc < 0 ? ps_cli_fail("mount", PS_EXIT_FAILED, "%s", err.text) : code;
 }
 
@@ -221,20 +207,20 @@ static int mount_section(struct mount *m, const struct ps_conf *conf, const stru
 {
 	struct ps_conf_mount found = {0};
 	struct ps_error err = {0};
-	size_t ngiven = m->options.given.n;
+	size_t ngiven = m->options->given.n;
 
-	if (ps_conf_apply(conf, section, &m->options, &m->request, &found, &err) < 0)
+	if (ps_conf_apply(conf, section, m->options, &m->request, &found, &err) < 0)
 		return refuse(&err);
 	ps_autofree char *where = found.mountpoint;
 	if (ps_options_check_sources(
-	            &m->options.given, ngiven, m->request.sources, m->request.nsources, &err) < 0)
+	            &m->options->given, ngiven, m->request.sources, m->request.nsources, &err) < 0)
 		return refuse(&err);
 	if (!mountpoint && !where)
 		return ps_cli_fail("mount", PS_EXIT_USAGE,
 		        "%s:%u: [%s] has no mountpoint; name one: penstock mount %s "
 		        "MOUNTPOINT",
 		        conf->path, section->line, section->name, section->name);
-	return run(m, mountpoint ? mountpoint : where);
+	return mount_request(m, mountpoint ? mountpoint : where);
 }
 
 /* If name is a section of the configuration, mounts it, sets *ret_code and returns true. must: the argument
@@ -247,15 +233,15 @@ static bool mount_by_name(struct mount *m, const char *name, const char *mountpo
 	if (!ps_conf_is_name(name)) {
 		if (must)
 			*ret_code = ps_cli_fail("mount", PS_EXIT_USAGE,
-			        "too few arguments; usage: penstock mount %s", opts.usage);
+			        "too few arguments; usage: penstock mount %s", ps_cmd_mount.usage);
 		return must;
 	}
-	int rc = ps_conf_read(m->options.config, &conf, &err);
-	if (rc == -ENOENT && !must && !m->options.config) {
+	int rc = ps_conf_read(m->options->config, &conf, &err);
+	if (rc == -ENOENT && !must && !m->options->config) {
 		m->unnamed = ps_need(strdup(err.text));
 		return false;
 	}
-	if (rc == -ENOENT && !m->options.config && !getenv("PENSTOCK_CONFIG"))
+	if (rc == -ENOENT && !m->options->config && !getenv("PENSTOCK_CONFIG"))
 		ps_error_set(&err, ENOENT,
 		        "there is no mount named %s: no penstock.conf in ~/.config or /etc; to mount a "
 		        "source: "
@@ -315,9 +301,10 @@ static int mount_in_child(const struct ps_conf *conf, const struct ps_conf_secti
 	fflush(NULL);
 	pid_t pid = fork();
 	if (pid == 0) {
-		struct mount own = {0};
+		struct ps_mount_options o;
+		struct mount own = {.options = &o};
 
-		ps_mount_options_init(&own.options);
+		ps_mount_options_init(&o);
 		_exit(mount_section(&own, conf, section, NULL));
 	}
 	if (pid < 0)
@@ -335,21 +322,22 @@ static int mount_all(struct mount *m)
 	struct ps_error err = {0};
 	int code = PS_EXIT_OK;
 
-	if (m->options.given.n > 1 + (m->options.config != NULL))
+	if (m->options->given.n > 1 + (m->options->config != NULL))
 		return ps_cli_fail("mount", PS_EXIT_USAGE,
 		        "--all takes no options but --config; write them to [defaults]");
-	int rc = ps_conf_read(m->options.config, &conf, &err);
+	int rc = ps_conf_read(m->options->config, &conf, &err);
 	if (rc < 0)
 		return ps_cli_fail("mount", rc == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED, "%s", err.text);
 	for (size_t i = 0; i < conf.n; i++) {
-		struct mount look = {0};
+		struct ps_mount_options o;
+		struct ps_mount_request request = {0};
 		struct ps_conf_mount found = {0};
 
 		if (!ps_conf_is_mount(&conf.v[i]))
 			continue;
-		ps_mount_options_init(&look.options);
+		ps_mount_options_init(&o);
 		err = (struct ps_error){0};
-		rc = ps_conf_apply(&conf, &conf.v[i], &look.options, &look.request, &found, &err);
+		rc = ps_conf_apply(&conf, &conf.v[i], &o, &request, &found, &err);
 		int one = PS_EXIT_OK;
 		if (rc < 0)
 			one = refuse(&err);
@@ -357,8 +345,8 @@ static int mount_all(struct mount *m)
 			one = mount_in_child(&conf, &conf.v[i]);
 		code = code ? code : one;
 		free(found.mountpoint);
-		ps_mount_options_fini(&look.options);
-		ps_request_fini(&look.request);
+		ps_mount_options_fini(&o);
+		ps_request_fini(&request);
 	}
 	ps_conf_fini(&conf);
 	return code;
@@ -377,20 +365,20 @@ static int run_sources(struct mount *m, char **args, int nargs, const char *moun
 	if (rc < 0)
 		return refuse_source(m, &err);
 	rc = ps_options_check_sources(
-	        &m->options.given, m->options.given.n, m->request.sources, m->request.nsources, &err);
-	return rc < 0 ? refuse(&err) : run(m, mountpoint);
+	        &m->options->given, m->options->given.n, m->request.sources, m->request.nsources, &err);
+	return rc < 0 ? refuse(&err) : mount_request(m, mountpoint);
 }
 
 /* args: SOURCE... Refuses an owner that is not a socket, since the daemon could not notice its end. */
 static int mount_owned(struct mount *m, char **args, int nargs)
 {
-	int fd = (int)m->options.owner, domain = 0;
+	int fd = (int)m->options->owner, domain = 0;
 	socklen_t len = sizeof(domain);
 
 	if (nargs < 1)
 		return ps_cli_fail("mount", PS_EXIT_USAGE,
 		        "too few arguments; usage: penstock mount --owner FD SOURCE...");
-	if (m->options.foreground || m->options.nonempty || m->options.mount_flags || m->options.security)
+	if (m->options->foreground || m->options->nonempty || m->options->mount_flags || m->options->security)
 		return ps_cli_fail("mount", PS_EXIT_USAGE,
 		        "--owner cannot be combined with -f, --nonempty and options such as noexec: others "
 		        "may join the mount");
@@ -410,17 +398,17 @@ static int mount_with(struct mount *m, char **args, int nargs)
 	size_t n;
 	int code = PS_EXIT_USAGE;
 
-	if (m->options.all)
+	if (m->options->all)
 		return nargs ? ps_cli_fail("mount", PS_EXIT_USAGE, "--all takes no arguments") : mount_all(m);
-	if (m->options.serve)
-		return nargs || m->options.owner ? ps_cli_fail("mount", PS_EXIT_USAGE,
-		                                           "--serve takes no arguments and no --owner")
-		                                 : serve_cache(m);
-	if (m->options.owner)
+	if (m->options->serve)
+		return nargs || m->options->owner ? ps_cli_fail("mount", PS_EXIT_USAGE,
+		                                            "--serve takes no arguments and no --owner")
+		                                  : serve_cache(m);
+	if (m->options->owner)
 		return mount_owned(m, args, nargs);
 	if (nargs < 1)
-		return ps_cli_fail(
-		        "mount", PS_EXIT_USAGE, "too few arguments; usage: penstock mount %s", opts.usage);
+		return ps_cli_fail("mount", PS_EXIT_USAGE, "too few arguments; usage: penstock mount %s",
+		        ps_cmd_mount.usage);
 	if (nargs <= 2 && mount_by_name(m, args[0], nargs == 2 ? args[1] : NULL, nargs == 1, &code))
 		return code;
 	for (int i = 0; nargs > 2 && i < nargs - 1; i++)
@@ -431,44 +419,52 @@ static int mount_with(struct mount *m, char **args, int nargs)
 			        strchr(args[0], '/') && strchr(args[1], '/') ? quote_it : "");
 	if (nargs > 1 && strstr(args[nargs - 1], "://"))
 		return ps_cli_fail("mount", PS_EXIT_USAGE,
-		        "the MOUNTPOINT comes last, after the sources; usage: penstock mount %s", opts.usage);
+		        "the MOUNTPOINT comes last, after the sources; usage: penstock mount %s",
+		        ps_cmd_mount.usage);
 	return run_sources(m, args, nargs - 1, args[nargs - 1]);
 }
 
-static void mount_fini(struct mount *m)
+static int run(struct ps_mount_options *o, char **args, int nargs)
 {
-	ps_mount_options_fini(&m->options);
-	ps_request_fini(&m->request);
-	free(m->unnamed);
-}
+	struct mount m = {.options = o};
+	int code = mount_with(&m, args, nargs);
 
-int ps_cmd_mount(int argc, char **argv)
-{
-	struct mount m = {0};
-	int nargs, code;
-
-	ps_mount_options_init(&m.options);
-	if (ps_cli_begin(&opts, &m.options, argc, argv, 0, -1, &nargs, &code))
-		code = mount_with(&m, argv + 1, nargs);
-	mount_fini(&m);
+	ps_request_fini(&m.request);
+	free(m.unnamed);
 	return code;
 }
+
+const struct ps_opts ps_cmd_mount = {
+        .command = "mount",
+        .id = PS_CMD_MOUNT,
+        .usage = "SOURCE|NAME=SOURCE... MOUNTPOINT, or NAME [MOUNTPOINT] [OPTION...]",
+        .about = "Shows the files of SOURCE below the folder MOUNTPOINT, read-only, through a cache.\n"
+                 "SOURCE: a URL with {000..999} braces, a URL ending in / (a listing), a manifest (.txt, or "
+                 "@FILE),\n"
+                 "s3://BUCKET/PREFIX/, az://ACCOUNT/CONTAINER/PREFIX/, hf://datasets/OWNER/NAME, "
+                 "file:///DIR/ or /DIR/.\n"
+                 "Several, as NAME=SOURCE, get a folder each.\n"
+                 "NAME: a mount of penstock.conf(5). See penstock-mount(1).",
+        .lists = true,
+        .max = PS_ARGS_ANY,
+        .run = run,
+};
 
 /* mount.penstock SOURCE MOUNTPOINT [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]: mount(8)'s own letters,
  * among which -f means "only pretend". */
 int ps_cmd_mount_helper(int argc, char **argv)
 {
-	struct mount m = {0};
+	struct ps_mount_options o;
 	struct ps_error err = {0};
 	bool fake = false;
 	int nargs = 0, code = PS_EXIT_OK, c;
 
-	ps_mount_options_init(&m.options);
-	m.options.lenient = true;
+	ps_mount_options_init(&o);
+	o.lenient = true;
 	if (argc == 2 && strcmp(argv[1], "--help") == 0) {
 		puts("Usage: mount.penstock SOURCE|NAME MOUNTPOINT [-o OPTION[=VALUE],...]\n\n"
 		     "What mount -t penstock runs. penstock mount --help lists the options.");
-		ps_mount_options_fini(&m.options);
+		ps_mount_options_fini(&o);
 		return PS_EXIT_OK;
 	}
 	opterr = 0;
@@ -476,9 +472,9 @@ int ps_cmd_mount_helper(int argc, char **argv)
 		if (c == 'f') {
 			fake = true;
 		} else if (c == 'o') {
-			if (ps_opts_parse_list(&opts, &m.options, optarg, &err) < 0)
+			if (ps_opts_parse_list(&ps_cmd_mount, &o, optarg, &err) < 0)
 				code = refuse(&err);
-			if (ps_opts_list_has_secret(&opts, optarg))
+			if (ps_opts_list_has_secret(&ps_cmd_mount, optarg))
 				ps_cli_wipe(optarg);
 		} else if (c == 'N' || c == '?') {
 			code = ps_cli_fail(
@@ -492,7 +488,7 @@ int ps_cmd_mount_helper(int argc, char **argv)
 		code = ps_cli_fail("mount", PS_EXIT_USAGE,
 		        "usage: mount.penstock SOURCE|NAME MOUNTPOINT [-o OPTION,...]");
 	if (!code && !fake)
-		code = mount_with(&m, argv + optind, nargs);
-	mount_fini(&m);
+		code = run(&o, argv + optind, nargs);
+	ps_mount_options_fini(&o);
 	return code;
 }

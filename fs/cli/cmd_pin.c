@@ -21,41 +21,13 @@
 #include "fuse/fuse.h"
 #include "options/options.h"
 
-/* Lists pinned files. arg NULL: of every mount. Globs are matched by ps_match(). */
-static int pin_list_mount(const char *arg, const char *const *globs, size_t nglobs, bool json);
-static int pin_list_cache(const char *cache_dir, const char *const *globs, size_t nglobs, bool json);
-
 #define STATS_TIMEOUT_MS 5000
 
 struct pin {
-	struct ps_mount_options options;
+	const char *command; /* "pin" or "unpin" */
 	const char *mountpoint;
-	const char *command;
 	unsigned long request; /* the ioctl that the walk in progress sends */
 	uint64_t nfiles, nbytes;
-};
-
-static const struct ps_opts pin_opts = {
-        .command = "pin",
-        .id = PS_CMD_PIN,
-        .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...] [--list [--json]]",
-        .about =
-                "Keeps files in the cache, cached already or not: those that match a GLOB, or all. Fetches "
-                "nothing.\n"
-                "Fails if all pinned files together would not fit into the cache. With --cache-dir a GLOB is "
-                "matched\n"
-                "against the URL, or its last part.",
-        .words = {{"cache-dir", "pin what is in this cache, which no mount may be using"},
-                {"json", "with --list: print JSON"}},
-};
-
-static const struct ps_opts unpin_opts = {
-        .command = "unpin",
-        .id = PS_CMD_UNPIN,
-        .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...]",
-        .about = "Makes pinned files evictable again: those that match a GLOB, or all. Evicts nothing now.\n"
-                 "With --cache-dir a GLOB is matched against the URL, or its last part.",
-        .words = {{"cache-dir", "unpin what is pinned in this cache, which no mount may be using"}},
 };
 
 static int each_file(void *arg, const char *path, uint64_t size)
@@ -120,12 +92,16 @@ static int check_room(struct pin *p, const struct ps_mount_info *info)
 	return p->nbytes > limit - PS_MIN(pinned, limit) ? refuse(p, pinned, limit) : PS_EXIT_OK;
 }
 
-static int in_mount(
-        struct pin *p, const struct ps_mount_info *info, bool pin, const char *const *globs, size_t nglobs)
+static int in_mount(struct pin *p, const char *arg, bool pin, const char *const *globs, size_t nglobs)
 {
+	const struct ps_mount_info *info;
 	struct ps_error err = {0};
-	int rc = pin ? walk(p, PS_IOC_PIN_NBYTES, globs, nglobs, &err) : 0;
+	ps_automounts struct ps_mounts mounts = {0};
 
+	if (ps_mounts_lookup(arg, &mounts, &info, &err) < 0)
+		return ps_cli_fail(p->command, PS_EXIT_FAILED, "%s", err.text);
+	p->mountpoint = info->mountpoint;
+	int rc = pin ? walk(p, PS_IOC_PIN_NBYTES, globs, nglobs, &err) : 0;
 	if (rc == 0 && pin) {
 		int code = check_room(p, info);
 		if (code)
@@ -136,25 +112,11 @@ static int in_mount(
 	return rc < 0 ? ps_cli_fail(p->command, PS_EXIT_FAILED, "%s", err.text) : print(p);
 }
 
-static int from_mount(struct pin *p, const char *arg, bool pin, const char *const *globs, size_t nglobs)
-{
-	const struct ps_mount_info *info;
-	struct ps_error err = {0};
-	struct ps_mounts mounts;
-
-	if (ps_mounts_lookup(arg, &mounts, &info, &err) < 0)
-		return ps_cli_fail(p->command, PS_EXIT_FAILED, "%s", err.text);
-	p->mountpoint = info->mountpoint;
-	int code = in_mount(p, info, pin, globs, nglobs);
-	ps_mounts_fini(&mounts);
-	return code;
-}
-
-static int from_cache(struct pin *p, bool pin, const char *const *globs, size_t nglobs)
+static int in_cache(struct pin *p, const char *cache_dir, bool pin, const char *const *globs, size_t nglobs)
 {
 	char size[PS_SIZE_TEXT_LEN];
 	struct ps_store *store;
-	int code = ps_open_unserved_store(p->command, p->options.cache_dir, &store);
+	int code = ps_open_unserved_store(p->command, cache_dir, &store);
 
 	if (code)
 		return code;
@@ -163,50 +125,12 @@ static int from_cache(struct pin *p, bool pin, const char *const *globs, size_t 
 	if (rc == -ENOSPC)
 		return ps_cli_fail(p->command, PS_EXIT_FAILED,
 		        "%s: nothing was pinned: %s would be pinned in all, more than the cache may hold",
-		        p->options.cache_dir, ps_size_format(p->nbytes, size));
+		        cache_dir, ps_size_format(p->nbytes, size));
 	if (rc < 0)
-		return ps_cli_fail(p->command, PS_EXIT_FAILED, "%s: %s", p->options.cache_dir, strerror(-rc));
+		return ps_cli_fail(p->command, PS_EXIT_FAILED, "%s: %s", cache_dir, strerror(-rc));
 	if (nglobs && p->nfiles == 0)
-		return ps_cli_fail(p->command, PS_EXIT_FAILED, "nothing in %s matches", p->options.cache_dir);
+		return ps_cli_fail(p->command, PS_EXIT_FAILED, "nothing in %s matches", cache_dir);
 	return print(p);
-}
-
-static int run(const struct ps_opts *opts, bool pin, int argc, char **argv)
-{
-	struct pin p = {.command = opts->command};
-	int nargs, code;
-
-	if (ps_cli_begin(opts, &p.options, argc, argv, 0, -1, &nargs, &code)) {
-		const char *const *args = (const char *const *)argv + 1;
-
-		if (p.options.json && !p.options.list)
-			code = ps_cli_fail(
-			        opts->command, PS_EXIT_USAGE, "option json: it is for --list; add that");
-		else if (p.options.list && p.options.cache_dir)
-			code = pin_list_cache(p.options.cache_dir, args, (size_t)nargs, p.options.json);
-		else if (p.options.list)
-			code = pin_list_mount(nargs ? argv[1] : NULL, args + (nargs > 0),
-			        (size_t)(nargs - (nargs > 0)), p.options.json);
-		else if (p.options.cache_dir)
-			code = from_cache(&p, pin, args, (size_t)nargs);
-		else if (nargs < 1)
-			code = ps_cli_fail(opts->command, PS_EXIT_USAGE,
-			        "too few arguments; usage: penstock %s %s", opts->command, opts->usage);
-		else
-			code = from_mount(&p, argv[1], pin, args + 1, (size_t)nargs - 1);
-	}
-	ps_mount_options_fini(&p.options);
-	return code;
-}
-
-int ps_cmd_pin(int argc, char **argv)
-{
-	return run(&pin_opts, true, argc, argv);
-}
-
-int ps_cmd_unpin(int argc, char **argv)
-{
-	return run(&unpin_opts, false, argc, argv);
 }
 
 /* pin --list --------------------------------------------------------------------------------------------- */
@@ -336,7 +260,7 @@ static int pin_list_mount(const char *arg, const char *const *globs, size_t nglo
 	struct list l = {.files = json ? json_array() : NULL};
 	const struct ps_mount_info *info = NULL;
 	struct ps_error err = {0};
-	struct ps_mounts mounts;
+	ps_automounts struct ps_mounts mounts = {0};
 	int code = PS_EXIT_OK,
 	    rc = arg ? ps_mounts_lookup(arg, &mounts, &info, &err) : ps_mounts_read(NULL, false, &mounts);
 
@@ -349,7 +273,6 @@ static int pin_list_mount(const char *arg, const char *const *globs, size_t nglo
 		if (info ? &mounts.v[i] == info
 		         : mounts.v[i].uid == geteuid() || mounts.v[i].uid == (uid_t)-1)
 			code = of_mount(&l, &mounts.v[i], globs, nglobs) ? PS_EXIT_FAILED : code;
-	ps_mounts_fini(&mounts);
 	return finish(&l, code);
 }
 
@@ -374,3 +297,63 @@ static int pin_list_cache(const char *cache_dir, const char *const *globs, size_
 		code = ps_cli_fail("pin", PS_EXIT_FAILED, "%s: %s", cache_dir, strerror(-rc));
 	return finish(&l, code);
 }
+
+/* The commands ------------------------------------------------------------------------------------------- */
+
+static int run_either(
+        const struct ps_opts *opts, bool pin, struct ps_mount_options *o, char **args, int nargs)
+{
+	const char *const *globs = (const char *const *)args;
+	struct pin p = {.command = opts->command};
+	size_t n = (size_t)nargs;
+
+	if (o->json && !o->list)
+		return ps_cli_fail(opts->command, PS_EXIT_USAGE, "option json: it is for --list; add that");
+	if (o->list && o->cache_dir)
+		return pin_list_cache(o->cache_dir, globs, n, o->json);
+	if (o->list)
+		return pin_list_mount(n ? args[0] : NULL, globs + (n > 0), n - (n > 0), o->json);
+	if (o->cache_dir)
+		return in_cache(&p, o->cache_dir, pin, globs, n);
+	if (n < 1)
+		return ps_cli_fail(opts->command, PS_EXIT_USAGE, "too few arguments; usage: penstock %s %s",
+		        opts->command, opts->usage);
+	return in_mount(&p, args[0], pin, globs + 1, n - 1);
+}
+
+static int run_pin(struct ps_mount_options *o, char **args, int nargs)
+{
+	return run_either(&ps_cmd_pin, true, o, args, nargs);
+}
+
+static int run_unpin(struct ps_mount_options *o, char **args, int nargs)
+{
+	return run_either(&ps_cmd_unpin, false, o, args, nargs);
+}
+
+const struct ps_opts ps_cmd_pin = {
+        .command = "pin",
+        .id = PS_CMD_PIN,
+        .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...] [--list [--json]]",
+        .about =
+                "Keeps files in the cache, cached already or not: those that match a GLOB, or all. Fetches "
+                "nothing.\n"
+                "Fails if all pinned files together would not fit into the cache. With --cache-dir a GLOB is "
+                "matched\n"
+                "against the URL, or its last part.",
+        .words = {{"cache-dir", "pin what is in this cache, which no mount may be using"},
+                {"json", "with --list: print JSON"}},
+        .max = PS_ARGS_ANY,
+        .run = run_pin,
+};
+
+const struct ps_opts ps_cmd_unpin = {
+        .command = "unpin",
+        .id = PS_CMD_UNPIN,
+        .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...]",
+        .about = "Makes pinned files evictable again: those that match a GLOB, or all. Evicts nothing now.\n"
+                 "With --cache-dir a GLOB is matched against the URL, or its last part.",
+        .words = {{"cache-dir", "unpin what is pinned in this cache, which no mount may be using"}},
+        .max = PS_ARGS_ANY,
+        .run = run_unpin,
+};

@@ -19,19 +19,6 @@
 #define BEAT_S 15         /* a plan is dropped after 60 s of silence */
 #define FILES_MAX 100000U /* the most files that a daemon accepts for an epoch */
 
-static const struct ps_opts opts = {
-        .command = "plan",
-        .id = PS_CMD_PLAN,
-        .usage = "MOUNTPOINT [OPTION...] <LIST",
-        .about = "Announces the files that a program is going to read. LIST has one path a line, in the "
-                 "order of the\n"
-                 "reads. The files are fetched ahead, and kept until the program has read them. The plan "
-                 "lasts until the\n"
-                 "command is ended (kill, Ctrl-C).\n\n"
-                 "    penstock plan /mnt/train <epoch-3.txt & plan=$!; python3 train.py epoch-3.txt; kill "
-                 "$plan",
-};
-
 /* The job, and the mount that receives the lines of its plan. */
 struct sender {
 	int fd;
@@ -211,24 +198,30 @@ static int plan(const struct ps_mount_info *info, const struct ps_mount_options 
 	return code;
 }
 
-int ps_cmd_plan(int argc, char **argv)
+static int run(struct ps_mount_options *o, char **args, int nargs)
 {
 	const struct ps_mount_info *info;
-	struct ps_mount_options o = {0};
 	struct ps_error err = {0};
-	struct ps_mounts mounts;
-	int nargs, code;
+	ps_automounts struct ps_mounts mounts = {0};
 
-	if (!ps_cli_begin(&opts, &o, argc, argv, 1, 1, &nargs, &code)) {
-		ps_mount_options_fini(&o);
-		return code;
-	}
-	if (ps_mounts_lookup(argv[1], &mounts, &info, &err) < 0) {
-		code = ps_cli_fail("plan", PS_EXIT_FAILED, "%s", err.text);
-	} else {
-		code = plan(info, &o);
-		ps_mounts_fini(&mounts);
-	}
-	ps_mount_options_fini(&o);
-	return code;
+	(void)nargs;
+	if (ps_mounts_lookup(args[0], &mounts, &info, &err) < 0)
+		return ps_cli_fail("plan", PS_EXIT_FAILED, "%s", err.text);
+	return plan(info, o);
 }
+
+const struct ps_opts ps_cmd_plan = {
+        .command = "plan",
+        .id = PS_CMD_PLAN,
+        .usage = "MOUNTPOINT [OPTION...] <LIST",
+        .about = "Announces the files that a program is going to read. LIST has one path a line, in the "
+                 "order of the\n"
+                 "reads. The files are fetched ahead, and kept until the program has read them. The plan "
+                 "lasts until the\n"
+                 "command is ended (kill, Ctrl-C).\n\n"
+                 "    penstock plan /mnt/train <epoch-3.txt & plan=$!; python3 train.py epoch-3.txt; kill "
+                 "$plan",
+        .min = 1,
+        .max = 1,
+        .run = run,
+};

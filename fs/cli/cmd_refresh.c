@@ -11,19 +11,6 @@
 
 #define STATS_TIMEOUT_MS 5000
 
-static const struct ps_opts opts = {
-        .command = "refresh",
-        .id = PS_CMD_REFRESH,
-        .usage = "MOUNTPOINT",
-        .about = "Lists the sources of a mount again: new names appear, and names that a complete listing no "
-                 "longer has\n"
-                 "vanish. Open files stay readable. New contents of a known file are shown if the "
-                 "listing has\n"
-                 "versions (buckets, the Hub, folders, JSON); otherwise after a check by --revalidate, or at "
-                 "once after\n"
-                 "penstock evict. Without a refresh, a mount shows the names that it was made with.",
-};
-
 /* The daemon's error text of the failed listing, or NULL. The caller frees it. */
 static char *listing_error(const struct ps_mount_info *info)
 {
@@ -92,20 +79,30 @@ static int refresh(const struct ps_mount_info *info)
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 
-int ps_cmd_refresh(int argc, char **argv)
+static int run(struct ps_mount_options *o, char **args, int nargs)
 {
 	const struct ps_mount_info *info;
 	struct ps_error err = {0};
-	struct ps_mounts mounts;
-	struct ps_mount_options o = {0};
-	int nargs, code;
+	ps_automounts struct ps_mounts mounts = {0};
 
-	if (!ps_cli_begin(&opts, &o, argc, argv, 1, 1, &nargs, &code))
-		return code;
-	ps_mount_options_fini(&o);
-	if (ps_mounts_lookup(argv[1], &mounts, &info, &err) < 0)
+	(void)o, (void)nargs;
+	if (ps_mounts_lookup(args[0], &mounts, &info, &err) < 0)
 		return ps_cli_fail("refresh", PS_EXIT_FAILED, "%s", err.text);
-	code = refresh(info);
-	ps_mounts_fini(&mounts);
-	return code;
+	return refresh(info);
 }
+
+const struct ps_opts ps_cmd_refresh = {
+        .command = "refresh",
+        .id = PS_CMD_REFRESH,
+        .usage = "MOUNTPOINT",
+        .about = "Lists the sources of a mount again: new names appear, and names that a complete listing no "
+                 "longer has\n"
+                 "vanish. Open files stay readable. New contents of a known file are shown if the "
+                 "listing has\n"
+                 "versions (buckets, the Hub, folders, JSON); otherwise after a check by --revalidate, or at "
+                 "once after\n"
+                 "penstock evict. Without a refresh, a mount shows the names that it was made with.",
+        .min = 1,
+        .max = 1,
+        .run = run,
+};

@@ -17,16 +17,8 @@
 
 struct status {
 	/* with cache_dir set, all mounts of that cache's daemon are shown */
-	struct ps_mount_options options;
+	struct ps_mount_options *options;
 	const char *mountpoint; /* NULL: all */
-};
-
-static const struct ps_opts opts = {
-        .command = "status",
-        .id = PS_CMD_STATUS,
-        .usage = "[MOUNTPOINT] [OPTION...]",
-        .about = "Shows what a mount, or every penstock mount, is doing. Exit code 1 if one does not answer.",
-        .words = {{"cache-dir", "ask this cache's daemon, whatever namespaces its mounts are in"}},
 };
 
 /* The figures of a mount in the last round, for rates. */
@@ -261,19 +253,19 @@ static bool show(const struct status *s, const struct ps_mount_info *info,
 	if (answer->rc < 0) {
 		ps_cli_fail(
 		        "status", PS_EXIT_FAILED, "%s: %s", info->mountpoint, ps_mounts_why_not(answer->rc));
-		if (s->options.json)
+		if (s->options->json)
 			*ret_doc = json_pack("{s:o,s:s}", "mountpoint", ps_json_lossy(info->mountpoint),
 			        "error", ps_mounts_why_not(answer->rc));
 		return false;
 	}
-	if (s->options.json) {
+	if (s->options->json) {
 		*ret_doc = json_incref(answer->doc);
 		return true;
 	}
 	/* The document may be of another user's mount, which can be any program. */
 	json_t *doc = ps_json_printable(answer->doc);
 	print_mount(doc, json_array_get(json_object_get(doc, "mounts"), 0),
-	        s->options.watch ? seen_of(seen, info->dev_minor) : NULL);
+	        s->options->watch ? seen_of(seen, info->dev_minor) : NULL);
 	json_decref(doc);
 	return true;
 }
@@ -281,7 +273,7 @@ static bool show(const struct status *s, const struct ps_mount_info *info,
 static int print_json(const struct status *s, json_t *doc)
 {
 	ps_autofree char *json = ps_json_dump(
-	        doc, JSON_REAL_PRECISION(9) | (s->options.watch ? JSON_COMPACT : JSON_INDENT(2)));
+	        doc, JSON_REAL_PRECISION(9) | (s->options->watch ? JSON_COMPACT : JSON_INDENT(2)));
 
 	json_decref(doc);
 	return !json || puts(json) == EOF || fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
@@ -294,14 +286,14 @@ static int cache_round(const struct status *s, struct seen seen[static SEEN_MAX]
 	json_t *raw, *doc, *mount;
 	size_t i;
 
-	if (ps_control_status(s->options.cache_dir, PS_TIMED_TIMEOUT_MS, &raw, &err) < 0)
+	if (ps_control_status(s->options->cache_dir, PS_TIMED_TIMEOUT_MS, &raw, &err) < 0)
 		return ps_cli_fail("status", PS_EXIT_FAILED, "%s", err.text);
-	if (s->options.json)
+	if (s->options->json)
 		return print_json(s, raw);
 	doc = ps_json_printable(raw);
 	json_decref(raw);
 	json_array_foreach(json_object_get(doc, "mounts"), i, mount)
-	        print_mount(doc, mount, s->options.watch ? seen_of(seen, (unsigned)i + 1) : NULL);
+	        print_mount(doc, mount, s->options->watch ? seen_of(seen, (unsigned)i + 1) : NULL);
 	json_decref(doc);
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
@@ -365,10 +357,10 @@ static int one_round(const struct status *s, struct seen seen[static SEEN_MAX])
 		if (doc)
 			json_array_append_new(list, doc);
 	}
-	if (asked.these.n == 0 && !s->options.json)
+	if (asked.these.n == 0 && !s->options->json)
 		printf("no penstock mounts%s\n", asked.nothers ? " of this user" : "");
-	if (s->options.json && print_json(s, s->mountpoint ? json_incref(json_array_get(list, 0))
-	                                                   : json_pack("{s:O}", "daemons", list)))
+	if (s->options->json && print_json(s, s->mountpoint ? json_incref(json_array_get(list, 0))
+	                                                    : json_pack("{s:O}", "daemons", list)))
 		code = PS_EXIT_FAILED;
 	json_decref(list);
 	forget(&asked);
@@ -400,8 +392,8 @@ static int live_round(void *arg, json_t *list, struct ps_error *err)
 	size_t i;
 	int rc;
 
-	if (s->options.cache_dir) {
-		rc = ps_control_status(s->options.cache_dir, PS_TIMED_TIMEOUT_MS, &doc, err);
+	if (s->options->cache_dir) {
+		rc = ps_control_status(s->options->cache_dir, PS_TIMED_TIMEOUT_MS, &doc, err);
 		if (rc < 0)
 			return rc;
 		json_array_foreach(json_object_get(doc, "mounts"), i, mount) add_live(list, doc, mount);
@@ -497,9 +489,9 @@ static size_t judge_all(const struct status *s, json_t *found)
 	json_t *doc, *mount;
 	size_t i, n;
 
-	if (s->options.cache_dir) {
-		if (ps_control_status(s->options.cache_dir, PS_TIMED_TIMEOUT_MS, &doc, &err) < 0) {
-			note(found, s->options.cache_dir, LEVEL_CRITICAL, "down", err.text);
+	if (s->options->cache_dir) {
+		if (ps_control_status(s->options->cache_dir, PS_TIMED_TIMEOUT_MS, &doc, &err) < 0) {
+			note(found, s->options->cache_dir, LEVEL_CRITICAL, "down", err.text);
 			return 0;
 		}
 		json_array_foreach(json_object_get(doc, "mounts"), i, mount) judge(found, doc, mount);
@@ -566,7 +558,7 @@ static int check(const struct status *s)
 	const json_t *one;
 	bool failed = false;
 
-	if (s->options.json) {
+	if (s->options->json) {
 		failed = print_json(
 		        s, json_pack("{s:s, s:i, s:I, s:O}", "level", level_names[level], "exit_code",
 		                   (int)level, "mounts", (json_int_t)n, "problems", found));
@@ -599,53 +591,56 @@ static int take_arguments(struct status *s, char **args, int nargs)
 	struct ps_error err = {0};
 
 	for (int i = 0; i < nargs; i++) {
-		if (s->options.watch && is_number(args[i])) {
-			if (ps_options_watch(&s->options, args[i], &err) < 0)
+		if (s->options->watch && is_number(args[i])) {
+			if (ps_options_watch(s->options, args[i], &err) < 0)
 				return ps_cli_fail("status", PS_EXIT_USAGE, "%s", err.text);
 		} else if (s->mountpoint) {
 			return ps_cli_fail("status", PS_EXIT_USAGE,
-			        "too many arguments; usage: penstock status %s", opts.usage);
+			        "too many arguments; usage: penstock status %s", ps_cmd_status.usage);
 		} else {
 			s->mountpoint = args[i];
 		}
 	}
-	if (s->options.check && s->options.watch)
+	if (s->options->check && s->options->watch)
 		return ps_cli_fail("status", PS_EXIT_USAGE, "--check or --watch, not both");
-	if (s->options.cache_dir && s->mountpoint)
+	if (s->options->cache_dir && s->mountpoint)
 		return ps_cli_fail("status", PS_EXIT_USAGE, "a MOUNTPOINT or --cache-dir, not both");
 	return PS_EXIT_OK;
 }
 
-static int run(struct status *s)
+static int show_all(struct status *s)
 {
 	struct seen seen[SEEN_MAX] = {0};
 	struct ps_error err = {0};
 
-	if (s->options.watch && !s->options.json && ps_live_possible())
-		return ps_live_run(s->options.watch_ms, live_round, s, &err) < 0
+	if (s->options->watch && !s->options->json && ps_live_possible())
+		return ps_live_run(s->options->watch_ms, live_round, s, &err) < 0
 		               ? ps_cli_fail("status", PS_EXIT_FAILED, "%s", err.text)
 		               : PS_EXIT_OK;
 	for (;;) {
-		int code = s->options.cache_dir ? cache_round(s, seen) : one_round(s, seen);
-		if (!s->options.watch || ferror(stdout))
+		int code = s->options->cache_dir ? cache_round(s, seen) : one_round(s, seen);
+		if (!s->options->watch || ferror(stdout))
 			return code;
-		poll(NULL, 0, (int)s->options.watch_ms);
+		poll(NULL, 0, (int)s->options->watch_ms);
 	}
 }
 
-int ps_cmd_status(int argc, char **argv)
+static int run(struct ps_mount_options *o, char **args, int nargs)
 {
-	struct status s = {0};
-	bool checked = false;
-	int nargs, code;
+	struct status s = {.options = o};
+	int code = take_arguments(&s, args, nargs);
 
-	if (ps_cli_begin(&opts, &s.options, argc, argv, 0, 2, &nargs, &code)) {
-		code = take_arguments(&s, argv + 1, nargs);
-		checked = !code && s.options.check;
-		code = code ? code : s.options.check ? check(&s) : run(&s);
-	}
-	if (s.options.check && !checked && code == PS_EXIT_USAGE)
-		code = LEVEL_UNKNOWN; /* PS_EXIT_USAGE, 2, would mean critical */
-	ps_mount_options_fini(&s.options);
-	return code;
+	if (code)
+		return o->check && code == PS_EXIT_USAGE ? LEVEL_UNKNOWN : code;
+	return o->check ? check(&s) : show_all(&s);
 }
+
+const struct ps_opts ps_cmd_status = {
+        .command = "status",
+        .id = PS_CMD_STATUS,
+        .usage = "[MOUNTPOINT] [OPTION...]",
+        .about = "Shows what a mount, or every penstock mount, is doing. Exit code 1 if one does not answer.",
+        .words = {{"cache-dir", "ask this cache's daemon, whatever namespaces its mounts are in"}},
+        .max = 2,
+        .run = run,
+};

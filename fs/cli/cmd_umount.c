@@ -26,21 +26,9 @@
 #define BUSY_RETRY_MS 50
 
 struct umount {
-	struct ps_mount_options options;
+	const struct ps_mount_options *options;
 	uint64_t deadline_ns;
 	char why[256]; /* what fusermount3 said */
-};
-
-static const struct ps_opts opts = {
-        .command = "umount",
-        .id = PS_CMD_UMOUNT,
-        .usage = "[OPTION...] MOUNTPOINT|NAME...",
-        .about = "Unmounts penstock mounts, and waits until their daemon has released them and, after its "
-                 "last\n"
-                 "mount, the cache.\n"
-                 "NAME: a mount of penstock.conf(5).",
-        .words = {{"all", "unmount every mount of penstock.conf(5)"},
-                {"config", "where NAME is looked up: see penstock mount --help"}},
 };
 
 static int left_ms(const struct umount *u, int at_most)
@@ -219,7 +207,7 @@ static int umount_by_helper(struct umount *u, const char *mountpoint)
 	char *argv[6] = {name, flags};
 	int n = 2;
 
-	if (u->options.lazy || u->options.force)
+	if (u->options->lazy || u->options->force)
 		argv[n++] = lazy;
 	argv[n++] = dashes;
 	argv[n] = (char *)(uintptr_t)mountpoint;
@@ -264,10 +252,10 @@ static bool is_gone(const struct ps_mount_info *info)
 
 static int call_umount(struct umount *u, const struct ps_mount_info *info)
 {
-	int flags = UMOUNT_NOFOLLOW | (u->options.lazy || u->options.force ? MNT_DETACH : 0) |
-	            (u->options.force ? MNT_FORCE : 0);
+	int flags = UMOUNT_NOFOLLOW | (u->options->lazy || u->options->force ? MNT_DETACH : 0) |
+	            (u->options->force ? MNT_FORCE : 0);
 
-	if (u->options.force && info->dev_major == 0)
+	if (u->options->force && info->dev_major == 0)
 		abort_connection(info);
 	int rc = ps_timed_umount(info->mountpoint, flags, left_ms(u, CALL_TIMEOUT_MS));
 	if (rc == -EINVAL && is_gone(info))
@@ -349,11 +337,11 @@ static int await_server(
 	        arg, (int)s->pid, s->nmounts > 1 ? "serves it" : "holds the cache");
 }
 
-static int run(struct umount *u, const char *arg)
+static int unmount(struct umount *u, const char *arg)
 {
 	const struct ps_mount_info *info;
 	struct ps_error err = {0};
-	struct ps_mounts mounts;
+	ps_automounts struct ps_mounts mounts = {0};
 	struct server server;
 	int code = PS_EXIT_OK;
 
@@ -381,12 +369,11 @@ static int run(struct umount *u, const char *arg)
 		        : ours       ? "not permitted"
 		                     : "not permitted: it is another user's; run as root",
 		        rc == -EPERM && ours && *u->why ? ": " : "", rc == -EPERM && ours ? u->why : "");
-	} else if (!u->options.lazy) {
+	} else if (!u->options->lazy) {
 		/* A lazily detached mount lasts for as long as a file is open. */
 		code = await_server(u, info, &server, arg);
 	}
 	server_fini(&server);
-	ps_mounts_fini(&mounts);
 	return code;
 }
 
@@ -394,7 +381,7 @@ static int run_timed(struct umount *u, const char *arg)
 {
 	u->deadline_ns = ps_clock_mono_ns() + TOTAL_MS * PS_NS_PER_MS;
 	u->why[0] = '\0';
-	return run(u, arg);
+	return unmount(u, arg);
 }
 
 /* The mountpoint of a section; NULL: it has none, or the section is invalid. */
@@ -419,7 +406,7 @@ static int run_all(struct umount *u)
 	struct ps_error err = {0};
 	int code = PS_EXIT_OK;
 
-	if (ps_conf_read(u->options.config, &conf, &err) < 0)
+	if (ps_conf_read(u->options->config, &conf, &err) < 0)
 		return ps_cli_fail("umount", PS_EXIT_FAILED, "%s", err.text);
 	for (size_t i = conf.n; i-- > 0;) {
 		ps_autofree char *where =
@@ -445,7 +432,7 @@ static char *named_mountpoint(const struct umount *u, const char *arg, struct ps
 	if (there == 0)
 		return NULL;
 	bool missing = there == -ENOENT; /* not the error of a mount whose daemon has ended */
-	if (ps_conf_read(u->options.config, &conf, NULL) < 0)
+	if (ps_conf_read(u->options->config, &conf, NULL) < 0)
 		return NULL;
 	const struct ps_conf_section *section = ps_conf_find(&conf, arg);
 	char *found = section ? mountpoint_of(&conf, section) : NULL;
@@ -481,22 +468,26 @@ static int run_each(struct umount *u, char **args, int nargs)
 	return code;
 }
 
-int ps_cmd_umount(int argc, char **argv)
+static int run(struct ps_mount_options *o, char **args, int nargs)
 {
-	struct umount u = {0};
-	int nargs, code;
+	struct umount u = {.options = o};
 
-	if (!ps_cli_begin(&opts, &u.options, argc, argv, 0, -1, &nargs, &code)) {
-		ps_mount_options_fini(&u.options);
-		return code;
-	}
-	if (u.options.all != (nargs == 0))
-		code = ps_cli_fail("umount", PS_EXIT_USAGE, "%s; usage: penstock umount %s",
-		        u.options.all ? "--all takes no arguments" : "too few arguments", opts.usage);
-	else if (u.options.all)
-		code = run_all(&u);
-	else
-		code = run_each(&u, argv + 1, nargs);
-	ps_mount_options_fini(&u.options);
-	return code;
+	if (o->all != (nargs == 0))
+		return ps_cli_fail("umount", PS_EXIT_USAGE, "%s; usage: penstock umount %s",
+		        o->all ? "--all takes no arguments" : "too few arguments", ps_cmd_umount.usage);
+	return o->all ? run_all(&u) : run_each(&u, args, nargs);
 }
+
+const struct ps_opts ps_cmd_umount = {
+        .command = "umount",
+        .id = PS_CMD_UMOUNT,
+        .usage = "[OPTION...] MOUNTPOINT|NAME...",
+        .about = "Unmounts penstock mounts, and waits until their daemon has released them and, after its "
+                 "last\n"
+                 "mount, the cache.\n"
+                 "NAME: a mount of penstock.conf(5).",
+        .words = {{"all", "unmount every mount of penstock.conf(5)"},
+                {"config", "where NAME is looked up: see penstock mount --help"}},
+        .max = PS_ARGS_ANY,
+        .run = run,
+};

@@ -12,22 +12,12 @@
 #define UPGRADE_MS 60000
 #define STATS_TIMEOUT_MS 5000
 
-static const struct ps_opts opts = {
-        .command = "upgrade",
-        .id = PS_CMD_UPGRADE,
-        .usage = "[MOUNTPOINT] [OPTION...]",
-        .about = "Starts a new daemon of this program, which takes over all mounts of a cache. Open files "
-                 "stay\n"
-                 "readable; reads wait for a moment. The cache is that of MOUNTPOINT, or that of "
-                 "--cache-dir.",
-};
-
 /* The cache of a mount; the caller frees it. */
 static int cache_of(const char *mountpoint, char **ret, struct ps_error *err)
 {
 	const struct ps_mount_info *info;
-	struct ps_mounts mounts;
-	json_t *stats = NULL;
+	ps_automounts struct ps_mounts mounts = {0};
+	json_auto_t *stats = NULL;
 	int rc = ps_mounts_lookup(mountpoint, &mounts, &info, err);
 
 	if (rc < 0)
@@ -38,8 +28,6 @@ static int cache_of(const char *mountpoint, char **ret, struct ps_error *err)
 	const char *dir = json_string_value(json_object_get(json_object_get(stats, "cache"), "dir"));
 	if (rc == 0 && !(*ret = dir ? strdup(dir) : NULL))
 		rc = ps_error_set(err, EIO, "%s: its daemon does not say which cache it has", mountpoint);
-	json_decref(stats);
-	ps_mounts_fini(&mounts);
 	return rc;
 }
 
@@ -70,26 +58,28 @@ static int upgrade(struct ps_mount_options *o, const char *mountpoint, struct ps
 	return rc;
 }
 
-int ps_cmd_upgrade(int argc, char **argv)
+static int run(struct ps_mount_options *o, char **args, int nargs)
 {
-	struct ps_mount_options o;
 	struct ps_error err = {0};
-	int nargs, code;
 
-	ps_mount_options_init(&o);
-	if (ps_cli_begin(&opts, &o, argc, argv, 0, 1, &nargs, &code)) {
-		code = PS_EXIT_OK;
-		if (nargs == 1 && o.cache_dir)
-			code = ps_cli_fail(
-			        "upgrade", PS_EXIT_USAGE, "name a MOUNTPOINT or a --cache-dir, not both");
-		else if (upgrade(&o, nargs == 1 ? argv[1] : NULL, &err) < 0)
-			code = ps_cli_fail("upgrade", PS_EXIT_FAILED, "%s", err.text);
-		else if (fflush(stdout) != 0)
-			code = PS_EXIT_FAILED;
-	}
-	ps_mount_options_fini(&o);
-	return code;
+	if (nargs == 1 && o->cache_dir)
+		return ps_cli_fail("upgrade", PS_EXIT_USAGE, "name a MOUNTPOINT or a --cache-dir, not both");
+	if (upgrade(o, nargs == 1 ? args[0] : NULL, &err) < 0)
+		return ps_cli_fail("upgrade", PS_EXIT_FAILED, "%s", err.text);
+	return fflush(stdout) != 0 ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
+
+const struct ps_opts ps_cmd_upgrade = {
+        .command = "upgrade",
+        .id = PS_CMD_UPGRADE,
+        .usage = "[MOUNTPOINT] [OPTION...]",
+        .about = "Starts a new daemon of this program, which takes over all mounts of a cache. Open files "
+                 "stay\n"
+                 "readable; reads wait for a moment. The cache is that of MOUNTPOINT, or that of "
+                 "--cache-dir.",
+        .max = 1,
+        .run = run,
+};
 
 /* `penstock resume FD` is run by a keeper, not by users. */
 int ps_cmd_resume(int argc, char **argv)

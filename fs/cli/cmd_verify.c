@@ -9,16 +9,6 @@
 #include "options/options.h"
 #include "base/progress.h"
 
-static const struct ps_opts opts = {
-        .command = "verify",
-        .id = PS_CMD_VERIFY,
-        .usage = "[OPTION...]",
-        .about = "Reads every cached block and checks it against its checksum. Bad blocks are dropped, and "
-                 "will be\n"
-                 "fetched again. Exit code 1 if there were any. No mount may be using the cache meanwhile.",
-        .words = {{"cache-dir", "the cache [that of penstock mount]"}},
-};
-
 static _Atomic bool stop;
 
 static void on_signal(int signo)
@@ -67,13 +57,17 @@ int ps_open_unserved_store(const char *command, const char *cache_dir, struct ps
 	return ps_cli_fail(command, PS_EXIT_FAILED, "%s", err.text);
 }
 
-static int run(struct ps_mount_options *o)
+static int run(struct ps_mount_options *o, char **args, int nargs)
 {
+	const struct sigaction act = {.sa_handler = on_signal};
 	struct ps_verify_result result = {0};
 	struct ps_progress progress;
 	struct ps_error err = {0};
 	struct ps_store *store;
 
+	(void)args, (void)nargs;
+	sigaction(SIGINT, &act, NULL);
+	sigaction(SIGTERM, &act, NULL);
 	if (!o->cache_dir)
 		o->cache_dir = ps_cache_dir_default(&err);
 	if (!o->cache_dir)
@@ -94,17 +88,13 @@ static int run(struct ps_mount_options *o)
 	return code;
 }
 
-int ps_cmd_verify(int argc, char **argv)
-{
-	struct sigaction act = {.sa_handler = on_signal};
-	struct ps_mount_options o = {0};
-	int nargs, code;
-
-	if (ps_cli_begin(&opts, &o, argc, argv, 0, 0, &nargs, &code)) {
-		sigaction(SIGINT, &act, NULL);
-		sigaction(SIGTERM, &act, NULL);
-		code = run(&o);
-	}
-	ps_mount_options_fini(&o);
-	return code;
-}
+const struct ps_opts ps_cmd_verify = {
+        .command = "verify",
+        .id = PS_CMD_VERIFY,
+        .usage = "[OPTION...]",
+        .about = "Reads every cached block and checks it against its checksum. Bad blocks are dropped, and "
+                 "will be\n"
+                 "fetched again. Exit code 1 if there were any. No mount may be using the cache meanwhile.",
+        .words = {{"cache-dir", "the cache [that of penstock mount]"}},
+        .run = run,
+};

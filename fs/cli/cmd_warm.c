@@ -386,25 +386,6 @@ static int warm_source(const char *source, const char *const *globs, size_t nglo
 
 /* The command -------------------------------------------------------------------------------------------- */
 
-struct warm {
-	struct ps_mount_options mount;
-	struct ps_mount_request request; /* only its source is used */
-	struct ps_warm_options options;
-};
-
-static const struct ps_opts opts = {
-        .command = "warm",
-        .id = PS_CMD_WARM,
-        .usage = "MOUNTPOINT|SOURCE [GLOB...] [OPTION...]",
-        .about = "Fetches files into the cache: those that match a GLOB, or all. Goes on where an earlier "
-                 "run ended.\n"
-                 "With a SOURCE (https://..., s3://BUCKET/PREFIX/ ...) it fills the cache itself, and takes "
-                 "the\n"
-                 "options of cache and origin below.",
-        .lists = true,
-        .words = {{"members", "fetch no files, but make the tables of what is in tar shards"}},
-};
-
 static volatile sig_atomic_t stop;
 
 static void on_signal(int signo)
@@ -457,58 +438,68 @@ static int check_no_source(const struct ps_given *given, const char *mountpoint,
 	              : 0;
 }
 
-/* An argument with a scheme or an @ is a source; a path is an existing mount, or else a source. */
-static int run(struct warm *w, char **argv, int nargs)
+/* args: SOURCE [GLOB...]. */
+static int warm_given_source(
+        char **args, size_t nglobs, struct ps_mount_options *o, const struct ps_warm_options *options)
 {
-	const char *const *globs = (const char *const *)argv + 2;
-	size_t nglobs = (size_t)nargs - 1;
-	const struct ps_mount_info *info;
+	struct ps_mount_request request = {0}; /* only its source is used */
 	struct ps_error err = {0};
-	struct ps_mounts mounts;
+	int code;
 
-	if (!strstr(argv[1], "://") && argv[1][0] != '@') {
-		if (ps_mounts_lookup(argv[1], &mounts, &info, &err) == 0) {
-			take_signals();
-			int code = check_no_source(&w->mount.given, info->mountpoint, &err) < 0
-			                   ? ps_cli_fail("warm", PS_EXIT_USAGE, "%s", err.text)
-			           : w->mount.members ? warm_mount_members(info, &w->options)
-			                              : warm_mount(info, globs, nglobs, &w->options);
-
-			ps_mounts_fini(&mounts);
-			return code;
-		}
-		if (argv[1][strlen(argv[1]) - 1] != '/')
-			return ps_cli_fail("warm", PS_EXIT_FAILED, "%s", err.text);
-	}
-	w->mount.foreground = true; /* log to stderr */
-	int rc = ps_request_add_source(&w->request, "", argv[1], &err);
-	ps_source_wipe(argv[1]);
+	o->foreground = true; /* log to stderr */
+	int rc = ps_request_add_source(&request, "", args[0], &err);
+	ps_source_wipe(args[0]);
 	if (rc == 0)
-		rc = ps_options_check_sources(&w->mount.given, w->mount.given.n, w->request.sources, 1, &err);
+		rc = ps_options_check_sources(&o->given, o->given.n, request.sources, 1, &err);
 	if (rc == 0)
-		rc = ps_mount_options_finish(&w->mount, &err);
+		rc = ps_mount_options_finish(o, &err);
 	if (rc < 0)
-		return ps_cli_fail(
+		code = ps_cli_fail(
 		        "warm", err.err == ENOMEM ? PS_EXIT_FAILED : PS_EXIT_USAGE, "%s", err.text);
-	return warm_source(w->request.sources[0].source, globs, nglobs, &w->mount, &w->options);
-}
-
-int ps_cmd_warm(int argc, char **argv)
-{
-	struct sigaction act = {.sa_handler = on_signal};
-	struct warm w = {.options = {.stop = &stop}};
-	int nargs, code;
-
-	ps_mount_options_init(&w.mount);
-	if (ps_cli_begin(&opts, &w.mount, argc, argv, 1, -1, &nargs, &code)) {
-		argv[nargs + 1] = NULL;
-		w.options.jobs = w.mount.jobs;
-		w.options.quiet = w.mount.quiet;
-		sigaction(SIGINT, &act, NULL);
-		sigaction(SIGTERM, &act, NULL);
-		code = run(&w, argv, nargs);
-	}
-	ps_mount_options_fini(&w.mount);
-	ps_request_fini(&w.request);
+	else
+		code = warm_source(
+		        request.sources[0].source, (const char *const *)args + 1, nglobs, o, options);
+	ps_request_fini(&request);
 	return code;
 }
+
+static int run(struct ps_mount_options *o, char **args, int nargs)
+{
+	const struct ps_warm_options options = {.jobs = o->jobs, .quiet = o->quiet, .stop = &stop};
+	const struct sigaction act = {.sa_handler = on_signal};
+	const struct ps_mount_info *info;
+	struct ps_error err = {0};
+	ps_automounts struct ps_mounts mounts = {0};
+	size_t nglobs = (size_t)nargs - 1;
+
+	sigaction(SIGINT, &act, NULL);
+	sigaction(SIGTERM, &act, NULL);
+	/* A path is an existing mount, or else a source. */
+	if (strstr(args[0], "://") || args[0][0] == '@')
+		return warm_given_source(args, nglobs, o, &options);
+	if (ps_mounts_lookup(args[0], &mounts, &info, &err) < 0)
+		return args[0][strlen(args[0]) - 1] == '/'
+		               ? warm_given_source(args, nglobs, o, &options)
+		               : ps_cli_fail("warm", PS_EXIT_FAILED, "%s", err.text);
+	take_signals();
+	if (check_no_source(&o->given, info->mountpoint, &err) < 0)
+		return ps_cli_fail("warm", PS_EXIT_USAGE, "%s", err.text);
+	return o->members ? warm_mount_members(info, &options)
+	                  : warm_mount(info, (const char *const *)args + 1, nglobs, &options);
+}
+
+const struct ps_opts ps_cmd_warm = {
+        .command = "warm",
+        .id = PS_CMD_WARM,
+        .usage = "MOUNTPOINT|SOURCE [GLOB...] [OPTION...]",
+        .about = "Fetches files into the cache: those that match a GLOB, or all. Goes on where an earlier "
+                 "run ended.\n"
+                 "With a SOURCE (https://..., s3://BUCKET/PREFIX/ ...) it fills the cache itself, and takes "
+                 "the\n"
+                 "options of cache and origin below.",
+        .lists = true,
+        .words = {{"members", "fetch no files, but make the tables of what is in tar shards"}},
+        .min = 1,
+        .max = PS_ARGS_ANY,
+        .run = run,
+};

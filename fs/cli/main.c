@@ -13,21 +13,21 @@
 
 static const struct {
 	const char *name;
-	int (*run)(int argc, char **argv);
+	const struct ps_opts *opts;
 	const char *about;
 } commands[] = {
-        {"mount", ps_cmd_mount, "show a remote dataset as local files"},
-        {"umount", ps_cmd_umount, "unmount"},
-        {"warm", ps_cmd_warm, "fetch files into the cache ahead of time"},
-        {"plan", ps_cmd_plan, "announce the files that a program is going to read"},
-        {"status", ps_cmd_status, "what mounts, cache and origin are doing"},
-        {"refresh", ps_cmd_refresh, "list the source of a mount again"},
-        {"metrics", ps_cmd_metrics, "the numbers of all mounts of this node for Prometheus"},
-        {"verify", ps_cmd_verify, "check every cached block against its checksum"},
-        {"evict", ps_cmd_evict, "drop files from the cache"},
-        {"pin", ps_cmd_pin, "keep files in the cache"},
-        {"unpin", ps_cmd_unpin, "let pinned files be evicted again"},
-        {"upgrade", ps_cmd_upgrade, "hand the mounts of a cache to a daemon of this program"},
+        {"mount", &ps_cmd_mount, "show a remote dataset as local files"},
+        {"umount", &ps_cmd_umount, "unmount"},
+        {"warm", &ps_cmd_warm, "fetch files into the cache ahead of time"},
+        {"plan", &ps_cmd_plan, "announce the files that a program is going to read"},
+        {"status", &ps_cmd_status, "what mounts, cache and origin are doing"},
+        {"refresh", &ps_cmd_refresh, "list the source of a mount again"},
+        {"metrics", &ps_cmd_metrics, "the numbers of all mounts of this node for Prometheus"},
+        {"verify", &ps_cmd_verify, "check every cached block against its checksum"},
+        {"evict", &ps_cmd_evict, "drop files from the cache"},
+        {"pin", &ps_cmd_pin, "keep files in the cache"},
+        {"unpin", &ps_cmd_unpin, "let pinned files be evicted again"},
+        {"upgrade", &ps_cmd_upgrade, "hand the mounts of a cache to a daemon of this program"},
         {"report", NULL /* penstock-report */, "collect what a report of a fault needs, without secrets"},
 };
 
@@ -109,8 +109,8 @@ static int run(int argc, char **argv)
 		return fflush(stdout) == 0 ? PS_EXIT_OK : PS_EXIT_FAILED;
 	}
 	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
-		if (commands[i].run && strcmp(argv[0], commands[i].name) == 0)
-			return commands[i].run(argc, argv);
+		if (commands[i].opts && strcmp(argv[0], commands[i].name) == 0)
+			return ps_cli_run(commands[i].opts, argc, argv);
 	if (strcmp(argv[0], "resume") == 0)
 		return ps_cmd_resume(argc, argv);
 	return run_external(argv);

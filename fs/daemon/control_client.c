@@ -50,19 +50,6 @@ static int expect(int sock, const char *word, int timeout_ms, struct ps_given *r
 	return expect_either(sock, word, word, timeout_ms, ret, err);
 }
 
-static int say(int sock, const char *word, const char *name, const char *value, int fd)
-{
-	struct ps_given message = {0};
-	int rc = ps_given_add(&message, PS_DO, word, NULL);
-
-	if (rc == 0 && name)
-		rc = ps_given_add(&message, name, value, NULL);
-	if (rc == 0)
-		rc = ps_control_send(sock, &message, fd);
-	ps_given_fini(&message);
-	return rc;
-}
-
 static int ask(int sock, const struct ps_mount_request *request, int owner)
 {
 	struct ps_given message = {0};
@@ -105,7 +92,7 @@ static int hand_over(int sock, const struct ps_mount_request *request,
 	if (rc < 0)
 		return rc;
 	struct ps_mount_id id = *ret_id = ps_mounts_id(mountpoint);
-	rc = say(sock, "mounted", "mount", id_text(id, text), fd);
+	rc = ps_control_say(sock, "mounted", "mount", id_text(id, text), fd);
 	if (rc < 0)
 		ps_error_set(err, -rc, "the daemon that serves this cache: %s", strerror(-rc));
 	/* now only the daemon has the descriptor: when the daemon dies, the kernel fails all requests */
@@ -121,7 +108,7 @@ static int hand_over(int sock, const struct ps_mount_request *request,
 		        err, errno, "the mount on %s does not answer: %s", mountpoint, strerror(errno));
 	if (rc == 0 && !ps_mount_id_same(id, ps_mounts_id(mountpoint)))
 		rc = ps_error_set(err, EIO, "the mount on %s was unmounted at once", mountpoint);
-	if (rc == 0 && (rc = say(sock, "answers", keeps ? PS_THEN : NULL, "kept", -1)) < 0)
+	if (rc == 0 && (rc = ps_control_say(sock, "answers", keeps ? PS_THEN : NULL, "kept", -1)) < 0)
 		ps_error_set(err, -rc,
 		        "the daemon that serves this cache has died or has run out of memory (see its log)");
 	if (rc == 0 && keeps) {
@@ -207,7 +194,7 @@ int ps_control_mount(const char *cache_dir, const struct ps_mount_request *reque
 		if (rc == 0 && (rc = options->place(options->arg, err)) < 0)
 			return rc;
 		if (rc == 0)
-			rc = say(sock, "here", "mountpoint", request->mountpoint, -1);
+			rc = ps_control_say(sock, "here", "mountpoint", request->mountpoint, -1);
 	}
 	if (rc == 0)
 		ps_cli_wait(sock, "mount", "the daemon to list the source");
@@ -247,7 +234,7 @@ static int question(const char *cache_dir, const char *word, const char *name, c
 
 	if (rc < 0)
 		return rc;
-	rc = say(sock, word, name, value, -1);
+	rc = ps_control_say(sock, word, name, value, -1);
 	if (rc < 0)
 		return ps_error_set(err, -rc, "the daemon that serves %s: %s", cache_dir, strerror(-rc));
 	return expect(sock, answer, timeout_ms, ret, err);
@@ -300,7 +287,7 @@ int ps_control_upgrade(const char *cache_dir, int exe, int timeout_ms, pid_t *re
 		return rc;
 	ps_autofd int sock = -1;
 	rc = ps_control_connect(cache_dir, &sock, &now, err);
-	if (rc == 0 && (rc = say(sock, "upgrade", NULL, NULL, -1)) < 0)
+	if (rc == 0 && (rc = ps_control_say(sock, "upgrade", NULL, NULL, -1)) < 0)
 		ps_error_set(err, -rc, "the daemon that serves %s: %s", cache_dir, strerror(-rc));
 	if (rc == 0)
 		rc = expect(sock, "leaving", timeout_ms, &message, err);

@@ -20,10 +20,35 @@ struct head {
 };
 _Static_assert(sizeof(struct head) == 16, "the part that never changes");
 
-union control {
-	char buf[CMSG_SPACE(sizeof(int))];
-	struct cmsghdr align;
-};
+void ps_fds_put(struct msghdr *msg, union ps_fds *room, const int *fds, size_t n)
+{
+	*room = (union ps_fds){.align = {.cmsg_level = SOL_SOCKET,
+	                               .cmsg_type = SCM_RIGHTS,
+	                               .cmsg_len = CMSG_LEN(n * sizeof(int))}};
+	memcpy(CMSG_DATA(&room->align), fds, n * sizeof(int));
+	msg->msg_control = room->buf;
+	msg->msg_controllen = CMSG_SPACE(n * sizeof(int));
+}
+
+size_t ps_fds_take(struct msghdr *msg, int *ret, size_t max)
+{
+	size_t n = 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {
+			int got;
+
+			memcpy(&got, CMSG_DATA(c) + i * sizeof(got), sizeof(got));
+			if (n < max)
+				ret[n++] = got;
+			else
+				close(got);
+		}
+	}
+	return n;
+}
 
 const char *ps_control_get(const struct ps_given *message, const char *name)
 {
@@ -75,7 +100,7 @@ int ps_control_send(int sock, const struct ps_given *message, int fd)
 	uint64_t deadline_ns = deadline_after(PS_CONTROL_SEND_MS);
 	struct head head = {.protocol = PS_CONTROL_PROTOCOL};
 	struct ps_strbuf b = {0};
-	union control control = {0};
+	union ps_fds room;
 
 	memcpy(head.magic, magic, sizeof(magic));
 	ps_strbuf_addn(&b, &head, sizeof(head));
@@ -86,15 +111,8 @@ int ps_control_send(int sock, const struct ps_given *message, int fd)
 		struct iovec iov = {b.s + sent, b.len - sent};
 		struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
 
-		if (fd >= 0 && sent == 0) {
-			msg.msg_control = control.buf;
-			msg.msg_controllen = sizeof(control.buf);
-			struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-			*c = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
-			        .cmsg_type = SCM_RIGHTS,
-			        .cmsg_len = CMSG_LEN(sizeof(fd))};
-			memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-		}
+		if (fd >= 0 && sent == 0)
+			ps_fds_put(&msg, &room, &fd, 1);
 		ssize_t n = sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n >= 0)
 			sent += (size_t)n;
@@ -109,33 +127,28 @@ int ps_control_send(int sock, const struct ps_given *message, int fd)
 	return rc;
 }
 
-/* Descriptors that the caller does not take are closed. */
-static void take_fds(struct msghdr *msg, int *fd)
+int ps_control_say(int sock, const char *word, const char *name, const char *value, int fd)
 {
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {
-			int got;
+	struct ps_given message = {0};
+	int rc = ps_given_add(&message, PS_DO, word, NULL);
 
-			memcpy(&got, CMSG_DATA(c) + i * sizeof(got), sizeof(got));
-			if (*fd >= 0)
-				close(got);
-			else
-				*fd = got;
-		}
-	}
+	if (rc == 0 && name)
+		rc = ps_given_add(&message, name, value, NULL);
+	if (rc == 0)
+		rc = ps_control_send(sock, &message, fd);
+	ps_given_fini(&message);
+	return rc;
 }
 
 static int receive_all(int sock, void *to, size_t nbytes, uint64_t deadline_ns, int *fd)
 {
 	for (size_t got = 0; got < nbytes;) {
-		union control control;
+		union ps_fds room;
 		struct iovec iov = {(char *)to + got, nbytes - got};
 		struct msghdr msg = {.msg_iov = &iov,
 		        .msg_iovlen = 1,
-		        .msg_control = control.buf,
-		        .msg_controllen = sizeof(control.buf)};
+		        .msg_control = room.buf,
+		        .msg_controllen = sizeof(room.buf)};
 		int rc = await(sock, POLLIN, deadline_ns);
 
 		if (rc < 0)
@@ -146,7 +159,7 @@ static int receive_all(int sock, void *to, size_t nbytes, uint64_t deadline_ns, 
 		if (n < 0 && errno != EAGAIN && errno != EINTR)
 			return -errno;
 		if (n > 0) {
-			take_fds(&msg, fd);
+			(void)ps_fds_take(&msg, fd, *fd < 0);
 			got += (size_t)n;
 		}
 	}

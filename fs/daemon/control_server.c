@@ -29,15 +29,7 @@ struct client {
 
 static int say(const struct client *c, const char *word, const char *name, const char *value)
 {
-	struct ps_given message = {0};
-	int rc = ps_given_add(&message, PS_DO, word, NULL);
-
-	if (rc == 0 && name)
-		rc = ps_given_add(&message, name, value, NULL);
-	if (rc == 0)
-		rc = ps_control_send(c->sock, &message, -1);
-	ps_given_fini(&message);
-	return rc;
+	return ps_control_say(c->sock, word, name, value, -1);
 }
 
 /* Sends an error. If the client cannot be reached, logs only that. */
@@ -163,10 +155,7 @@ static int hand_over(struct client *c, struct ps_mount *m, bool *ret_waits, stru
 	ps_given_fini(&message);
 	if (rc == 0)
 		return 0;
-	while (!atomic_load(&m->session.ended)) {
-		ps_session_kick(&m->session);
-		poll(NULL, 0, KICK_MS);
-	}
+	ps_session_end(&m->session);
 	return ps_error_set(err, -rc, rc == -ENOMEM ? "out of memory" : "the process that mounts went away");
 }
 
@@ -197,18 +186,6 @@ static int enter(struct client *c, struct ps_mount_request *request, struct ps_o
 	return rc < 0 ? ps_error_set(err, -rc,
 	                        rc == -ENOMEM ? "out of memory" : "the process that mounts went away")
 	              : 0;
-}
-
-/* Call when the mount answers: gives the mount its owner. If that fails, ends the session at once. */
-static int serves_owner(struct client *c, struct ps_owned *owned, struct ps_mount *m, struct ps_error *err)
-{
-	int rc = ps_owned_set_serving(c->daemon, owned, m, &c->owner, err);
-
-	while (rc < 0 && !atomic_load(&m->session.ended)) {
-		ps_session_kick(&m->session);
-		poll(NULL, 0, KICK_MS);
-	}
-	return rc;
 }
 
 /* False: the client or its owner has ended, which may be why the mount failed. */
@@ -274,8 +251,8 @@ static void serve_mount(struct client *c, const struct ps_given *message, bool f
 		rc = hand_over(c, m, &waits, &err);
 	if (rc < 0)
 		ps_owned_failed(c->daemon, owned, &err, atomic_load(&c->cancelled) || !peer_is_there(c));
-	else if (owned)
-		rc = serves_owner(c, owned, m, &err);
+	else if (owned && (rc = ps_owned_set_serving(c->daemon, owned, m, &c->owner, &err)) < 0)
+		ps_session_end(&m->session);
 	if (rc == 0) {
 		ps_session_now_answers(&m->session);
 		ps_keeper_keep(c->daemon, m, c->sock, ps_owned_keep);
@@ -465,10 +442,9 @@ void ps_clients_cancel(struct ps_daemon *d)
 	for (struct ps_list *l = d->clients.next; l != &d->clients; l = l->next) {
 		struct client *c = PS_CONTAINER_OF(l, struct client, link);
 
-		atomic_store(&c->cancelled, true);
-		shutdown(c->sock,
-		        /* wakes threads that wait for a message; the last answer can still be sent */
-		        SHUT_RD);
+		ps_daemon_cancel(d, &c->cancelled);
+		/* wakes threads that wait for a message; the last answer can still be sent */
+		shutdown(c->sock, SHUT_RD);
 	}
 }
 
@@ -506,11 +482,8 @@ void ps_clients_gone(struct ps_daemon *d, const struct pollfd *p, size_t n)
 
 			/* The descriptor may have been closed since, and another client may have its
 			 * number. */
-			if (c->attaching && (c->sock == p[i].fd || c->owner == p[i].fd) &&
-			        has_ended(p[i].fd)) {
-				atomic_store(&c->cancelled, true);
-				ps_cache_wake(d->cache);
-			}
+			if (c->attaching && (c->sock == p[i].fd || c->owner == p[i].fd) && has_ended(p[i].fd))
+				ps_daemon_cancel(d, &c->cancelled);
 		}
 	}
 }

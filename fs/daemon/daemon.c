@@ -71,14 +71,6 @@ static int see_it_answer(const struct ps_mount *m, struct ps_error *err)
 	return 0;
 }
 
-static void end_session(struct ps_mount *m)
-{
-	while (!atomic_load(&m->session.ended)) {
-		ps_session_kick(&m->session);
-		poll(NULL, 0, KICK_MS);
-	}
-}
-
 static int mount_here(struct ps_daemon *d, struct ps_mount *m, struct ps_error *err)
 {
 	const char *mountpoint = m->request.mountpoint;
@@ -103,7 +95,7 @@ static int mount_here(struct ps_daemon *d, struct ps_mount *m, struct ps_error *
 	if (rc < 0)
 		ps_helper_detach(d->helper, mountpoint, id, ps_session_fd(&m->session));
 	if (rc < 0 && started)
-		end_session(m);
+		ps_session_end(&m->session);
 	return rc;
 }
 
@@ -142,7 +134,7 @@ static void *first_main(void *arg)
 	} else if (owned) {
 		rc = ps_owned_set_serving(d, owned, m, &d->first_owner, &err);
 		if (rc < 0)
-			end_session(m);
+			ps_session_end(&m->session);
 	}
 	if (rc == 0 && m) {
 		ps_session_now_answers(&m->session);
@@ -213,10 +205,9 @@ static void stop(struct ps_daemon *d)
 	{
 		PS_LOCK_SCOPE(&d->lock);
 		d->stopping = true;
-		atomic_store(&d->first_cancelled, true);
+		ps_daemon_cancel(d, &d->first_cancelled);
 		ps_clients_cancel(d);
 	}
-	ps_cache_wake(d->cache);
 	size_t n = own_places(d, &places);
 	for (size_t i = 0; i < n; i++) {
 		ps_log_info("mount: %s: signal %d: unmounting", places[i].mountpoint, (int)stop_signal);
@@ -320,8 +311,8 @@ static void main_loop(struct ps_daemon *d)
 		if (atomic_load(&d->leaving))
 			leave(d);
 		if ((p[2].fd >= 0 && p[2].revents) || p[3].revents & (POLLRDHUP | POLLHUP | POLLERR)) {
-			atomic_store(&d->first_cancelled, true);
-			ps_cache_wake(d->cache);
+			PS_LOCK_SCOPE(&d->lock);
+			ps_daemon_cancel(d, &d->first_cancelled);
 		}
 		if (p[4].revents)
 			ps_owners_remove_gone(d);

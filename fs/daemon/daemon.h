@@ -1,7 +1,6 @@
 /* Mounts and the daemons that serve them: how commands find existing mounts, request a mount, and serve it.
  *
- * Files, from the top: resume; daemon (main loop, signals, the cache), control_server, keeper_resume,
- * mount (a mount, and the daemon's list of mounts), owners, keeper_link, helper; control_client; keeper;
+ * Files, from the top: keeper_resume; daemon (main loop, signals, the cache), control_server, mount (a mount, and the daemon's list of mounts), owners, keeper_link, helper; control_client; keeper;
  * keeper_wire; mount_request, mountpoint, mount_table, control_protocol; daemonize, sandbox, timed_call,
  * thread_group. Only these files include daemon_private.h.
  *
@@ -81,6 +80,7 @@ struct ps_mounts {
  * and is later in the list. */
 int ps_mounts_read(const char *mountinfo, bool any, struct ps_mounts *ret) PS_MUST_USE;
 void ps_mounts_fini(struct ps_mounts *mounts);
+#define ps_automounts __attribute__((cleanup(ps_mounts_fini)))
 /* Removes the mounts that are none of the caller's: root keeps all, another user the user's own and those
  * that root has mounted for every user. Returns how many were removed. */
 size_t ps_mounts_keep_own(struct ps_mounts *mounts);
@@ -113,8 +113,8 @@ void ps_mounts_unescape(char *s);
 int ps_mounts_resolve(const char *arg, char **ret_path, struct ps_error *err) PS_MUST_USE;
 
 /* ps_mounts_resolve(), _read() and _find() in one: -EINVAL and a text if `arg` is not a penstock mount,
- * -ENOENT and a text if there is no such folder. On success the caller frees *ret (ps_mounts_fini) and
- * *ret_info points into it. */
+ * -ENOENT and a text if there is no such folder. The caller frees *ret (ps_mounts_fini), into which *ret_info
+ * points. */
 int ps_mounts_lookup(const char *arg, struct ps_mounts *ret, const struct ps_mount_info **ret_info,
         struct ps_error *err) PS_MUST_USE;
 

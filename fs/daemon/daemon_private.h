@@ -100,6 +100,17 @@ int ps_control_connect(const char *cache_dir, int *ret_fd, pid_t *ret_pid, struc
 /* True if the peer process is root's or our own user's. ret_peer may be NULL. */
 bool ps_control_trusts(int sock, struct ucred *ret_peer);
 
+/* Descriptors that go with a message of a socket: of ours, at most two. */
+#define PS_FDS_MAX 2
+union ps_fds {
+	char buf[CMSG_SPACE(PS_FDS_MAX * sizeof(int))];
+	struct cmsghdr align;
+};
+void ps_fds_put(struct msghdr *msg, union ps_fds *room, const int *fds, size_t n);
+/* Takes up to `max` descriptors out of a message that was received with a union ps_fds, and closes the
+ * others. Returns how many. */
+size_t ps_fds_take(struct msghdr *msg, int *ret, size_t max);
+
 /* Messages over the control socket: lists of names and values, and at most one descriptor with each.
  *
  *   8 bytes "penstock" | protocol, 4 bytes | n, 4 bytes | n bytes: NAME\0 VALUE\0 NAME\0 VALUE\0 ...
@@ -119,6 +130,8 @@ bool ps_control_trusts(int sock, struct ucred *ret_peer);
 
 /* fd -1: none. */
 int ps_control_send(int sock, const struct ps_given *message, int fd) PS_MUST_USE;
+/* A message of `word`, and of one value unless name is NULL. */
+int ps_control_say(int sock, const char *word, const char *name, const char *value, int fd) PS_MUST_USE;
 /* *ret_fd: the descriptor that came with the message, or -1; ret_fd NULL: a descriptor is closed. */
 int ps_control_receive(
         int sock, int timeout_ms, struct ps_given *ret, int *ret_fd, uint32_t *ret_protocol) PS_MUST_USE;
@@ -243,7 +256,8 @@ struct ps_daemon {
 
 	/* covers the members below; mounts on the list are not freed while it is held */
 	pthread_mutex_t lock;
-	pthread_cond_t ended;  /* a mount has ended, or one with owners serves or failed */
+	/* a mount has ended, one with owners serves or failed, or a request was cancelled */
+	pthread_cond_t ended;
 	struct ps_list mounts; /* the mounts that are served, oldest first */
 	struct ps_list owned;  /* mounts that processes may join: owners.c */
 	uint64_t owner_id;     /* of the newest owner */
@@ -271,6 +285,8 @@ void ps_daemon_end_mount(struct ps_daemon *daemon, struct ps_mount *mount);
 /* Waits until no mount has this device number. Returns the number of mounts that are left, plus 1 if the
  * daemon stays without mounts (--serve). */
 unsigned ps_daemon_await_end(struct ps_daemon *daemon, dev_t dev);
+/* Cancels the request that has this flag. The lock is held. */
+void ps_daemon_cancel(struct ps_daemon *daemon, _Atomic bool *cancelled);
 /* Starts a thread whose end the daemon awaits: fn calls ps_daemon_thread_ends() last. */
 int ps_daemon_thread(struct ps_daemon *daemon, void *(*fn)(void *), void *arg) PS_MUST_USE;
 void ps_daemon_thread_ends(struct ps_daemon *daemon);
@@ -369,6 +385,9 @@ int ps_keeper_send(int sock, const struct ps_keeper_message *message, int fd, bo
 /* Waits for at most timeout_ms. *ret_fd: -1: none came. */
 int ps_keeper_receive(int sock, int timeout_ms, struct ps_keeper_message *ret, int *ret_fd);
 
+/* Sets how soon the kernel kills this process when memory runs out. */
+void ps_oom_score_write(const char *score);
+
 /* Writes the message, which holds secrets, to a memfd: it is never in a file. The caller closes the
  * descriptor. */
 int ps_keeper_memfd(const struct ps_given *message);
@@ -410,11 +429,6 @@ bool ps_keeper_forget(struct ps_daemon *daemon);
  * -EPERM: the keeper refuses that process. */
 int ps_keeper_upgrade(struct ps_daemon *daemon, int client, struct ps_error *err) PS_MUST_USE;
 /* keeper_resume.c */
-/* Takes a descriptor out of the items; -1: there is none of this kind. mount 0: items that belong to no
- * mount. */
-int ps_keeper_take(struct ps_keeper_items *items, uint64_t mount, enum ps_keeper_kind kind);
-/* Decodes the content of a memfd of ps_keeper_memfd(). -EPROTO, -ENOMEM. */
-int ps_keeper_read_memfd(int fd, struct ps_given *ret);
 /* Takes the cache's lock out of the items; 0: it is not there. */
 int ps_keeper_take_lock(struct ps_keeper_items *items);
 /* Starts a thread for each mount that the keeper had. */

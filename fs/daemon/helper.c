@@ -27,7 +27,6 @@
 #define ANSWER_S 10      /* for a backing id; a helper that is stopped for longer is given up */
 #define SLOW_MS 60000    /* for mounting, which may go through fusermount3 */
 #define OOM_SCORE "-900" /* the daemon uses the memory, and is to be killed first */
-#define FDS_MAX 2
 
 enum kind { BACKING_OPEN = 1, BACKING_CLOSE, MOUNT, DETACH, LOG };
 
@@ -45,11 +44,6 @@ struct ps_helper {
 	pthread_mutex_t lock; /* covers both, and a request with its answer */
 };
 
-union control {
-	char buf[CMSG_SPACE(FDS_MAX * sizeof(int))];
-	struct cmsghdr align;
-};
-
 /* The helper's side -------------------------------------------------------------------------------------- */
 
 struct job {
@@ -58,7 +52,7 @@ struct job {
 	uid_t owner; /* of the cache */
 	struct request request;
 	char text[4200];
-	int fds[FDS_MAX];
+	int fds[PS_FDS_MAX];
 	size_t nfds;
 };
 
@@ -78,25 +72,20 @@ static bool receive_rest(int sock, void *to, size_t nbytes)
 
 static bool receive(int sock, struct job *job)
 {
-	union control control;
+	union ps_fds room;
 	struct iovec iov = {&job->request, sizeof(job->request)};
 	struct msghdr msg = {.msg_iov = &iov,
 	        .msg_iovlen = 1,
-	        .msg_control = control.buf,
-	        .msg_controllen = sizeof(control.buf)};
+	        .msg_control = room.buf,
+	        .msg_controllen = sizeof(room.buf)};
 	ssize_t n;
 
-	job->nfds = 0;
 	do
 		n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
 	while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return false;
-	const struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
-		job->nfds = PS_MIN((c->cmsg_len - CMSG_LEN(0)) / sizeof(int), FDS_MAX);
-		memcpy(job->fds, CMSG_DATA(c), job->nfds * sizeof(int));
-	}
+	job->nfds = ps_fds_take(&msg, job->fds, PS_FDS_MAX);
 	if (!receive_rest(sock, (char *)&job->request + n, sizeof(job->request) - (size_t)n) ||
 	        job->request.nbytes >= sizeof(job->text) ||
 	        !receive_rest(sock, job->text, job->request.nbytes))
@@ -225,14 +214,6 @@ static void do_one(int sock, struct job *job)
 		close(job->fds[i]);
 }
 
-static void write_oom_score(void)
-{
-	ps_autofd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-
-	if (fd >= 0 && write(fd, OOM_SCORE, sizeof(OOM_SCORE) - 1) < 0)
-		return; /* not allowed: the kernel's default holds */
-}
-
 /* Also replaces the arguments: a search for the daemon's arguments must not find the helper. */
 static void write_name(void)
 {
@@ -301,7 +282,7 @@ static _Noreturn void serve(int sock, const struct ps_mountfd_options *first, in
 	struct stat st;
 
 	write_name();
-	write_oom_score();
+	ps_oom_score_write(OOM_SCORE);
 	/* The helper ends when the daemon's end of the socket is closed, not by a signal: a signal to the
 	 * process group reaches both, and the daemon still needs the helper to unmount. */
 	for (int signo = 1; signo < SIGRTMIN; signo++)
@@ -330,7 +311,7 @@ int ps_helper_start(const struct ps_mountfd_options *first, int cache_fd, int lo
 	int ends[2];
 
 	if (!h)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0) {
 		free(h);
 		return ps_error_set(err, errno, "socketpair: %s", strerror(errno));
@@ -380,19 +361,13 @@ static int give_up(struct ps_helper *h)
 static int send_request(
         struct ps_helper *h, const struct request *request, const char *text, const int *fds, size_t nfds)
 {
-	union control control = {0};
+	union ps_fds room;
 	struct iovec iov[] = {
 	        {(void *)(uintptr_t)request, sizeof(*request)}, {(void *)(uintptr_t)text, request->nbytes}};
-	struct msghdr msg = {.msg_iov = iov,
-	        .msg_iovlen = PS_ARRAY_LEN(iov),
-	        .msg_control = control.buf,
-	        .msg_controllen = CMSG_SPACE(nfds * sizeof(int))};
-	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = PS_ARRAY_LEN(iov)};
 	ssize_t n;
 
-	*c = (struct cmsghdr){
-	        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(nfds * sizeof(int))};
-	memcpy(CMSG_DATA(c), fds, nfds * sizeof(int));
+	ps_fds_put(&msg, &room, fds, nfds);
 	/* A message this short is sent in one piece. */
 	if (h->sock < 0)
 		return -EPIPE;

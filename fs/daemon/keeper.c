@@ -334,14 +334,6 @@ static void send_items(struct keeper *k)
 
 /* The daemon --------------------------------------------------------------------------------------------- */
 
-static void write_file(const char *path, const char *text)
-{
-	ps_autofd int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-	if (fd >= 0 && write(fd, text, strlen(text)) < 0)
-		return; /* not allowed: the kernel's default holds */
-}
-
 /* In the child. */
 static void become_daemon(const struct keeper *k, pid_t parent)
 {
@@ -352,7 +344,7 @@ static void become_daemon(const struct keeper *k, pid_t parent)
 		if (getppid() != parent)
 			_exit(PS_EXIT_FAILED);
 	}
-	write_file("/proc/self/oom_score_adj", k->oom_score);
+	ps_oom_score_write(k->oom_score);
 	if (*k->unit)
 		ps_cgroup_enter_part(k->unit, "daemon");
 	sigaction(SIGPIPE, &k->broken_pipe, NULL);
@@ -693,7 +685,7 @@ int ps_keeper_begin(struct ps_daemonize *daemonize, const struct ps_mount_option
 		struct rlimit files = {.rlim_cur = 1024};
 
 		prctl(PR_SET_NAME, "penstock-keeper");
-		write_file("/proc/self/oom_score_adj", OOM_SCORE);
+		ps_oom_score_write(OOM_SCORE);
 		if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
 			files.rlim_cur = files.rlim_max;
 			setrlimit(RLIMIT_NOFILE, &files);
@@ -710,7 +702,7 @@ int ps_keeper_begin(struct ps_daemonize *daemonize, const struct ps_mount_option
 			remove_item(&k, k.n - 1);
 		free(k.v);
 		prctl(PR_SET_NAME, "penstock");
-		write_file("/proc/self/oom_score_adj", k.oom_score);
+		ps_oom_score_write(k.oom_score);
 	}
 	close(k.exe);
 	if (k.signals >= 0)

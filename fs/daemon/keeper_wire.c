@@ -1,5 +1,6 @@
 /* The messages between the keeper and its daemon. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stddef.h>
 #include <string.h>
@@ -10,28 +11,17 @@
 #include "base/strbuf.h"
 #include "daemon/daemon_private.h"
 
-union control {
-	char buf[CMSG_SPACE(sizeof(int))];
-	struct cmsghdr align;
-};
-
 int ps_keeper_send(int sock, const struct ps_keeper_message *message, int fd, bool dontwait)
 {
-	union control control = {0};
+	union ps_fds room;
 	struct iovec iov = {
 	        (void *)(uintptr_t)message, offsetof(struct ps_keeper_message, text) +
 	                                            strnlen(message->text, sizeof(message->text) - 1) + 1};
 	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
 	ssize_t n;
 
-	if (fd >= 0) {
-		msg.msg_control = control.buf;
-		msg.msg_controllen = sizeof(control.buf);
-		struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-		*c = (struct cmsghdr){
-		        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(fd))};
-		memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-	}
+	if (fd >= 0)
+		ps_fds_put(&msg, &room, &fd, 1);
 	do
 		n = sendmsg(sock, &msg, MSG_NOSIGNAL | (dontwait ? MSG_DONTWAIT : 0));
 	while (n < 0 && errno == EINTR);
@@ -40,30 +30,14 @@ int ps_keeper_send(int sock, const struct ps_keeper_message *message, int fd, bo
 	return errno == EAGAIN ? -EAGAIN : errno == ECONNRESET ? -EPIPE : -errno;
 }
 
-/* The first descriptor of a message, or -1. There may be a second one: the control buffer has room for it, so
- * the kernel has opened it. */
-static int take_fd(struct msghdr *msg)
-{
-	const struct cmsghdr *c = CMSG_FIRSTHDR(msg);
-	int fds[2];
-
-	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-		return -1;
-	size_t n = PS_MIN((c->cmsg_len - CMSG_LEN(0)) / sizeof(int), PS_ARRAY_LEN(fds));
-	memcpy(fds, CMSG_DATA(c), n * sizeof(int));
-	for (size_t i = 1; i < n; i++)
-		close(fds[i]);
-	return n > 0 ? fds[0] : -1;
-}
-
 int ps_keeper_receive(int sock, int timeout_ms, struct ps_keeper_message *ret, int *ret_fd)
 {
-	union control control;
+	union ps_fds room;
 	struct iovec iov = {ret, sizeof(*ret) - 1};
 	struct msghdr msg = {.msg_iov = &iov,
 	        .msg_iovlen = 1,
-	        .msg_control = control.buf,
-	        .msg_controllen = sizeof(control.buf)};
+	        .msg_control = room.buf,
+	        .msg_controllen = sizeof(room.buf)};
 	struct pollfd p = {.fd = sock, .events = POLLIN};
 	ssize_t n;
 	int ready;
@@ -79,12 +53,21 @@ int ps_keeper_receive(int sock, int timeout_ms, struct ps_keeper_message *ret, i
 	while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return n == 0 || errno == ECONNRESET ? -EPIPE : -errno;
-	*ret_fd = take_fd(&msg);
+	*ret_fd = -1;
+	(void)ps_fds_take(&msg, ret_fd, 1);
 	if (n >= (ssize_t)offsetof(struct ps_keeper_message, text))
 		return 0;
 	if (*ret_fd >= 0)
 		close(ps_steal_fd(ret_fd));
 	return -EPROTO;
+}
+
+void ps_oom_score_write(const char *score)
+{
+	ps_autofd int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+	if (fd >= 0 && write(fd, score, strlen(score)) < 0)
+		return; /* not allowed: the kernel's default holds */
 }
 
 int ps_keeper_memfd(const struct ps_given *message)

@@ -137,7 +137,7 @@ int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, int s
 
 	if (!m) {
 		ps_request_fini(request);
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
 	m->request = *request;
 	*request = (struct ps_mount_request){0};
@@ -146,16 +146,16 @@ int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, int s
 	m->sources = calloc(m->nsources, sizeof(*m->sources));
 	m->options = calloc(m->nsources, sizeof(*m->options));
 	if (!m->sources || !m->options)
-		rc = ps_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	for (size_t i = 0; rc == 0 && i < m->nsources; i++)
 		rc = attach(m, cache, i, state >= 0, cancelled, err);
 	if (rc == 0 && !(m->device = device_text(m)))
-		rc = ps_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	if (rc == 0)
 		m->fs = ps_fs_new(cache, m->sources, m->nsources, m->options, m->request.mountpoint,
 		        ps_steal_fd(&state), all_mounts, m);
 	if (rc == 0 && !m->fs)
-		rc = ps_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	if (rc < 0) {
 		if (m->sources)
 			detach_all(m);
@@ -330,6 +330,13 @@ void ps_daemon_wake(struct ps_daemon *d)
 	if (write(d->wake_fd, &one, sizeof(one)) < 0) {
 		/* wake_fd is readable already. */
 	}
+}
+
+void ps_daemon_cancel(struct ps_daemon *d, _Atomic bool *cancelled)
+{
+	atomic_store(cancelled, true);
+	ps_cache_wake(d->cache);
+	pthread_cond_broadcast(&d->ended);
 }
 
 int ps_daemon_thread(struct ps_daemon *d, void *(*fn)(void *), void *arg)

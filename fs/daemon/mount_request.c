@@ -105,7 +105,7 @@ int ps_request_add_source(
 		s->source = ps_source_absolute(source);
 	}
 	if (!s || !s->name || !s->source)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (*name && (name[0] == '.' || strchr(name, '/') || ps_path_check(name) < 0))
 		return ps_error_set(err, EINVAL, "'%s' is not a name for a folder", name);
 	identify(s->source, s->identity);

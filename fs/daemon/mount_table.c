@@ -197,7 +197,7 @@ int ps_mounts_resolve(const char *arg, char **ret_path, struct ps_error *err)
 	ps_autostrbuf struct ps_strbuf b = {0};
 
 	if (!path)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
 		path[n - 1] = '\0';
 	char *slash = strrchr(path, '/'), *last = slash + 1;
@@ -214,7 +214,7 @@ int ps_mounts_resolve(const char *arg, char **ret_path, struct ps_error *err)
 	}
 	ps_strbuf_addf(&b, "%s/%s", strcmp(parent, "/") == 0 ? "" : parent, last);
 	*ret_path = ps_strbuf_take(&b);
-	return *ret_path ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+	return *ret_path ? 0 : ps_no_memory(err);
 }
 
 int ps_mounts_lookup(

@@ -126,7 +126,7 @@ static int open_base(char **ret_path, struct ps_error *err)
 		        err, errno, "%s: %s; set TMPDIR to a folder", tmp ? tmp : "/tmp", strerror(errno));
 	ps_autofree char *path = NULL;
 	if (asprintf(&path, "%s/penstock-%u", top, (unsigned)geteuid()) < 0)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (mkdir(path, 0700) < 0 && errno != EEXIST)
 		return ps_error_set(err, errno, "%s: cannot be created: %s; set TMPDIR to another folder",
 		        path, strerror(errno));
@@ -220,7 +220,7 @@ int ps_mountpoint_make(const char *source, char **ret_path, int *ret_lock_fd, st
 
 		if ((i == 1 ? asprintf(&path, "%s/%s", base, name)
 		            : asprintf(&path, "%s/%s-%u", base, name, i)) < 0)
-			return ps_error_set(err, ENOMEM, "out of memory");
+			return ps_no_memory(err);
 		rc = lock_place(base_fd, path, ret_lock_fd, err);
 		if (rc == 0)
 			*ret_path = ps_steal_ptr(&path);
@@ -309,7 +309,7 @@ static int mount_directly(const struct ps_mountfd_options *o, int *ret_fd, struc
 	        (unsigned)geteuid(), (unsigned)getegid(), PS_FS_READ_NBYTES,
 	        o->allow_other ? ",allow_other" : "", o->security ? "," : "", o->security ? o->security : "");
 	if (data.failed)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (mount(o->source, o->mountpoint, "fuse.penstock", MS_RDONLY | MS_NOSUID | MS_NODEV | o->flags,
 	            ps_strbuf_peek(&data)) < 0)
 		return ps_error_set(err, errno, "mount on %s: %s", o->mountpoint, strerror(errno));
@@ -322,25 +322,19 @@ static int receive_fd(int socket)
 {
 	char byte;
 	struct iovec iov = {&byte, 1};
-	union {
-		char buf[CMSG_SPACE(sizeof(int))];
-		struct cmsghdr align;
-	} control;
+	union ps_fds room;
 	struct msghdr msg = {.msg_iov = &iov,
 	        .msg_iovlen = 1,
-	        .msg_control = control.buf,
-	        .msg_controllen = sizeof(control.buf)};
+	        .msg_control = room.buf,
+	        .msg_controllen = sizeof(room.buf)};
 	ssize_t n;
-	int fd;
+	int fd = -1;
 
 	do
 		n = recvmsg(socket, &msg, MSG_CMSG_CLOEXEC);
 	while (n < 0 && errno == EINTR);
-	const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
-	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
-	        c->cmsg_len < CMSG_LEN(sizeof(fd)))
-		return -1;
-	memcpy(&fd, CMSG_DATA(c), sizeof(fd));
+	if (n > 0)
+		(void)ps_fds_take(&msg, &fd, 1);
 	return fd;
 }
 
@@ -456,7 +450,7 @@ static int mount_by_helper(const struct ps_mountfd_options *o, int *ret_fd, stru
 	add_escaped(&b, o->source);
 	ps_autofree char *options = ps_strbuf_take(&b);
 	if (!options)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	/* The sockets are opened first: the child moves its socket to descriptor 3, which must not be another
 	 * descriptor that it needs. */
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) < 0)

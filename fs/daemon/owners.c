@@ -18,15 +18,12 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/secret.h"
 #include "base/strbuf.h"
-#include "base/thread.h"
 #include "daemon/daemon_private.h"
 #include "fuse/fuse.h"
 
-#define LOOK_MS 50 /* how often a waiting thread checks whether it is cancelled */
 #define EVENTS_MAX 64
 
 struct owner {
@@ -85,7 +82,7 @@ static int key_of(struct ps_cache *cache, const struct ps_mount_request *r, char
 		explicit_bzero(b.s, b.len);
 	if (rc < 0)
 		return rc;
-	return *ret ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+	return *ret ? 0 : ps_no_memory(err);
 }
 
 /* Watches the owner's socket from now on. A descriptor that epoll cannot watch (-EPERM) is a file, and
@@ -185,12 +182,12 @@ static void owned_free(struct ps_owned *owned)
 	free(owned);
 }
 
-/* Waits while another thread makes the mount, until something changed or LOOK_MS passed. If that thread
- * failed, returns its error. `owned` may be freed by then. The lock is held. */
+/* Waits while another thread makes the mount, until something has changed. If that thread failed, returns its
+ * error. `owned` may be freed by then. The lock is held. */
 static int await_maker(struct ps_daemon *d, struct ps_owned *owned, struct ps_error *err)
 {
 	owned->nwaiters++;
-	ps_cond_wait_until(&d->ended, &d->lock, ps_clock_mono_ns() + LOOK_MS * PS_NS_PER_MS);
+	pthread_cond_wait(&d->ended, &d->lock);
 	owned->nwaiters--;
 	if (!ps_list_empty(&owned->link))
 		return 0;
@@ -237,7 +234,7 @@ int ps_owned_enter(struct ps_daemon *d, const struct ps_mount_request *request, 
 	}
 	struct ps_owned *owned = owned_new(key);
 	if (!owned)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	ps_list_append(&d->owned, &owned->link);
 	*ret_new = owned;
 	return 0;
@@ -286,7 +283,7 @@ int ps_owned_restore(struct ps_daemon *d, struct ps_mount *m, int *fds, const ui
 	struct ps_owned *owned = rc == 0 ? owned_new(key) : NULL;
 
 	if (!owned)
-		return rc < 0 ? rc : ps_error_set(err, ENOMEM, "out of memory");
+		return rc < 0 ? rc : ps_no_memory(err);
 	PS_LOCK_SCOPE(&d->lock);
 	owned->mount = m;
 	ps_list_append(&d->owned, &owned->link);
@@ -306,6 +303,7 @@ void ps_owned_end(struct ps_daemon *d, struct ps_mount *m)
 	while (!ps_list_empty(&owned->owners))
 		remove_owner(d, owned, PS_CONTAINER_OF(owned->owners.next, struct owner, link));
 	owned_free(owned);
+	pthread_cond_broadcast(&d->ended);
 }
 
 size_t ps_owned_count(const struct ps_mount *m)

@@ -103,6 +103,8 @@ void ps_session_now_answers(struct ps_session *session);
  * and while the kernel is being notified, which needs the loop. So repeat it until session->ended. */
 void ps_session_kick(struct ps_session *session);
 void ps_session_await(struct ps_session *session);
+/* Kicks until the loop has ended. */
+void ps_session_end(struct ps_session *session);
 /* The FUSE descriptor; borrowed. -1: the session was not started. */
 int ps_session_fd(const struct ps_session *session);
 /* True if the kernel can send requests again to the next daemon. Call once the mount answers. */

@@ -254,6 +254,14 @@ void ps_session_kick(struct ps_session *s)
 	pthread_kill(s->thread, SIGUSR2);
 }
 
+void ps_session_end(struct ps_session *s)
+{
+	while (!atomic_load(&s->ended)) {
+		ps_session_kick(s);
+		poll(NULL, 0, KICK_MS);
+	}
+}
+
 void ps_session_await(struct ps_session *s)
 {
 	while (sem_wait(&s->end) < 0 && errno == EINTR) {

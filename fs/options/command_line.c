@@ -125,11 +125,8 @@ static int set_field(
 		        err, EINVAL, "option %s needs %s, not an empty text", opt->name, opt->arg);
 	char *copy = opt->kind == PS_OPT_PATH ? ps_path_absolute(value) : strdup(value);
 	if (!copy)
-		return ps_error_set(err, ENOMEM, "out of memory");
-	if (opt->flags & PS_OPT_SECRET)
-		ps_secret_free(*text);
-	else
-		free(*text);
+		return ps_no_memory(err);
+	ps_secret_free(*text);
 	*text = copy;
 	return 0;
 }
@@ -246,7 +243,7 @@ static int add_security(struct ps_mount_options *o, const char *name, const char
 		        err, EINVAL, "option %s: SELinux is not enabled here; leave it out", name);
 	if (asprintf(&text, "%s%s%s=\"%.*s\"", o->security ? o->security : "", o->security ? "," : "", name,
 	            (int)n, value) < 0)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	free(o->security);
 	o->security = text;
 	return 0;
@@ -325,7 +322,7 @@ int ps_opts_parse_list(
 	char *rest = copy, *item, instead[SUGGESTION_LEN];
 
 	if (!copy)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	while ((item = next_item(&rest))) {
 		char *value = strchr(item, '=');
 		int rc;
@@ -489,34 +486,41 @@ static void print_help(const struct ps_opts *opts)
 	printf("  %-28s %s\n", "-h, --help", "print this");
 }
 
-bool ps_cli_begin(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv, int min,
-        int max, int *ret_nargs, int *ret_exit)
+static int parse_and_run(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv)
 {
-	static char name[32];
 	struct ps_error err = {0};
+	int nargs;
+
+	if (ps_opts_parse(opts, o, argc, argv, &nargs, &err) < 0)
+		return ps_cli_fail(opts->command,
+		        err.err == ENOMEM ? PS_EXIT_FAILED
+		        : o->check        ? PS_EXIT_UNKNOWN
+		                          : PS_EXIT_USAGE,
+		        "%s", err.text);
+	if (nargs < opts->min || nargs > opts->max)
+		return ps_cli_fail(opts->command, o->check ? PS_EXIT_UNKNOWN : PS_EXIT_USAGE,
+		        "too %s arguments; usage: penstock %s %s", nargs < opts->min ? "few" : "many",
+		        opts->command, opts->usage);
+	return opts->run(o, argv + 1, nargs);
+}
+
+int ps_cli_run(const struct ps_opts *opts, int argc, char **argv)
+{
+	struct ps_mount_options o;
+	static char name[32];
 
 	snprintf(name, sizeof(name), "penstock %s", opts->command);
 	ps_command_begin(name);
 	for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
 		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
 			print_help(opts);
-			*ret_exit = fflush(stdout) == 0 ? PS_EXIT_OK : PS_EXIT_FAILED;
-			return false;
+			return fflush(stdout) == 0 ? PS_EXIT_OK : PS_EXIT_FAILED;
 		}
 	}
-	*ret_exit = PS_EXIT_USAGE;
-	if (ps_opts_parse(opts, o, argc, argv, ret_nargs, &err) < 0) {
-		*ret_exit = ps_cli_fail(
-		        opts->command, err.err == ENOMEM ? PS_EXIT_FAILED : PS_EXIT_USAGE, "%s", err.text);
-		return false;
-	}
-	if (*ret_nargs < min || (max >= 0 && *ret_nargs > max)) {
-		ps_cli_fail(opts->command, PS_EXIT_USAGE, "too %s arguments; usage: penstock %s %s",
-		        *ret_nargs < min ? "few" : "many", opts->command, opts->usage);
-		return false;
-	}
-	*ret_exit = PS_EXIT_OK;
-	return true;
+	ps_mount_options_init(&o);
+	int code = parse_and_run(opts, &o, argc, argv);
+	ps_mount_options_fini(&o);
+	return code;
 }
 
 int ps_cli_fail(const char *command, int code, const char *fmt, ...)

@@ -51,12 +51,8 @@ void ps_mount_options_fini(struct ps_mount_options *o)
 	for (const struct ps_opt *opt = ps_options; opt->name; opt++) {
 		char **text = (char **)(void *)((char *)o + opt->offset);
 
-		if (opt->kind != PS_OPT_STRING && opt->kind != PS_OPT_PATH)
-			continue;
-		if (opt->flags & PS_OPT_SECRET)
+		if (opt->kind == PS_OPT_STRING || opt->kind == PS_OPT_PATH)
 			ps_secret_free(*text);
-		else
-			free(*text);
 	}
 	/* The fields that are set by call(). */
 	for (size_t i = 0; i < o->nheaders; i++)
@@ -88,7 +84,7 @@ int ps_given_add(struct ps_given *given, const char *name, const char *value, st
 	if (v)
 		given->v = v;
 	if (!v || !name_copy || (value && !value_copy))
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	given->v[given->n].name = ps_steal_ptr(&name_copy);
 	given->v[given->n++].value = ps_steal_ptr(&value_copy);
 	return 0;
@@ -120,6 +116,16 @@ char *ps_path_absolute(const char *path)
 
 /* Values of single options ------------------------------------------------------------------------------- */
 
+/* Replaces a text, which may be secret, by one that malloc() has made; NULL: out of memory. */
+static int replace(char **text, char *by, struct ps_error *err)
+{
+	if (!by)
+		return ps_no_memory(err);
+	ps_secret_free(*text);
+	*text = by;
+	return 0;
+}
+
 static int set_cache_size(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
 	uint64_t nbytes = 0;
@@ -133,14 +139,11 @@ static int set_cache_size(struct ps_mount_options *o, const char *value, struct 
 		return ps_error_set(err, EINVAL,
 		        "option cache-size: '%s' is too little to work with; the least is %s", value,
 		        ps_size_format(LEAST_CACHE, least));
-	free(o->cache_size);
-	o->cache_size = strdup(value);
-	return o->cache_size ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+	return replace(&o->cache_size, strdup(value), err);
 }
 
 static int set_min_free(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-
 	if (ps_size_parse(value, &o->min_free) < 0)
 		return ps_error_set(err, EINVAL, "option min-free: '%s' is not a size such as 10G", value);
 	if (o->min_free == 0)
@@ -162,14 +165,11 @@ static int set_policy(struct ps_mount_options *o, const char *value, struct ps_e
 		}
 		return ps_error_set(err, EINVAL, "option policy: '%s' is none of %s", value, names);
 	}
-	free(o->policy);
-	o->policy = strdup(value);
-	return o->policy ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+	return replace(&o->policy, strdup(value), err);
 }
 
 static int set_revalidate(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-
 	if (strcmp(value, "never") == 0)
 		o->revalidate_ms = UINT64_MAX;
 	else if (strcmp(value, "open") == 0)
@@ -182,13 +182,25 @@ static int set_revalidate(struct ps_mount_options *o, const char *value, struct 
 
 static int set_grant_ttl(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-
 	if (strcmp(value, "open") == 0)
 		o->grant_ttl_ms = PS_GRANT_TTL_OPEN_MS;
 	else if (ps_time_parse(value, &o->grant_ttl_ms) < 0 || o->grant_ttl_ms == 0)
 		return ps_error_set(err, EINVAL,
 		        "option grant-ttl: '%s' is neither 'open' nor a time such as 15m", value);
 	return 0;
+}
+
+/* Appends to a list of n texts and a NULL. */
+static int append(char ***list, size_t n, const char *value, struct ps_error *err)
+{
+	char **more = realloc(*list, (n + 2) * sizeof(*more));
+
+	if (!more)
+		return ps_no_memory(err);
+	*list = more;
+	more[n + 1] = NULL;
+	more[n] = strdup(value);
+	return more[n] ? 0 : ps_no_memory(err);
 }
 
 static int add_header(struct ps_mount_options *o, const char *value, struct ps_error *err)
@@ -202,15 +214,9 @@ static int add_header(struct ps_mount_options *o, const char *value, struct ps_e
 		return ps_error_set(err, EINVAL, "option header: not of the form 'Name: value'");
 	if (o->nheaders >= HEADERS_MAX)
 		return ps_error_set(err, EINVAL, "option header: more than %d of them", HEADERS_MAX);
-	char **headers = realloc(o->headers, (o->nheaders + 2) * sizeof(*headers));
-	if (headers)
-		o->headers = headers;
-	char *copy = headers ? strdup(value) : NULL;
-	if (!copy)
-		return ps_error_set(err, ENOMEM, "out of memory");
-	o->headers[o->nheaders++] = copy;
-	o->headers[o->nheaders] = NULL;
-	return 0;
+	int rc = append(&o->headers, o->nheaders, value, err);
+	o->nheaders += rc == 0;
+	return rc;
 }
 
 static int add_pattern(char ***list, const char *option, const char *value, struct ps_error *err)
@@ -227,13 +233,7 @@ static int add_pattern(char ***list, const char *option, const char *value, stru
 		n++;
 	if (n >= PATTERNS_MAX)
 		return ps_error_set(err, EINVAL, "option %s: more than %d of them", option, PATTERNS_MAX);
-	char **more = realloc(*list, (n + 2) * sizeof(*more));
-	if (more) {
-		*list = more;
-		more[n + 1] = NULL;
-		more[n] = strdup(value);
-	}
-	return more && more[n] ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+	return append(list, n, value, err);
 }
 
 static int add_include(struct ps_mount_options *o, const char *value, struct ps_error *err)
@@ -249,26 +249,14 @@ static int add_exclude(struct ps_mount_options *o, const char *value, struct ps_
 /* The options of 0.3 that --credentials has replaced. */
 static int set_old_credentials(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-	char *copy = strdup(value);
-
-	if (!copy)
-		return ps_error_set(err, ENOMEM, "out of memory");
-	free(o->credentials);
-	o->credentials = copy;
-	return 0;
+	return replace(&o->credentials, strdup(value), err);
 }
 
 static int set_user(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
-
 	if (!strchr(value, ':') || value[0] == ':')
 		return ps_error_set(err, EINVAL, "option user: not of the form NAME:PASSWORD");
-	char *copy = strdup(value);
-	if (!copy)
-		return ps_error_set(err, ENOMEM, "out of memory");
-	ps_secret_free(o->user);
-	o->user = copy;
-	return 0;
+	return replace(&o->user, strdup(value), err);
 }
 
 /* The largest id is -1, which means "no change" to chown and friends. */
@@ -332,12 +320,7 @@ static int set_tier(struct ps_mount_options *o, const char *value, struct ps_err
 	} else {
 		ps_strbuf_add(&b, value);
 	}
-	char *copy = ps_strbuf_take(&b);
-	if (!copy)
-		return ps_error_set(err, ENOMEM, "out of memory");
-	free(o->tier);
-	o->tier = copy;
-	return 0;
+	return replace(&o->tier, ps_strbuf_take(&b), err);
 }
 
 static int set_tier_auth(struct ps_mount_options *o, const char *value, struct ps_error *err)
@@ -384,12 +367,7 @@ static int set_log(struct ps_mount_options *o, const char *value, struct ps_erro
 
 	if (!*value)
 		return ps_error_set(err, EINVAL, "option log: is empty; give stderr, syslog or a file");
-	char *copy = word ? strdup(value) : ps_path_absolute(value);
-	if (!copy)
-		return ps_error_set(err, ENOMEM, "out of memory");
-	free(o->log);
-	o->log = copy;
-	return 0;
+	return replace(&o->log, word ? strdup(value) : ps_path_absolute(value), err);
 }
 
 /* "system" is no file: the system's certificates, whatever the environment names. */
@@ -397,12 +375,8 @@ static int set_cacert(struct ps_mount_options *o, const char *value, struct ps_e
 {
 	if (!*value)
 		return ps_error_set(err, EINVAL, "option cacert: is empty; give a file, or system");
-	char *copy = strcmp(value, PS_CACERT_SYSTEM) == 0 ? strdup(value) : ps_path_absolute(value);
-	if (!copy)
-		return ps_error_set(err, ENOMEM, "out of memory");
-	free(o->cacert);
-	o->cacert = copy;
-	return 0;
+	bool word = strcmp(value, PS_CACERT_SYSTEM) == 0;
+	return replace(&o->cacert, word ? strdup(value) : ps_path_absolute(value), err);
 }
 
 int ps_options_watch(struct ps_mount_options *o, const char *value, struct ps_error *err)

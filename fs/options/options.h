@@ -26,8 +26,10 @@
 #define PS_EXIT_OK 0
 #define PS_EXIT_FAILED 1
 #define PS_EXIT_USAGE 2
-#define PS_EXIT_FINAL 3 /* of warm: another attempt would fail in the same way */
-#define PS_EXIT_BUSY 4  /* of warm: a mount serves the cache */
+#define PS_EXIT_FINAL 3   /* of warm: another attempt would fail in the same way */
+#define PS_EXIT_BUSY 4    /* of warm: a mount serves the cache */
+#define PS_EXIT_UNKNOWN 3 /* of status --check, as for Nagios; its 2 means critical */
+#define PS_ARGS_ANY INT32_MAX
 
 /* The value of cacert that means the system's certificates, whatever the environment names. */
 #define PS_CACERT_SYSTEM "system"
@@ -271,6 +273,9 @@ struct ps_opts {
 	struct {
 		const char *name, *help;
 	} words[PS_OPTS_MAX_WORDS];
+	int min, max; /* how many arguments there may be */
+	/* args[nargs] may be written to. Returns an exit code. */
+	int (*run)(struct ps_mount_options *o, char **args, int nargs);
 };
 
 /* Parses argv[1..) and moves the arguments that are not options to argv[1..*ret_nargs]. */
@@ -281,10 +286,8 @@ int ps_opts_parse_list(const struct ps_opts *opts, struct ps_mount_options *o, c
         struct ps_error *err) PS_MUST_USE;
 bool ps_opts_list_has_secret(const struct ps_opts *opts, const char *list);
 
-/* The common start of a command: parses the options and checks that there are min to max arguments. Prints
- * help (returns false, *ret_exit 0) or the error (false, 2). */
-bool ps_cli_begin(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv, int min,
-        int max, int *ret_nargs, int *ret_exit);
+/* Runs a command, or prints its help or what is wrong with its arguments. Returns its exit code. */
+int ps_cli_run(const struct ps_opts *opts, int argc, char **argv);
 
 /* Prints "penstock COMMAND: text" on stderr, always as one line; returns `code`. */
 int ps_cli_fail(const char *command, int code, const char *fmt, ...) PS_PRINTF(3, 4);

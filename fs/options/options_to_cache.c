@@ -37,7 +37,7 @@ char *ps_cache_dir_default(struct ps_error *err)
 		return NULL;
 	}
 	if (!path)
-		ps_error_set(err, ENOMEM, "out of memory");
+		ps_no_memory(err);
 	return path;
 }
 
@@ -244,12 +244,12 @@ int ps_mount_options_finish(struct ps_mount_options *o, struct ps_error *err)
 			        err, EINVAL, "PENSTOCK_USER_PASSWORD is not of the form NAME:PASSWORD");
 		o->user = strdup(env);
 		if (!o->user)
-			return ps_error_set(err, ENOMEM, "out of memory");
+			return ps_no_memory(err);
 		if (ps_given_add(&o->given, "user", env, err) < 0)
 			return -ENOMEM;
 	}
 	forget("PENSTOCK_USER_PASSWORD");
-	return take_environment(o) < 0 ? ps_error_set(err, ENOMEM, "out of memory") : 0;
+	return take_environment(o) < 0 ? ps_no_memory(err) : 0;
 }
 
 int ps_mount_options_cache_dir(struct ps_mount_options *o, struct ps_error *err)
