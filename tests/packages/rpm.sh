@@ -32,6 +32,7 @@ check "the unit starts what is installed" grep -q '^ExecStart=/usr/bin/penstock 
 	/usr/lib/systemd/system/penstock@.service
 check "the cache's folder is made at boot" grep /var/cache/penstock /usr/lib/tmpfiles.d/penstock.conf
 for page in man1/penstock.1 man1/penstock-mount.1 man1/penstock-loader.1 man3/libpenstock.3 \
+	man3/penstock_loader_next.3 man3/penstock_loader_wait.3 \
 	man5/penstock.conf.5 man8/mount.penstock.8; do
 	check "the manual page $page is installed" compgen -G "/usr/share/man/$page*"
 done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every row of the loader's table of options is a member of penstock.h, and the other way round;
-# libpenstock(3) and bench --help have it, and a test names it.
+# the pages of libpenstock and bench --help have it, and a test names it.
 . "$(dirname "$0")/../lib.sh"
 cd "$top_srcdir"
 
@@ -19,8 +19,8 @@ at_least "the table has options of fields" 70 "$(rows FIELD | wc -l)"
 equal "options are the members of penstock_options" "$(members penstock_options | grep -vxE "$own")" "$(rows OPTION)"
 equal "options of fields are the members of penstock_field" "$(members penstock_field | grep -vxE "$own")" "$(rows FIELD)"
 
-# The text of the page and of all tests.
-sed -E 's/\\f.//g; s/\\-/-/g' man/libpenstock.3 >"$T/page"
+# The text of the pages and of all tests.
+sed -E 's/\\f.//g; s/\\-/-/g' man/*.3 >"$T/page"
 find tests -name '*.[ch]' -o -name '*.py' -o -name '*.sh' | grep -v tests/scripts/options.sh | xargs cat >"$T/tests"
 without() { # FILE: prints the options that FILE does not name
 	for name in $(rows OPTION) $(rows FIELD); do
@@ -31,7 +31,7 @@ without() { # FILE: prints the options that FILE does not name
 tr '\n' ' ' <loader/option/option.c | grep -oE '(OPTION|FIELD)\(\w+,[^;]*' | sed -E 's/ (OPTION|FIELD)\(/\n&/g' |
 	sed -nE 's/^ ?(OPTION|FIELD)\((\w+),.*\.gone = .*/\2/p' | sort >"$T/gone"
 at_least "the table has options that have gone" 4 "$(wc -l <"$T/gone")"
-equal "libpenstock(3) has all options, but those that have gone" "$(cat "$T/gone")" "$(without "$T/page" | sort)"
+equal "the pages have all options, but those that have gone" "$(cat "$T/gone")" "$(without "$T/page" | sort)"
 equal "each option is named by a test" "" "$(without "$T/tests")"
 # Rows with a .flag are options of penstock-loader bench.
 if [[ -x $top_builddir/penstock-loader ]]; then
@@ -41,5 +41,5 @@ if [[ -x $top_builddir/penstock-loader ]]; then
 	penstock-loader bench --help | grep -oE '^  --[a-z-]+' | tr -d ' ' | sort >"$T/bench"
 	equal "bench --help has all options of the table that are for bench" "" "$(comm -23 "$T/flags" "$T/bench")"
 fi
-equal "an option that is not in the page is reported" \
+equal "an option that is in no page is reported" \
 	"no_such_option" "$(rows() { echo no_such_option; } && without "$T/page" | uniq)"

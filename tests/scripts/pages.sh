@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# libpenstock(3) has every public function, with the prototype of penstock.h; pages fit into a terminal of 80
-# columns.
+# Every public function has a manual page, with the prototype and the errors of penstock.h; pages fit into a
+# terminal of 80 columns.
 . "$(dirname "$0")/../lib.sh"
 
 man=$top_srcdir/man
@@ -31,20 +31,46 @@ join() {
 }
 
 prototypes <"$top_srcdir/loader/include/penstock.h" >"$T/header"
-sed -n '/^\.SH SYNOPSIS/,/^\.SH DESCRIPTION/p' "$man/libpenstock.3" | sed 's/\\-/-/g; /#include/d' | join |
-	prototypes >"$T/page"
+for page in "$man"/*.3; do
+	sed -n '/^\.SH SYNOPSIS/,/^\.SH DESCRIPTION/p' "$page"
+done | sed 's/\\-/-/g; /#include/d; /typedef/,/);$/d' | join | prototypes >"$T/pages"
 functions=$(sed -nE 's/^\t(penstock_[a-z0-9_]+);$/\1/p' "$top_srcdir/loader/libpenstock.map" | sort)
 at_least "the library has functions" 32 "$(wc -w <<<"$functions")"
 equal "the header has the functions that the library exports" "$functions" \
 	"$(grep -oE 'penstock_[a-z0-9_]+\(' "$T/header" | tr -d '(' | sort)"
+# text_of FUNCTION: prints the page that man(1) shows for it. One of a family has a page of one line, which
+# names the page of the family.
+text_of() {
+	local page=$man/$1.3 link
+	link=$(sed -nE '1s/^\.so man3\/(.*)/\1/p' "$page")
+	cat "$man/${link:-$1.3}"
+}
+# errors_of FUNCTION: prints the errors that the comment before its declaration names.
+errors_of() {
+	"$python" - "$top_srcdir/loader/include/penstock.h" "$1" <<'PY'
+import re, sys
+text = open(sys.argv[1], encoding="utf-8").read()
+before = text[: re.search(r"\b%s\(" % sys.argv[2], re.sub(r"/\*.*?\*/", lambda m: " " * len(m[0]), text, flags=re.S)).start()]
+comment = re.search(r"/\*((?:(?!\*/).)*)\*/\s*[^;{}]*\Z", before, re.S)
+print("\n".join(sorted(set(re.findall(r"-E[A-Z0-9]+", comment[1])))) if comment else "")
+PY
+}
 for function in $functions; do
-	equal "$function is in libpenstock(3) as in the header" "$(grep -w "$function" "$T/header")" \
-		"$(grep -w "$function" "$T/page" || true)"
+	equal "$function is in a page as in the header" "$(grep -w "$function" "$T/header")" \
+		"$(grep -w "$function" "$T/pages" || true)"
+	text_of "$function" | sed 's/\\-/-/g; s/\\%//g' >"$T/page"
+	check "$function is in the NAME of its page" grep -qw "$function" <(sed -n '/^\.SH NAME/{n;p;}' "$T/page")
+	check "$function is installed" grep -qF "man/$function.3" "$man/Makemodule.am"
+	missing=$(errors_of "$function" | while read -r code; do grep -qF -- "$code" "$T/page" || echo "$code"; done)
+	equal "the page of $function has the errors of the header" "" "$missing"
+	check "libpenstock(3) names $function" grep -qw "$function" "$man/libpenstock.3"
 done
-equal "libpenstock(3) has no other prototypes than the header" "$(cat "$T/header")" "$(cat "$T/page")"
+equal "the pages have no other prototypes than the header" "$(cat "$T/header")" "$(cat "$T/pages")"
+at_least "errors of the header are found" 4 "$(errors_of penstock_loader_next | wc -l)"
 
 version=$(sed -nE 's/^AC_INIT\(\[penstock\], \[([^]]*)\].*/\1/p' "$top_srcdir/configure.ac")
 for page in "$man"/*.[135]; do
+	! grep -q '^\.so ' "$page" || continue
 	check "$(basename "$page") is of this version" grep -q "^\.TH.*\"penstock $version\"" "$page"
 done
 equal "the Python package is of this version" "version = \"$version\"" \
@@ -67,15 +93,17 @@ equal "Debian's symbols have each version of the map, with its release" \
 	"$(sed -nE 's/^PENSTOCK_([0-9.]+) \{/PENSTOCK_\1 \1.0~/p' "$top_srcdir/loader/libpenstock.map")" \
 	"$(sed -nE 's/^ \(symver\)//p' "$top_srcdir/debian/libpenstock0.symbols")"
 
-for page in libpenstock.3 penstock.1 penstock-loader.1 penstock-mount.1 penstock.conf.5; do
+for path in "$man"/*.3 "$man"/penstock{,-loader,-mount}.1 "$man/penstock.conf.5"; do
+	page=${path##*/}
 	if ! command -v groff >/dev/null || ! command -v man >/dev/null; then
 		break
 	fi
-	MANWIDTH=80 MANPAGER=cat man --warnings -l "$man/$page" >"$T/text" 2>"$T/err"
+	! grep -q '^\.so ' "$path" || continue
+	MANWIDTH=80 MANPAGER=cat man --warnings -l "$path" >"$T/text" 2>"$T/err"
 	equal "$page: groff has no warnings" "" \
 		"$(cat "$T/err")" # such as for a line that begins with a dot and is lost
 	check "$page has a synopsis" grep -q "^SYNOPSIS" "$T/text"
-	[[ $page == libpenstock.3 || $page == penstock.1 ]] ||
+	[[ $page == *.3 || $page == penstock.1 ]] ||
 		continue # the others show long lines of other programs
-	equal "$page fits into 80 columns" "" "$(LC_ALL=C.UTF-8 awk 'length > 80' "$T/text")"
+	equal "$page fits into 80 columns" "" "$(LC_ALL=C.UTF-8 grep -E '^.{81}' "$T/text" || true)"
 done
