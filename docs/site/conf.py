@@ -2,6 +2,7 @@
 
 The sources are the files of the tree, as they are; man pages are converted by pandoc. scripts/html runs it.
 """
+import glob
 import os
 import re
 import subprocess
@@ -15,6 +16,13 @@ root_doc = "README"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 include_patterns = ["*.md", "docs/**", "man/*", "tests/README.md", "tests/bench/RESULTS.md"]
 exclude_patterns = ["build*", "docs/site/conf.py", "man/Makemodule.am"]
+# A man page of one line, such as that of a function which its family's page describes: it has no page here.
+same_page = {}
+for path in glob.glob("man/*.3", root_dir=os.path.join(os.path.dirname(__file__), "..", "..")):
+    with open(os.path.join(os.path.dirname(__file__), "..", "..", path), encoding="utf-8") as page:
+        if link := re.match(r"\.so man3/(.*)\.3", page.readline()):
+            same_page[path[:-2]] = "man/" + link[1]
+            exclude_patterns.append(path)
 source_suffix = {".md": "markdown", ".1": "man", ".3": "man", ".5": "man"}
 html_theme = "furo"
 html_title = "Penstock"
@@ -69,7 +77,7 @@ def link_man_pages(app, doctree, name):
             continue
         parts, at = [], 0
         for m in re.finditer(r"\b([\w.-]+)\(([1-9])\)", text):
-            to = "man/" + m[1]
+            to = same_page.get("man/" + m[1], "man/" + m[1])
             if to in app.env.found_docs and to != name:
                 link = nodes.reference("", m[0], refuri=app.builder.get_relative_uri(name, to), internal=True)
                 parts += [nodes.Text(text[at:m.start()]), link]

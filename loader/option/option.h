@@ -17,8 +17,8 @@
  * and tests.
  *
  * To add an option: a member at the end of its struct in penstock.h, a row at the end of its table, the code
- * that uses it, a line in libpenstock(3), a test. The order of rows must not change: states (PS_PRINT_*)
- * and checks depend on it.
+ * that uses it, a paragraph in penstock_options_init(3) or penstock_field_init(3), a test. The order of rows
+ * must not change: states (PS_PRINT_*) and checks depend on it.
  *
  * This file includes only penstock.h, since the Python module, which links the public library only, has its
  * own copy of the table.
@@ -105,7 +105,7 @@ struct ps_option {
 	double initial;
 	const char *unit; /* unit of the range; may be set without a range */
 	const char *text; /* description */
-	/* the option has gone, and any value but the default is refused with this text: what to do instead;
+	/* the option no longer exists: any value but the default is refused with this text, what to do instead;
 	 * NULL: it has not */
 	const char *gone;
 	const char *unset; /* what the default means; NULL: `initial` is shown; "": nothing is shown */

@@ -190,14 +190,14 @@ bool ps_bench_image_take(struct penstock_field *image, const char *text)
 	}
 	if (strncmp(text, "resize_", 7) == 0 || strncmp(text, "padding_x", 9) == 0 ||
 	        strncmp(text, "padding_y", 9) == 0) {
-		ps_complain("--image-option %s has gone: write %s", text,
+		ps_complain("--image-option %s no longer exists: write %s", text,
 		        *text == 'r' ? "resize=SHORTER, or resize=HEIGHTxWIDTH"
 		                     : "padding=N, or padding=XxY");
 		return false;
 	}
 	const struct ps_option *o = ps_field_option(text, n);
 	if (o && o->gone) {
-		ps_complain("--image-option %s has gone: %s", text, o->gone);
+		ps_complain("--image-option %s no longer exists: %s", text, o->gone);
 		return false;
 	}
 	if (o && is_offered(o)) {
@@ -210,7 +210,8 @@ bool ps_bench_image_take(struct penstock_field *image, const char *text)
 		ps_complain("--image-option %s: must be %s", text, o->words ? range : "a number");
 		return false;
 	}
-	ps_complain("--image-option %s: no such option of images; libpenstock(3) names them, as jitter, "
+	ps_complain("--image-option %s: no such option of images; penstock_field_init(3) lists them, such as "
+	            "jitter, "
 	            "erase, groups",
 	        text);
 	return false;

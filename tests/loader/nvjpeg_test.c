@@ -8,7 +8,7 @@
 #include "nvjpeg_fixture.h"
 #include "tests/loader/image_fixture.h"
 
-/* Differences between the pixels of a real GPU and the CPU's that libpenstock(3) allows: levels of 255,
+/* Differences between the pixels of a real GPU and the CPU's that penstock_batch_use(3) allows: levels of 255,
  * after a resize. */
 #define LARGEST_DIFFERENCE 64
 #define MEAN_DIFFERENCE 2.0

@@ -12,7 +12,7 @@ check "options of man pages keep their two dashes" grep -q -- '<strong>--cache-s
 check "a man page has contents" grep -q 'href="#options">OPTIONS' "$T/html/man/penstock-mount.html"
 check "pictures are in the site" test -s "$T/html/_images/read-path.svg"
 check "the search index knows the documents" grep -q 'docs/guides/quick-start' "$T/html/searchindex.js"
-documents=$(cd "$top_srcdir" && ls ./*.md docs/*.md docs/*/*.md man/*.[1-9] | sed -E 's/\.(md|[1-9])$//')
+documents=$(cd "$top_srcdir" && { ls ./*.md docs/*.md docs/*/*.md && grep -L '^\.so ' man/*.[1-9]; } | sed -E 's/\.(md|[1-9])$//')
 for name in $documents; do
 	test -s "$T/html/$name.html" || echo "$name" >>"$T/missing"
 	[[ $name = ./README ]] || grep -q "href=\"${name#./}.html" "$T/html/README.html" || echo "$name is not in the navigation" >>"$T/missing"

@@ -145,7 +145,7 @@ def keywords(
         def checked(*args: Any, **options: Any) -> Any:
             for name in options:
                 if name in GONE:
-                    raise TypeError("%s(): %s has gone: %s" % (function.__name__, name, GONE[name]))
+                    raise TypeError("%s(): %s no longer exists: %s" % (function.__name__, name, GONE[name]))
                 if name not in known:
                     like = likely(name, names) or "; help(penstock.%s) lists them" % function.__name__
                     raise TypeError("%s() has no option \"%s\"%s" % (function.__name__, name, like))
