@@ -146,7 +146,8 @@ static int ranges_check(const struct penstock_options *o, struct ps_error *err)
 		const struct ps_option *option = &ps_loader_options[i];
 
 		if (option->gone && ps_option_number(option, o) != (uint64_t)option->initial)
-			return ps_error_set(err, EINVAL, "%s no longer exists: %s", option->name, option->gone);
+			return ps_error_set(
+			        err, EINVAL, "%s no longer exists: %s", option->name, option->gone);
 		if (option->type == PS_OPTION_U32 || option->type == PS_OPTION_U64)
 			rc = range_check(option, o, err);
 	}

@@ -395,8 +395,8 @@ static bool is_same(
 static int option_check(const struct ps_option *option, const struct given *g, struct ps_error *err)
 {
 	if (option->gone)
-		return ps_error_set(
-		        err, EINVAL, "field %.100s: %s no longer exists: %s", g->f->name, option->name, option->gone);
+		return ps_error_set(err, EINVAL, "field %.100s: %s no longer exists: %s", g->f->name,
+		        option->name, option->gone);
 	if (!(option->kinds & 1u << g->in->kind))
 		return ps_error_set(err, EINVAL,
 		        "field %.100s: %s has no effect: %s fields have no such option", g->f->name,

@@ -105,8 +105,8 @@ struct ps_option {
 	double initial;
 	const char *unit; /* unit of the range; may be set without a range */
 	const char *text; /* description */
-	/* the option no longer exists: any value but the default is refused with this text, what to do instead;
-	 * NULL: it has not */
+	/* for an option that no longer exists: any value but the default is refused with this text, which says
+	 * what to do instead; NULL: the option exists */
 	const char *gone;
 	const char *unset; /* what the default means; NULL: `initial` is shown; "": nothing is shown */
 	/* how help shows the value of penstock-loader's flag: "N"; PS_FLAG_WORDS: `words`; NULL: no flag */
