@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/cleanup.h"
+
 struct ps_list {
 	struct ps_list *prev, *next;
 };
@@ -39,6 +41,23 @@ static inline void ps_list_remove(struct ps_list *item)
 	item->next->prev = item->prev;
 	ps_list_init(item);
 }
+
+/* Takes the first item off the list, which is not empty. */
+static inline struct ps_list *ps_list_take(struct ps_list *head)
+{
+	struct ps_list *first = head->next;
+
+	ps_list_remove(first);
+	return first;
+}
+
+/* A loop over the structs `type` whose `member` is on the list. The loop may take `item` off the list, but not
+ * the item after it. */
+#define PS_LIST_EACH(type, item, head, member)                                     \
+	for (type *item = PS_CONTAINER_OF((head)->next, type, member),             \
+	          *item##_next = PS_CONTAINER_OF(item->member.next, type, member); \
+	        &item->member != (head);                                           \
+	        item = item##_next, item##_next = PS_CONTAINER_OF(item->member.next, type, member))
 
 /* Moves all items of `from` to the end of `to`; `from` is empty afterwards. */
 static inline void ps_list_splice(struct ps_list *to, struct ps_list *from)

@@ -45,8 +45,6 @@
 #define PS_DECOMPRESSOR_NBYTES (PS_OUT_NBYTES + PS_PIECES_FIRST * PS_PIECE_NBYTES)
 /* blocks written while others are decoded; their memory is taken in addition to `limit` */
 #define PS_WRITES_MAX 4
-#define PS_WALKS_MAX 4 /* concurrent walks over headers; their memory is extra, too */
-#define PS_WALK_NBYTES PS_MIB
 #define PS_WAITING_GET_RANGES 64
 #define PS_DECOMPRESS_ATTEMPTS 8 /* further attempts at a failing origin without progress */
 #define PS_DECOMPRESS_TICK_NS (100 * PS_NS_PER_MS)
@@ -79,7 +77,6 @@ struct ps_packed_piece {
 	/* received bytes that the statistics include; of these, bytes that tiers sent */
 	uint64_t counted, counted_of_tiers;
 	bool pending; /* requested, or about to be */
-	struct ps_packed_piece *next_free;
 };
 struct ps_input {
 	uint64_t at;                                   /* offset of the bytes that are decoded next */
@@ -139,6 +136,21 @@ struct ps_decompressor {
 	uint64_t retry_ns, idle_ns;
 };
 
+/* A block that is written beside decoding: output.c. */
+struct ps_write {
+	struct ps_list link;            /* stage->writes, until a thread takes it */
+	struct ps_decompressing *shard; /* a reference; NULL: the place is free */
+	struct ps_object *object;       /* a reference */
+	uint64_t block;
+	uint8_t *data; /* PS_BLOCK_SIZE bytes, allocated with the first use of the place */
+};
+
+/* An unused buffer, whose first bytes are this. */
+struct ps_spare {
+	struct ps_spare *next;
+	size_t cap;
+};
+
 struct ps_size_waiter {
 	struct ps_size_waiter *next;
 	ps_decompress_size_fn fn;
@@ -192,26 +204,19 @@ struct ps_decompressing {
 struct ps_decompress {
 	struct ps_store *store;
 	struct ps_fill *fill;
-	pthread_mutex_t lock;  /* protects what follows */
-	pthread_cond_t cond;   /* work, ready, writes, stopping; monotonic clock */
-	pthread_cond_t gone;   /* a decompressing origin was freed */
-	struct ps_list shards; /* of struct ps_decompressing */
-	struct ps_list work;   /* those whose gets, size or ended decompressors a thread must look at */
-	struct ps_list ready;  /* decompressors */
-	struct ps_packed_piece *free_pieces; /* kept for the next decompressor, like the spares */
-	unsigned nfree_pieces;
-	struct ps_spare {
-		uint8_t *data;
-		size_t cap;
-	} spares[4];           /* unused buffers: fresh memory costs a fault for each page */
-	uint64_t spare_nbytes; /* of the spares; freed when a decompressor needs the memory */
-	struct ps_list writes; /* blocks that no thread has begun to write */
-	struct ps_write *free_writes[PS_WRITES_MAX];
-	unsigned nwrites;
+	pthread_mutex_t lock;    /* protects what follows */
+	pthread_cond_t cond;     /* work, ready, writes, stopping; monotonic clock */
+	pthread_cond_t gone;     /* a decompressing origin was freed */
+	struct ps_list shards;   /* of struct ps_decompressing */
+	struct ps_list work;     /* those whose gets, size or ended decompressors a thread must look at */
+	struct ps_list ready;    /* decompressors */
+	struct ps_spare *spares; /* unused buffers: fresh memory costs a fault for each page */
+	uint64_t spare_nbytes;   /* of the spares; freed when a decompressor needs the memory */
+	struct ps_write write_places[PS_WRITES_MAX];
+	struct ps_list writes;  /* blocks that no thread has begun to write */
 	pthread_cond_t written; /* all queued blocks of a shard were written */
 	uint64_t limit, used;   /* memory, in bytes; limit 0: not taken from the budget yet */
 	unsigned ndecompressors, max_decompressors, nwaiters;
-	unsigned nwalks;
 	/* the last shards of unknown size that were in trouble, and the cause that the log has */
 	struct ps_told {
 		struct ps_id id;
@@ -232,22 +237,18 @@ struct ps_decompress {
 /* Takes the stage's share of the engine's memory, once and in advance: the engine's buffers are held by
  * gets that wait for decompressors, so decompressors must never wait for the engine to free memory. */
 void ps_decompress_take_memory(struct ps_decompress *stage);
-/* Reserves memory of the stage, also by freeing spare buffers. False: not now. */
+/* Adds to stage->used, and frees spare buffers if necessary. False: there is no memory now. */
 bool ps_decompress_reserve(struct ps_decompress *stage, uint64_t nbytes);
-void ps_decompress_release(struct ps_decompress *stage, uint64_t nbytes);
 /* Reserves memory for a decompressor's buffers (its window is reserved elsewhere). False: no memory now, or
  * the decompressor has its maximum already. */
 bool ps_decompressor_reserve(struct ps_decompressor *decompressor, uint64_t nbytes);
-/* Takes a buffer of `cap` bytes, a multiple of PS_OUT_NBYTES, aligned for the disk. The caller has reserved
- * its memory. NULL: there is no spare one. */
+/* Takes a buffer of `cap` bytes, aligned for the disk: a spare one, or a new one. The caller has reserved its
+ * memory. NULL: out of memory. */
 uint8_t *ps_spare_take(struct ps_decompress *stage, size_t cap);
-/* Precondition: stage->used no longer includes the buffer. `data` may be NULL. */
-void ps_spare_put(struct ps_decompress *stage, uint8_t *data, size_t cap);
-/* Frees spare buffers and pieces of more than `most` bytes. */
-void ps_spares_drop(struct ps_decompress *stage, size_t most);
-/* Takes a piece, whose memory the caller has reserved. NULL: out of memory. */
-struct ps_packed_piece *ps_piece_take(struct ps_decompress *stage);
-void ps_piece_put(struct ps_decompress *stage, struct ps_packed_piece *piece);
+/* Keeps the buffer, if there is room for it beside stage->used and the other spares. `data` may be NULL. */
+void ps_spare_put(struct ps_decompress *stage, void *data, size_t cap);
+/* Frees spare buffers until they have `keep` bytes at most. */
+void ps_spares_drop(struct ps_decompress *stage, uint64_t keep);
 /* Increments *count, of decompressors or waiters, and has a thread look at them each tick. */
 void ps_decompress_watch(struct ps_decompress *stage, unsigned *count);
 /* True if other work waits for a thread. */
@@ -258,14 +259,13 @@ void ps_decompressing_wake(struct ps_decompressing *shard);
 void ps_decompressor_wake(struct ps_decompressor *decompressor);
 
 /* decompressing_origin.c --------------------------------------------------------------------------------- */
-void ps_decompressing_ref(struct ps_decompressing *shard);
-void ps_decompressing_unref(struct ps_decompressing *shard); /* may drop the lock for a while */
+/* Undoes a `refs++`; may drop the lock for a while. */
+void ps_decompressing_unref(struct ps_decompressing *shard);
 /* The object, with a new reference, or NULL. */
 struct ps_object *ps_decompressing_hold(struct ps_decompressing *shard);
-/* Saves size and map in the index; drops the lock meanwhile. */
+/* Saves map and size in the index (of a disproved shard no size: it has to be found again); drops the lock
+ * meanwhile. */
 void ps_decompressing_save(struct ps_decompressing *shard);
-/* The same, but without the size, which has to be found again. */
-void ps_decompressing_save_disproved(struct ps_decompressing *shard);
 /* Notes the outcome of a request, which may be tried again. Waiters whose time is over get it. While the size is not
  * known, each new cause of failures is logged once, and is the last error of `penstock status`. The lock is not
  * held. */
@@ -288,14 +288,12 @@ void ps_waiting_gets_answer(struct ps_decompressing *shard);
 /* input.c ------------------------------------------------------------------------------------------------ */
 /* The bytes that can be decoded next; 0: none yet. */
 size_t ps_input_peek(struct ps_decompressor *decompressor, const uint8_t **ret);
-void ps_input_consume(struct ps_decompressor *decompressor, size_t nbytes);
 /* Requests pieces ahead; more than before if `deeper` and if there is memory. Called by the decompressor's
  * thread. True: the lock was dropped meanwhile. */
 bool ps_input_request(struct ps_decompressor *decompressor, bool deeper);
-/* Begins again at `at`, after a failure. Precondition: no piece is pending. */
-void ps_input_again(struct ps_decompressor *decompressor);
 void ps_input_cancel(struct ps_decompressor *decompressor);
-void ps_input_fini(struct ps_decompressor *decompressor); /* precondition: no piece is pending */
+/* Drops all pieces, and the error. Precondition: no piece is pending. */
+void ps_input_reset(struct ps_decompressor *decompressor);
 
 /* output.c: the decompressor's thread -------------------------------------------------------------------- */
 /* Hands out the bytes before out.safe to waiting gets; drops the lock meanwhile. */
@@ -309,7 +307,6 @@ int ps_out_grow(struct ps_decompressor *decompressor, uint64_t nbytes) PS_MUST_U
 void ps_write_run(struct ps_decompress *stage, struct ps_list *link);
 /* Waits until the shard's blocks are written. The lock is not held. */
 void ps_writes_wait(struct ps_decompressing *shard);
-void ps_writes_fini(struct ps_decompress *stage);
 
 /* decompressor.c ----------------------------------------------------------------------------------------- */
 /* Makes a READY decompressor that begins at a frame. NULL: no place or no memory now. */

@@ -100,14 +100,6 @@ static bool make_room_for(struct ps_decompressor *decompressor, uint64_t nbytes)
 	return ps_out_grow(decompressor, nbytes) == 0;
 }
 
-/* Makes room in the buffer for at least one more byte. The lock is not held. */
-static bool make_room(struct ps_decompressor *decompressor)
-{
-	const struct ps_out *out = &decompressor->out;
-
-	return out->pos < out->base + out->cap || make_room_for(decompressor, PS_CHUNK_SIZE);
-}
-
 /* Reserves memory for the frame's window. 0; -EAGAIN: not now; -E2BIG: never. */
 static int take_window(struct ps_decompressor *decompressor)
 {
@@ -140,7 +132,8 @@ static void disproved(struct ps_decompressor *decompressor)
 		return;
 	shard->nodes_below = node;
 	shard->map.n = PS_MIN(shard->map.n, (size_t)1);
-	ps_decompressing_save_disproved(shard);
+	shard->disproved = true;
+	ps_decompressing_save(shard);
 }
 
 /* Prepares a frame whose header was read; called again once memory is free. The lock is held, and dropped
@@ -242,19 +235,6 @@ static enum ps_turn frame_ends(struct ps_decompressor *decompressor, struct ps_f
 	return PS_TURN_GOES_ON;
 }
 
-/* Advances `safe` within a frame that has not ended. The lock is held. */
-static void settle_safe(struct ps_decompressor *decompressor)
-{
-	struct ps_out *out = &decompressor->out;
-
-	if (decompressor->sizes)
-		out->safe = out->pos;
-	else if (decompressor->in_frame && !decompressor->hold_end)
-		/* All of the frame is safe but its last chunk: if the frame turns out to be damaged, readers
-		 * of its end get an error. */
-		out->safe = PS_MAX(out->safe, before_last_chunk(decompressor));
-}
-
 /* The stretch has no more compressed bytes. The lock is held, and dropped meanwhile. */
 static enum ps_turn end_of_input(struct ps_decompressor *decompressor, struct ps_failure *ret)
 {
@@ -305,7 +285,7 @@ static enum ps_turn decode(
 	int rc = 0;
 
 	pthread_mutex_unlock(&stage->lock);
-	bool room = make_room(decompressor);
+	bool room = out->pos < out->base + out->cap || make_room_for(decompressor, PS_CHUNK_SIZE);
 	if (room)
 		rc = ps_decoder_step(decompressor->decoder, in, nin, out->data + (out->pos - out->base),
 		        out->base + out->cap - out->pos, &used, &made, &event, &err);
@@ -316,7 +296,7 @@ static enum ps_turn decode(
 		        "not enough memory for a frame that is handed out as a whole", ret);
 	out->pos += made;
 	decompressor->drained = nin == 0 && made == 0 && event == PS_DECODE_MORE;
-	ps_input_consume(decompressor, used);
+	decompressor->input.at += used;
 	if (rc < 0)
 		return damaged(decompressor, rc == -ENOMEM ? ENOMEM : EIO, err.text, ret);
 	if (out->pos > decompressor->end ||
@@ -334,9 +314,15 @@ static enum ps_turn decode(
 	decompressor->header = event == PS_DECODE_HEADER;
 	if (event == PS_DECODE_END)
 		turn = frame_ends(decompressor, ret);
-	if (turn == PS_TURN_GOES_ON)
-		settle_safe(decompressor);
-	return turn;
+	if (turn != PS_TURN_GOES_ON)
+		return turn;
+	if (decompressor->sizes)
+		out->safe = out->pos;
+	else if (decompressor->in_frame && !decompressor->hold_end)
+		/* All of the frame is safe but its last chunk: if the frame turns out to be damaged, readers
+		 * of its end get an error. */
+		out->safe = PS_MAX(out->safe, before_last_chunk(decompressor));
+	return PS_TURN_GOES_ON;
 }
 
 /* True if another decompressor of the shard has decoded as far or farther. The lock is held. */
@@ -344,9 +330,7 @@ static bool another_is_ahead(const struct ps_decompressor *decompressor)
 {
 	const struct ps_list *decompressors = &decompressor->shard->decompressors;
 
-	for (const struct ps_list *l = decompressors->next; l != decompressors; l = l->next) {
-		const struct ps_decompressor *other = PS_CONTAINER_OF(l, struct ps_decompressor, link);
-
+	PS_LIST_EACH (const struct ps_decompressor, other, decompressors, link) {
 		if (other != decompressor && !other->kill && other->state != PS_DECOMPRESSOR_ENDING &&
 		        other->out.pos >= decompressor->out.pos)
 			return true;
@@ -364,9 +348,7 @@ static bool is_needed(const struct ps_decompressor *decompressor)
 
 	if (decompressor->sizes || decompressor->spans || (shard->caches && !another_is_ahead(decompressor)))
 		return true;
-	for (const struct ps_list *l = shard->gets.next; l != &shard->gets; l = l->next) {
-		const struct ps_waiting_get *waiting = PS_CONTAINER_OF(l, struct ps_waiting_get, link);
-
+	PS_LIST_EACH (const struct ps_waiting_get, waiting, &shard->gets, link) {
 		if (ps_waiting_get_gap(waiting, decompressor->out.safe, &gap) && gap.from < decompressor->end)
 			return true;
 	}
@@ -417,7 +399,7 @@ enum ps_turn ps_decompressor_run(struct ps_decompressor *decompressor, struct ps
 
 	if (decompressor->retry_ns && !decompressor->kill) {
 		decompressor->retry_ns = 0;
-		ps_input_again(decompressor);
+		ps_input_reset(decompressor);
 	}
 	while (turn == PS_TURN_GOES_ON) {
 		if (decompressor->asked || out->safe >= delivered + PS_CHUNK_SIZE ||
@@ -445,13 +427,6 @@ enum ps_turn ps_decompressor_run(struct ps_decompressor *decompressor, struct ps
 
 /* Making and ending -------------------------------------------------------------------------------------- */
 
-static uint8_t *out_take(struct ps_decompress *stage)
-{
-	uint8_t *data = ps_spare_take(stage, PS_OUT_NBYTES);
-
-	return data || posix_memalign((void **)&data, 4096, PS_OUT_NBYTES) == 0 ? data : NULL;
-}
-
 struct ps_decompressor *ps_decompressor_new(
         struct ps_decompressing *shard, struct ps_frame_point from, uint64_t packed_end, uint64_t end)
 {
@@ -463,7 +438,7 @@ struct ps_decompressor *ps_decompressor_new(
 	struct ps_decompressor *decompressor = calloc(1, sizeof(*decompressor));
 	if (decompressor) {
 		decompressor->decoder = ps_decoder_new(shard->coding);
-		decompressor->out.data = out_take(stage);
+		decompressor->out.data = ps_spare_take(stage, PS_OUT_NBYTES);
 		decompressor->out.given = calloc(PS_OUT_NBYTES / PS_CHUNK_SIZE, 1);
 	}
 	if (!decompressor || !decompressor->decoder || !decompressor->out.data || !decompressor->out.given) {
@@ -473,7 +448,7 @@ struct ps_decompressor *ps_decompressor_new(
 			free(decompressor->out.given);
 		}
 		free(decompressor);
-		ps_decompress_release(stage, PS_DECOMPRESSOR_NBYTES);
+		stage->used -= PS_DECOMPRESSOR_NBYTES;
 		return NULL;
 	}
 	decompressor->shard = shard;
@@ -491,7 +466,7 @@ struct ps_decompressor *ps_decompressor_new(
 	ps_list_init(&decompressor->ready_link);
 	ps_list_append(&shard->decompressors, &decompressor->link);
 	ps_decompress_watch(stage, &stage->ndecompressors);
-	ps_decompressing_ref(shard);
+	shard->refs++;
 	ps_decompressor_wake(decompressor);
 	return decompressor;
 }
@@ -502,14 +477,14 @@ static void decompressor_free(struct ps_decompressor *decompressor)
 	struct ps_decompressing *shard = decompressor->shard;
 	struct ps_decompress *stage = shard->stage;
 
-	ps_input_fini(decompressor);
 	ps_decoder_free(decompressor->decoder);
 	ps_list_remove(&decompressor->link);
-	ps_decompress_release(stage, decompressor->charge);
+	stage->used -= decompressor->charge;
+	ps_input_reset(decompressor);
 	ps_spare_put(stage, decompressor->out.data, decompressor->out.cap);
 	free(decompressor->out.given);
 	if (--stage->ndecompressors == 0)
-		ps_spares_drop(stage, PS_OUT_NBYTES);
+		ps_spares_drop(stage, 4 * PS_DECOMPRESSOR_NBYTES);
 	free(decompressor);
 	ps_decompressing_unref(shard);
 }
@@ -533,10 +508,7 @@ bool ps_decompressors_reap(struct ps_decompressing *shard)
 {
 	bool reaped = false;
 
-	for (struct ps_list *l = shard->decompressors.next, *next; l != &shard->decompressors; l = next) {
-		struct ps_decompressor *decompressor = PS_CONTAINER_OF(l, struct ps_decompressor, link);
-
-		next = l->next;
+	PS_LIST_EACH (struct ps_decompressor, decompressor, &shard->decompressors, link) {
 		if (decompressor->state == PS_DECOMPRESSOR_ENDING && decompressor->npending == 0) {
 			decompressor_free(decompressor);
 			reaped = true;

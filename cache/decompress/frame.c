@@ -297,11 +297,6 @@ int ps_seek_table_parse(const uint8_t *p, size_t n, uint64_t file_nbytes, struct
 
 enum block { BLOCK_RAW, BLOCK_REPEATED, BLOCK_COMPRESSED, BLOCK_RESERVED };
 
-static uint32_t le24(const uint8_t *p)
-{
-	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16;
-}
-
 /* True if the file has this many more bytes. */
 static bool fits(const struct ps_frame_walk *walk, uint64_t nbytes)
 {
@@ -354,7 +349,7 @@ static int pass_block(struct ps_frame_walk *walk, const uint8_t *p, size_t n)
 		return -EBADMSG;
 	if (n < BLOCK_HEADER_NBYTES)
 		return -EAGAIN;
-	uint32_t header = le24(p), nbytes = header >> 3;
+	uint32_t header = (uint32_t)le(p, BLOCK_HEADER_NBYTES), nbytes = header >> 3;
 	enum block kind = (enum block)(header >> 1 & 3);
 	bool last = header & 1;
 
@@ -369,37 +364,24 @@ static int pass_block(struct ps_frame_walk *walk, const uint8_t *p, size_t n)
 	return last ? end_frame(walk) : 0;
 }
 
-static int end_file(struct ps_frame_walk *walk)
+int ps_frame_walk_step(struct ps_frame_walk *walk, const uint8_t *bytes, size_t n, uint64_t offset)
 {
 	struct ps_frame_map *map = &walk->map;
 
+	while (walk->in_frame || walk->at < walk->file_nbytes) {
+		size_t skip = (size_t)PS_MIN(walk->at - offset, (uint64_t)n);
+		int rc = walk->in_frame ? pass_block(walk, bytes + skip, n - skip)
+		         : n == skip    ? -EAGAIN
+		                        : begin_frame(walk, bytes + skip, n - skip);
+
+		if (rc < 0)
+			return rc;
+	}
 	if (walk->at == 0)
 		return -EBADMSG;
 	ps_frame_map_add(map, walk->at, walk->plain);
 	map->whole = map->n >= 2 && map->points[map->n - 1].packed == walk->at;
 	return 0;
-}
-
-int ps_frame_walk_step(struct ps_frame_walk *walk, const uint8_t *bytes, size_t n, uint64_t offset)
-{
-	for (int rc = 0; rc == 0;) {
-		if (!walk->in_frame && walk->at == walk->file_nbytes)
-			return end_file(walk);
-		size_t skip = (size_t)PS_MIN(walk->at - offset, (uint64_t)n);
-
-		if (walk->in_frame)
-			rc = pass_block(walk, bytes + skip, n - skip);
-		else
-			rc = n == skip ? -EAGAIN : begin_frame(walk, bytes + skip, n - skip);
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
-}
-
-void ps_frame_walk_fini(struct ps_frame_walk *walk)
-{
-	ps_frame_map_fini(&walk->map);
 }
 
 /* Decoders ----------------------------------------------------------------------------------------------- */

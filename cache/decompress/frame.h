@@ -100,7 +100,6 @@ struct ps_frame_walk {
  * file, are enough. -ENODATA: a frame does not declare its size. -EBADMSG: damaged, or not a zstd file. */
 int ps_frame_walk_step(
         struct ps_frame_walk *walk, const uint8_t *bytes, size_t n, uint64_t offset) PS_MUST_USE;
-void ps_frame_walk_fini(struct ps_frame_walk *walk);
 
 /* Decoders ----------------------------------------------------------------------------------------------- */
 

@@ -12,7 +12,8 @@ static void drop_head(struct ps_decompressor *decompressor)
 {
 	struct ps_input *in = &decompressor->input;
 
-	ps_piece_put(decompressor->shard->stage, in->pieces[0]);
+	ps_spare_put(decompressor->shard->stage, in->pieces[0]->data, PS_PIECE_NBYTES);
+	free(in->pieces[0]);
 	in->npieces--;
 	memmove(&in->pieces[0], &in->pieces[1], in->npieces * sizeof(in->pieces[0]));
 }
@@ -33,11 +34,6 @@ size_t ps_input_peek(struct ps_decompressor *decompressor, const uint8_t **ret)
 	return head->filled - used;
 }
 
-void ps_input_consume(struct ps_decompressor *decompressor, size_t nbytes)
-{
-	decompressor->input.at += nbytes;
-}
-
 void ps_input_cancel(struct ps_decompressor *decompressor)
 {
 	struct ps_origin *base = decompressor->shard->base;
@@ -47,44 +43,32 @@ void ps_input_cancel(struct ps_decompressor *decompressor)
 			base->ops->cancel(base, &decompressor->input.pieces[i]->get);
 }
 
-void ps_input_fini(struct ps_decompressor *decompressor)
+void ps_input_reset(struct ps_decompressor *decompressor)
 {
 	while (decompressor->input.npieces)
 		drop_head(decompressor);
-}
-
-void ps_input_again(struct ps_decompressor *decompressor)
-{
-	ps_input_fini(decompressor);
 	decompressor->input.err = (struct ps_error){0};
 	decompressor->input.next = decompressor->input.at;
 }
 
 /* Answers of the origin, on its threads ------------------------------------------------------------------ */
 
-/* The first response gives the ETag that the listing lacked; later ones have to agree. */
-static bool same_version(struct ps_decompressing *shard, const struct ps_origin_get *get)
-{
-	const char *seen = get->seen.etag;
-
-	if (!shard->expect.etag[0])
-		memcpy(shard->expect.etag, seen, sizeof(shard->expect.etag));
-	return seen[0] != '"' || shard->expect.etag[0] != '"' || strcmp(seen, shard->expect.etag) == 0;
-}
-
 /* Bytes of a piece have arrived. Under the lock. */
 static void arrived(struct ps_packed_piece *piece, size_t nbytes)
 {
 	struct ps_decompressor *decompressor = piece->decompressor;
 	struct ps_input *in = &decompressor->input;
+	char *expect = decompressor->shard->expect.etag;
+	const char *seen = piece->get.seen.etag;
 
-	if (!same_version(decompressor->shard, &piece->get)) {
-		if (!in->err.err)
-			ps_error_set(&in->err, ESTALE, "%s: the origin has another version",
-			        decompressor->shard->url);
-	} else {
+	/* The first response gives the ETag that the listing lacked; later ones have to agree. */
+	if (!expect[0])
+		memcpy(expect, seen, sizeof(decompressor->shard->expect.etag));
+	if (seen[0] != '"' || expect[0] != '"' || strcmp(seen, expect) == 0)
 		piece->filled = nbytes;
-	}
+	else if (!in->err.err)
+		ps_error_set(
+		        &in->err, ESTALE, "%s: the origin has another version", decompressor->shard->url);
 	if (decompressor->state == PS_DECOMPRESSOR_INPUT && in->npieces && in->pieces[0] == piece)
 		ps_decompressor_wake(decompressor);
 }
@@ -156,7 +140,6 @@ static void request(struct ps_decompressor *decompressor, struct ps_packed_piece
 	uint64_t nbytes = PS_MIN(PS_PIECE_NBYTES, in->end - in->next);
 
 	piece->decompressor = decompressor;
-	piece->filled = piece->counted = piece->counted_of_tiers = 0;
 	piece->pending = true;
 	piece->iov = (struct iovec){.iov_base = piece->data, .iov_len = nbytes};
 	piece->get = (struct ps_origin_get){.url = shard->url,
@@ -177,18 +160,6 @@ static void request(struct ps_decompressor *decompressor, struct ps_packed_piece
 	pthread_mutex_lock(&shard->stage->lock);
 }
 
-/* Doubles the number of pieces that are requested ahead, if memory allows. */
-static void deepen(struct ps_decompressor *decompressor)
-{
-	struct ps_input *in = &decompressor->input;
-	unsigned more = PS_MIN(in->depth, PS_PIECES_MAX - in->depth);
-
-	if (in->npieces < in->depth || more == 0 ||
-	        !ps_decompressor_reserve(decompressor, more * PS_PIECE_NBYTES))
-		return;
-	in->depth += more;
-}
-
 /* Requests as many pieces as are allowed. True: the lock was dropped meanwhile. */
 static bool fill(struct ps_decompressor *decompressor)
 {
@@ -197,8 +168,10 @@ static bool fill(struct ps_decompressor *decompressor)
 
 	while (in->npieces < in->depth && in->next < in->end && !in->err.err &&
 	        !decompressor->shard->aborted) {
-		struct ps_packed_piece *piece = ps_piece_take(decompressor->shard->stage);
+		struct ps_packed_piece *piece = calloc(1, sizeof(*piece));
 
+		if (piece && !(piece->data = ps_spare_take(decompressor->shard->stage, PS_PIECE_NBYTES)))
+			free(ps_steal_ptr(&piece));
 		if (piece) {
 			request(decompressor, piece);
 			dropped = true;
@@ -221,7 +194,11 @@ bool ps_input_request(struct ps_decompressor *decompressor, bool deeper)
 	bool dropped = fill(decompressor);
 
 	if (deeper && in->npieces && in->pieces[0]->pending) {
-		deepen(decompressor);
+		unsigned more = PS_MIN(in->depth, PS_PIECES_MAX - in->depth);
+
+		if (in->npieces >= in->depth && more > 0 &&
+		        ps_decompressor_reserve(decompressor, more * PS_PIECE_NBYTES))
+			in->depth += more;
 		dropped = fill(decompressor) || dropped;
 	}
 	return dropped;

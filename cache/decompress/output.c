@@ -14,69 +14,26 @@
  * idle thread of the stage writes them; while PS_WRITES_MAX are queued or being written, the decompressor's
  * own thread writes. */
 
-struct ps_write {
-	struct ps_list link;            /* stage->writes, until a thread takes it */
-	struct ps_decompressing *shard; /* a reference */
-	struct ps_object *object;       /* a reference */
-	uint64_t block;
-	uint8_t *data;
-};
-
-static void write_free(struct ps_write *write)
-{
-	if (write)
-		free(write->data);
-	free(write);
-}
-
-/* Under the lock. Takes a write with its buffer. NULL: PS_WRITES_MAX are in use, or out of memory. */
-static struct ps_write *write_take(struct ps_decompress *stage)
-{
-	struct ps_write *write = NULL;
-
-	if (stage->nwrites == PS_WRITES_MAX)
-		return NULL;
-	for (size_t i = 0; i < PS_ARRAY_LEN(stage->free_writes) && !write; i++)
-		write = ps_steal_ptr(&stage->free_writes[i]);
-	if (!write && (write = calloc(1, sizeof(*write))) &&
-	        posix_memalign((void **)&write->data, 4096, PS_BLOCK_SIZE) != 0) {
-		free(write);
-		write = NULL;
-	}
-	stage->nwrites += write != NULL;
-	return write;
-}
-
-/* Under the lock. */
-static void write_put(struct ps_decompress *stage, struct ps_write *write)
-{
-	size_t i = 0;
-
-	while (stage->free_writes[i])
-		i++; /* there are never more writes than slots */
-	stage->free_writes[i] = write;
-	stage->nwrites--;
-}
-
 /* Queues a copy of a block for writing. False: PS_WRITES_MAX writes are in use, or out of memory: the caller
  * must write the block. After a failed write nothing more of the shard is cached. The lock is not held. */
 static bool write_later(
         struct ps_decompressing *shard, struct ps_object *object, uint64_t block, const uint8_t *data)
 {
 	struct ps_decompress *stage = shard->stage;
-	struct ps_write *write;
+	struct ps_write *write = NULL;
 	{
 		PS_LOCK_SCOPE(&stage->lock);
-		write = write_take(stage);
-		if (!write)
+		for (size_t i = 0; i < PS_WRITES_MAX && !write; i++)
+			if (!stage->write_places[i].shard)
+				write = &stage->write_places[i];
+		if (!write || (!write->data && !(write->data = ps_spare_take(stage, PS_BLOCK_SIZE))))
 			return false;
+		write->shard = shard;
 		shard->nwrites++;
-		ps_decompressing_ref(shard);
+		shard->refs++;
 	}
-	write->shard = shard;
 	write->object = ps_object_ref(object);
 	write->block = block;
-	ps_list_init(&write->link);
 	memcpy(write->data, data, PS_BLOCK_SIZE);
 	PS_LOCK_SCOPE(&stage->lock);
 	ps_list_append(&stage->writes, &write->link);
@@ -99,40 +56,28 @@ void ps_write_run(struct ps_decompress *stage, struct ps_list *link)
 	pthread_mutex_lock(&stage->lock);
 	if (rc < 0)
 		shard->caches = false; /* the store has logged why */
-	write_put(stage, write);
+	write->shard = NULL;
 	if (--shard->nwrites == 0)
 		pthread_cond_broadcast(&stage->written);
 	ps_decompressing_unref(shard);
 }
 
-/* Finds a queued write of the shard. Under the lock. */
-static struct ps_list *find_write(const struct ps_decompressing *shard)
-{
-	const struct ps_list *writes = &shard->stage->writes;
-
-	for (struct ps_list *l = writes->next; l != writes; l = l->next)
-		if (PS_CONTAINER_OF(l, struct ps_write, link)->shard == shard)
-			return l;
-	return NULL;
-}
-
 void ps_writes_wait(struct ps_decompressing *shard)
 {
 	struct ps_decompress *stage = shard->stage;
-	struct ps_list *link;
 
 	PS_LOCK_SCOPE(&stage->lock);
-	while (shard->nwrites > 0)
-		if ((link = find_write(shard)))
-			ps_write_run(stage, link);
+	while (shard->nwrites > 0) {
+		struct ps_list *queued = NULL;
+
+		PS_LIST_EACH (struct ps_write, write, &stage->writes, link)
+			if (write->shard == shard && !queued)
+				queued = &write->link;
+		if (queued)
+			ps_write_run(stage, queued);
 		else
 			pthread_cond_wait(&stage->written, &stage->lock);
-}
-
-void ps_writes_fini(struct ps_decompress *stage)
-{
-	for (size_t i = 0; i < PS_ARRAY_LEN(stage->free_writes); i++)
-		write_free(stage->free_writes[i]);
+	}
 }
 
 /* The buffer --------------------------------------------------------------------------------------------- */
@@ -145,9 +90,7 @@ void ps_out_deliver(struct ps_decompressor *decompressor)
 
 	if (from >= out->safe)
 		return;
-	for (struct ps_list *l = shard->gets.next; l != &shard->gets; l = l->next) {
-		struct ps_waiting_get *waiting = PS_CONTAINER_OF(l, struct ps_waiting_get, link);
-
+	PS_LIST_EACH (struct ps_waiting_get, waiting, &shard->gets, link) {
 		if (!ps_waiting_get_copy(waiting, from, out->safe, out->data + (from - out->base)))
 			continue;
 		/* A get ends at the end of a chunk or of the file. */
@@ -258,13 +201,11 @@ int ps_out_grow(struct ps_decompressor *decompressor, uint64_t nbytes)
 		data = ps_spare_take(stage, need);
 	}
 	uint8_t *given = calloc(need / PS_CHUNK_SIZE, 1);
-	if (!data && posix_memalign((void **)&data, 4096, need) != 0)
-		data = NULL;
 	if (!given || !data) {
 		free(given);
 		free(data);
 		PS_LOCK_SCOPE(&stage->lock);
-		ps_decompress_release(stage, need - out->cap);
+		stage->used -= need - out->cap;
 		decompressor->charge -= need - out->cap;
 		return -ENOMEM;
 	}

@@ -13,15 +13,9 @@ void ps_decompress_take_memory(struct ps_decompress *stage)
 		return;
 	uint64_t least = 4 * PS_DECOMPRESSOR_NBYTES;
 	stage->limit = PS_MAX(ps_fill_memory_bytes(stage->fill) / 3, least);
-	ps_fill_give_up_memory(
-	        stage->fill, stage->limit + PS_WRITES_MAX * PS_BLOCK_SIZE + PS_WALKS_MAX * PS_WALK_NBYTES);
+	ps_fill_give_up_memory(stage->fill, stage->limit + PS_WRITES_MAX * PS_BLOCK_SIZE);
 	stage->max_decompressors = (unsigned)PS_MIN(
 	        PS_MAX(stage->limit / 2 / PS_DECOMPRESSOR_NBYTES, UINT64_C(1)), 2 * stage->nthreads + 2);
-}
-
-static uint64_t held(const struct ps_decompress *stage)
-{
-	return stage->used + stage->spare_nbytes + stage->nfree_pieces * PS_PIECE_NBYTES;
 }
 
 bool ps_decompress_reserve(struct ps_decompress *stage, uint64_t nbytes)
@@ -29,14 +23,9 @@ bool ps_decompress_reserve(struct ps_decompress *stage, uint64_t nbytes)
 	if (stage->used + nbytes > stage->limit)
 		return false;
 	stage->used += nbytes;
-	if (held(stage) > stage->limit)
+	if (stage->used + stage->spare_nbytes > stage->limit)
 		ps_spares_drop(stage, 0);
 	return true;
-}
-
-void ps_decompress_release(struct ps_decompress *stage, uint64_t nbytes)
-{
-	stage->used -= nbytes;
 }
 
 bool ps_decompressor_reserve(struct ps_decompressor *decompressor, uint64_t nbytes)
@@ -56,71 +45,40 @@ bool ps_decompressor_reserve(struct ps_decompressor *decompressor, uint64_t nbyt
 
 uint8_t *ps_spare_take(struct ps_decompress *stage, size_t cap)
 {
-	for (size_t i = 0; i < PS_ARRAY_LEN(stage->spares); i++) {
-		struct ps_spare *spare = &stage->spares[i];
+	struct ps_spare **at = &stage->spares;
+	void *data;
 
-		if (spare->data && spare->cap == cap) {
-			stage->spare_nbytes -= cap;
-			return ps_steal_ptr(&spare->data);
-		}
-	}
-	return NULL;
+	while (*at && (*at)->cap != cap)
+		at = &(*at)->next;
+	if (!*at)
+		return posix_memalign(&data, 4096, cap) == 0 ? data : NULL;
+	data = *at;
+	*at = (*at)->next;
+	stage->spare_nbytes -= cap;
+	return data;
 }
 
-void ps_spare_put(struct ps_decompress *stage, uint8_t *data, size_t cap)
+void ps_spare_put(struct ps_decompress *stage, void *data, size_t cap)
 {
-	struct ps_spare *place = NULL;
+	struct ps_spare *spare = data;
 
-	for (size_t i = 0; i < PS_ARRAY_LEN(stage->spares) && !place; i++)
-		if (!stage->spares[i].data)
-			place = &stage->spares[i];
-	if (!data || !place || held(stage) + cap > stage->limit) {
+	if (!data || stage->used + stage->spare_nbytes + cap > stage->limit) {
 		free(data);
 		return;
 	}
-	*place = (struct ps_spare){.data = data, .cap = cap};
+	*spare = (struct ps_spare){.next = stage->spares, .cap = cap};
+	stage->spares = spare;
 	stage->spare_nbytes += cap;
 }
 
-struct ps_packed_piece *ps_piece_take(struct ps_decompress *stage)
+void ps_spares_drop(struct ps_decompress *stage, uint64_t keep)
 {
-	struct ps_packed_piece *piece = stage->free_pieces;
+	while (stage->spare_nbytes > keep) {
+		struct ps_spare *spare = stage->spares;
 
-	if (piece) {
-		stage->free_pieces = piece->next_free;
-		stage->nfree_pieces--;
-		return piece;
-	}
-	piece = calloc(1, sizeof(*piece));
-	if (piece && !(piece->data = malloc(PS_PIECE_NBYTES))) {
-		free(piece);
-		return NULL;
-	}
-	return piece;
-}
-
-void ps_piece_put(struct ps_decompress *stage, struct ps_packed_piece *piece)
-{
-	piece->next_free = stage->free_pieces;
-	stage->free_pieces = piece;
-	stage->nfree_pieces++;
-}
-
-void ps_spares_drop(struct ps_decompress *stage, size_t most)
-{
-	for (size_t i = 0; i < PS_ARRAY_LEN(stage->spares); i++) {
-		struct ps_spare *spare = &stage->spares[i];
-
-		if (!spare->data || spare->cap <= most)
-			continue;
+		stage->spares = spare->next;
 		stage->spare_nbytes -= spare->cap;
-		free(ps_steal_ptr(&spare->data));
-	}
-	while (most < PS_PIECE_NBYTES && stage->free_pieces) {
-		struct ps_packed_piece *piece = ps_piece_take(stage);
-
-		free(piece->data);
-		free(piece);
+		free(spare);
 	}
 }
 

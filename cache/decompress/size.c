@@ -63,7 +63,7 @@ void ps_decompressing_size(struct ps_decompressing *shard, ps_decompress_size_fn
 			        .expires_ns = now + ps_fill_timeout_ns(stage->fill)};
 			shard->waiters = waiter;
 			ps_decompress_watch(stage, &stage->nwaiters);
-			ps_decompressing_ref(shard);
+			shard->refs++;
 			if (shard->sizing == PS_SIZING_NO)
 				shard->sizing = shard->coding == PS_CODING_ZSTD && !shard->nodes_below
 				                        ? PS_SIZING_HEADERS
@@ -80,21 +80,6 @@ bool ps_decompressing_damaged(struct ps_decompressing *shard)
 {
 	PS_LOCK_SCOPE(&shard->stage->lock);
 	return shard->bad.err && ps_clock_mono_ns() < shard->bad_until_ns;
-}
-
-/* Takes one waiter whose deadline has passed. */
-static struct ps_size_waiter *take_expired(struct ps_decompressing *shard, uint64_t now_ns)
-{
-	for (struct ps_size_waiter **w = &shard->waiters; *w; w = &(*w)->next) {
-		struct ps_size_waiter *expired = *w;
-
-		if (now_ns < expired->expires_ns)
-			continue;
-		*w = expired->next;
-		expired->next = NULL;
-		return expired;
-	}
-	return NULL;
 }
 
 /* By headers: requests ----------------------------------------------------------------------------------- */
@@ -119,7 +104,6 @@ struct ps_headers {
 	struct ps_decompressing *shard; /* a reference */
 	enum step step;
 	bool pending;
-	bool walks, waits; /* walks: has one of PS_WALKS_MAX places; waits: needs one */
 	struct ps_error err;
 	unsigned attempts;
 	uint64_t retry_ns;    /* when the step is requested again; 0: it is not */
@@ -192,28 +176,12 @@ void ps_size_cancel(struct ps_decompressing *shard)
 		shard->base->ops->cancel(shard->base, &shard->headers->get);
 }
 
-static void wake_next_walk(struct ps_decompress *stage)
-{
-	for (struct ps_list *l = stage->shards.next; l != &stage->shards; l = l->next) {
-		struct ps_decompressing *shard = PS_CONTAINER_OF(l, struct ps_decompressing, link);
-
-		if (shard->headers && shard->headers->waits) {
-			ps_decompressing_wake(shard);
-			return;
-		}
-	}
-}
-
 /* No request is pending; the caller has a reference to the shard. */
 static void headers_free(struct ps_decompressing *shard)
 {
 	struct ps_headers *headers = ps_steal_ptr(&shard->headers);
 
-	if (headers->walks)
-		shard->stage->nwalks--;
-	if (headers->walks || headers->waits)
-		wake_next_walk(shard->stage);
-	ps_frame_walk_fini(&headers->walk);
+	ps_frame_map_fini(&headers->walk.map);
 	free(headers->head);
 	free(headers->data);
 	free(headers);
@@ -273,15 +241,18 @@ static void found(struct ps_decompressing *shard, uint64_t size, bool declared)
 	answer_all(shard, 0, "");
 }
 
-/* Walks over the headers in these bytes. Returns as look() does. */
+/* Walks over the headers in these bytes, and requests those that follow. It needs no more memory than the first
+ * step, since a thousand shards may be looked up at once. Returns as look() does. */
 static bool walk(struct ps_headers *headers, const uint8_t *bytes, size_t n, uint64_t offset)
 {
 	struct ps_decompressing *shard = headers->shard;
 	int rc = ps_frame_walk_step(&headers->walk, bytes, n, offset);
 	uint64_t at = headers->walk.at, plain = headers->walk.plain;
 
-	if (rc == -EAGAIN)
-		return request(headers, STEP_WALK, at, PS_MIN(PS_WALK_NBYTES, shard->source.size - at));
+	if (rc == -EAGAIN) {
+		free(ps_steal_ptr(&headers->head));
+		return request(headers, STEP_WALK, at, PS_MIN(HEAD_NBYTES, shard->source.size - at));
+	}
 	if (rc < 0 || plain > PS_OBJECT_MAX_NBYTES)
 		return false; /* decoding reports the damage */
 	ps_frame_map_fini(&shard->map);
@@ -293,21 +264,8 @@ static bool walk(struct ps_headers *headers, const uint8_t *bytes, size_t n, uin
 
 static bool begin_walk(struct ps_headers *headers)
 {
-	struct ps_decompress *stage = headers->shard->stage;
-	uint64_t size = headers->shard->source.size;
-
-	ps_frame_walk_fini(&headers->walk);
-	headers->walk = (struct ps_frame_walk){.file_nbytes = size};
-	if (headers->nhead == size)
-		return walk(headers, headers->head, headers->nhead, 0);
-	/* A thousand shards may be looked up at once, so memory of walks is bounded. */
-	free(ps_steal_ptr(&headers->head));
-	headers->waits = stage->nwalks == PS_WALKS_MAX;
-	if (headers->waits)
-		return true;
-	headers->walks = true;
-	stage->nwalks++;
-	return request(headers, STEP_WALK, 0, PS_MIN(PS_WALK_NBYTES, size));
+	headers->walk.file_nbytes = headers->shard->source.size;
+	return walk(headers, headers->head, headers->nhead, 0);
 }
 
 static bool take_seek_table(struct ps_headers *headers)
@@ -369,20 +327,6 @@ static void give_up(struct ps_decompressing *shard)
 	shard->sizing = PS_SIZING_ALL;
 }
 
-static void begin(struct ps_decompressing *shard)
-{
-	uint64_t size = shard->source.size;
-	struct ps_headers *headers = size ? calloc(1, sizeof(*headers)) : NULL;
-
-	if (headers) {
-		headers->shard = shard;
-		shard->headers = headers;
-		ps_decompressing_ref(shard);
-	}
-	if (!headers || !request(headers, STEP_HEAD, 0, PS_MIN(HEAD_NBYTES, size)))
-		give_up(shard);
-}
-
 /* Schedules another attempt or, if none makes sense, answers the waiters. */
 static void retry_or_fail(struct ps_decompressing *shard, uint64_t now_ns)
 {
@@ -403,10 +347,17 @@ static void retry_or_fail(struct ps_decompressing *shard, uint64_t now_ns)
 static void headers_step(struct ps_decompressing *shard)
 {
 	struct ps_headers *headers = shard->headers;
-	uint64_t now_ns = ps_clock_mono_ns();
+	uint64_t now_ns = ps_clock_mono_ns(), size = shard->source.size;
 
 	if (!headers) {
-		begin(shard);
+		headers = size ? calloc(1, sizeof(*headers)) : NULL;
+		if (headers) {
+			headers->shard = shard;
+			shard->headers = headers;
+			shard->refs++;
+		}
+		if (!headers || !request(headers, STEP_HEAD, 0, PS_MIN(HEAD_NBYTES, size)))
+			give_up(shard);
 	} else if (headers->pending) {
 		return;
 	} else if (headers->retry_ns && shard->waiters) {
@@ -419,37 +370,35 @@ static void headers_step(struct ps_decompressing *shard)
 		retry_or_fail(shard, now_ns);
 	} else {
 		headers->attempts = 0;
-		if (!(headers->waits ? begin_walk(headers) : look(headers)))
+		if (!look(headers))
 			give_up(shard);
 	}
 }
 
-/* True if a further attempt is due, or is not needed because no reader waits for the size any more. */
-static bool retry_is_due(const struct ps_decompressing *shard, uint64_t now_ns)
-{
-	const struct ps_headers *headers = shard->headers;
-
-	return headers && headers->retry_ns && (now_ns >= headers->retry_ns || !shard->waiters);
-}
-
 void ps_size_expire(struct ps_decompress *stage, uint64_t now_ns)
 {
-	const struct ps_list *head = &stage->shards;
+again:
+	PS_LIST_EACH (struct ps_decompressing, shard, &stage->shards, link) {
+		const struct ps_headers *headers = shard->headers;
+		struct ps_size_waiter **at = &shard->waiters;
 
-	for (const struct ps_list *l = head->next; l != head;) {
-		struct ps_decompressing *shard = PS_CONTAINER_OF(l, struct ps_decompressing, link);
-		struct ps_size_waiter *expired = take_expired(shard, now_ns);
-
-		if (retry_is_due(shard, now_ns))
+		while (*at && now_ns < (*at)->expires_ns)
+			at = &(*at)->next;
+		struct ps_size_waiter *expired = *at;
+		if (expired) {
+			*at = expired->next;
+			expired->next = NULL;
+		}
+		/* A further attempt is due, or not needed because no reader waits for the size any more. */
+		if (headers && headers->retry_ns && (now_ns >= headers->retry_ns || !shard->waiters))
 			ps_decompressing_wake(shard);
-		l = l->next;
 		if (!expired)
 			continue;
 		struct ps_error trouble = shard->trouble;
 		answer(shard, expired, trouble.err ? trouble.err : ETIMEDOUT, PS_SIZE_UNKNOWN,
 		        trouble.err ? trouble.text
 		                    : "its size is not known yet: it is being decompressed; ask again");
-		l = head->next; /* the list may have changed */
+		goto again; /* the list may have changed */
 	}
 }
 
@@ -460,9 +409,8 @@ void ps_size_expire(struct ps_decompress *stage, uint64_t now_ns)
 
 static bool has_sizing_decompressor(const struct ps_decompressing *shard)
 {
-	for (const struct ps_list *l = shard->decompressors.next; l != &shard->decompressors; l = l->next)
-		if (PS_CONTAINER_OF(l, struct ps_decompressor, link)->sizes &&
-		        PS_CONTAINER_OF(l, struct ps_decompressor, link)->state != PS_DECOMPRESSOR_ENDING)
+	PS_LIST_EACH (const struct ps_decompressor, decompressor, &shard->decompressors, link)
+		if (decompressor->sizes && decompressor->state != PS_DECOMPRESSOR_ENDING)
 			return true;
 	return false;
 }

@@ -29,13 +29,8 @@ static void make_room(struct ps_decompress *stage, const struct ps_decompressor 
 
 	stage->wanting = true;
 	for (int round = 0; round < 2; round++) {
-		for (struct ps_list *l = stage->shards.next; l != &stage->shards; l = l->next) {
-			struct ps_list *head =
-			        &PS_CONTAINER_OF(l, struct ps_decompressing, link)->decompressors;
-
-			for (struct ps_list *d = head->next; d != head; d = d->next) {
-				struct ps_decompressor *other =
-				        PS_CONTAINER_OF(d, struct ps_decompressor, link);
+		PS_LIST_EACH (struct ps_decompressing, shard, &stage->shards, link) {
+			PS_LIST_EACH (struct ps_decompressor, other, &shard->decompressors, link) {
 				bool idles = other->state == PS_DECOMPRESSOR_IDLE;
 				bool waits = other->state == PS_DECOMPRESSOR_MEMORY;
 
@@ -55,15 +50,10 @@ static void make_room(struct ps_decompress *stage, const struct ps_decompressor 
 static void wake_all(struct ps_decompress *stage)
 {
 	stage->wanting = false; /* until a decompressor finds no room again */
-	for (struct ps_list *l = stage->shards.next; l != &stage->shards; l = l->next) {
-		struct ps_decompressing *shard = PS_CONTAINER_OF(l, struct ps_decompressing, link);
-
+	PS_LIST_EACH (struct ps_decompressing, shard, &stage->shards, link) {
 		if (!ps_list_empty(&shard->gets) || shard->sizing != PS_SIZING_NO)
 			ps_decompressing_wake(shard);
-		for (struct ps_list *d = shard->decompressors.next; d != &shard->decompressors; d = d->next) {
-			struct ps_decompressor *decompressor =
-			        PS_CONTAINER_OF(d, struct ps_decompressor, link);
-
+		PS_LIST_EACH (struct ps_decompressor, decompressor, &shard->decompressors, link) {
 			if (decompressor->state == PS_DECOMPRESSOR_MEMORY)
 				ps_decompressor_wake(decompressor);
 		}
@@ -78,8 +68,7 @@ static void wake_all(struct ps_decompress *stage)
 /* Copies from the buffers of decompressors that are not RUNNING. A RUNNING one copies at its next step. */
 static void copy_from_buffers(struct ps_decompressing *shard, struct ps_waiting_get *waiting)
 {
-	for (struct ps_list *l = shard->decompressors.next; l != &shard->decompressors; l = l->next) {
-		struct ps_decompressor *decompressor = PS_CONTAINER_OF(l, struct ps_decompressor, link);
+	PS_LIST_EACH (struct ps_decompressor, decompressor, &shard->decompressors, link) {
 		const struct ps_out *out = &decompressor->out;
 		uint64_t from = PS_MAX(out->from, out->base);
 
@@ -96,8 +85,7 @@ static void copy_from_buffers(struct ps_decompressing *shard, struct ps_waiting_
  * (spans), or it has reached `start`, the last known beginning of a frame at or before the byte. */
 static struct ps_decompressor *on_its_way(struct ps_decompressing *shard, uint64_t plain, uint64_t start)
 {
-	for (struct ps_list *l = shard->decompressors.next; l != &shard->decompressors; l = l->next) {
-		struct ps_decompressor *decompressor = PS_CONTAINER_OF(l, struct ps_decompressor, link);
+	PS_LIST_EACH (struct ps_decompressor, decompressor, &shard->decompressors, link) {
 		const struct ps_out *out = &decompressor->out;
 
 		if (decompressor->kill || decompressor->state == PS_DECOMPRESSOR_ENDING ||
@@ -109,27 +97,21 @@ static struct ps_decompressor *on_its_way(struct ps_decompressing *shard, uint64
 	return NULL;
 }
 
-static unsigned count_decompressors(const struct ps_decompressing *shard)
-{
-	unsigned n = 0;
-
-	for (const struct ps_list *l = shard->decompressors.next; l != &shard->decompressors; l = l->next)
-		n += PS_CONTAINER_OF(l, struct ps_decompressor, link)->state != PS_DECOMPRESSOR_ENDING;
-	return n;
-}
-
 /* Starts a decompressor at the frame in which the gap begins. False: impossible now. */
 static bool begin_decompressor(struct ps_decompressing *shard, const struct ps_range *gap)
 {
 	struct ps_decompress *stage = shard->stage;
 	struct ps_frame_map *map = &shard->map;
 	struct ps_decompressor *decompressor = NULL;
+	unsigned n = 0;
 
 	if (map->n == 0)
 		ps_frame_map_add(map, 0, 0);
 	if (map->n == 0)
 		return false;
-	if (count_decompressors(shard) > stage->nthreads) {
+	PS_LIST_EACH (struct ps_decompressor, other, &shard->decompressors, link)
+		n += other->state != PS_DECOMPRESSOR_ENDING;
+	if (n > stage->nthreads) {
 		make_room(stage, NULL);
 		return false;
 	}
@@ -154,12 +136,11 @@ static bool begin_decompressor(struct ps_decompressing *shard, const struct ps_r
 	return decompressor != NULL;
 }
 
-static bool is_stored(struct ps_decompressing *shard, uint64_t plain)
+static bool is_stored(struct ps_object *object, uint64_t plain)
 {
 	uint64_t chunk = plain / PS_CHUNK_SIZE;
 
-	return shard->object &&
-	       ps_object_chunks(shard->object, chunk / PS_BLOCK_CHUNKS) >> (chunk % PS_BLOCK_CHUNKS) & 1;
+	return object && ps_object_chunks(object, chunk / PS_BLOCK_CHUNKS) >> (chunk % PS_BLOCK_CHUNKS) & 1;
 }
 
 /* Copies the chunk at `plain` from the store to all gets of the shard. False: the store lacks it or cannot
@@ -167,28 +148,23 @@ static bool is_stored(struct ps_decompressing *shard, uint64_t plain)
 static bool copy_from_store(struct ps_decompressing *shard, uint64_t plain, uint8_t *buf)
 {
 	struct ps_object *object = ps_decompressing_hold(shard);
-	uint64_t chunk = plain / PS_CHUNK_SIZE, offset = chunk * PS_CHUNK_SIZE;
+	uint64_t offset = plain / PS_CHUNK_SIZE * PS_CHUNK_SIZE;
 	size_t n = (size_t)PS_MIN(PS_CHUNK_SIZE, shard->size - offset);
 	struct ps_hold hold;
 	bool good = false;
 
 	pthread_mutex_unlock(&shard->stage->lock);
 	if (ps_object_hold(object, offset, n, &hold) == 0) {
-		good = ps_object_chunks(object, chunk / PS_BLOCK_CHUNKS) >> (chunk % PS_BLOCK_CHUNKS) & 1 &&
+		good = is_stored(object, offset) &&
 		       pread(ps_object_fd(object), buf, n, (off_t)offset) == (ssize_t)n;
 		ps_object_release(&hold);
 	}
 	ps_object_put(object);
 	pthread_mutex_lock(&shard->stage->lock);
-	for (struct ps_list *l = shard->gets.next; good && l != &shard->gets; l = l->next)
-		ps_waiting_get_copy(PS_CONTAINER_OF(l, struct ps_waiting_get, link), offset, offset + n, buf);
+	if (good)
+		PS_LIST_EACH (struct ps_waiting_get, waiting, &shard->gets, link)
+			ps_waiting_get_copy(waiting, offset, offset + n, buf);
 	return good;
-}
-
-static bool is_bad(const struct ps_decompressing *shard, const struct ps_range *gap)
-{
-	return shard->bad.err && gap->from >= shard->bad_range.from && gap->from < shard->bad_range.end &&
-	       ps_clock_mono_ns() < shard->bad_until_ns;
 }
 
 /* Decides whether the cache admits what is decoded from now on. The lock is dropped meanwhile. */
@@ -221,11 +197,12 @@ static enum assigned assign_get(
 		uint64_t start = shard->map.n ? shard->map.points[i].plain : 0;
 		struct ps_decompressor *decompressor = on_its_way(shard, gap.from, start);
 
-		if (is_bad(shard, &gap)) {
+		if (shard->bad.err && gap.from >= shard->bad_range.from && gap.from < shard->bad_range.end &&
+		        ps_clock_mono_ns() < shard->bad_until_ns) {
 			waiting->err = shard->bad;
 			return ASSIGNED;
 		}
-		if (!decompressor && look && is_stored(shard, gap.from)) {
+		if (!decompressor && look && is_stored(shard->object, gap.from)) {
 			*ret_stored = gap.from;
 			return ASSIGNED_STORE;
 		}
@@ -252,10 +229,9 @@ again:
 	if (shard->aborted || ps_list_empty(&shard->gets))
 		return;
 	admit(shard);
-	for (struct ps_list *l = shard->gets.next; l != &shard->gets; l = l->next) {
+	PS_LIST_EACH (struct ps_waiting_get, waiting, &shard->gets, link) {
 		uint64_t stored = 0;
-		enum assigned assigned =
-		        assign_get(shard, PS_CONTAINER_OF(l, struct ps_waiting_get, link), look, &stored);
+		enum assigned assigned = assign_get(shard, waiting, look, &stored);
 
 		if (assigned == ASSIGNED_NO_ROOM)
 			return;
@@ -317,37 +293,21 @@ static void run(struct ps_decompressor *decompressor)
 		wake_all(stage);
 }
 
-static void tick_decompressor(struct ps_decompressor *decompressor, uint64_t now_ns)
-{
-	if (decompressor->state == PS_DECOMPRESSOR_RETRY && now_ns >= decompressor->retry_ns &&
-	        decompressor->npending == 0)
-		ps_decompressor_wake(decompressor);
-	else if (decompressor->state == PS_DECOMPRESSOR_IDLE &&
-	         now_ns - decompressor->idle_ns > PS_DECOMPRESS_IDLE_NS)
-		kill_decompressor(decompressor);
-}
-
 /* May drop the lock at its end. */
 static void tick(struct ps_decompress *stage, uint64_t now_ns)
 {
 	stage->next_tick_ns = now_ns + PS_DECOMPRESS_TICK_NS;
-	for (struct ps_list *l = stage->shards.next; l != &stage->shards; l = l->next) {
-		struct ps_decompressing *shard = PS_CONTAINER_OF(l, struct ps_decompressing, link);
-
-		for (struct ps_list *d = shard->decompressors.next; d != &shard->decompressors; d = d->next)
-			tick_decompressor(PS_CONTAINER_OF(d, struct ps_decompressor, link), now_ns);
+	PS_LIST_EACH (struct ps_decompressing, shard, &stage->shards, link) {
+		PS_LIST_EACH (struct ps_decompressor, decompressor, &shard->decompressors, link) {
+			if (decompressor->state == PS_DECOMPRESSOR_RETRY &&
+			        now_ns >= decompressor->retry_ns && decompressor->npending == 0)
+				ps_decompressor_wake(decompressor);
+			else if (decompressor->state == PS_DECOMPRESSOR_IDLE &&
+			         now_ns - decompressor->idle_ns > PS_DECOMPRESS_IDLE_NS)
+				kill_decompressor(decompressor);
+		}
 	}
 	ps_size_expire(stage, now_ns);
-}
-
-static void wait_for_work(struct ps_decompress *stage)
-{
-	if (stage->ndecompressors == 0 && stage->nwaiters == 0) {
-		pthread_cond_wait(&stage->cond, &stage->lock);
-		return;
-	}
-	ps_cond_wait_until(
-	        &stage->cond, &stage->lock, PS_MAX(stage->next_tick_ns, ps_clock_mono_ns() + PS_NS_PER_MS));
 }
 
 static void *stage_main(void *arg)
@@ -366,35 +326,31 @@ static void *stage_main(void *arg)
 			ps_write_run(stage, stage->writes.next);
 		else if (!ps_list_empty(&stage->ready))
 			run(PS_CONTAINER_OF(stage->ready.next, struct ps_decompressor, ready_link));
+		else if (stage->ndecompressors == 0 && stage->nwaiters == 0)
+			pthread_cond_wait(&stage->cond, &stage->lock);
 		else
-			wait_for_work(stage);
+			ps_cond_wait_until(&stage->cond, &stage->lock,
+			        PS_MAX(stage->next_tick_ns, ps_clock_mono_ns() + PS_NS_PER_MS));
 	}
 	return NULL;
 }
 
 /* Beginning and end -------------------------------------------------------------------------------------- */
 
-/* Under the lock. */
-static void abort_one(struct ps_decompressing *shard)
+void ps_decompress_abort(struct ps_decompress *stage, struct ps_origin *base)
 {
 	const struct ps_error cancelled = {.err = ECANCELED, .text = "cancelled"};
 
-	shard->aborted = true;
-	ps_waiting_gets_fail(shard, 0, UINT64_MAX, &cancelled);
-	for (struct ps_list *d = shard->decompressors.next; d != &shard->decompressors; d = d->next)
-		kill_decompressor(PS_CONTAINER_OF(d, struct ps_decompressor, link));
-	ps_size_cancel(shard);
-	ps_decompressing_wake(shard);
-}
-
-void ps_decompress_abort(struct ps_decompress *stage, struct ps_origin *base)
-{
 	PS_LOCK_SCOPE(&stage->lock);
-	for (struct ps_list *l = stage->shards.next; l != &stage->shards; l = l->next) {
-		struct ps_decompressing *shard = PS_CONTAINER_OF(l, struct ps_decompressing, link);
-
-		if (shard->base == base && shard->refs > 0)
-			abort_one(shard);
+	PS_LIST_EACH (struct ps_decompressing, shard, &stage->shards, link) {
+		if (shard->base != base || shard->refs == 0)
+			continue;
+		shard->aborted = true;
+		ps_waiting_gets_fail(shard, 0, UINT64_MAX, &cancelled);
+		PS_LIST_EACH (struct ps_decompressor, decompressor, &shard->decompressors, link)
+			kill_decompressor(decompressor);
+		ps_size_cancel(shard);
+		ps_decompressing_wake(shard);
 	}
 }
 
@@ -404,8 +360,8 @@ void ps_decompress_drain(struct ps_decompress *stage, struct ps_origin *base)
 	for (;;) {
 		bool left = false;
 
-		for (struct ps_list *l = stage->shards.next; l != &stage->shards; l = l->next)
-			left = left || PS_CONTAINER_OF(l, struct ps_decompressing, link)->base == base;
+		PS_LIST_EACH (struct ps_decompressing, shard, &stage->shards, link)
+			left = left || shard->base == base;
 		if (!left)
 			return;
 		pthread_cond_wait(&stage->gone, &stage->lock);
@@ -455,7 +411,8 @@ void ps_decompress_free(struct ps_decompress *stage)
 	for (unsigned i = 0; i < stage->nthreads; i++)
 		pthread_join(stage->threads[i], NULL);
 	ps_spares_drop(stage, 0);
-	ps_writes_fini(stage);
+	for (size_t i = 0; i < PS_WRITES_MAX; i++)
+		free(stage->write_places[i].data);
 	pthread_cond_destroy(&stage->cond);
 	pthread_cond_destroy(&stage->gone);
 	pthread_cond_destroy(&stage->written);

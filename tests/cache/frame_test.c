@@ -352,7 +352,7 @@ static void a_walk_over_frames_gives_size_and_map(void **state)
 		assert_int_equal(walk.map.n, PS_ARRAY_LEN(begins) + 1);
 		for (size_t i = 0; i < PS_ARRAY_LEN(begins); i++)
 			assert_int_equal(walk.map.points[i].packed, begins[i]);
-		ps_frame_walk_fini(&walk);
+		ps_frame_map_fini(&walk.map);
 	}
 
 	size_t whole = file.len;
@@ -360,19 +360,19 @@ static void a_walk_over_frames_gives_size_and_map(void **state)
 		file.len = whole - cut;
 		bool at_end = cut == sizeof(skippable);
 		assert_int_equal(walk_in(&file, 4096, &walk), at_end ? 0 : -EBADMSG);
-		ps_frame_walk_fini(&walk);
+		ps_frame_map_fini(&walk.map);
 	}
 	file.len = whole;
 	ps_strbuf_add(&file, "trailing");
 	assert_int_equal(walk_in(&file, 4096, &walk), -EBADMSG);
-	ps_frame_walk_fini(&walk);
+	ps_frame_map_fini(&walk.map);
 	file.len = whole;
 	add_frame(&file, 70000, false, false);
 	assert_int_equal(walk_in(&file, 4096, &walk), -ENODATA);
-	ps_frame_walk_fini(&walk);
+	ps_frame_map_fini(&walk.map);
 	file.len = 0;
 	assert_int_equal(walk_in(&file, 4096, &walk), -EBADMSG);
-	ps_frame_walk_fini(&walk);
+	ps_frame_map_fini(&walk.map);
 }
 
 /* A frame's content cannot be longer than its blocks allow, nor shorter than those blocks that are not
@@ -401,10 +401,10 @@ static void a_walk_refuses_sizes_that_contradict_the_blocks(void **state)
 		memcpy(repeated + 5, cases[i].size, 8);
 		walk = (struct ps_frame_walk){.file_nbytes = sizeof(raw)};
 		assert_int_equal(ps_frame_walk_step(&walk, raw, sizeof(raw), 0), cases[i].raw);
-		ps_frame_walk_fini(&walk);
+		ps_frame_map_fini(&walk.map);
 		walk = (struct ps_frame_walk){.file_nbytes = sizeof(repeated)};
 		assert_int_equal(ps_frame_walk_step(&walk, repeated, sizeof(repeated), 0), cases[i].repeated);
-		ps_frame_walk_fini(&walk);
+		ps_frame_map_fini(&walk.map);
 	}
 }
 

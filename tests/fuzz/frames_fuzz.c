@@ -113,8 +113,8 @@ static void walk(const uint8_t *data, size_t size)
 		abort();
 	if (rc == 0)
 		check_map(&whole.map);
-	ps_frame_walk_fini(&whole);
-	ps_frame_walk_fini(&bites);
+	ps_frame_map_fini(&whole.map);
+	ps_frame_map_fini(&bites.map);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
