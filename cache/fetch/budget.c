@@ -37,12 +37,6 @@ struct ps_budget *ps_budget_new(uint64_t nbytes)
 	return budget;
 }
 
-static void arena_free(struct ps_arena *arena)
-{
-	munmap(arena->data, ARENA_NBYTES);
-	free(arena);
-}
-
 static uint8_t *map_aligned(void)
 {
 	/* mmap, not malloc, because munmap returns the memory to the system. */
@@ -212,10 +206,11 @@ void ps_budget_trim(struct ps_budget *budget)
 		}
 	}
 	while (unused) {
-		struct ps_block_memory *next = unused->next_free;
+		struct ps_arena *arena = unused->arena; /* contains `unused` */
 
-		arena_free(unused->arena);
-		unused = next;
+		unused = unused->next_free;
+		munmap(arena->data, ARENA_NBYTES);
+		free(arena);
 	}
 }
 

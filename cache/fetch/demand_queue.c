@@ -164,46 +164,37 @@ bool ps_demand_is_vain(enum ps_demand_class cls, struct ps_fill_file *file)
 	return cls >= PS_DEMAND_NEXT && ps_object_gone(file->object);
 }
 
-/* Takes the demands of a file off the queue, at most `cap`. ret[] gets their references of the file, which
- * the caller puts without the lock. */
-static size_t take_all(
-        struct ps_fill_file *file, enum ps_demand_class cls, struct ps_fill_file **ret, size_t cap)
-{
-	const struct ps_list *demands = &file->demands[cls].demands;
-	size_t n = 0;
-
-	for (; n < cap && !ps_list_empty(demands); n++) {
-		ret[n] = file;
-		ps_demand_unqueue(PS_CONTAINER_OF(demands->next, struct ps_demand, link));
-	}
-	return n;
-}
-
-static size_t take_vain(struct ps_fill *fill, enum ps_demand_class cls, struct ps_fill_file **ret, size_t cap)
+/* Takes demands of this origin, or (NULL) vain ones, off the queue of a class, at most `cap`. ret[] gets their
+ * references of files, which the caller puts without the lock. */
+static size_t take_of(struct ps_fill *fill, enum ps_demand_class cls, const struct ps_origin *origin,
+        struct ps_fill_file **ret, size_t cap)
 {
 	size_t n = 0;
 
 	PS_LOCK_SCOPE(&fill->lock);
 	for (struct ps_tree_item *item = ps_tree_first(&fill->queues[cls]), *next; item; item = next) {
 		struct ps_fill_file *file = file_of(item);
+		const struct ps_list *demands = &file->demands[cls].demands;
 
 		next = ps_tree_next(item);
-		if (ps_demand_is_vain(cls, file))
-			n += take_all(file, cls, ret + n, cap - n);
+		if (!(origin ? ps_origin_is(file->origin, origin) : ps_demand_is_vain(cls, file)))
+			continue;
+		for (; n < cap && !ps_list_empty(demands); n++) {
+			ret[n] = file;
+			ps_demand_unqueue(PS_CONTAINER_OF(demands->next, struct ps_demand, link));
+		}
 	}
 	return n;
 }
 
-/* Drops demands of evicted files. Such a demand waits for memory, and keeps its evicted file's disk space
- * from being freed; the blocks that occupy the memory may wait for just that disk space. */
-void ps_demand_drop_vain(struct ps_fill *fill)
+void ps_demand_drop(struct ps_fill *fill, const struct ps_origin *origin)
 {
 	struct ps_fill_file *unref[64];
 	size_t n;
 
-	for (int cls = PS_DEMAND_NEXT; cls < PS_DEMAND_CLASSES; cls++) {
+	for (int cls = origin ? 0 : PS_DEMAND_NEXT; cls < PS_DEMAND_CLASSES; cls++) {
 		do {
-			n = take_vain(fill, (enum ps_demand_class)cls, unref, PS_ARRAY_LEN(unref));
+			n = take_of(fill, (enum ps_demand_class)cls, origin, unref, PS_ARRAY_LEN(unref));
 			for (size_t i = 0; i < n; i++)
 				ps_fill_file_put(unref[i]);
 		} while (n == PS_ARRAY_LEN(unref));
@@ -271,37 +262,4 @@ bool ps_demand_warm(struct ps_fill_file *file)
 		return false;
 	enqueue(&file->warm);
 	return true;
-}
-
-/* Takes demands of this origin off the queues. ret[] gets their references of files, which the caller puts
- * without the lock. */
-static size_t take_of_origin(
-        struct ps_fill *fill, struct ps_origin *origin, struct ps_fill_file **ret, size_t cap)
-{
-	size_t n = 0;
-
-	PS_LOCK_SCOPE(&fill->lock);
-	for (int cls = 0; cls < PS_DEMAND_CLASSES; cls++) {
-		for (struct ps_tree_item *item = ps_tree_first(&fill->queues[cls]), *next; item;
-		        item = next) {
-			struct ps_fill_file *file = file_of(item);
-
-			next = ps_tree_next(item);
-			if (ps_origin_is(file->origin, origin))
-				n += take_all(file, (enum ps_demand_class)cls, ret + n, cap - n);
-		}
-	}
-	return n;
-}
-
-void ps_demand_drop_of_origin(struct ps_fill *fill, struct ps_origin *origin)
-{
-	struct ps_fill_file *unref[64];
-	size_t n;
-
-	do {
-		n = take_of_origin(fill, origin, unref, PS_ARRAY_LEN(unref));
-		for (size_t i = 0; i < n; i++)
-			ps_fill_file_put(unref[i]);
-	} while (n > 0);
 }

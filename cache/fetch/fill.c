@@ -244,19 +244,6 @@ void ps_fill_warm(struct ps_fill_file *file)
 		ps_fill_pump(file->fill);
 }
 
-/* True: the pump has to start new demands. */
-static bool look_at_stored(struct ps_fill_file *file, uint64_t from, uint64_t end)
-{
-	struct ps_outcome outcome;
-
-	ps_outcome_init(&outcome);
-	{
-		PS_LOCK_SCOPE(&file->lock);
-		ps_waiters_look(file, from, end, &outcome);
-	}
-	return carry_out(file, &outcome);
-}
-
 void ps_fill_stored(struct ps_fill *fill, const struct ps_object *object, uint64_t from, uint64_t end)
 {
 	struct ps_fill_file *files[STORED_MAX_FILES];
@@ -272,7 +259,14 @@ void ps_fill_stored(struct ps_fill *fill, const struct ps_object *object, uint64
 		}
 	}
 	for (size_t i = 0; i < n; i++) {
-		demanded = look_at_stored(files[i], from, end) || demanded;
+		struct ps_outcome outcome;
+
+		ps_outcome_init(&outcome);
+		{
+			PS_LOCK_SCOPE(&files[i]->lock);
+			ps_waiters_look(files[i], from, end, &outcome);
+		}
+		demanded = carry_out(files[i], &outcome) || demanded;
 		ps_fill_file_put(files[i]);
 	}
 	if (demanded)
@@ -280,25 +274,6 @@ void ps_fill_stored(struct ps_fill *fill, const struct ps_object *object, uint64
 }
 
 /* The timer ---------------------------------------------------------------------------------------------- */
-
-/* Collects the files with a reader whose time is up, or with `look` set; takes a reference of each. */
-static void find_due(struct ps_fill *fill, uint64_t now_ns, struct ps_list *ret)
-{
-	struct ps_tree_item *first;
-
-	PS_LOCK_SCOPE(&fill->lock);
-	PS_LOCK_SCOPE(&fill->due_lock);
-	while ((first = ps_tree_first(&fill->due)) && first->key <= now_ns) {
-		struct ps_fill_file *file = PS_CONTAINER_OF(first, struct ps_fill_file, due);
-
-		ps_tree_remove(&fill->due, first);
-		if (file->refs == 0)
-			continue; /* the file is being freed: it has no handle and no reader */
-		file->refs++;
-		ps_list_append(ret, &file->due_link);
-	}
-	atomic_store(&fill->due_ns, first ? first->key : UINT64_MAX);
-}
 
 /* Some of the file's requests may have to be sent again, because their readers wait for long. */
 static void hurry(struct ps_fill_file *file, uint64_t now_ns)
@@ -343,36 +318,38 @@ static bool attend(struct ps_fill_file *file, uint64_t now_ns)
 	return carry_out(file, &outcome);
 }
 
+/* Attends to the files with a reader whose time is up, or with `look` set. */
 static void attend_to_due(struct ps_fill *fill, uint64_t now_ns)
 {
+	struct ps_tree_item *first;
 	bool demanded = false;
 	struct ps_list due;
 
 	if (atomic_load(&fill->due_ns) > now_ns)
 		return;
 	ps_list_init(&due);
-	find_due(fill, now_ns, &due);
-	while (!ps_list_empty(&due)) {
-		struct ps_fill_file *file = PS_CONTAINER_OF(due.next, struct ps_fill_file, due_link);
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		PS_LOCK_SCOPE(&fill->due_lock);
+		while ((first = ps_tree_first(&fill->due)) && first->key <= now_ns) {
+			struct ps_fill_file *file = PS_CONTAINER_OF(first, struct ps_fill_file, due);
 
-		ps_list_remove(&file->due_link);
+			ps_tree_remove(&fill->due, first);
+			if (file->refs == 0)
+				continue; /* the file is being freed: it has no handle and no reader */
+			file->refs++;
+			ps_list_append(&due, &file->due_link);
+		}
+		atomic_store(&fill->due_ns, first ? first->key : UINT64_MAX);
+	}
+	while (!ps_list_empty(&due)) {
+		struct ps_fill_file *file =
+		        PS_CONTAINER_OF(ps_list_take(&due), struct ps_fill_file, due_link);
 		demanded = attend(file, now_ns) || demanded;
 		ps_fill_file_put(file);
 	}
 	if (demanded)
 		ps_fill_pump(fill);
-}
-
-/* Gives memory back to the system, also that of held and retained blocks: a reader that needs a held block
- * later demands it again. */
-static void give_memory_back(struct ps_fill *fill)
-{
-	ps_retained_drop_held(fill, NULL);
-	{
-		PS_LOCK_SCOPE(&fill->lock);
-		ps_retained_drop(fill, NULL);
-	}
-	ps_budget_trim(fill->budget);
 }
 
 /* One round of the timer; *ret_busy: there is traffic. False: the engine stops. */
@@ -392,7 +369,7 @@ static bool tick(struct ps_fill *fill, uint64_t now, bool *ret_busy)
 	/* Writing held blocks again does not count as traffic. */
 	bool retried = ps_retained_retry_held(fill, now);
 	if (retried)
-		ps_demand_drop_vain(fill);
+		ps_demand_drop(fill, NULL);
 	uint64_t due = start_retries(fill);
 	PS_LOCK_SCOPE(&fill->lock);
 	if (fill->stopping)
@@ -418,11 +395,19 @@ static void *timer_main(void *arg)
 
 	for (bool busy = false; tick(fill, now, &busy); now = ps_clock_mono_ns()) {
 		ps_fill_pump(fill); /* the bandwidth limit may allow more by now */
-		if (!busy && now - busy_ns > TRIM_AFTER_NS)
-			give_memory_back(fill);
-		else if (!busy)
+		if (!busy && now - busy_ns <= TRIM_AFTER_NS)
 			continue;
 		busy_ns = now;
+		if (busy)
+			continue;
+		/* Gives memory back to the system, also that of held and retained blocks: a reader that
+		 * needs a held block later demands it again. */
+		ps_retained_drop_held(fill, NULL);
+		{
+			PS_LOCK_SCOPE(&fill->lock);
+			ps_retained_drop(fill, NULL);
+		}
+		ps_budget_trim(fill->budget);
 	}
 	return NULL;
 }
@@ -473,23 +458,6 @@ static int start_threads(struct ps_fill *fill)
 	return rc;
 }
 
-/* Stops the threads. The disk threads write the queued blocks before they end. */
-static void stop_threads(struct ps_fill *fill)
-{
-	{
-		PS_LOCK_SCOPE(&fill->lock);
-		fill->stopping = true;
-		pthread_cond_broadcast(&fill->disk_cond);
-		pthread_cond_broadcast(&fill->timer_cond);
-	}
-	for (unsigned i = 0; i < fill->ndisk_threads; i++)
-		pthread_join(fill->disk_threads[i], NULL);
-	if (fill->timer_started)
-		pthread_join(fill->timer_thread, NULL);
-	fill->ndisk_threads = 0;
-	fill->timer_started = false;
-}
-
 /* Beginning and end -------------------------------------------------------------------------------------- */
 
 int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
@@ -533,7 +501,17 @@ void ps_fill_free(struct ps_fill *fill)
 {
 	if (!fill)
 		return;
-	stop_threads(fill);
+	{
+		PS_LOCK_SCOPE(&fill->lock);
+		fill->stopping = true;
+		pthread_cond_broadcast(&fill->disk_cond);
+		pthread_cond_broadcast(&fill->timer_cond);
+	}
+	/* The disk threads write the queued blocks before they end. */
+	for (unsigned i = 0; i < fill->ndisk_threads; i++)
+		pthread_join(fill->disk_threads[i], NULL);
+	if (fill->timer_started)
+		pthread_join(fill->timer_thread, NULL);
 	ps_hedge_forget(fill, NULL);
 	pthread_cond_destroy(&fill->disk_cond);
 	pthread_cond_destroy(&fill->timer_cond);
@@ -602,9 +580,7 @@ static void cancel_all(struct ps_fill *fill, struct ps_origin *origin)
 		/* cancel() neither blocks nor calls back from here. A request cannot end meanwhile, because
 		 * on_done() needs the lock that is held. */
 		ps_hedge_cancel_all(fill, origin);
-		for (struct ps_list *l = fill->running.next; l != &fill->running; l = l->next) {
-			struct ps_range_request *request = PS_CONTAINER_OF(l, struct ps_range_request, link);
-
+		PS_LIST_EACH (struct ps_range_request, request, &fill->running, link) {
 			if (ps_origin_is(request->file->origin, origin))
 				request->file->origin->ops->cancel(request->file->origin, &request->get);
 		}
@@ -648,7 +624,7 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 		}
 	}
 	ps_waiters_answer(fill, &outcome.ready);
-	ps_demand_drop_of_origin(fill, origin);
+	ps_demand_drop(fill, origin);
 	for (;;) {
 		/* Cancelling is repeated until no request is left, because it has no effect on a request
 		 * that was claimed but not submitted yet. */

@@ -38,15 +38,6 @@ void ps_block_buffer_free(struct ps_block_buffer *buffer)
 	free(buffer);
 }
 
-/* Frees the buffer's memory. */
-static void drop_memory(struct ps_block_buffer *buffer)
-{
-	ps_block_memory_unref(buffer->memory);
-	buffer->memory = NULL;
-	buffer->whole = buffer->stored = 0;
-	memset(buffer->have, 0, sizeof(buffer->have));
-}
-
 struct ps_block_buffer *ps_block_buffer_find(struct ps_fill_file *file, uint64_t block, uint64_t now_ns)
 {
 	struct ps_block_buffer *buffer = file->buffers[block];
@@ -84,18 +75,12 @@ void ps_block_buffer_settle(struct ps_block_buffer *buffer, struct ps_list *disk
 		buffer->place = PS_PLACE_DISK;
 		ps_list_append(disk, &buffer->link);
 	} else if (buffer->failed) {
-		drop_memory(buffer);
+		ps_block_memory_unref(ps_steal_ptr(&buffer->memory));
+		buffer->whole = buffer->stored = 0;
+		memset(buffer->have, 0, sizeof(buffer->have));
 	} else {
 		ps_block_buffer_free(buffer);
 	}
-}
-
-/* A request that failed midway, or whose rest no reader waited for, leaves `have` in the middle of a chunk.
- * The next request fetches that chunk from its beginning. */
-void ps_block_buffer_release(struct ps_block_buffer *buffer, unsigned chunk)
-{
-	buffer->flight &= (uint16_t) ~(1u << chunk);
-	buffer->have[chunk] = 0;
 }
 
 void ps_block_buffer_fail(struct ps_block_buffer *buffer, uint16_t chunks, int errnum, uint64_t until_ns)
@@ -126,10 +111,7 @@ static void drop_retained(struct ps_fill *fill, struct ps_block_buffer *buffer)
 
 void ps_retained_drop(struct ps_fill *fill, struct ps_fill_file *file)
 {
-	for (struct ps_list *l = fill->retained.next, *next; l != &fill->retained; l = next) {
-		struct ps_block_buffer *buffer = PS_CONTAINER_OF(l, struct ps_block_buffer, link);
-
-		next = l->next;
+	PS_LIST_EACH (struct ps_block_buffer, buffer, &fill->retained, link) {
 		if (file && !file->nretained)
 			return;
 		if (!file || buffer->file == file)
@@ -232,27 +214,22 @@ bool ps_retained_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref)
 	return true;
 }
 
-/* True if the object was evicted and only parked blocks still refer to the file, which is not open any
- * more. These blocks can neither be written nor served, but they keep the object, and so its room in the
- * cache. The engine's lock is held. */
-static bool is_vain(struct ps_fill_file *file)
-{
-	return file->refs == file->nparked && ps_object_gone(file->object);
-}
-
 /* Held blocks take at most half of the budget: the rest is for bytes that still arrive. */
 void ps_retain_held(struct ps_fill *fill, struct ps_block_buffer *buffer)
 {
 	uint64_t max_held = ps_budget_limit_bytes(fill->budget) / PS_BLOCK_SIZE / 2;
-	struct ps_fill_file *unref;
+	struct ps_fill_file *file = buffer->file, *unref = NULL;
 	bool full;
 	{
 		PS_LOCK_SCOPE(&fill->lock);
 		ps_list_append(&fill->held, &buffer->link);
 		fill->nheld++;
-		if (buffer->file->draining)
+		if (file->draining)
 			pthread_cond_broadcast(&fill->files_cond);
-		unref = is_vain(buffer->file) ? drop_held(fill, buffer) : NULL;
+		/* If the object was evicted and only parked blocks still refer to the file, which is not open
+		 * any more, they can neither be written nor served, but they keep the object's room. */
+		if (file->refs == file->nparked && ps_object_gone(file->object))
+			unref = drop_held(fill, buffer);
 	}
 	do {
 		ps_fill_file_put(unref);
@@ -273,10 +250,7 @@ bool ps_retained_retry_held(struct ps_fill *fill, uint64_t now_ns)
 	if (fill->stopping || now_ns < fill->held_retry_ns)
 		return false;
 	fill->held_retry_ns = now_ns + RETRY_NS;
-	for (struct ps_list *l = fill->held.next, *next; l != &fill->held; l = next) {
-		struct ps_block_buffer *buffer = PS_CONTAINER_OF(l, struct ps_block_buffer, link);
-
-		next = l->next;
+	PS_LIST_EACH (struct ps_block_buffer, buffer, &fill->held, link) {
 		if (buffer->file->draining)
 			continue;
 		ps_list_remove(&buffer->link);
@@ -299,10 +273,7 @@ void ps_retained_drop_held(struct ps_fill *fill, struct ps_origin *origin)
 		struct ps_fill_file *file = NULL;
 		{
 			PS_LOCK_SCOPE(&fill->lock);
-			for (struct ps_list *l = fill->held.next; l != &fill->held && !file; l = l->next) {
-				struct ps_block_buffer *buffer =
-				        PS_CONTAINER_OF(l, struct ps_block_buffer, link);
-
+			PS_LIST_EACH (struct ps_block_buffer, buffer, &fill->held, link) {
 				if (origin && !ps_origin_is(buffer->file->origin, origin))
 					continue;
 				file = drop_held(fill, buffer);

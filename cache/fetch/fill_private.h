@@ -349,8 +349,6 @@ uint16_t ps_block_buffer_missing(struct ps_fill_file *file, uint64_t block, uint
  * free the buffer. If there are chunks to write, it appends the buffer to `disk`, for
  * ps_writeback_queue(). */
 void ps_block_buffer_settle(struct ps_block_buffer *buffer, struct ps_list *disk);
-/* Gives up the claim of a chunk. */
-void ps_block_buffer_release(struct ps_block_buffer *buffer, unsigned chunk);
 void ps_block_buffer_fail(struct ps_block_buffer *buffer, uint16_t chunks, int errnum, uint64_t until_ns);
 /* A reader has read the block to its end: its memory need not be kept any longer. */
 void ps_block_buffer_was_read(struct ps_block_buffer *buffer);
@@ -393,11 +391,11 @@ unsigned ps_demand_count_starving(const struct ps_fill *fill, uint64_t since_ns,
 /* Takes chunks up to `next` off a demand for a turn, which gets a reference of the file. The rest is queued
  * after the file's other demands. The engine's lock is held. */
 void ps_demand_take(struct ps_demand *demand, uint64_t next);
-/* drop_vain: drops the demands for which ps_demand_is_vain() is true. drop_of_origin: drops all demands of
- * an origin. No lock held. */
-void ps_demand_drop_vain(struct ps_fill *fill);
-void ps_demand_drop_of_origin(struct ps_fill *fill, struct ps_origin *origin);
-/* True if fetching is useless now: the demand was made only for the cache, and the object was evicted. */
+/* Drops all demands of an origin, or (NULL) the vain ones of all. No lock held. */
+void ps_demand_drop(struct ps_fill *fill, const struct ps_origin *origin);
+/* True if fetching is useless now: the demand was made only for the cache, and the object was evicted. Such a
+ * demand waits for memory, and keeps its file's disk space from being freed, for which the blocks that occupy
+ * the memory may wait. */
 bool ps_demand_is_vain(enum ps_demand_class cls, struct ps_fill_file *file);
 
 /* waiters.c */

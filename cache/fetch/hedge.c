@@ -50,9 +50,9 @@ struct ps_tail {
 
 static struct ps_tail *tail_of(struct ps_fill *fill, struct ps_origin *origin, bool make)
 {
-	for (struct ps_list *l = fill->tails.next; l != &fill->tails; l = l->next)
-		if (PS_CONTAINER_OF(l, struct ps_tail, link)->origin == origin)
-			return PS_CONTAINER_OF(l, struct ps_tail, link);
+	PS_LIST_EACH (struct ps_tail, known, &fill->tails, link)
+		if (known->origin == origin)
+			return known;
 	struct ps_tail *tail = make ? calloc(1, sizeof(*tail)) : NULL;
 	if (!tail)
 		return NULL;
@@ -95,13 +95,10 @@ void ps_hedge_answered(struct ps_fill *fill, struct ps_origin *origin, uint64_t 
 
 void ps_hedge_forget(struct ps_fill *fill, struct ps_origin *origin)
 {
-	for (struct ps_list *l = fill->tails.next, *next; l != &fill->tails; l = next) {
-		struct ps_tail *tail = PS_CONTAINER_OF(l, struct ps_tail, link);
-
-		next = l->next;
+	PS_LIST_EACH (struct ps_tail, tail, &fill->tails, link) {
 		if (origin && !ps_origin_is(tail->origin, origin))
 			continue;
-		ps_list_remove(l);
+		ps_list_remove(&tail->link);
 		free(tail);
 	}
 }
@@ -136,12 +133,6 @@ static size_t needed_nbytes(
 	return need;
 }
 
-static bool affords(const struct ps_fill *fill, size_t nbytes)
-{
-	return (atomic_load(&fill->origin.hedged_bytes) + nbytes) * HEDGE_SHARE <=
-	       atomic_load(&fill->origin.bytes);
-}
-
 /* Progress has no effect: a hedge is used only when it is complete. */
 static void hedge_progress(struct ps_origin_get *get, size_t nbytes_so_far)
 {
@@ -154,7 +145,8 @@ static struct ps_hedge *hedge_new(struct ps_fill *fill, struct ps_range_request 
 	uint64_t from;
 	size_t nbytes = needed_nbytes(request, &from, &expect);
 
-	if (nbytes == 0 || !affords(fill, nbytes))
+	if (nbytes == 0 || (atomic_load(&fill->origin.hedged_bytes) + nbytes) * HEDGE_SHARE >
+	                           atomic_load(&fill->origin.bytes))
 		return NULL;
 	struct ps_hedge *hedge = calloc(1, sizeof(*hedge));
 	if (!hedge)
@@ -190,31 +182,28 @@ static struct ps_hedge *hedge_new(struct ps_fill *fill, struct ps_range_request 
 /* Hedges the first late request, if few others are late. */
 static struct ps_hedge *find_late(struct ps_fill *fill, uint64_t now_ns)
 {
-	struct ps_hedge *hedge = NULL;
 	unsigned nlate = 0;
 
 	if (fill->stopping || fill->active >= fill->concurrency.demand ||
 	        (fill->pushback_ns && now_ns - fill->pushback_ns < HEDGE_PUSHBACK_NS))
 		return NULL;
-	for (struct ps_list *l = fill->running.next; l != &fill->running; l = l->next)
-		nlate += is_late(fill, PS_CONTAINER_OF(l, struct ps_range_request, link), now_ns);
+	PS_LIST_EACH (struct ps_range_request, request, &fill->running, link)
+		nlate += is_late(fill, request, now_ns);
 	if (nlate > PS_MAX(fill->active / HEDGE_LATE_SHARE, 1u))
 		return NULL;
-	for (struct ps_list *l = fill->running.next; l != &fill->running && !hedge; l = l->next) {
-		struct ps_range_request *request = PS_CONTAINER_OF(l, struct ps_range_request, link);
+	PS_LIST_EACH (struct ps_range_request, request, &fill->running, link) {
+		struct ps_hedge *hedge;
 
 		if (!request->hedge && !request->preempted && !request->file->draining &&
-		        is_late(fill, request, now_ns))
-			hedge = hedge_new(fill, request);
+		        is_late(fill, request, now_ns) && (hedge = hedge_new(fill, request)))
+			return hedge;
 	}
-	return hedge;
+	return NULL;
 }
 
 void ps_hedge_cancel_all(struct ps_fill *fill, struct ps_origin *origin)
 {
-	for (struct ps_list *l = fill->hedges.next; l != &fill->hedges; l = l->next) {
-		struct ps_hedge *hedge = PS_CONTAINER_OF(l, struct ps_hedge, link);
-
+	PS_LIST_EACH (struct ps_hedge, hedge, &fill->hedges, link) {
 		if (ps_origin_is(hedge->file->origin, origin))
 			hedge->file->origin->ops->cancel(hedge->file->origin, &hedge->get);
 	}

@@ -148,8 +148,7 @@ void ps_range_requests_overdue(struct ps_fill_file *file, uint64_t from, uint64_
 	struct ps_fill *fill = file->fill;
 
 	PS_LOCK_SCOPE(&fill->lock);
-	for (struct ps_list *l = fill->running.next; l != &fill->running; l = l->next) {
-		struct ps_range_request *request = PS_CONTAINER_OF(l, struct ps_range_request, link);
+	PS_LIST_EACH (struct ps_range_request, request, &fill->running, link) {
 		uint64_t first = ps_range_request_offset(request);
 
 		if (request->file == file && first < end && from < first + request->nbytes)
@@ -324,21 +323,19 @@ static uint64_t backoff_ns(unsigned attempts, uint32_t retry_after_ms)
 	return (ms + ms * (noise % 1000) / 2000) * PS_NS_PER_MS;
 }
 
-static bool request_has_waiter(struct ps_range_request *request)
-{
-	PS_LOCK_SCOPE(&request->file->lock);
-	return ps_waiters_first(request->file, ps_range_request_offset(request),
-	        ps_range_request_offset(request) + request->nbytes);
-}
-
 /* Queues a failed request among the retries, if another attempt is allowed. */
 static bool request_retry(struct ps_range_request *request, const struct ps_error *err)
 {
 	struct ps_fill *fill = request->file->fill;
-	bool waited = request_has_waiter(request);
+	uint64_t offset = ps_range_request_offset(request);
+	bool waited;
 
 	if (!err->retryable)
 		return false;
+	{
+		PS_LOCK_SCOPE(&request->file->lock);
+		waited = ps_waiters_first(request->file, offset, offset + request->nbytes);
+	}
 	request->attempts = request->filled > request->base ? 1 : request->attempts + 1;
 	request->base = request->filled;
 	request->get.fresh = err->err == ETIMEDOUT || !err->http_status;
@@ -386,7 +383,10 @@ static void give_up_block(struct ps_range_request *request, uint64_t block, int 
 
 		if (!(mine >> c & 1))
 			continue;
-		ps_block_buffer_release(buffer, c);
+		/* A request that failed midway leaves `have` in the middle of a chunk. The next request
+		 * fetches that chunk from its beginning. */
+		buffer->flight &= (uint16_t) ~(1u << c);
+		buffer->have[c] = 0;
 		if (errnum && ps_waiters_first(request->file, start, PS_MIN(start + PS_CHUNK_SIZE, end)))
 			ps_block_buffer_fail(buffer, (uint16_t)(1u << c), errnum, until_ns);
 	}

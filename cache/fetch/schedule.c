@@ -15,24 +15,6 @@
 #define TAIL_MIN_CHUNKS PS_BLOCK_CHUNKS
 #define RETRY_TICK_NS (50 * PS_NS_PER_MS) /* when a due retry without a connection is looked at again */
 
-/* The turn's chunks that may be claimed, block by block. */
-struct claimable {
-	uint64_t block;
-	uint16_t missing[PS_REQUEST_MAX_BLOCKS];
-};
-
-static void find_claimable(const struct ps_turn *t, uint64_t now_ns, struct claimable *ret)
-{
-	ret->block = t->from / PS_BLOCK_CHUNKS;
-	for (uint64_t b = ret->block; b * PS_BLOCK_CHUNKS < t->end; b++)
-		ret->missing[b - ret->block] = ps_block_buffer_missing(t->file, b, now_ns);
-}
-
-static bool is_missing(const struct claimable *c, uint64_t chunk)
-{
-	return c->missing[chunk / PS_BLOCK_CHUNKS - c->block] >> (chunk % PS_BLOCK_CHUNKS) & 1;
-}
-
 /* The maximum number of transfers for work of this class. The engine's lock is held. */
 static unsigned limit_of(const struct ps_fill *fill, enum ps_demand_class cls)
 {
@@ -43,7 +25,8 @@ static unsigned limit_of(const struct ps_fill *fill, enum ps_demand_class cls)
  * held. */
 static unsigned claim_requests(struct ps_turn *t, uint64_t now_ns, struct ps_range_request **requests)
 {
-	struct claimable claimable;
+	uint16_t missing[PS_REQUEST_MAX_BLOCKS]; /* chunks of the turn that may be claimed, by block */
+	uint64_t block = t->from / PS_BLOCK_CHUNKS, stop;
 	unsigned n = 0;
 	size_t more;
 
@@ -54,13 +37,14 @@ static unsigned claim_requests(struct ps_turn *t, uint64_t now_ns, struct ps_ran
 	if (t->cls == PS_DEMAND_READ &&
 	        !ps_waiters_first(t->file, t->from * PS_CHUNK_SIZE, t->end * PS_CHUNK_SIZE))
 		return 0; /* the reader has given up meanwhile, or has all bytes */
-	find_claimable(t, now_ns, &claimable);
-	for (uint64_t c = t->from; c < t->end; c++) {
-		if (!is_missing(&claimable, c))
+	for (uint64_t b = block; b * PS_BLOCK_CHUNKS < t->end; b++)
+		missing[b - block] = ps_block_buffer_missing(t->file, b, now_ns);
+	for (uint64_t c = t->from; c < t->end; c = PS_MAX(stop, c + 1)) {
+		for (stop = c; stop < t->end && stop - c < t->most; stop++)
+			if (!(missing[stop / PS_BLOCK_CHUNKS - block] >> (stop % PS_BLOCK_CHUNKS) & 1))
+				break;
+		if (stop == c)
 			continue;
-		uint64_t stop = c + 1;
-		while (stop < t->end && stop - c < t->most && is_missing(&claimable, stop))
-			stop++;
 		struct ps_range_request *request = ps_range_request_claim(
 		        t->file, c, stop, t->bufs + t->nused, t->nbufs - t->nused, &more);
 
@@ -71,7 +55,6 @@ static unsigned claim_requests(struct ps_turn *t, uint64_t now_ns, struct ps_ran
 		for (uint64_t b = c / PS_BLOCK_CHUNKS; request && b * PS_BLOCK_CHUNKS < stop; b++)
 			if (t->cls != PS_DEMAND_WARM && t->file->buffers[b])
 				t->file->buffers[b]->awaited = true;
-		c = stop - 1;
 	}
 	return n;
 }
@@ -313,20 +296,15 @@ struct ps_range_request *ps_schedule_retry(struct ps_fill *fill, uint64_t now_ns
  * memory. So a request that makes no progress for long is cancelled in favour of a file that has no
  * request; what its own readers wait for is demanded again. */
 
-/* How long a request of the file may be without progress. The engine's lock is held, also in
- * has_stalled(). */
-static uint64_t patience_ns(const struct ps_fill *fill, const struct ps_fill_file *file)
-{
-	uint64_t ns = PS_MAX(PATIENCE_NS, PATIENCE_FIRST_BYTES * fill->first_byte_ns);
-
-	return ns << PS_MIN(file->npreempted, (unsigned)PATIENCE_DOUBLINGS);
-}
-
+/* True if the request has been without progress for longer than a request of its file may be. The engine's
+ * lock is held. */
 static bool has_stalled(const struct ps_fill *fill, struct ps_range_request *request, uint64_t now_ns)
 {
 	uint64_t touched = atomic_load(&request->touched_ns);
+	uint64_t patience_ns = PS_MAX(PATIENCE_NS, PATIENCE_FIRST_BYTES * fill->first_byte_ns)
+	                       << PS_MIN(request->file->npreempted, (unsigned)PATIENCE_DOUBLINGS);
 
-	return !request->preempted && touched < now_ns && now_ns - touched > patience_ns(fill, request->file);
+	return !request->preempted && touched < now_ns && now_ns - touched > patience_ns;
 }
 
 void ps_schedule_make_room(struct ps_fill *fill, uint64_t now_ns)
@@ -335,9 +313,9 @@ void ps_schedule_make_room(struct ps_fill *fill, uint64_t now_ns)
 	unsigned starving = ps_demand_count_starving(fill, now_ns - WAIT_NS, fill->concurrency.demand);
 
 	/* fill->running has the oldest requests first. cancel() neither blocks nor calls back from here. */
-	for (struct ps_list *l = fill->running.next; starving && l != &fill->running; l = l->next) {
-		struct ps_range_request *request = PS_CONTAINER_OF(l, struct ps_range_request, link);
-
+	PS_LIST_EACH (struct ps_range_request, request, &fill->running, link) {
+		if (!starving)
+			break;
 		starving -= request->preempted; /* its connection will be free soon */
 		if (!starving || !has_stalled(fill, request, now_ns))
 			continue;

@@ -56,7 +56,7 @@ static void add_segment(struct ps_fill_file *file, struct ps_read_bytes *bytes, 
 	        .nbytes = nbytes};
 }
 
-static void drop_bytes(struct ps_read_bytes *bytes)
+void ps_fill_found_put(struct ps_read_bytes *bytes)
 {
 	for (size_t i = 0; i < bytes->nsegs; i++)
 		ps_block_memory_unref(bytes->bufs[i]);
@@ -145,7 +145,7 @@ static enum piece gather(struct ps_fill_file *file, struct lookup *look, uint64_
 	for (uint64_t b = look->offset / PS_BLOCK_SIZE; b <= last; b++)
 		gather_block(file, look, b, now_ns);
 	if (look->piece != PIECE_READY)
-		drop_bytes(look->bytes);
+		ps_fill_found_put(look->bytes);
 	return look->piece;
 }
 
@@ -184,7 +184,7 @@ void ps_waiters_answer(struct ps_fill *fill, struct ps_list *reads)
 		memcpy(bytes.segs, read->priv.bytes.segs, bytes.nsegs * sizeof(*bytes.segs));
 		memcpy(bytes.bufs, read->priv.bytes.bufs, bytes.nsegs * sizeof(*bytes.bufs));
 		read->done(read, errnum, bytes.segs, bytes.nsegs); /* done() may have freed the read */
-		drop_bytes(&bytes);
+		ps_fill_found_put(&bytes);
 	}
 }
 
@@ -201,11 +201,6 @@ bool ps_fill_find(struct ps_fill_file *file, uint64_t offset, size_t nbytes, str
 	}
 	ps_fill_count_hit(file->fill, stats, nbytes, now);
 	return true;
-}
-
-void ps_fill_found_put(struct ps_read_bytes *bytes)
-{
-	drop_bytes(bytes);
 }
 
 /* Waiting ------------------------------------------------------------------------------------------------ */
@@ -420,9 +415,7 @@ uint64_t ps_waiters_due_ns(const struct ps_fill_file *file)
 {
 	uint64_t due_ns = UINT64_MAX;
 
-	for (const struct ps_list *l = file->waiters.next; l != &file->waiters; l = l->next) {
-		const struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
-
+	PS_LIST_EACH (const struct ps_read, read, &file->waiters, priv.link) {
 		due_ns = PS_MIN(due_ns, PS_MIN(read->priv.overdue_ns, read->priv.expires_ns));
 	}
 	return due_ns;
@@ -430,9 +423,7 @@ uint64_t ps_waiters_due_ns(const struct ps_fill_file *file)
 
 bool ps_waiters_overdue(struct ps_fill_file *file, uint64_t now_ns, uint64_t *ret_from, uint64_t *ret_end)
 {
-	for (struct ps_list *l = file->waiters.next; l != &file->waiters; l = l->next) {
-		struct ps_read *read = PS_CONTAINER_OF(l, struct ps_read, priv.link);
-
+	PS_LIST_EACH (struct ps_read, read, &file->waiters, priv.link) {
 		if (read->priv.overdue_ns > now_ns)
 			continue;
 		read->priv.overdue_ns = now_ns + PS_MAX(file->fill->timeout_ns / 4, PS_NS_PER_MS);

@@ -96,9 +96,8 @@ struct ps_block_buffer *ps_writeback_next(struct ps_fill *fill)
 		pthread_cond_wait(&fill->disk_cond, &fill->lock);
 	if (ps_list_empty(&fill->disk_queue))
 		return NULL;
-	struct ps_block_buffer *buffer = PS_CONTAINER_OF(fill->disk_queue.next, struct ps_block_buffer, link);
-
-	ps_list_remove(&buffer->link);
+	struct ps_block_buffer *buffer =
+	        PS_CONTAINER_OF(ps_list_take(&fill->disk_queue), struct ps_block_buffer, link);
 	fill->ndisk_busy++;
 	return buffer;
 }
@@ -126,11 +125,9 @@ void ps_writeback_queue(struct ps_fill *fill, struct ps_list *buffers)
 	if (ps_list_empty(buffers))
 		return;
 	PS_LOCK_SCOPE(&fill->lock);
-	for (struct ps_list *l = buffers->next; l != buffers; l = l->next) {
-		struct ps_fill_file *file = PS_CONTAINER_OF(l, struct ps_block_buffer, link)->file;
-
-		file->refs++;
-		file->nparked++;
+	PS_LIST_EACH (struct ps_block_buffer, buffer, buffers, link) {
+		buffer->file->refs++;
+		buffer->file->nparked++;
 		pthread_cond_signal(&fill->disk_cond);
 	}
 	ps_list_splice(&fill->disk_queue, buffers);
