@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 
@@ -44,6 +46,24 @@ PS_MUST_USE static inline bool ps_size_mul(size_t a, size_t b, size_t *ret)
 	if (__builtin_mul_overflow(a, b, &r))
 		return false;
 	*ret = r;
+	return true;
+}
+
+/* Makes room for another element in an array of n elements. array: the address of its pointer; *cap: how many
+ * elements it has room for. False: out of memory; nothing has changed. */
+PS_MUST_USE static inline bool ps_grow(void *array, size_t n, size_t *cap, size_t nbytes_each)
+{
+	size_t more = 2 * n + 64;
+	void *old, *grown;
+
+	if (n < *cap)
+		return true;
+	memcpy(&old, array, sizeof(old));
+	grown = reallocarray(old, more, nbytes_each);
+	if (!grown)
+		return false;
+	memcpy(array, &grown, sizeof(grown));
+	*cap = more;
 	return true;
 }
 

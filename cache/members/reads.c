@@ -66,9 +66,8 @@ static void shard_free(struct ps_member_shard *shard)
 static void free_list(struct ps_list *unused)
 {
 	while (!ps_list_empty(unused)) {
-		struct ps_member_shard *shard = PS_CONTAINER_OF(unused->next, struct ps_member_shard, link);
-
-		ps_list_remove(&shard->link);
+		struct ps_member_shard *shard =
+		        PS_CONTAINER_OF(ps_list_take(unused), struct ps_member_shard, link);
 		shard_free(shard);
 	}
 }
@@ -156,9 +155,7 @@ static struct ps_member_shard *trim(struct ps_shards_open *open)
 {
 	if (open->n <= OPEN_MAX)
 		return NULL;
-	for (struct ps_list *l = open->used.next; l != &open->used; l = l->next) {
-		struct ps_member_shard *shard = PS_CONTAINER_OF(l, struct ps_member_shard, link);
-
+	PS_LIST_EACH (struct ps_member_shard, shard, &open->used, link) {
 		if (shard->nrefs == 0) {
 			forget(shard);
 			return shard;
@@ -173,10 +170,7 @@ void ps_shards_open_close_old(struct ps_shards_open *open)
 
 	ps_list_init(&unused);
 	pthread_mutex_lock(&open->lock);
-	for (struct ps_list *l = open->used.next, *next; l != &open->used; l = next) {
-		struct ps_member_shard *shard = PS_CONTAINER_OF(l, struct ps_member_shard, link);
-
-		next = l->next;
+	PS_LIST_EACH (struct ps_member_shard, shard, &open->used, link) {
 		if (shard->nrefs > 0 || !too_old(shard))
 			continue;
 		forget(shard);
@@ -203,16 +197,14 @@ static void opened(void *arg, int errnum, struct ps_handle *handle)
 		ps_list_append(&open->used, &shard->link);
 		if (open->closing)
 			forget(shard);
-		for (struct ps_list *l = waiters.next; l != &waiters; l = l->next)
+		PS_LIST_EACH (struct waiter, waiter, &waiters, link)
 			shard->nrefs++;
 		unused = trim(open);
 	}
 	pthread_mutex_unlock(&open->lock);
 	shard_free(unused);
 	while (!ps_list_empty(&waiters)) {
-		struct waiter *w = PS_CONTAINER_OF(waiters.next, struct waiter, link);
-
-		ps_list_remove(&w->link);
+		struct waiter *w = PS_CONTAINER_OF(ps_list_take(&waiters), struct waiter, link);
 		w->fn(w->arg, errnum, errnum ? NULL : shard);
 		free(w);
 	}

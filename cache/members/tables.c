@@ -57,9 +57,7 @@ static bool enqueue(struct ps_members *m, struct table *table, bool first)
 static void call_waiters(struct ps_list *waiters, int errnum, const struct ps_member_table *table)
 {
 	while (!ps_list_empty(waiters)) {
-		struct waiter *w = PS_CONTAINER_OF(waiters->next, struct waiter, link);
-
-		ps_list_remove(&w->link);
+		struct waiter *w = PS_CONTAINER_OF(ps_list_take(waiters), struct waiter, link);
 		w->fn(w->arg, errnum, errnum ? NULL : table);
 		free(w);
 	}
@@ -317,9 +315,7 @@ static void opened(void *arg, int errnum, struct ps_member_shard *shard)
 /* Makes the first table of the queue. The lock is held, and dropped meanwhile. */
 static void make_next(struct ps_members *m, unsigned number)
 {
-	struct table *table = PS_CONTAINER_OF(m->queue.next, struct table, link);
-
-	ps_list_remove(&table->link);
+	struct table *table = PS_CONTAINER_OF(ps_list_take(&m->queue), struct table, link);
 	table->state = OPENING;
 	m->nmaking++;
 	pthread_mutex_unlock(&m->lock);

@@ -120,15 +120,6 @@ bool ps_object_gone(struct ps_object *object)
 	return object->state == PS_OBJECT_EVICTED;
 }
 
-/* store->lock held. Forgets an object that has neither file nor row, so that the next get makes a new one. */
-static void forget_object(struct ps_object *object)
-{
-	object->state = PS_OBJECT_EVICTED;
-	object->admitted = false;
-	HASH_DELETE(hh, object->store->objects, object);
-	ps_commit_unqueue_locked(object);
-}
-
 static int evict_whole(struct ps_object *object, bool retire, uint64_t *ret_nbytes)
 {
 	struct ps_store *store = object->store;
@@ -146,7 +137,12 @@ static int evict_whole(struct ps_object *object, bool retire, uint64_t *ret_nbyt
 		if (!leaving)
 			rc = -ENOMEM;
 	} else if (object->state == PS_OBJECT_READY && retire) {
-		forget_object(object);
+		/* An object that has neither file nor row is forgotten, so that the next get makes a new
+		 * one. */
+		object->state = PS_OBJECT_EVICTED;
+		object->admitted = false;
+		HASH_DELETE(hh, store->objects, object);
+		ps_commit_unqueue_locked(object);
 	}
 	if (leaving) {
 		store->counters.evicted_objects++;

@@ -27,19 +27,14 @@ static int walked(const char *path, const struct stat *st, int kind, struct FTW 
 	return 0;
 }
 
-/* The disk space of the folder, as du counts it; 0 if there is no such folder. */
-static uint64_t measure(const char *dir)
-{
-	walked_nbytes = 0;
-	(void)nftw(dir, walked, WALK_DESCRIPTORS, FTW_PHYS | FTW_MOUNT);
-	return walked_nbytes;
-}
-
 static void look(struct ps_store *store)
 {
-	uint64_t least = store->budget_nbytes / LEAST_OF_LIMIT, theirs = measure(store->beside);
+	uint64_t least = store->budget_nbytes / LEAST_OF_LIMIT, theirs;
 
-	theirs = PS_MIN(theirs, store->budget_nbytes - least);
+	/* The disk space of the folder, as du counts it; 0 if there is no such folder. */
+	walked_nbytes = 0;
+	(void)nftw(store->beside, walked, WALK_DESCRIPTORS, FTW_PHYS | FTW_MOUNT);
+	theirs = PS_MIN(walked_nbytes, store->budget_nbytes - least);
 	{
 		PS_LOCK_SCOPE(&store->lock);
 		store->limit_nbytes = store->budget_nbytes - theirs;

@@ -19,16 +19,6 @@ static void queue_rows(struct ps_object *object)
 	ps_commit_queue_locked(object, 1);
 }
 
-static void reservation_used(struct ps_object *object, uint64_t nbytes)
-{
-	uint64_t left = object->unwritten, used;
-
-	do
-		used = PS_MIN(left, nbytes);
-	while (!atomic_compare_exchange_weak(&object->unwritten, &left, left - used));
-	object->store->unwritten -= used;
-}
-
 /* Called after the disk refused a write. Ends the object's admission: this writer and the next ones stream,
  * until the object is admitted again. */
 static int write_failed(struct ps_object *object, uint64_t offset, int e)
@@ -50,27 +40,22 @@ static int write_failed(struct ps_object *object, uint64_t offset, int e)
 	return e;
 }
 
-/* True if the disk would have less free space than the minimum after a write of nbytes. Checked for each
- * write, because other programs write to this disk, too. */
-static bool below_floor(const struct ps_store *store, uint64_t nbytes)
-{
-	struct statvfs st;
-
-	return fstatvfs(store->data_fd, &st) == 0 &&
-	       (uint64_t)st.f_bavail * st.f_frsize < store->min_free_nbytes + nbytes;
-}
-
 static int put_bytes(struct ps_object *object, uint64_t offset, const void *data, size_t nbytes)
 {
-	int rc = below_floor(object->store, nbytes)
+	/* The room is checked for each write, because other programs write to this disk, too. */
+	int rc = ps_disk_room(object->store) < nbytes
 	                 ? -ENOSPC
 	                 : ps_datafile_write_direct(object->direct_fd, object->fd, data, nbytes, offset);
+	uint64_t left = object->unwritten, used;
 
 	if (rc < 0)
 		return write_failed(object, offset, rc);
 	ps_disk_took(object->store);
 	object->unsynced = true;
-	reservation_used(object, nbytes);
+	do
+		used = PS_MIN(left, nbytes);
+	while (!atomic_compare_exchange_weak(&object->unwritten, &left, left - used));
+	object->store->unwritten -= used;
 	return 0;
 }
 
@@ -112,28 +97,6 @@ static int write_set(struct ps_object *object, struct ps_extent *extent, uint64_
 	return own || whole_before ? 0 : -ENOMEM;
 }
 
-int ps_object_write_chunks(
-        struct ps_object *object, uint64_t block, unsigned first, unsigned n, const void *data)
-{
-	struct ps_extent *extent;
-
-	if (block >= object->nblocks || n == 0 || first + n > PS_BLOCK_CHUNKS)
-		return -EINVAL;
-	uint16_t set = (uint16_t)(((1u << n) - 1) << first);
-	if (set & ~ps_chunks_all(object, block))
-		return -EINVAL;
-	if (!object->admitted)
-		return -ENOSPC;
-	if (ps_object_block(object, block) == PS_BLOCK_PRESENT)
-		return 0;
-	int rc = ps_extent_take(object, block, set, &extent);
-	if (rc < 0)
-		return rc;
-	rc = write_set(object, extent, block, first, n, data);
-	ps_extent_release(object, extent);
-	return rc;
-}
-
 static int write_whole(struct ps_object *object, struct ps_extent *extent, uint64_t block, const void *data)
 {
 	size_t nbytes = ps_object_block_nbytes(object, block);
@@ -160,22 +123,35 @@ static int write_whole(struct ps_object *object, struct ps_extent *extent, uint6
 	return 0;
 }
 
-int ps_object_write_block(struct ps_object *object, uint64_t block, const void *data)
+int ps_object_write_chunks(
+        struct ps_object *object, uint64_t block, unsigned first, unsigned n, const void *data)
 {
 	struct ps_extent *extent;
 
-	if (block >= object->nblocks)
+	if (block >= object->nblocks || n == 0 || first + n > PS_BLOCK_CHUNKS)
+		return -EINVAL;
+	uint16_t set = (uint16_t)(((1u << n) - 1) << first), all = ps_chunks_all(object, block);
+	if (set & ~all)
 		return -EINVAL;
 	if (!object->admitted)
 		return -ENOSPC;
 	if (ps_object_block(object, block) == PS_BLOCK_PRESENT)
 		return 0;
-	int rc = ps_extent_take(object, block, ps_chunks_all(object, block), &extent);
+	int rc = ps_extent_take(object, block, set, &extent);
 	if (rc < 0)
 		return rc;
-	rc = write_whole(object, extent, block, data);
+	rc = set == all ? write_whole(object, extent, block, data)
+	                : write_set(object, extent, block, first, n, data);
 	ps_extent_release(object, extent);
 	return rc;
+}
+
+int ps_object_write_block(struct ps_object *object, uint64_t block, const void *data)
+{
+	if (block >= object->nblocks)
+		return -EINVAL;
+	return ps_object_write_chunks(
+	        object, block, 0, (unsigned)__builtin_popcount(ps_chunks_all(object, block)), data);
 }
 
 /* Checking ----------------------------------------------------------------------------------------------- */

@@ -32,9 +32,8 @@ static void sync_queue_locked(struct ps_object *object)
 /* store->lock held. Takes the first object off the queue; the caller takes over the queue's reference. */
 static struct ps_object *take_first(struct ps_store *store)
 {
-	struct ps_object *object = PS_CONTAINER_OF(store->unsynced.next, struct ps_object, sync_link);
-
-	ps_list_remove(&object->sync_link);
+	struct ps_object *object =
+	        PS_CONTAINER_OF(ps_list_take(&store->unsynced), struct ps_object, sync_link);
 	object->sync_queued = false;
 	store->nunsynced--;
 	return object;
@@ -161,18 +160,6 @@ static void collect(struct ps_object *object, struct ps_index_batch *batch)
 	ps_index_batch_put_object(batch, &row);
 }
 
-/* After a failed batch, marks all rows of the object as dirty. */
-static void dirty_again(struct ps_object *object)
-{
-	PS_LOCK_SCOPE(&object->lock);
-
-	for (uint32_t i = 0; i < object->nextents; i++)
-		if (object->extents[i])
-			((struct ps_extent *)object->extents[i])->dirty = true;
-	object->dirty_first = 0;
-	object->dirty_end = object->nextents;
-}
-
 /* store->lock held. Moves the queue to list, except for objects that were evicted since. */
 static void take_queue(struct ps_store *store, struct ps_list *list)
 {
@@ -182,9 +169,8 @@ static void take_queue(struct ps_store *store, struct ps_list *list)
 	ps_list_splice(&queue, &store->dirty);
 	store->ndirty_blocks = 0;
 	while (!ps_list_empty(&queue)) {
-		struct ps_object *object = PS_CONTAINER_OF(queue.next, struct ps_object, dirty_link);
-
-		ps_list_remove(&object->dirty_link);
+		struct ps_object *object =
+		        PS_CONTAINER_OF(ps_list_take(&queue), struct ps_object, dirty_link);
 		object->dirty = false;
 		if (object->state == PS_OBJECT_READY) {
 			object->committing = true;
@@ -200,9 +186,7 @@ static void take_queue(struct ps_store *store, struct ps_list *list)
 static void return_batch(struct ps_list *list, bool failed)
 {
 	while (!ps_list_empty(list)) {
-		struct ps_object *object = PS_CONTAINER_OF(list->next, struct ps_object, dirty_link);
-
-		ps_list_remove(&object->dirty_link);
+		struct ps_object *object = PS_CONTAINER_OF(ps_list_take(list), struct ps_object, dirty_link);
 		object->committing = false;
 		if (!failed)
 			sync_queue_locked(object);
@@ -257,14 +241,22 @@ static int write_batch(struct ps_store *store, struct ps_list *list)
 
 	if (!batch)
 		return -ENOMEM;
-	for (struct ps_list *l = list->next; l != list; l = l->next)
-		collect(PS_CONTAINER_OF(l, struct ps_object, dirty_link), batch);
+	PS_LIST_EACH (struct ps_object, object, list, dirty_link)
+		collect(object, batch);
 	collect_pins(store, batch);
 	ps_index_batch_unasked(batch); /* ps_folder_look() has made room already */
 	int rc = ps_index_batch_commit(store->index, batch);
 	pins_collected(store, rc == 0);
-	for (struct ps_list *l = list->next; rc < 0 && l != list; l = l->next)
-		dirty_again(PS_CONTAINER_OF(l, struct ps_object, dirty_link));
+	if (rc == 0)
+		return 0;
+	PS_LIST_EACH (struct ps_object, object, list, dirty_link) {
+		PS_LOCK_SCOPE(&object->lock);
+		for (uint32_t i = 0; i < object->nextents; i++)
+			if (object->extents[i])
+				((struct ps_extent *)object->extents[i])->dirty = true;
+		object->dirty_first = 0;
+		object->dirty_end = object->nextents;
+	}
 	return rc;
 }
 
@@ -278,14 +270,6 @@ static void tell_of_refusal(struct ps_store *store, int e)
 		ps_log_error("store: %s: the index cannot be written (%s); until it can, new data is "
 		             "streamed without being cached",
 		        store->dir, strerror(-e));
-}
-
-static void recovered(struct ps_store *store)
-{
-	if (store->told_of_refusal)
-		ps_log_warning("store: %s: the index can be written again", store->dir);
-	ps_disk_took(store);
-	ps_store_dir_reserve(store->dir_fd, store->reserve_nbytes);
 }
 
 /* Writes one batch. store->lock held, dropped over the index. After an error all its rows are on the queue
@@ -316,10 +300,14 @@ static int commit_locked(struct ps_store *store)
 		rc = write_batch(store, &list);
 	if (rc < 0)
 		ps_disk_refused(store, rc, PS_BLOCK_SIZE);
-	if (rc < 0 && !was_failed)
+	if (rc < 0 && !was_failed) {
 		tell_of_refusal(store, rc);
-	else if (rc == 0 && was_failed)
-		recovered(store);
+	} else if (rc == 0 && was_failed) {
+		if (store->told_of_refusal)
+			ps_log_warning("store: %s: the index can be written again", store->dir);
+		ps_disk_took(store);
+		ps_store_dir_reserve(store->dir_fd, store->reserve_nbytes);
+	}
 
 	pthread_mutex_lock(&store->lock);
 	return_batch(&list, rc < 0);
@@ -382,8 +370,8 @@ int ps_commit_stop(struct ps_store *store)
 	int rc = commit_locked(store);
 	/* Rows that the index refused are lost with the process: their blocks will be fetched again. */
 	while (!ps_list_empty(&store->dirty)) {
-		struct ps_object *object = PS_CONTAINER_OF(store->dirty.next, struct ps_object, dirty_link);
-		ps_list_remove(&object->dirty_link);
+		struct ps_object *object =
+		        PS_CONTAINER_OF(ps_list_take(&store->dirty), struct ps_object, dirty_link);
 		object->dirty = false;
 		ps_object_unref_locked(object);
 	}

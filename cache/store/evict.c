@@ -26,21 +26,23 @@ void ps_disk_took(struct ps_store *store)
 		atomic_store(&store->disk_errnum, 0);
 }
 
-static bool has_room(const struct ps_store *store)
+uint64_t ps_disk_room(const struct ps_store *store)
 {
 	struct statvfs st;
 
-	return fstatvfs(store->data_fd, &st) == 0 &&
-	       (uint64_t)st.f_bavail * st.f_frsize >=
-	               store->min_free_nbytes + atomic_load(&store->disk_wanted_nbytes);
+	if (fstatvfs(store->data_fd, &st) < 0)
+		return UINT64_MAX;
+	uint64_t avail = (uint64_t)st.f_bavail * st.f_frsize;
+	return avail > store->min_free_nbytes ? avail - store->min_free_nbytes : 0;
 }
 
 int ps_disk_error(struct ps_store *store, int64_t *ret_since_s)
 {
 	int errnum = atomic_load(&store->disk_errnum);
+	uint64_t room = errnum == ENOSPC && !atomic_load(&store->index_failed) ? ps_disk_room(store) : 0;
 
 	/* Perhaps no write has tried the disk since the refusal, and the disk has room by now. */
-	if (errnum == ENOSPC && !atomic_load(&store->index_failed) && has_room(store)) {
+	if (room > 0 && room < UINT64_MAX && room >= atomic_load(&store->disk_wanted_nbytes)) {
 		ps_disk_took(store);
 		errnum = 0;
 	}
@@ -149,22 +151,6 @@ static struct ps_extent_out *extent_out_begin(struct ps_store *store, struct ps_
 	return out;
 }
 
-/* Waits until no thread reads or writes the extent, and until no batch under way has its row: such a batch
- * would write the row again. */
-static void wait_for_holders(struct ps_store *store, const struct ps_extent_out *out)
-{
-	struct ps_object *object = out->object;
-	struct ps_extent *extent = object ? object->extents[out->extent] : NULL;
-
-	if (!object)
-		return;
-	PS_LOCK_SCOPE(&store->lock);
-	while (object->committing || extent->nholds > 0)
-		pthread_cond_wait(&store->changed, &store->lock);
-	PS_LOCK_SCOPE(&object->lock);
-	extent->dirty = false;
-}
-
 static int punch(struct ps_store *store, const struct ps_extent_out *out)
 {
 	ps_autofd int own = -1;
@@ -229,19 +215,28 @@ static void forget_blocks(struct ps_object *object, struct ps_extent *extent, ui
 
 static int out_one(struct ps_store *store, struct ps_extent_out *out)
 {
-	struct ps_extent *extent = out->object ? out->object->extents[out->extent] : NULL;
+	struct ps_object *object = out->object;
+	struct ps_extent *extent = object ? object->extents[out->extent] : NULL;
 	struct ps_index_batch *batch = ps_index_batch_new();
 
-	wait_for_holders(store, out);
+	/* Waits until no thread reads or writes the extent, and until no batch under way has its row: such a
+	 * batch would write the row again. */
+	if (object) {
+		PS_LOCK_SCOPE(&store->lock);
+		while (object->committing || extent->nholds > 0)
+			pthread_cond_wait(&store->changed, &store->lock);
+		PS_LOCK_SCOPE(&object->lock);
+		extent->dirty = false;
+	}
 	ps_index_batch_del_extent(batch, &out->entry->id, out->extent);
 	int rc = ps_index_batch_commit(store->index, batch);
 	if (rc < 0)
 		return rc;
-	if (extent)
-		forget_blocks(out->object, extent, out->extent);
+	if (object)
+		forget_blocks(object, extent, out->extent);
 	out->done = true;
 	rc = punch(store, out);
-	if (rc == 0 && !out->object)
+	if (rc == 0 && !object)
 		put_row_after(store, out);
 	return rc;
 }
@@ -271,22 +266,14 @@ static void settle(struct ps_store *store, struct ps_extent_out *out, int e)
 		ps_commit_queue_locked(object, 0);
 }
 
-/* store->lock held. If the entry has no extents left and its object is not open, begins the object's
- * eviction: its row and its file are deleted. */
-static struct ps_leaving *last_of(struct ps_store *store, struct ps_entry *entry)
-{
-	const struct ps_object *object = entry->object;
-	bool idle = !object || (object->users == 0 && object->state == PS_OBJECT_READY);
-
-	return idle && entry->ncharged == 0 && entry->nleaving == 0 ? ps_leaving_begin(store, entry) : NULL;
-}
-
 /* Ends the evictions of these extents: waits for holders, deletes the rows, punches holes into the files,
  * and gives the room back. An extent whose row cannot be deleted stays. Without store->lock. */
 static void extent_out_finish(struct ps_store *store, struct ps_extent_out *list)
 {
 	while (list) {
 		struct ps_extent_out *out = list;
+		struct ps_entry *entry = out->entry;
+		struct ps_leaving *last = NULL;
 		int rc = out_one(store, out);
 
 		if (rc < 0)
@@ -294,9 +281,13 @@ static void extent_out_finish(struct ps_store *store, struct ps_extent_out *list
 			        out->object ? out->object->url : "an object that is not open", strerror(-rc));
 		pthread_mutex_lock(&store->lock);
 		settle(store, out, rc);
-		/* Called before our reference of the object is put, which drops the lock: after that
-		 * another thread may free the entry. */
-		struct ps_leaving *last = last_of(store, out->entry);
+		/* If the entry has no extents left and its object is not open, its row and its file are
+		 * deleted. This begins before our reference of the object is put, which drops the lock: after
+		 * that another thread may free the entry. */
+		if (entry->ncharged == 0 && entry->nleaving == 0 &&
+		        (!entry->object ||
+		                (entry->object->users == 0 && entry->object->state == PS_OBJECT_READY)))
+			last = ps_leaving_begin(store, entry);
 		if (out->object)
 			ps_object_unref_locked(out->object);
 		pthread_cond_broadcast(&store->changed);
@@ -366,16 +357,6 @@ struct ps_leaving *ps_leaving_begin(struct ps_store *store, struct ps_entry *ent
 	return leaving;
 }
 
-/* Waits for commits under way of these objects, which would write deleted rows again. */
-static void wait_for_commit(struct ps_store *store, const struct ps_leaving *list)
-{
-	PS_LOCK_SCOPE(&store->lock);
-
-	for (; list; list = list->next)
-		while (list->object && list->object->committing)
-			pthread_cond_wait(&store->changed, &store->lock);
-}
-
 static void leave(struct ps_store *store, struct ps_leaving *leaving)
 {
 	struct ps_object *object = leaving->object;
@@ -411,18 +392,14 @@ static void leave(struct ps_store *store, struct ps_leaving *leaving)
 	}
 }
 
-/* True if the file's last holder must unlink it, because unlinking it now could deadlock. An unlink takes
- * the file's lock. A read by the kernel holds that lock while it faults in its destination pages, and these
- * may belong to a mapped file that this process serves. */
-static bool unlink_later(struct ps_store *store, const struct ps_leaving *leaving)
-{
-	PS_LOCK_SCOPE(&store->lock);
-	return leaving->object && leaving->object->passed && leaving->object->users > 0;
-}
-
 void ps_leaving_finish(struct ps_store *store, struct ps_leaving *list)
 {
-	wait_for_commit(store, list);
+	/* Commits under way of these objects would write deleted rows again. */
+	pthread_mutex_lock(&store->lock);
+	for (const struct ps_leaving *l = list; l; l = l->next)
+		while (l->object && l->object->committing)
+			pthread_cond_wait(&store->changed, &store->lock);
+	pthread_mutex_unlock(&store->lock);
 	/* Rows are deleted before files. The next start deletes a file without a row. A row without a file
 	 * would be worse: once the file is created again, the row would claim blocks that are not there. */
 	struct ps_index_batch *batch = ps_index_batch_new();
@@ -431,7 +408,12 @@ void ps_leaving_finish(struct ps_store *store, struct ps_leaving *list)
 	int rc = ps_index_batch_commit(store->index, batch);
 	for (struct ps_leaving *l = list; l; l = l->next) {
 		l->rows_left = rc < 0;
-		l->named = unlink_later(store, l);
+		/* The file's last holder must unlink it if unlinking it now could deadlock. An unlink takes
+		 * the file's lock. A read by the kernel holds that lock while it faults in its destination
+		 * pages, and these may belong to a mapped file that this process serves. */
+		pthread_mutex_lock(&store->lock);
+		l->named = l->object && l->object->passed && l->object->users > 0;
+		pthread_mutex_unlock(&store->lock);
 		int err = l->named ? 0 : ps_datafile_unlink(store->data_fd, &l->id);
 		if (err < 0) {
 			char hex[PS_ID_HEX_LEN + 1];
@@ -563,20 +545,9 @@ static void finish(struct ps_store *store, struct going *going)
 		ps_leaving_finish(store, going->files);
 }
 
-/* The free space above the floor, by statvfs; UINT64_MAX if that fails. */
-static uint64_t disk_room(const struct ps_store *store)
-{
-	struct statvfs st;
-
-	if (fstatvfs(store->data_fd, &st) < 0)
-		return UINT64_MAX;
-	uint64_t avail = (uint64_t)st.f_bavail * st.f_frsize;
-	return avail > store->min_free_nbytes ? avail - store->min_free_nbytes : 0;
-}
-
 void ps_room_look(struct ps_store *store, struct ps_room *room)
 {
-	room->disk = disk_room(store);
+	room->disk = ps_disk_room(store);
 	/* Some file systems free the blocks of an unlinked file later. So the bytes that this attempt has
 	 * freed count as free at once. */
 	if (!room->looked)

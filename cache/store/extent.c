@@ -10,14 +10,6 @@
 
 #define USE_SAVED_S 60 /* interval at which an extent's use is saved in its row */
 
-static uint16_t all_chunks(uint64_t size, uint64_t block)
-{
-	uint64_t n =
-	        (PS_MIN(size - block * PS_BLOCK_SIZE, PS_BLOCK_SIZE) + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE;
-
-	return (uint16_t)((1u << n) - 1);
-}
-
 /* The chunks of block i that the quota counts. */
 static uint16_t charged(const struct ps_charge *charge, unsigned i)
 {
@@ -33,7 +25,7 @@ static int charge(struct ps_store *store, struct ps_entry *entry, uint64_t size,
 	struct ps_charge *c = &entry->charges[number];
 	unsigned i = block % PS_EXTENT_BLOCKS;
 	uint64_t nbytes = ps_chunks_disk_nbytes(size, block, set);
-	bool whole = (charged(c, i) | set) == all_chunks(size, block);
+	bool whole = (charged(c, i) | set) == ps_chunks_all_of(size, block);
 
 	if (!whole && !c->chunks && !(c->chunks = calloc(PS_EXTENT_BLOCKS, sizeof(*c->chunks))))
 		return -ENOMEM;
@@ -60,7 +52,7 @@ int ps_extent_add(struct ps_store *store, struct ps_entry *entry, const struct p
 	for (unsigned i = 0; i < PS_EXTENT_BLOCKS && rc == 0; i++) {
 		if ((first + i) * PS_BLOCK_SIZE >= object->remote.size)
 			break;
-		uint16_t all = all_chunks(object->remote.size, first + i);
+		uint16_t all = ps_chunks_all_of(object->remote.size, first + i);
 		uint16_t set = row->present >> i & 1 ? all : row->partial >> i & 1 ? row->chunks[i] & all : 0;
 		if (set)
 			rc = charge(store, entry, object->remote.size, first + i, set);

@@ -52,15 +52,6 @@ static int load_extent(void *arg, uint32_t number, const struct ps_extent_row *r
 	return 0;
 }
 
-static void forget_blocks(struct ps_object *object)
-{
-	for (uint32_t i = 0; i < object->nextents; i++) {
-		ps_extent_free(object->extents[i]);
-		object->extents[i] = NULL;
-	}
-	object->npresent = object->nunverified = object->partial_nbytes = 0;
-}
-
 /* True if the file is the one that the row describes, and unchanged since. */
 static bool same_file(const struct ps_store *store, const struct ps_object_row *row, const struct stat *st)
 {
@@ -118,7 +109,11 @@ static int load_blocks(struct ps_object *object)
 	if (rc < 0) {
 		if (fd >= 0)
 			close(fd);
-		forget_blocks(object);
+		for (uint32_t i = 0; i < object->nextents; i++) {
+			ps_extent_free(object->extents[i]);
+			object->extents[i] = NULL;
+		}
+		object->npresent = object->nunverified = object->partial_nbytes = 0;
 		return rc;
 	}
 	object->fd = fd;

@@ -21,15 +21,6 @@ struct ps_refused {
 
 /* Refusals ----------------------------------------------------------------------------------------------- */
 
-static uint64_t refused_ns(const struct ps_store *store, unsigned times)
-{
-	uint64_t ms = store->checksum_retry_ms;
-
-	while (--times > 0 && ms < PS_SUM_RETRY_MAX_MS)
-		ms *= 2;
-	return PS_MIN(ms, PS_SUM_RETRY_MAX_MS) * PS_NS_PER_MS;
-}
-
 static void forget_refused(struct ps_store *store, uint64_t nodes_below)
 {
 	if (nodes_below != UINT64_MAX) /* every later node would be below UINT64_MAX, too */
@@ -120,18 +111,6 @@ static int sum_object(struct ps_object *object, const char *expected, char ret_s
 	return rc;
 }
 
-static void matched(struct ps_object *object, const char *expected)
-{
-	PS_LOCK_SCOPE(&object->store->lock);
-
-	/* The result does not count if another checksum was given, or a block was evicted, since the file
-	 * was read. */
-	if (strcmp(object->checksum, expected) != 0 || !ps_object_complete(object))
-		return;
-	object->sum_matched = true;
-	ps_commit_queue_locked(object, 0);
-}
-
 /* store->lock held. */
 static void note_failure(struct ps_object *object, const char *expected, const char *seen)
 {
@@ -181,12 +160,13 @@ static void refuse(struct ps_object *object, const char *expected, const char *s
 	}
 	note_failure(object, expected, seen);
 	struct ps_refused *refused = refused_of(store, &object->id, true);
-	uint64_t s = 0;
+	uint64_t ms = refused ? store->checksum_retry_ms : 0;
 	if (refused) {
-		uint64_t ns = refused_ns(store, ++refused->times);
-
-		s = ns / PS_NS_PER_S;
-		refused->until_ns = ps_clock_mono_ns() + ns;
+		for (unsigned i = 0; i < refused->times && ms < PS_SUM_RETRY_MAX_MS; i++)
+			ms *= 2;
+		ms = PS_MIN(ms, PS_SUM_RETRY_MAX_MS);
+		refused->times++;
+		refused->until_ns = ps_clock_mono_ns() + ms * PS_NS_PER_MS;
 		refused->story.nodes_below = node;
 		snprintf(refused->story.text, sizeof(refused->story.text),
 		        "checksum mismatch: the data have %s, but the origin or manifest gives %s; discarded",
@@ -197,7 +177,7 @@ static void refuse(struct ps_object *object, const char *expected, const char *s
 	pthread_mutex_unlock(&store->lock);
 	ps_log_error("checksum: %s: mismatch: the data have %s, but the origin or manifest gives %s; "
 	             "discarded, and not fetched again for %llu s",
-	        object->url, seen, expected, (unsigned long long)s);
+	        object->url, seen, expected, (unsigned long long)ms / 1000);
 	if (ps_object_retire(object) < 0)
 		ps_log_error("checksum: %s: cannot be discarded: out of memory", object->url);
 }
@@ -213,11 +193,17 @@ int ps_object_checksum_check(struct ps_object *object)
 		memcpy(expected, object->checksum, sizeof(expected));
 	}
 	int rc = sum_object(object, expected, seen);
-	if (rc == 0)
-		matched(object, expected);
-	else if (rc == -EBADMSG && only_warn(object, expected, seen))
+	if (rc == 0) {
+		PS_LOCK_SCOPE(&store->lock);
+		/* The result does not count if another checksum was given, or a block was evicted, since the
+		 * file was read. */
+		if (strcmp(object->checksum, expected) == 0 && ps_object_complete(object)) {
+			object->sum_matched = true;
+			ps_commit_queue_locked(object, 0);
+		}
+	} else if (rc == -EBADMSG && only_warn(object, expected, seen)) {
 		rc = 0;
-	else if (rc == -EBADMSG)
+	} else if (rc == -EBADMSG)
 		refuse(object, expected, seen);
 	else if (rc != -ECANCELED && rc != -EAGAIN)
 		ps_log_warning("checksum: %s: cannot be compared: %s", object->url, strerror(-rc));
@@ -226,27 +212,22 @@ int ps_object_checksum_check(struct ps_object *object)
 
 /* The thread --------------------------------------------------------------------------------------------- */
 
-/* Lowers this thread's priority: readers and writers of the same disk come first. */
-static void step_back(void)
-{
-	/* 0: the calling thread. The daemon's sandbox refuses any other number. */
-	(void)setpriority(PRIO_PROCESS, 0, 10);
-	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7));
-}
-
 static void *sum_main(void *arg)
 {
 	struct ps_store *store = arg;
 
-	step_back();
+	/* Lowers this thread's priority: readers and writers of the same disk come first. 0: the calling
+	 * thread. The daemon's sandbox refuses any other number. */
+	(void)setpriority(PRIO_PROCESS, 0, 10);
+	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7));
 	pthread_mutex_lock(&store->lock);
 	while (!store->sums_stop) {
 		if (ps_list_empty(&store->sums)) {
-			pthread_cond_wait(&store->sums_wake, &store->lock);
+			pthread_cond_wait(&store->summer.wake, &store->lock);
 			continue;
 		}
-		struct ps_object *object = PS_CONTAINER_OF(store->sums.next, struct ps_object, sum_link);
-		ps_list_remove(&object->sum_link);
+		struct ps_object *object =
+		        PS_CONTAINER_OF(ps_list_take(&store->sums), struct ps_object, sum_link);
 		object->sum_queued = false;
 		pthread_mutex_unlock(&store->lock);
 		ps_object_checksum_check(object);
@@ -261,17 +242,12 @@ void ps_object_checksum_stop(struct ps_store *store)
 {
 	pthread_mutex_lock(&store->lock);
 	store->sums_stop = true;
-	pthread_cond_signal(&store->sums_wake);
-	bool started = store->summer_started;
 	pthread_mutex_unlock(&store->lock);
-	if (started)
-		pthread_join(store->summer, NULL);
+	ps_worker_stop(&store->summer, &store->lock);
 	PS_LOCK_SCOPE(&store->lock);
-	store->summer_started = false;
 	while (!ps_list_empty(&store->sums)) {
-		struct ps_object *object = PS_CONTAINER_OF(store->sums.next, struct ps_object, sum_link);
-
-		ps_list_remove(&object->sum_link);
+		struct ps_object *object =
+		        PS_CONTAINER_OF(ps_list_take(&store->sums), struct ps_object, sum_link);
 		object->sum_queued = false;
 		ps_object_unref_locked(object);
 	}
@@ -289,7 +265,7 @@ void ps_object_checksum_free(struct ps_store *store)
 
 void ps_object_checksum_init(struct ps_store *store)
 {
-	pthread_cond_init(&store->sums_wake, NULL);
+	ps_worker_init(&store->summer);
 	ps_list_init(&store->sums);
 	store->sum_main = sum_main;
 }

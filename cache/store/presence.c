@@ -113,11 +113,16 @@ uint64_t ps_chunk_nbytes(const struct ps_object *object, uint64_t block, unsigne
 	return PS_MIN(ps_object_block_nbytes(object, block) - chunk * PS_CHUNK_SIZE, PS_CHUNK_SIZE);
 }
 
+uint16_t ps_chunks_all_of(uint64_t size, uint64_t block)
+{
+	uint64_t nbytes = PS_MIN(size - block * PS_BLOCK_SIZE, PS_BLOCK_SIZE);
+
+	return (uint16_t)((1u << (nbytes + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE) - 1);
+}
+
 uint16_t ps_chunks_all(const struct ps_object *object, uint64_t block)
 {
-	uint64_t n = (ps_object_block_nbytes(object, block) + PS_CHUNK_SIZE - 1) / PS_CHUNK_SIZE;
-
-	return (uint16_t)((1u << n) - 1);
+	return ps_chunks_all_of(object->remote.size, block);
 }
 
 uint16_t ps_chunks_there(const struct ps_extent *extent, uint64_t block)
@@ -142,19 +147,13 @@ uint16_t ps_object_chunks(struct ps_object *object, uint64_t block)
 	return unverified & ps_block_bit(block) ? 0 : there;
 }
 
-static void chunks_free(struct ps_extent *extent)
+void ps_extent_free(struct ps_extent *extent)
 {
-	struct ps_extent_chunks *chunks = ps_chunks_of(extent);
+	struct ps_extent_chunks *chunks = extent ? ps_chunks_of(extent) : NULL;
 
 	for (unsigned i = 0; chunks && i < PS_EXTENT_BLOCKS; i++)
 		free(chunks->crcs[i]);
 	free(chunks);
-}
-
-void ps_extent_free(struct ps_extent *extent)
-{
-	if (extent)
-		chunks_free(extent);
 	free(extent);
 }
 

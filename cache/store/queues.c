@@ -155,10 +155,9 @@ void ps_check_queue_locked(struct ps_object *object)
 /* store->lock held. Starts the checksum thread, which most caches never need. */
 static bool start_thread(struct ps_store *store)
 {
-	if (!store->summer_started && !store->sums_stop)
-		store->summer_started =
-		        ps_thread_start(&store->summer, "checksum", store->sum_main, store) == 0;
-	return store->summer_started;
+	if (!store->summer.started && !store->sums_stop)
+		(void)ps_worker_start(&store->summer, "checksum", store->sum_main, store);
+	return store->summer.started;
 }
 
 void ps_object_checksum_look(struct ps_object *object)
@@ -177,5 +176,5 @@ void ps_object_checksum_look(struct ps_object *object)
 	object->sum_queued = true;
 	object->refs++;
 	ps_list_append(&store->sums, &object->sum_link);
-	pthread_cond_signal(&store->sums_wake);
+	pthread_cond_signal(&store->summer.wake);
 }

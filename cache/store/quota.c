@@ -255,10 +255,6 @@ void ps_quota_free(struct ps_store *store)
 	free(store->items);
 	free(store->places);
 	free(store->victims);
-	store->items = NULL;
-	store->places = NULL;
-	store->victims = NULL;
-	store->nitems = store->items_cap = 0;
 }
 
 /* Bytes that count --------------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/size.h"
 
 /* Scan of the data files --------------------------------------------------------------------------------- */
 
@@ -25,15 +26,8 @@ static int take(void *arg, const struct ps_id *id, const struct stat *st)
 {
 	struct ps_scan *scan = arg;
 
-	if (scan->n == scan->cap) {
-		size_t cap = scan->cap ? 2 * scan->cap : 1024;
-		struct file *files = realloc(scan->files, cap * sizeof(*files));
-
-		if (!files)
-			return -ENOMEM;
-		scan->files = files;
-		scan->cap = cap;
-	}
+	if (!ps_grow(&scan->files, scan->n, &scan->cap, sizeof(*scan->files)))
+		return -ENOMEM;
 	scan->files[scan->n++] = (struct file){.id = *id, .allocated_nbytes = (uint64_t)st->st_blocks * 512};
 	return 0;
 }
@@ -64,18 +58,6 @@ struct ps_scan *ps_scan_start(int data_fd)
 	if (!scan->running)
 		scan_main(scan);
 	return scan;
-}
-
-/* Waits for the scan, then calls fn for each file. 0, -errno of the scan, or the first non-zero result of
- * fn, which ends the walk. */
-static int scan_each(struct ps_scan *scan,
-        int (*fn)(void *arg, const struct ps_id *id, uint64_t allocated_nbytes), void *arg)
-{
-	finish(scan);
-	int rc = scan->rc;
-	for (size_t i = 0; rc == 0 && i < scan->n; i++)
-		rc = fn(arg, &scan->files[i].id, scan->files[i].allocated_nbytes);
-	return rc;
 }
 
 void ps_scan_free(struct ps_scan *scan)
@@ -169,21 +151,20 @@ static void drop_bad_row(void *arg, const struct ps_id *id)
 	ps_index_batch_del_object(r->deletions, id, nextents);
 }
 
-static int see_file(void *arg, const struct ps_id *id, uint64_t allocated_nbytes)
+static int see_file(struct recovery *r, const struct file *file)
 {
-	struct recovery *r = arg;
-	struct ps_entry *entry = ps_quota_find(r->store, id);
+	struct ps_entry *entry = ps_quota_find(r->store, &file->id);
 
 	if (entry) {
 		entry->seen = true;
 		if (entry->charges)
 			return ps_extents_recover(r->store, entry);
-		ps_quota_charge(r->store, entry, allocated_nbytes);
+		ps_quota_charge(r->store, entry, file->allocated_nbytes);
 		return 0;
 	}
 	r->norphans++;
-	r->orphan_nbytes += allocated_nbytes;
-	return ps_datafile_unlink(r->store->data_fd, id);
+	r->orphan_nbytes += file->allocated_nbytes;
+	return ps_datafile_unlink(r->store->data_fd, &file->id);
 }
 
 static void drop_unseen(struct recovery *r)
@@ -210,8 +191,11 @@ int ps_recover(struct ps_store *store, struct ps_scan *scan, struct ps_error *er
 	int rc = ps_index_each_object(store->index, add_row, drop_bad_row, &r);
 	if (rc == 0 && r.failed)
 		rc = -EIO;
+	finish(scan);
 	if (rc == 0)
-		rc = scan_each(scan, see_file, &r);
+		rc = scan->rc;
+	for (size_t i = 0; rc == 0 && i < scan->n; i++)
+		rc = see_file(&r, &scan->files[i]);
 	if (rc == 0)
 		drop_unseen(&r);
 	if (rc == 0)

@@ -187,8 +187,8 @@ static void store_free(struct ps_store *store)
 	ps_worker_fini(&store->syncer);
 	ps_worker_fini(&store->checker);
 	ps_worker_fini(&store->besider);
+	ps_worker_fini(&store->summer);
 	pthread_cond_destroy(&store->changed);
-	pthread_cond_destroy(&store->sums_wake);
 	pthread_mutex_destroy(&store->lock);
 	pthread_mutex_destroy(&store->index_lock);
 	free(store->dir);

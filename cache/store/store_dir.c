@@ -348,15 +348,14 @@ int ps_store_dir_salt(int dir_fd, const char *path, uint8_t *ret_salt, size_t nb
 	return rc < 0 ? ps_error_set(err, -rc, "cache directory %s: salt: %s", path, strerror(-rc)) : 0;
 }
 
-static bool is_broken_index(const char *name)
+static bool is_older_broken_index(const char *name)
 {
 	static const char begin[] = BROKEN_NAME;
 	size_t n = sizeof(begin) - 1;
 
-	return strncmp(name, begin, n) == 0 && name[n] && name[n + strspn(name + n, "0123456789")] == '\0';
+	return strncmp(name, begin, n) == 0 && name[n] && strcmp(name + n, "1") != 0 &&
+	       name[n + strspn(name + n, "0123456789")] == '\0';
 }
-
-static void remove_tree(int dir_fd, const char *name, int depth);
 
 /* Removes, as far as possible, the names for which `wanted` is true (NULL: all); depth: of nested folders. */
 static void remove_in(int dir_fd, bool (*wanted)(const char *name), int depth)
@@ -369,26 +368,17 @@ static void remove_in(int dir_fd, bool (*wanted)(const char *name), int depth)
 			close(fd);
 		return;
 	}
-	for (const struct dirent *d; (d = readdir(dir));)
-		if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0 &&
-		        (!wanted || wanted(d->d_name)))
-			remove_tree(dir_fd, d->d_name, depth);
+	for (const struct dirent *d; (d = readdir(dir));) {
+		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||
+		        (wanted && !wanted(d->d_name)) || unlinkat(dir_fd, d->d_name, 0) == 0 || depth == 0)
+			continue;
+		ps_autofd int sub =
+		        openat(dir_fd, d->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+		if (sub >= 0)
+			remove_in(sub, NULL, depth - 1);
+		unlinkat(dir_fd, d->d_name, AT_REMOVEDIR);
+	}
 	closedir(dir);
-}
-
-static void remove_tree(int dir_fd, const char *name, int depth)
-{
-	if (unlinkat(dir_fd, name, 0) == 0 || depth == 0)
-		return;
-	ps_autofd int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	if (fd >= 0)
-		remove_in(fd, NULL, depth - 1);
-	unlinkat(dir_fd, name, AT_REMOVEDIR);
-}
-
-static bool is_older_broken_index(const char *name)
-{
-	return is_broken_index(name) && strcmp(name, BROKEN_NAME "1") != 0;
 }
 
 int ps_store_dir_set_aside(int dir_fd, const char *path, struct ps_error *err)

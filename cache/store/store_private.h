@@ -248,9 +248,7 @@ struct ps_store {
 	uint64_t forgotten_below;
 	/* main function of the thread, which starts when first needed; constant */
 	void *(*sum_main)(void *store);
-	pthread_t summer;
-	pthread_cond_t sums_wake;
-	bool summer_started;
+	struct ps_worker summer;
 	_Atomic bool sums_stop;
 
 	/* commit.c */
@@ -445,7 +443,8 @@ void ps_object_dirty_extent(struct ps_object *object, uint32_t extent);
 uint64_t ps_object_block_cached_nbytes(struct ps_object *object, uint64_t block);
 uint64_t ps_chunk_nbytes(const struct ps_object *object, uint64_t block, unsigned chunk);
 uint64_t ps_chunks_nbytes(const struct ps_object *object, uint64_t block, uint16_t set);
-/* The set of all chunks of the block (the last block may have fewer). */
+/* The set of all chunks of the block, in an object of `size` bytes (the last block may have fewer). */
+uint16_t ps_chunks_all_of(uint64_t size, uint64_t block);
 uint16_t ps_chunks_all(const struct ps_object *object, uint64_t block);
 /* The stored chunks of a partial block; 0: none. Not defined for a whole block. */
 uint16_t ps_chunks_there(const struct ps_extent *extent, uint64_t block);
@@ -584,6 +583,8 @@ void ps_object_checksum_free(struct ps_store *store);
 void ps_disk_refused(struct ps_store *store, int e, uint64_t wanted_nbytes);
 /* The disk took data. */
 void ps_disk_took(struct ps_store *store);
+/* The disk's free space above the floor, by statvfs; UINT64_MAX if that fails. */
+uint64_t ps_disk_room(const struct ps_store *store);
 /* 0, or the errno of the refusal, and its time in seconds since 1970. Looks at the disk: a full one may
  * have room by now. */
 int ps_disk_error(struct ps_store *store, int64_t *ret_since_s);

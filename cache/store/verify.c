@@ -4,27 +4,24 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/size.h"
 #include "store/store_private.h"
 
 /* In the background -------------------------------------------------------------------------------------- */
 
-static bool goes_on(struct ps_object *object)
-{
-	struct ps_store *store = object->store;
-
-	PS_LOCK_SCOPE(&store->lock);
-	return !store->checker.stopping && object->state == PS_OBJECT_READY;
-}
-
 static void check(struct ps_object *object, void *buf)
 {
+	struct ps_store *store = object->store;
 	uint64_t nchecked = 0, nbad = 0;
 
 	for (uint64_t i = 0; i < object->nblocks; i++) {
 		if (ps_object_block(object, i) != PS_BLOCK_UNVERIFIED)
 			continue;
-		if (!goes_on(object))
-			return;
+		{
+			PS_LOCK_SCOPE(&store->lock);
+			if (store->checker.stopping || object->state != PS_OBJECT_READY)
+				return;
+		}
 		int e = ps_object_verify_block(object, i, buf);
 		nchecked++;
 		nbad += e == -EILSEQ;
@@ -49,8 +46,7 @@ static void *check_thread(void *arg)
 			continue;
 		}
 		struct ps_object *object =
-		        PS_CONTAINER_OF(store->unchecked.next, struct ps_object, check_link);
-		ps_list_remove(&object->check_link);
+		        PS_CONTAINER_OF(ps_list_take(&store->unchecked), struct ps_object, check_link);
 		pthread_mutex_unlock(&store->lock);
 		if (!buf)
 			buf = malloc(PS_BLOCK_SIZE);
@@ -74,8 +70,7 @@ void ps_check_stop(struct ps_store *store)
 	PS_LOCK_SCOPE(&store->lock);
 	while (!ps_list_empty(&store->unchecked)) {
 		struct ps_object *object =
-		        PS_CONTAINER_OF(store->unchecked.next, struct ps_object, check_link);
-		ps_list_remove(&object->check_link);
+		        PS_CONTAINER_OF(ps_list_take(&store->unchecked), struct ps_object, check_link);
 		ps_object_unref_locked(object);
 	}
 }
@@ -121,14 +116,8 @@ static int collect_id(void *arg, const struct ps_object_row *row)
 
 	if (!matches(ids, row->url))
 		return 0;
-	if (ids->n == ids->cap) {
-		size_t cap = ids->cap ? 2 * ids->cap : 256;
-		struct ps_id *grown = reallocarray(ids->ids, cap, sizeof(*grown));
-		if (!grown)
-			return -ENOMEM;
-		ids->ids = grown;
-		ids->cap = cap;
-	}
+	if (!ps_grow(&ids->ids, ids->n, &ids->cap, sizeof(*ids->ids)))
+		return -ENOMEM;
 	ids->ids[ids->n++] = row->id;
 	ids->nbytes += PS_MIN(row->nblocks_present * PS_BLOCK_SIZE + row->partial_nbytes, row->remote.size);
 	return 0;
@@ -312,14 +301,8 @@ static int collect_pin(void *arg, const struct ps_pin_row *row)
 
 	if (!matches(pins->ids, row->url))
 		return 0;
-	if (pins->n == pins->cap) {
-		size_t cap = pins->cap ? 2 * pins->cap : 64;
-		struct ps_pin_row *grown = reallocarray(pins->rows, cap, sizeof(*grown));
-		if (!grown)
-			return -ENOMEM;
-		pins->rows = grown;
-		pins->cap = cap;
-	}
+	if (!ps_grow(&pins->rows, pins->n, &pins->cap, sizeof(*pins->rows)))
+		return -ENOMEM;
 	pins->rows[pins->n] = *row;
 	pins->rows[pins->n].url = strdup(row->url);
 	return pins->rows[pins->n++].url ? 0 : -ENOMEM;
