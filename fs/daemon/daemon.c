@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
@@ -483,4 +484,41 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 	pthread_cond_destroy(&d.ended);
 	pthread_mutex_destroy(&d.lock);
 	return rc;
+}
+
+int ps_daemon_resume(int sock)
+{
+	struct ps_keeper_items items = {0};
+	struct ps_mount_options o;
+	struct ps_daemonize none = {.pipe = -1, .notify = -1};
+	struct ps_error err = {0};
+	int code = PS_EXIT_FAILED;
+
+	prctl(PR_SET_NAME, "penstock");
+	ps_privileges_no_core();
+	ps_mount_options_init(&o);
+	int rc = ps_keeper_receive_items(sock, &items);
+	if (rc < 0)
+		ps_error_set(&err, -rc, "the keeper: %s", strerror(-rc));
+	if (rc == 0)
+		rc = ps_keeper_set_up(&items, &o, &err);
+	if (rc == 0)
+		rc = ps_log_open(o.log          ? o.log
+		                 : o.foreground ? "stderr"
+		                                : "syslog",
+		        o.log_level, "penstock", &err);
+	const struct ps_daemon_options options = {
+	        .options = &o, .daemonize = &none, .keeper = sock, .resumed = &items, .owner = -1};
+	if (rc == 0)
+		rc = ps_daemon_run(&options, &code, &err);
+	if (rc < 0)
+		ps_log_error("the mounts cannot be taken over: %s", err.text);
+	for (size_t i = 0; i < items.n; i++) {
+		if (items.v[i]->fd >= 0)
+			close(items.v[i]->fd);
+		free(items.v[i]);
+	}
+	free(items.v);
+	ps_mount_options_fini(&o);
+	return rc < 0 ? PS_EXIT_FAILED : code;
 }

@@ -429,6 +429,10 @@ bool ps_keeper_forget(struct ps_daemon *daemon);
  * -EPERM: the keeper refuses that process. */
 int ps_keeper_upgrade(struct ps_daemon *daemon, int client, struct ps_error *err) PS_MUST_USE;
 /* keeper_resume.c */
+/* All that the keeper has. The caller closes and frees what is left. */
+int ps_keeper_receive_items(int sock, struct ps_keeper_items *items);
+/* Sets the options that the keeper has for this daemon. */
+int ps_keeper_set_up(struct ps_keeper_items *items, struct ps_mount_options *o, struct ps_error *err);
 /* Takes the cache's lock out of the items; 0: it is not there. */
 int ps_keeper_take_lock(struct ps_keeper_items *items);
 /* Starts a thread for each mount that the keeper had. */

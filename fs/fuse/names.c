@@ -398,21 +398,6 @@ void ps_op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
 /* Folders ------------------------------------------------------------------------------------------------ */
 
-void ps_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
-{
-	struct ps_fs *fs = ps_op_fs(req);
-	struct ps_open like = {.kind = PS_OPEN_DIR, .ino = ino};
-
-	if (!ps_virtual_is(ino) && !ps_fs_is_top(fs, ino)) {
-		int rc = ps_dir_open(ps_fs_source(fs, ino)->dataset, ps_fs_node(fs, ino), &like.dir);
-		if (rc < 0) {
-			fuse_reply_err(req, ps_fs_errno(-rc));
-			return;
-		}
-	}
-	ps_op_reply_open(req, fi, &like);
-}
-
 /* A READDIR that may wait for the table of a shard. */
 struct dir_op {
 	struct ps_inflight inflight;

@@ -29,7 +29,9 @@ static uint64_t open_number(struct ps_fs *fs)
 	return number;
 }
 
-void ps_op_reply_open(fuse_req_t req, struct fuse_file_info *fi, const struct ps_open *like)
+/* Answers an open of a folder or a virtual file. The open file is a copy of `like`; the contents of `like` are
+ * taken over. */
+static void reply_open(fuse_req_t req, struct fuse_file_info *fi, const struct ps_open *like)
 {
 	struct ps_fs *fs = ps_op_fs(req);
 	uint64_t number = open_number(fs);
@@ -128,13 +130,6 @@ static void open_done(void *arg, int errnum, struct ps_handle *handle)
 	ps_inflight_put(&op->inflight);
 }
 
-bool ps_op_is_owner(fuse_req_t req)
-{
-	uid_t uid = fuse_req_ctx(req)->uid;
-
-	return uid == 0 || uid == geteuid();
-}
-
 void ps_op_open_file(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct ps_fs *fs = ps_op_fs(req);
@@ -151,7 +146,7 @@ void ps_op_open_file(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		if (rc < 0)
 			fuse_reply_err(req, ps_fs_errno(-rc));
 		else
-			ps_op_reply_open(req, fi, &like);
+			reply_open(req, fi, &like);
 		return;
 	}
 	struct open_op *op = ps_inflight_new(sizeof(*op), &fs->inflight, req, NULL);
@@ -163,6 +158,21 @@ void ps_op_open_file(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	op->fi = *fi;
 	ps_handle_open(ps_fs_source(fs, ino)->dataset, ps_fs_node(fs, ino), open_done, op);
 	ps_inflight_issued(&op->inflight);
+}
+
+void ps_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct ps_fs *fs = ps_op_fs(req);
+	struct ps_open like = {.kind = PS_OPEN_DIR, .ino = ino};
+
+	if (!ps_virtual_is(ino) && !ps_fs_is_top(fs, ino)) {
+		int rc = ps_dir_open(ps_fs_source(fs, ino)->dataset, ps_fs_node(fs, ino), &like.dir);
+		if (rc < 0) {
+			fuse_reply_err(req, ps_fs_errno(-rc));
+			return;
+		}
+	}
+	reply_open(req, fi, &like);
 }
 
 void ps_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
