@@ -66,7 +66,7 @@ static int find_url(const struct ps_key_context *x, char **ret, struct ps_error 
 		return -ENOENT;
 	}
 	*ret = ps_strbuf_take(&b);
-	return *ret ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+	return *ret ? 0 : ps_no_memory(err);
 }
 
 static const struct ps_key_file token_file = {
@@ -82,8 +82,7 @@ static int find_authorization(const struct ps_key_context *x, char **ret, struct
 	*ret = NULL;
 	if (file) {
 		ps_autofree char *path = ps_key_file(x, &token_file);
-		int rc = path ? ps_key_read_token(path, &read, err)
-		              : ps_error_set(err, ENOMEM, "out of memory");
+		int rc = path ? ps_key_read_token(path, &read, err) : ps_no_memory(err);
 
 		if (rc)
 			return rc == -ENOENT
@@ -97,7 +96,7 @@ static int find_authorization(const struct ps_key_context *x, char **ret, struct
 		return 0;
 	if (strpbrk(token, "\r\n"))
 		return ps_error_set(err, EINVAL, "AWS_CONTAINER_AUTHORIZATION_TOKEN has a line end in it");
-	return asprintf(ret, "Authorization: %s", token) < 0 ? ps_error_set(err, ENOMEM, "out of memory") : 0;
+	return asprintf(ret, "Authorization: %s", token) < 0 ? ps_no_memory(err) : 0;
 }
 
 static int from_container(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
@@ -166,7 +165,7 @@ static int call(const struct asking *a, const char *method, const char *path, co
 
 	if (asprintf(&url, "%.*s%s", (int)a->nendpoint, a->endpoint, path) < 0) {
 		url = NULL;
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
 	struct ps_http_call c = {.method = method,
 	        .url = url,
@@ -199,7 +198,7 @@ static int get_token(struct asking *a, struct ps_error *err)
 		return ps_error_set(err, EPROTO, "instance metadata: the session token is not valid");
 	if (asprintf(&a->token, "X-aws-ec2-metadata-token: %.*s", (int)n, answer.body) < 0) {
 		a->token = NULL;
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
 	return 0;
 }
@@ -224,7 +223,7 @@ static int get_role(const struct asking *a, char **ret, struct ps_error *err)
 		return ps_error_set(err, EPROTO, "instance metadata: the role's name is not valid");
 	if (asprintf(ret, ROLES "%.*s", (int)n, answer.body) < 0) {
 		*ret = NULL;
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
 	return 0;
 }
@@ -429,7 +428,7 @@ static int key_from_process(
 	struct output out = {.text = malloc(OUTPUT_MAX_NBYTES + 1)};
 
 	if (!out.text)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	int rc = run(x, command, &out, err);
 	if (!rc)
 		rc = ps_key_from_json(out.text, out.n, &shape, ret, err);
@@ -541,7 +540,7 @@ static int key_from_sso(struct ps_key_context *x, const struct ps_profiles *all,
 		return rc;
 	ps_autofree char *path = token_path(x, &s), *url = compose_url(x, &s);
 	if (!path || !url)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	rc = read_token(path, &header, err);
 	if (rc)
 		return rc;

@@ -15,61 +15,10 @@
 
 /* The order of sources ----------------------------------------------------------------------------------- */
 
-/* Which sources are tried, in which order. */
-
 #define NAWS 5
 const struct ps_key_source *const ps_key_sources[] = {&ps_key_environment, &ps_key_profile,
         &ps_key_web_identity, &ps_key_container, &ps_key_imds, &ps_key_google_hmac, &ps_key_google_file,
         &ps_key_google_metadata, NULL};
-
-static int first_of(
-        size_t from, size_t to, struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
-{
-	int rc = -ENOENT;
-
-	for (size_t i = from; i < to && rc == -ENOENT; i++) {
-		*err = (struct ps_error){0};
-		rc = ps_key_sources[i]->load(x, ret, err);
-	}
-	return rc;
-}
-
-/* Sets err to `where`, followed by the last source's reason in parentheses if it gave one. Returns
- * -EACCES. */
-static int none(struct ps_error *err, const char *where)
-{
-	char why[200];
-
-	snprintf(why, sizeof(why), "%.199s", err->text);
-	*err = (struct ps_error){0};
-	return ps_error_set(err, EACCES, "%s%s%s%s; give --no-sign-request for a public bucket", where,
-	        *why ? " (" : "", why, *why ? ")" : "");
-}
-
-/* Tries all sources of a kind until one applies. -EACCES: none does; the text lists the places that were
- * tried. err is not NULL. */
-static int key_load_aws(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
-{
-	int rc = first_of(0, NAWS, x, ret, err);
-
-	if (rc != -ENOENT)
-		return rc;
-	return none(err,
-	        "no credentials: none in the environment (AWS_ACCESS_KEY_ID) or in ~/.aws (profile default), "
-	        "and none from a web identity, a container or an instance");
-}
-
-/* Tries all sources of a kind until one applies. -EACCES: none does; the text lists the places that were
- * tried. err is not NULL. */
-static int key_load_google(struct ps_key_context *x, struct ps_key **ret, struct ps_error *err)
-{
-	int rc = first_of(NAWS, PS_ARRAY_LEN(ps_key_sources) - 1, x, ret, err);
-
-	if (rc != -ENOENT)
-		return rc;
-	return none(err, "no credentials: no HMAC key (GS_ACCESS_KEY_ID), no file (--credentials, "
-	                 "GOOGLE_APPLICATION_CREDENTIALS, gcloud's), no metadata server");
-}
 
 /* Providers ---------------------------------------------------------------------------------------------- */
 
@@ -92,7 +41,7 @@ static int key_load_google(struct ps_key_context *x, struct ps_key **ret, struct
  *                                refused. If the old key expires before a load succeeds, no key is
  *                                left */
 struct ps_credentials {
-	ps_key_load load;
+	bool google;
 	struct ps_key_context context; /* once the thread is started, only the thread changes it */
 	bool anonymous;
 
@@ -157,36 +106,6 @@ static bool same_key(const struct ps_key *a, const struct ps_key *b)
 	       a->expires_s == b->expires_s;
 }
 
-/* Stores the result of a load. Under the lock. A loaded key that equals the present one does not replace it,
- * since refusals compare pointers. */
-static void take(struct ps_credentials *c, struct ps_key **key, const struct ps_error *err)
-{
-	c->error = *err;
-	c->asking = false;
-	c->nloads++;
-	if (*key && !same_key(c->key, *key)) {
-		struct ps_key *old = c->key;
-
-		c->key = ps_steal_ptr(key);
-		*key = old;
-	}
-	pthread_cond_broadcast(&c->cond);
-}
-
-/* Logs the result of a load. A failure that leaves no key is reported by the request that needs one. */
-static void log_load(const struct ps_key *key, bool has_old, const struct ps_error *err)
-{
-	char life[40] = "";
-
-	if (key && key->expires_s)
-		snprintf(life, sizeof(life), ", valid for %" PRId64 " s", key->expires_s - ps_clock_real_s());
-	if (key)
-		ps_log_info("credentials: %s%s%s", key->bearer ? "a token" : "access key ",
-		        key->bearer ? "" : key->access_key, life);
-	else if (has_old)
-		ps_log_warning("credentials: %s; the present ones are used until they expire", err->text);
-}
-
 static const char *utc(int64_t s, char ret[static 32])
 {
 	time_t t = (time_t)s;
@@ -197,13 +116,40 @@ static const char *utc(int64_t s, char ret[static 32])
 	return ret;
 }
 
+/* Tries all sources of the kind until one applies. -EACCES: none does; the text lists the places that were
+ * tried, and the last source's reason in parentheses if it gave one. */
+static int load(struct ps_credentials *c, struct ps_key **ret, struct ps_error *err)
+{
+	const char *where =
+	        c->google
+	                ? "no credentials: no HMAC key (GS_ACCESS_KEY_ID), no file (--credentials, "
+	                  "GOOGLE_APPLICATION_CREDENTIALS, gcloud's), no metadata server"
+	                : "no credentials: none in the environment (AWS_ACCESS_KEY_ID) or in ~/.aws (profile "
+	                  "default), and none from a web identity, a container or an instance";
+	size_t end = c->google ? PS_ARRAY_LEN(ps_key_sources) - 1 : NAWS;
+	char why[200];
+	int rc = -ENOENT;
+
+	for (size_t i = c->google ? NAWS : 0; i < end && rc == -ENOENT; i++) {
+		*err = (struct ps_error){0};
+		rc = ps_key_sources[i]->load(&c->context, ret, err);
+	}
+	if (rc != -ENOENT)
+		return rc;
+	snprintf(why, sizeof(why), "%.199s", err->text);
+	*err = (struct ps_error){0};
+	return ps_error_set(err, EACCES, "%s%s%s%s; give --no-sign-request for a public bucket", where,
+	        *why ? " (" : "", why, *why ? ")" : "");
+}
+
 /* Loads a key. Returns the milliseconds until the next load is due. */
 static uint64_t ask(struct ps_credentials *c, unsigned *failures)
 {
 	ps_autokey struct ps_key *key = NULL, *fresh = NULL;
 	struct ps_error err = {0};
 	bool has_old, had_any;
-	int rc = c->load(&c->context, &key, &err);
+	char life[40] = "";
+	int rc = load(c, &key, &err);
 
 	if (!rc)
 		err = (struct ps_error){0}; /* drops notes about optional files that are missing */
@@ -226,12 +172,28 @@ static uint64_t ask(struct ps_credentials *c, unsigned *failures)
 			return 0;
 		had_any = c->key;
 		has_old = c->key && !has_expired(c->key);
-		if (key && !same_key(c->key, key))
+		/* A key that equals the present one does not replace it, since refusals compare pointers. */
+		if (key && !same_key(c->key, key)) {
+			struct ps_key *old = c->key;
+
 			fresh = ps_key_ref(key);
-		take(c, &key, &err);
+			c->key = key;
+			key = old;
+		}
+		c->error = err;
+		c->asking = false;
+		c->nloads++;
+		pthread_cond_broadcast(&c->cond);
 	}
-	if (rc || fresh)
-		log_load(fresh, has_old, &err);
+	if (fresh && fresh->expires_s)
+		snprintf(life, sizeof(life), ", valid for %" PRId64 " s",
+		        fresh->expires_s - ps_clock_real_s());
+	/* A failure that leaves no key is reported by the request that needs one. */
+	if (fresh)
+		ps_log_info("credentials: %s%s%s", fresh->bearer ? "a token" : "access key ",
+		        fresh->bearer ? "" : fresh->access_key, life);
+	else if (rc && has_old)
+		ps_log_warning("credentials: %s; the present ones are used until they expire", err.text);
 	/* Without a key no timer is needed: the next request for one starts a load. */
 	return rc && !had_any ? UINT64_MAX : due_ms;
 }
@@ -242,22 +204,6 @@ static void wait_ms(struct ps_credentials *c, uint64_t ms)
 	ps_cond_wait_until(&c->cond, &c->lock, ps_clock_mono_ns() + ms * PS_NS_PER_MS);
 }
 
-/* Under the lock. Waits until due_ms have passed, or until a key is wanted at once. False: stopped. */
-static bool wait_for_turn(struct ps_credentials *c, uint64_t due_ms)
-{
-	uint64_t due = due_ms == UINT64_MAX ? UINT64_MAX : (uint64_t)ps_clock_real_ms() + due_ms;
-
-	while (!c->stop && !c->wanted) {
-		uint64_t now = (uint64_t)ps_clock_real_ms();
-		if (now >= due)
-			break;
-		wait_ms(c, PS_MIN(due - now, NAP_MS));
-	}
-	c->wanted = false;
-	c->asking = true;
-	return !c->stop;
-}
-
 static void *run(void *arg)
 {
 	struct ps_credentials *c = arg;
@@ -265,9 +211,15 @@ static void *run(void *arg)
 	uint64_t due_ms = 0;
 
 	for (;;) {
+		/* Waits until due_ms have passed, or until a key is wanted at once. */
+		uint64_t due = due_ms == UINT64_MAX ? UINT64_MAX : (uint64_t)ps_clock_real_ms() + due_ms, now;
 		{
 			PS_LOCK_SCOPE(&c->lock);
-			if (!wait_for_turn(c, due_ms))
+			while (!c->stop && !c->wanted && (now = (uint64_t)ps_clock_real_ms()) < due)
+				wait_ms(c, PS_MIN(due - now, NAP_MS));
+			c->wanted = false;
+			c->asking = true;
+			if (c->stop)
 				return NULL;
 		}
 		due_ms = ask(c, &failures);
@@ -297,7 +249,7 @@ int ps_credentials_new(
 	struct ps_credentials *c = calloc(1, sizeof(*c));
 
 	if (!c)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	int rc = ps_key_context_init(&c->context, options, err);
 	if (rc) {
 		free(c);
@@ -305,7 +257,7 @@ int ps_credentials_new(
 	}
 	c->context.sources = ps_key_sources;
 	c->anonymous = options->no_sign_request;
-	c->load = options->kind == PS_CREDENTIALS_GOOGLE ? key_load_google : key_load_aws;
+	c->google = options->kind == PS_CREDENTIALS_GOOGLE;
 	pthread_mutex_init(&c->lock, NULL);
 	ps_cond_init(&c->cond);
 	*ret = c;

@@ -24,20 +24,6 @@
 #define PS_GOOGLE_SCOPE "https://www.googleapis.com/auth/devstorage.read_only"
 #define PS_GOOGLE_JWT_S 3600 /* the maximum */
 
-/* The signed assertion with which a Google service account requests a token: a JWT with RS256.
- *
- * Ownership: returned strings are the caller's, for ps_secret_free(). Threads: any. Blocks: never. Errors:
- * -EACCES for an invalid private key, -ENOMEM. */
-struct google_jwt {
-	const char *email;       /* the issuer */
-	const char *private_key; /* PEM, RSA */
-	const char *key_id;      /* NULL: not given */
-	const char *audience;    /* the token server */
-	int64_t now_s;
-};
-
-static int google_jwt(const struct google_jwt *jwt, char **ret, struct ps_error *err) PS_MUST_USE;
-
 #define TOKEN_HOST "https://oauth2.googleapis.com/token"
 #define METADATA_HOST "metadata.google.internal"
 #define METADATA_PATH "/computeMetadata/v1/instance/service-accounts/default/token"
@@ -67,6 +53,83 @@ static int take_token(
 	int rc = ps_key_checked(
 	        NULL, NULL, NULL, token, ps_clock_real_s() + json_integer_value(expires_in), ret, err);
 	return rc ? ps_error_prefix(err, rc, "%s", who) : 0;
+}
+
+/* JWTs --------------------------------------------------------------------------------------------------- */
+
+static void add_base64url(struct ps_strbuf *b, const void *bytes, size_t n)
+{
+	unsigned char *text = malloc(n / 3 * 4 + 5);
+
+	if (!text) {
+		b->failed = true;
+		return;
+	}
+	size_t len = (size_t)EVP_EncodeBlock(text, bytes, (int)n);
+	for (size_t i = 0; i < len && text[i] != '='; i++)
+		ps_strbuf_addc(b, text[i] == '+' ? '-' : text[i] == '/' ? '_' : (char)text[i]);
+	free(text);
+}
+
+/* Takes ownership of j. */
+static void add_json(struct ps_strbuf *b, json_t *j)
+{
+	ps_autofree char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
+
+	json_decref(j);
+	if (text)
+		add_base64url(b, text, strlen(text));
+	else
+		b->failed = true;
+}
+
+static bool add_signature(struct ps_strbuf *b, EVP_PKEY *key, const char *text, size_t ntext)
+{
+	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+	unsigned char *bytes = NULL;
+	size_t n = 0;
+	bool good = ctx && EVP_DigestSignInit(ctx, NULL, EVP_sha256(), NULL, key) == 1 &&
+	            EVP_DigestSign(ctx, NULL, &n, (const unsigned char *)text, ntext) == 1 &&
+	            (bytes = malloc(n)) &&
+	            EVP_DigestSign(ctx, bytes, &n, (const unsigned char *)text, ntext) == 1;
+
+	if (good)
+		add_base64url(b, bytes, n);
+	free(bytes);
+	EVP_MD_CTX_free(ctx);
+	ERR_clear_error();
+	return good;
+}
+
+/* The signed assertion with which a service account requests a token: a JWT with RS256. *ret: for
+ * ps_secret_free(). -EACCES for an invalid private key, -ENOMEM. */
+static int make_assertion(const char *email, const char *pem, const char *key_id, const char *audience,
+        char **ret, struct ps_error *err)
+{
+	ps_autostrbuf struct ps_strbuf b = {0}, signature = {0};
+	BIO *bio = BIO_new_mem_buf(pem, -1);
+	/* The empty password keeps OpenSSL from asking for one on a terminal. */
+	EVP_PKEY *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, NULL, (void *)"") : NULL;
+	int64_t now_s = ps_clock_real_s();
+
+	BIO_free(bio);
+	ERR_clear_error();
+	if (!key || EVP_PKEY_get_base_id(key) != EVP_PKEY_RSA) {
+		EVP_PKEY_free(key);
+		return ps_error_set(err, EACCES, "private_key is not an RSA key in PEM");
+	}
+	add_json(&b, json_pack("{s:s, s:s, s:s*}", "alg", "RS256", "typ", "JWT", "kid", key_id));
+	ps_strbuf_addc(&b, '.');
+	add_json(&b,
+	        json_pack("{s:s, s:s, s:s, s:I, s:I}", "iss", email, "scope", PS_GOOGLE_SCOPE, "aud",
+	                audience, "iat", (json_int_t)now_s, "exp", (json_int_t)(now_s + PS_GOOGLE_JWT_S)));
+	bool good = !b.failed && add_signature(&signature, key, b.s, b.len);
+	EVP_PKEY_free(key);
+	ps_strbuf_addc(&b, '.');
+	ps_strbuf_add(&b, ps_strbuf_peek(&signature));
+	if (!good || signature.failed || b.failed || !(*ret = ps_strbuf_take(&b)))
+		return ps_error_set(err, ENOMEM, "the request to the token server cannot be signed");
+	return 0;
 }
 
 /* Files -------------------------------------------------------------------------------------------------- */
@@ -116,17 +179,13 @@ static int ask_token(struct ps_key_context *x, const char *uri, const char *form
 static int from_service_account(
         struct ps_key_context *x, const json_t *j, struct ps_key **ret, struct ps_error *err)
 {
-	const char *uri = ps_json_text(j, "token_uri");
+	const char *uri = ps_json_text(j, "token_uri"), *email = ps_json_text(j, "client_email"),
+	           *pem = ps_json_text(j, "private_key"), *audience = uri ? uri : TOKEN_HOST;
 	ps_autosecret char *assertion = NULL, *form = NULL;
-	struct google_jwt jwt = {.email = ps_json_text(j, "client_email"),
-	        .private_key = ps_json_text(j, "private_key"),
-	        .key_id = ps_json_text(j, "private_key_id"),
-	        .audience = uri ? uri : TOKEN_HOST,
-	        .now_s = ps_clock_real_s()};
 
-	if (!jwt.email || !jwt.private_key)
+	if (!email || !pem)
 		return ps_error_set(err, EACCES, "the service account has no client_email or no private_key");
-	int rc = google_jwt(&jwt, &assertion, err);
+	int rc = make_assertion(email, pem, ps_json_text(j, "private_key_id"), audience, &assertion, err);
 	if (rc)
 		return rc;
 	/* An assertion has no character that needs an escape. */
@@ -134,9 +193,9 @@ static int from_service_account(
 	            "grant_type=urn%%3Aietf%%3Aparams%%3Aoauth%%3Agrant-type%%3Ajwt-bearer&assertion=%s",
 	            assertion) < 0) {
 		form = NULL;
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
-	return ask_token(x, jwt.audience, form, ret, err);
+	return ask_token(x, audience, form, ret, err);
 }
 
 static int from_user(struct ps_key_context *x, const json_t *j, struct ps_key **ret, struct ps_error *err)
@@ -159,7 +218,7 @@ static int from_user(struct ps_key_context *x, const json_t *j, struct ps_key **
 	}
 	ps_autosecret char *form = ps_strbuf_take(&b);
 	if (!form)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	return ask_token(x, host ? host : TOKEN_HOST, form, ret, err);
 }
 
@@ -202,7 +261,7 @@ static int from_found_file(struct ps_key_context *x, struct ps_key **ret, struct
 	                                                       : &by_gcloud);
 
 	if (!path)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	int rc = from_file(x, path, ret, err);
 	if (named && rc == -ENOENT)
 		return ps_error_set(err, EACCES, "%s: no such file (%s)", path,
@@ -248,7 +307,7 @@ static int from_boto(const struct ps_key_context *x, struct ps_key **ret, struct
 	size_t n = 0;
 
 	if (!path)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	/* The file is gsutil's and may have syntax that we do not know: a syntax error is ignored, and only
 	 * the entries before it count. */
 	if (ps_key_read_file(path, &text, &n, NULL) == 0)
@@ -298,7 +357,7 @@ static int from_metadata(struct ps_key_context *x, struct ps_key **ret, struct p
 		return -ENOENT;
 	if (asprintf(&url, "http://%s" METADATA_PATH, host ? host : METADATA_HOST) < 0) {
 		url = NULL;
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
 	struct ps_http_call call = {.method = "GET",
 	        .url = url,
@@ -328,85 +387,3 @@ static int from_metadata(struct ps_key_context *x, struct ps_key **ret, struct p
 
 const struct ps_key_source ps_key_google_metadata = {
         .load = from_metadata, .variables = {"GCE_", "NO_GCE_CHECK="}};
-
-/* JWTs --------------------------------------------------------------------------------------------------- */
-
-static void add_base64url(struct ps_strbuf *b, const void *bytes, size_t n)
-{
-	unsigned char *text = malloc(n / 3 * 4 + 5);
-
-	if (!text) {
-		b->failed = true;
-		return;
-	}
-	size_t len = (size_t)EVP_EncodeBlock(text, bytes, (int)n);
-	for (size_t i = 0; i < len && text[i] != '='; i++)
-		ps_strbuf_addc(b, text[i] == '+' ? '-' : text[i] == '/' ? '_' : (char)text[i]);
-	free(text);
-}
-
-/* Takes ownership of j. */
-static void add_json(struct ps_strbuf *b, json_t *j)
-{
-	ps_autofree char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
-
-	json_decref(j);
-	if (text)
-		add_base64url(b, text, strlen(text));
-	else
-		b->failed = true;
-}
-
-static EVP_PKEY *read_key(const char *pem)
-{
-	BIO *bio = BIO_new_mem_buf(pem, -1);
-	/* The empty password keeps OpenSSL from asking for one on a terminal. */
-	EVP_PKEY *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, NULL, (void *)"") : NULL;
-
-	BIO_free(bio);
-	if (key && EVP_PKEY_get_base_id(key) != EVP_PKEY_RSA) {
-		EVP_PKEY_free(key);
-		key = NULL;
-	}
-	ERR_clear_error();
-	return key;
-}
-
-static bool add_signature(struct ps_strbuf *b, EVP_PKEY *key, const char *text, size_t ntext)
-{
-	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-	unsigned char *bytes = NULL;
-	size_t n = 0;
-	bool good = ctx && EVP_DigestSignInit(ctx, NULL, EVP_sha256(), NULL, key) == 1 &&
-	            EVP_DigestSign(ctx, NULL, &n, (const unsigned char *)text, ntext) == 1 &&
-	            (bytes = malloc(n)) &&
-	            EVP_DigestSign(ctx, bytes, &n, (const unsigned char *)text, ntext) == 1;
-
-	if (good)
-		add_base64url(b, bytes, n);
-	free(bytes);
-	EVP_MD_CTX_free(ctx);
-	ERR_clear_error();
-	return good;
-}
-
-static int google_jwt(const struct google_jwt *jwt, char **ret, struct ps_error *err)
-{
-	ps_autostrbuf struct ps_strbuf b = {0}, signature = {0};
-	EVP_PKEY *key = read_key(jwt->private_key);
-
-	if (!key)
-		return ps_error_set(err, EACCES, "private_key is not an RSA key in PEM");
-	add_json(&b, json_pack("{s:s, s:s, s:s*}", "alg", "RS256", "typ", "JWT", "kid", jwt->key_id));
-	ps_strbuf_addc(&b, '.');
-	add_json(&b, json_pack("{s:s, s:s, s:s, s:I, s:I}", "iss", jwt->email, "scope", PS_GOOGLE_SCOPE,
-	                     "aud", jwt->audience, "iat", (json_int_t)jwt->now_s, "exp",
-	                     (json_int_t)(jwt->now_s + PS_GOOGLE_JWT_S)));
-	bool good = !b.failed && add_signature(&signature, key, b.s, b.len);
-	EVP_PKEY_free(key);
-	ps_strbuf_addc(&b, '.');
-	ps_strbuf_add(&b, ps_strbuf_peek(&signature));
-	if (!good || signature.failed || b.failed || !(*ret = ps_strbuf_take(&b)))
-		return ps_error_set(err, ENOMEM, "the request to the token server cannot be signed");
-	return 0;
-}

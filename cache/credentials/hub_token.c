@@ -9,11 +9,6 @@
 #include "base/strbuf.h"
 #include "base/url.h"
 
-static int out_of_memory(struct ps_error *err)
-{
-	return ps_error_set(err, ENOMEM, "out of memory");
-}
-
 /* Removes surrounding blanks and line ends. *ret is NULL if nothing is left. */
 static int take(const char *text, const char *where, char **ret, struct ps_error *err)
 {
@@ -21,7 +16,7 @@ static int take(const char *text, const char *where, char **ret, struct ps_error
 
 	if (rc == -EINVAL)
 		return ps_error_set(err, EINVAL, "%s: not a token of the Hugging Face Hub", where);
-	return rc ? out_of_memory(err) : 0;
+	return rc ? ps_no_memory(err) : 0;
 }
 
 static int read_file(const char *path, char **ret, struct ps_error *err)
@@ -87,7 +82,7 @@ int ps_hf_token_find(const char *const *env, const char *file, char **ret, struc
 		ps_autofree char *path = default_file(env);
 
 		if (!path)
-			return out_of_memory(err);
+			return ps_no_memory(err);
 		/* A missing file (no login) and an unreadable one (another user's) are no errors. */
 		if (access(path, R_OK) == 0)
 			rc = read_file(path, &token, err);
@@ -108,7 +103,7 @@ int ps_hf_endpoint_parse(const char *text, char **ret, struct ps_error *err)
 		return ps_error_prefix(err, rc, "HF_ENDPOINT");
 	char *endpoint = ps_url_compose(&u);
 	if (!endpoint)
-		return out_of_memory(err);
+		return ps_no_memory(err);
 	for (size_t n = strlen(endpoint); n && endpoint[n - 1] == '/';)
 		endpoint[--n] = '\0';
 	*ret = endpoint;

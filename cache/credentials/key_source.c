@@ -59,7 +59,7 @@ int ps_key_context_init(
 		rc = copy_text(&x->google_file, options->google_file);
 	const struct ps_http_options access = {.env = (const char *const *)x->env, .proxy = options->proxy};
 	if (rc)
-		ps_error_set(err, ENOMEM, "out of memory");
+		ps_no_memory(err);
 	else
 		rc = ps_http_access_init(&x->access, &access, err);
 	if (rc)
@@ -99,28 +99,22 @@ const char *ps_key_env(const struct ps_key_context *x, const char *name)
 	return is_reported(x->sources, text) ? ps_env_get((const char *const *)x->env, name) : NULL;
 }
 
-/* The home directory; buf holds it if the environment has none. */
-static const char *home_of(const char *const *env, char *buf, size_t n)
-{
-	const char *home = ps_env_get(env, "HOME");
-	struct passwd pw, *found = NULL;
-
-	if (home || getpwuid_r(geteuid(), &pw, buf, n, &found) != 0 || !found)
-		return home ? home : "/";
-	return found->pw_dir;
-}
-
 char *ps_key_path(const struct ps_key_context *x, const char *path)
 {
+	const char *home = ps_env_get((const char *const *)x->env, "HOME");
+	struct passwd pw, *found = NULL;
 	struct ps_strbuf b = {0};
 	char buf[2048];
 
-	if (path[0] == '~' && (path[1] == '/' || !path[1]))
-		ps_strbuf_addf(&b, "%s%s", home_of((const char *const *)x->env, buf, sizeof(buf)), path + 1);
-	else if (path[0] == '/' || !x->cwd)
+	if (path[0] == '~' && (path[1] == '/' || !path[1])) {
+		if (!home && getpwuid_r(geteuid(), &pw, buf, sizeof(buf), &found) == 0 && found)
+			home = found->pw_dir;
+		ps_strbuf_addf(&b, "%s%s", home ? home : "/", path + 1);
+	} else if (path[0] == '/' || !x->cwd) {
 		ps_strbuf_add(&b, path);
-	else
+	} else {
 		ps_strbuf_addf(&b, "%s/%s", x->cwd, path);
+	}
 	return ps_strbuf_take(&b);
 }
 
@@ -286,7 +280,7 @@ int ps_key_read_token(const char *path, char **ret, struct ps_error *err)
 		return ps_error_set(
 		        err, EINVAL, "%s: not a token: it contains blanks or control characters", path);
 	if (rc)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (!token)
 		return ps_error_set(err, EINVAL, "%s: empty", path);
 	*ret = ps_steal_ptr(&token);
@@ -323,7 +317,7 @@ int ps_key_checked(const char *access_key, const char *secret, const char *sessi
 		return ps_error_set(err, EPROTO, "the credentials contain blanks or control characters");
 	struct ps_key *key = ps_key_new(access_key, secret, session_token, bearer, expires_s);
 	if (!key)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	*ret = key;
 	return 0;
 }
@@ -358,26 +352,6 @@ const char *ps_json_text(const json_t *j, const char *name)
 	return text && *text ? text : NULL;
 }
 
-/* Reads the time when a key expires: RFC 3339, or milliseconds since the epoch. *ret 0: the key does not
- * expire. */
-static int take_expiry(const json_t *j, const char *name, int64_t *ret, struct ps_error *err)
-{
-	const json_t *value = json_object_get(j, name);
-	const char *text = json_string_value(value);
-	int64_t t = 0;
-
-	if (json_is_integer(value))
-		t = json_integer_value(value) / 1000;
-	else if (text && *text)
-		t = ps_clock_parse_rfc3339(text);
-	else if (value && !json_is_null(value) && !text)
-		t = -1;
-	if (t < 0 || (json_is_integer(value) && t == 0))
-		return ps_error_set(err, EPROTO, "%s is not a time", name);
-	*ret = t;
-	return 0;
-}
-
 int ps_key_from_json(const char *text, size_t nbytes, const struct ps_key_shape *shape, struct ps_key **ret,
         struct ps_error *err)
 {
@@ -403,9 +377,17 @@ int ps_key_from_json(const char *text, size_t nbytes, const struct ps_key_shape 
 		return ps_error_set(
 		        err, EPROTO, "the answer has no %s", access_key ? shape->secret : shape->access_key);
 	}
-	int rc = take_expiry(j, shape->expires, &expires_s, err);
-	if (rc)
-		return rc;
+	/* RFC 3339, or milliseconds since the epoch. */
+	const json_t *expires = json_object_get(j, shape->expires);
+	const char *when = json_string_value(expires);
+	if (json_is_integer(expires))
+		expires_s = json_integer_value(expires) / 1000;
+	else if (when && *when)
+		expires_s = ps_clock_parse_rfc3339(when);
+	else if (expires && !json_is_null(expires) && !when)
+		expires_s = -1;
+	if (expires_s < 0 || (json_is_integer(expires) && expires_s == 0))
+		return ps_error_set(err, EPROTO, "%s is not a time", shape->expires);
 	return ps_key_checked(access_key, secret, ps_json_text(j, shape->token), NULL, expires_s, ret, err);
 }
 

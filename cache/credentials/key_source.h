@@ -145,7 +145,6 @@ enum ps_profile_kind {
 	PS_PROFILE_KEYS,   /* [NAME] of the credentials file */
 	PS_PROFILE_CONFIG, /* [profile NAME], [default] of the config file */
 	PS_PROFILE_SSO,    /* [sso-session NAME] */
-	PS_PROFILE_SERVICES,
 	PS_PROFILE_OTHER,
 };
 

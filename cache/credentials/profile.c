@@ -38,18 +38,10 @@ static enum ps_profile_kind kind_of(bool is_config, char *section, const char **
 	*ret_name = section;
 	if (!is_config)
 		return PS_PROFILE_KEYS;
-	const char *name;
-	if ((name = after_word(section, "profile"))) {
-		*ret_name = name;
-		return PS_PROFILE_CONFIG;
-	}
-	if ((name = after_word(section, "sso-session"))) {
-		*ret_name = name;
-		return PS_PROFILE_SSO;
-	}
-	if ((name = after_word(section, "services"))) {
-		*ret_name = name;
-		return PS_PROFILE_SERVICES;
+	const char *profile = after_word(section, "profile"), *sso = after_word(section, "sso-session");
+	if (profile || sso) {
+		*ret_name = profile ? profile : sso;
+		return profile ? PS_PROFILE_CONFIG : PS_PROFILE_SSO;
 	}
 	return strcmp(section, "default") == 0 ? PS_PROFILE_CONFIG : PS_PROFILE_OTHER;
 }
@@ -85,7 +77,7 @@ static int take_entry(void *arg, const struct ps_ini_entry *entry)
 	e.value = entry->key ? strdup(entry->value) : NULL;
 	if (!e.section || (entry->key && (!e.key || !e.value))) {
 		entry_fini(&e);
-		return ps_error_set(r->err, ENOMEM, "out of memory");
+		return ps_no_memory(r->err);
 	}
 	all->v[all->n++] = e;
 	return 0;
@@ -126,7 +118,7 @@ int ps_profiles_read(const struct ps_key_context *x, struct ps_profiles *ret, st
 
 	err = err ? err : &mine;
 	if (!all.keys_path || !all.config_path)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	rc = read_file(&all, all.config_path, true, err);
 	if (!rc)
 		rc = read_file(&all, all.keys_path, false, err);

@@ -102,25 +102,6 @@ static void add_scope(const struct ps_sigv4_request *rq, struct ps_strbuf *out)
 	ps_strbuf_addf(out, "%.8s/%s/%s/aws4_request", rq->time, rq->region, rq->service);
 }
 
-/* One line each: METHOD, path, query, headers, names of the headers, hash of the body. */
-static void add_canonical(const struct ps_sigv4_request *rq, struct ps_strbuf *out)
-{
-	ps_strbuf_addf(out, "%s\n", rq->method);
-	ps_strbuf_add(out, *rq->path ? rq->path : "/");
-	ps_strbuf_addc(out, '\n');
-	ps_strbuf_add(out, rq->query);
-	ps_strbuf_addc(out, '\n');
-	for (size_t i = 0; i < rq->nheaders; i++) {
-		ps_strbuf_add(out, rq->headers[i].name);
-		ps_strbuf_addc(out, ':');
-		ps_strbuf_add(out, rq->headers[i].value);
-		ps_strbuf_addc(out, '\n');
-	}
-	ps_strbuf_addc(out, '\n');
-	add_signed_headers(rq, out);
-	ps_strbuf_addf(out, "\n%s", rq->payload);
-}
-
 int ps_sigv4_sign(const struct ps_sigv4_request *rq, const char *access_key,
         const uint8_t signing_key[static PS_SIGV4_KEY_LEN], struct ps_strbuf *out)
 {
@@ -128,7 +109,22 @@ int ps_sigv4_sign(const struct ps_sigv4_request *rq, const char *access_key,
 	uint8_t digest[SHA256_DIGEST_LENGTH];
 	char hex[HEX_LEN + 1];
 
-	add_canonical(rq, &text);
+	/* The canonical request, one line each: METHOD, path, query, headers, names of the headers, hash of the
+	 * body. */
+	ps_strbuf_addf(&text, "%s\n", rq->method);
+	ps_strbuf_add(&text, *rq->path ? rq->path : "/");
+	ps_strbuf_addc(&text, '\n');
+	ps_strbuf_add(&text, rq->query);
+	ps_strbuf_addc(&text, '\n');
+	for (size_t i = 0; i < rq->nheaders; i++) {
+		ps_strbuf_add(&text, rq->headers[i].name);
+		ps_strbuf_addc(&text, ':');
+		ps_strbuf_add(&text, rq->headers[i].value);
+		ps_strbuf_addc(&text, '\n');
+	}
+	ps_strbuf_addc(&text, '\n');
+	add_signed_headers(rq, &text);
+	ps_strbuf_addf(&text, "\n%s", rq->payload);
 	if (text.failed)
 		return -ENOMEM;
 	SHA256((const uint8_t *)text.s, text.len, digest);
@@ -163,20 +159,16 @@ void ps_sigv4_keys_fini(struct ps_sigv4_keys *keys)
 	explicit_bzero(keys->derived, sizeof(keys->derived));
 }
 
-static bool is_for(
-        const struct ps_sigv4_derived *d, const struct ps_key *key, const struct ps_sigv4_request *rq)
-{
-	return d->key == key && strncmp(d->day, rq->time, 8) == 0 && strcmp(d->region, rq->region) == 0 &&
-	       strcmp(d->service, rq->service) == 0;
-}
-
 int ps_sigv4_keys_get(struct ps_sigv4_keys *keys, struct ps_key *key, const struct ps_sigv4_request *rq,
         uint8_t ret[static PS_SIGV4_KEY_LEN])
 {
 	PS_LOCK_SCOPE(&keys->lock);
 	for (size_t i = 0; i < PS_SIGV4_KEYS; i++) {
-		if (is_for(&keys->derived[i], key, rq)) {
-			memcpy(ret, keys->derived[i].bytes, PS_SIGV4_KEY_LEN);
+		const struct ps_sigv4_derived *d = &keys->derived[i];
+
+		if (d->key == key && strncmp(d->day, rq->time, 8) == 0 &&
+		        strcmp(d->region, rq->region) == 0 && strcmp(d->service, rq->service) == 0) {
+			memcpy(ret, d->bytes, PS_SIGV4_KEY_LEN);
 			return 0;
 		}
 	}

@@ -15,6 +15,7 @@
 
 #define TIMEOUT_MS 10000
 #define TRIES 3
+#define DATE_LEN 40 /* of the header x-amz-date */
 #define FORM "application/x-www-form-urlencoded; charset=utf-8"
 
 /* The response ------------------------------------------------------------------------------------------- */
@@ -22,16 +23,6 @@
 struct answer {
 	char *access_key, *secret, *token, *expires, *code, *message;
 };
-
-static void answer_fini(struct answer *a)
-{
-	ps_secret_free(a->access_key);
-	ps_secret_free(a->secret);
-	ps_secret_free(a->token);
-	free(a->expires);
-	free(a->code);
-	free(a->message);
-}
 
 static int take_element(void *arg, const char *path, const char *text)
 {
@@ -92,7 +83,12 @@ static int take_answer(const struct ps_answer *answer, struct ps_key **ret, stru
 	else
 		rc = ps_key_checked(
 		        a.access_key, a.secret, a.token, NULL, ps_clock_parse_rfc3339(a.expires), ret, err);
-	answer_fini(&a);
+	ps_secret_free(a.access_key);
+	ps_secret_free(a.secret);
+	ps_secret_free(a.token);
+	free(a.expires);
+	free(a.code);
+	free(a.message);
 	return rc;
 }
 
@@ -150,32 +146,20 @@ static char *compose(const struct ps_sts_role *role)
 	return ps_strbuf_take(&b);
 }
 
-static void sha256_hex(const char *text, char ret[static 65])
-{
-	uint8_t digest[SHA256_DIGEST_LENGTH];
-
-	SHA256((const uint8_t *)text, strlen(text), digest);
-	for (size_t i = 0; i < sizeof(digest); i++)
-		snprintf(ret + 2 * i, 3, "%02x", digest[i]);
-}
-
-struct headers {
-	char date[40];
-	char *authorization, *token;
-};
-
 static int sign(const struct ps_key *key, const char *region, const struct ps_url *u, const char *body,
-        struct headers *ret)
+        char ret_date[static DATE_LEN], char **ret_authorization, char **ret_token)
 {
-	char time[PS_SIGV4_TIME_LEN], hash[65];
-	uint8_t signing[PS_SIGV4_KEY_LEN];
+	char time[PS_SIGV4_TIME_LEN], hash[2 * SHA256_DIGEST_LENGTH + 1];
+	uint8_t signing[PS_SIGV4_KEY_LEN], digest[SHA256_DIGEST_LENGTH];
 	ps_autostrbuf struct ps_strbuf authorization = {0}, host = {0};
 
 	ps_strbuf_addf(&host, u->port ? "%s:%s" : "%s", u->host, u->port);
 	if (host.failed)
 		return -ENOMEM;
 	ps_sigv4_time(ps_clock_real_s(), time);
-	sha256_hex(body, hash);
+	SHA256((const uint8_t *)body, strlen(body), digest);
+	for (size_t i = 0; i < sizeof(digest); i++)
+		snprintf(hash + 2 * i, 3, "%02x", digest[i]);
 	struct ps_sigv4_pair headers[] = {{"content-type", FORM}, {"host", host.s}, {"x-amz-date", time},
 	        {"x-amz-security-token", key->session_token}};
 	struct ps_sigv4_request request = {.method = "POST",
@@ -193,12 +177,12 @@ static int sign(const struct ps_key *key, const char *region, const struct ps_ur
 	explicit_bzero(signing, sizeof(signing));
 	if (rc)
 		return rc;
-	snprintf(ret->date, sizeof(ret->date), "x-amz-date: %s", time);
-	if (asprintf(&ret->authorization, "Authorization: %s", authorization.s) < 0)
-		ret->authorization = NULL;
-	if (key->session_token && asprintf(&ret->token, "x-amz-security-token: %s", key->session_token) < 0)
-		ret->token = NULL;
-	return ret->authorization && (ret->token || !key->session_token) ? 0 : -ENOMEM;
+	snprintf(ret_date, DATE_LEN, "x-amz-date: %s", time);
+	if (asprintf(ret_authorization, "Authorization: %s", authorization.s) < 0)
+		*ret_authorization = NULL;
+	if (key->session_token && asprintf(ret_token, "x-amz-security-token: %s", key->session_token) < 0)
+		*ret_token = NULL;
+	return *ret_authorization && (*ret_token || !key->session_token) ? 0 : -ENOMEM;
 }
 
 static int ask(struct ps_key_context *x, const struct ps_sts_role *role, const char *region, const char *body,
@@ -206,7 +190,7 @@ static int ask(struct ps_key_context *x, const struct ps_sts_role *role, const c
 {
 	ps_autofree char *url = NULL;
 	ps_autosecret char *signature = NULL, *session = NULL;
-	struct headers headers = {0};
+	char date[DATE_LEN];
 	ps_autourl struct ps_url u = {0};
 	const char *variable = NULL;
 
@@ -214,9 +198,7 @@ static int ask(struct ps_key_context *x, const struct ps_sts_role *role, const c
 	if (!rc)
 		rc = ps_url_parse(url, &u, NULL);
 	if (!rc && !role->token)
-		rc = sign(role->key, region, &u, body, &headers);
-	signature = headers.authorization;
-	session = headers.token;
+		rc = sign(role->key, region, &u, body, date, &signature, &session);
 	if (rc == -EINVAL && variable)
 		return ps_error_set(err, EINVAL, "%s: not a URL", variable);
 	if (rc)
@@ -224,8 +206,8 @@ static int ask(struct ps_key_context *x, const struct ps_sts_role *role, const c
 	const char *bundle = ps_key_env(x, "AWS_CA_BUNDLE");
 	struct ps_http_call call = {.method = "POST",
 	        .url = url,
-	        .headers = {"Content-Type: " FORM, "Accept: text/xml", signature ? headers.date : NULL,
-	                signature, session},
+	        .headers = {"Content-Type: " FORM, "Accept: text/xml", signature ? date : NULL, signature,
+	                session},
 	        .body = body,
 	        .timeout_ms = TIMEOUT_MS,
 	        .access = &x->access,
@@ -253,7 +235,7 @@ int ps_key_from_sts(
 	struct ps_error mine = {0};
 
 	if (!body)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	err = err ? err : &mine;
 	int rc = ask(x, role, region, body, ret, err);
 	return rc ? ps_error_prefix(err, rc, "role %.200s", role->arn) : 0;
@@ -268,7 +250,7 @@ int ps_key_from_token_file(struct ps_key_context *x, const char *file, const cha
 {
 	ps_autofree char *path = ps_key_path(x, file);
 	ps_autosecret char *token = NULL;
-	int rc = path ? ps_key_read_token(path, &token, err) : ps_error_set(err, ENOMEM, "out of memory");
+	int rc = path ? ps_key_read_token(path, &token, err) : ps_no_memory(err);
 
 	if (rc) {
 		ps_error_prefix(err, rc, "web identity");
