@@ -82,35 +82,6 @@ static int check_header(const char *header, struct ps_error *err)
 	return 0;
 }
 
-static int take_headers(struct ps_http_client *c, const char *const *headers, struct ps_error *err)
-{
-	for (; headers && *headers; headers++) {
-		int rc = check_header(*headers, err);
-
-		if (rc)
-			return rc;
-		struct curl_slist *more = curl_slist_append(c->headers, *headers);
-		if (!more)
-			return ps_error_set(err, ENOMEM, "out of memory");
-		c->headers = more;
-	}
-	return 0;
-}
-
-static int take_credentials(
-        struct ps_http_client *c, struct ps_url *u, const char *user_password, struct ps_error *err)
-{
-	if (!user_password) {
-		c->user = ps_steal_ptr(&u->user);
-		c->password = ps_steal_ptr(&u->password);
-		return 0;
-	}
-	size_t n = strcspn(user_password, ":");
-	c->user = strndup(user_password, n);
-	c->password = strdup(user_password + n + (user_password[n] == ':'));
-	return c->user && c->password ? 0 : ps_error_set(err, ENOMEM, "out of memory");
-}
-
 /* Tiers are on the site's own network: they are asked without a proxy. Their certificates are always
  * verified, even if the origin's are not, because secrets may be sent to tiers. */
 static int init_tiers(struct ps_http_client *c, const struct ps_http_options *options, struct ps_error *err)
@@ -134,16 +105,21 @@ static int init_parts(struct ps_http_client *c, const char *source_url, const st
 	ps_autourl struct ps_url u = {0};
 	int rc = ps_url_parse(source_url, &u, err);
 
-	if (!rc)
-		rc = take_headers(c, options->headers, err);
-	if (!rc)
-		rc = take_credentials(c, &u, options->user_password, err);
+	for (const char *const *h = options->headers; !rc && h && *h; h++) {
+		rc = check_header(*h, err);
+		if (!rc && ps_slist_add(&c->headers, *h) < 0)
+			rc = ps_no_memory(err);
+	}
 	if (rc)
 		return rc;
+	const char *given = options->user_password;
+	size_t n = given ? strcspn(given, ":") : 0;
+	c->user = given ? strndup(given, n) : ps_steal_ptr(&u.user);
+	c->password = given ? strdup(given + n + (given[n] == ':')) : ps_steal_ptr(&u.password);
 	c->own = ps_url_authority(&u);
 	c->signature = ps_steal_ptr(&u.signature);
-	if (!c->own)
-		return ps_error_set(err, ENOMEM, "out of memory");
+	if (!c->own || (given && (!c->user || !c->password)))
+		return ps_no_memory(err);
 	rc = ps_http_access_init(&c->access, options, err);
 	return rc ? rc : init_tiers(c, options, err);
 }
@@ -165,10 +141,9 @@ int ps_http_client_init(struct ps_http_client *c, const char *source_url,
 	uint64_t share_ms = PS_MAX(options->reader_timeout_ms / 3, ATTEMPT_MIN_MS);
 	c->attempt_ns = c->stall_ns;
 	c->page_ns = PS_PAGE_SLOW_MS * PS_NS_PER_MS;
-	if (options->reader_timeout_ms)
+	if (options->reader_timeout_ms) {
 		c->page_ns = PS_MIN(c->page_ns,
 		        PS_MAX(options->reader_timeout_ms, UINT64_C(0) + PS_PAGE_MAX_MS) * PS_NS_PER_MS);
-	if (options->reader_timeout_ms) {
 		c->attempt_ns = PS_MIN(c->attempt_ns, share_ms * PS_NS_PER_MS);
 		c->connect_timeout_ms = PS_MIN(c->connect_timeout_ms, share_ms);
 	}
@@ -215,11 +190,8 @@ int ps_http_client_url(struct ps_http_client *c, const char *url, bool is_own, c
 		ps_strbuf_add(&b, parameters);
 	}
 	pthread_rwlock_unlock(&c->signatures_lock);
-	char *whole = ps_strbuf_take(&b);
-	if (!whole)
-		return -ENOMEM;
-	*ret = whole;
-	return 0;
+	*ret = ps_strbuf_take(&b);
+	return *ret ? 0 : -ENOMEM;
 }
 
 bool ps_http_client_owns(const struct ps_http_client *c, const char *url)

@@ -4,7 +4,8 @@
  *
  * Files, from the top: page.c uses request.c, which uses tier_attempt.c, redirects.c, request_headers.c and
  * client.c; these use response.c, pace.c and transfer.c; blocking_call.c uses proxy_tls.c; netrc.c stands alone.
- * No code here knows whose credentials a request has. Each section describes ownership, threads and errors. Error texts hold no secrets. */
+ * No code here knows whose credentials a request has. Each section describes ownership, threads and errors.
+ * Error texts hold no secrets. */
 #ifndef PS_HTTP_HTTP_H
 #define PS_HTTP_HTTP_H
 
@@ -145,7 +146,7 @@ struct ps_transfer_ops {
 	/* Curl has finished this attempt. rc: a CURLcode (>= 0), the -errno of begin, -ECANCELED after
 	 * cancel, -ETIMEDOUT after a stall, -ENOMEM (curl is NULL, begin was not called). True: call begin
 	 * again (a redirect); not allowed after -ECANCELED. False: done() follows. Data of the response
-	 * must be read from curl here. */
+	 * must be read from curl here. NULL: as false. */
 	bool (*end)(struct ps_transfer *t, void *curl, int rc);
 	/* The transfer belongs to its owner again, and may be freed or submitted again. */
 	void (*done)(struct ps_transfer *t);
@@ -581,9 +582,13 @@ bool ps_http_client_owns(const struct ps_http_client *c, const char *url);
 /* Adds "Name: value" to the attempt that is being set up. -ENOMEM. */
 int ps_http_request_header(struct ps_http_request *rq, const char *header) PS_MUST_USE;
 
+/* "Sun, 06 Nov 1994 08:49:37 GMT". False: there is no such date. */
+#define PS_HTTP_DATE_LEN 64
+bool ps_http_date(int64_t s, char ret[static PS_HTTP_DATE_LEN]);
+
 /* The name and value of the attempt's conditional header, which a dialect may have to sign. False: it has
  * none. */
-#define PS_HTTP_CONDITION_LEN (PS_ETAG_LEN + 8)
+#define PS_HTTP_CONDITION_LEN (PS_ETAG_LEN + PS_HTTP_DATE_LEN)
 bool ps_http_request_condition(const struct ps_http_request *rq, const char **ret_name,
         char ret_value[static PS_HTTP_CONDITION_LEN]);
 
@@ -608,11 +613,10 @@ void ps_http_cancel(struct ps_http_client *c, struct ps_transfer_work *work);
 
 struct ps_http_page;
 
-/* NULL: out of memory. max_nbytes: a longer body is EFBIG. */
-struct ps_http_page *ps_http_page_start(struct ps_http_client *c, const char *url, uint64_t max_nbytes);
-/* The same for a text that may be very long: it is kept compressed. */
-struct ps_http_page *ps_http_page_start_packed(
-        struct ps_http_client *c, const char *url, uint64_t max_nbytes);
+/* NULL: out of memory. max_nbytes: a longer body is EFBIG. packed: the text may be very long, and is kept
+ * compressed. */
+struct ps_http_page *ps_http_page_start(
+        struct ps_http_client *c, const char *url, uint64_t max_nbytes, bool packed);
 
 /* The result; the strings are the page's. */
 struct ps_page_body {

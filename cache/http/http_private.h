@@ -3,6 +3,8 @@
 #ifndef PS_HTTP_HTTP_PRIVATE_H
 #define PS_HTTP_HTTP_PRIVATE_H
 
+#include <errno.h>
+
 #include "http/http.h"
 
 /* Returned from a write callback. Curl never offers this length, so it ends the transfer. */
@@ -13,6 +15,18 @@ static inline uint64_t ps_http_request_lacking(const struct ps_http_request *rq)
 {
 	return rq->range_last + 1 - rq->range_first - rq->body_nbytes;
 }
+
+/* Appends a copy of the text. -ENOMEM: the list stays as it is. */
+static inline int ps_slist_add(struct curl_slist **list, const char *text)
+{
+	struct curl_slist *more = curl_slist_append(*list, text);
+
+	*list = more ? more : *list;
+	return more ? 0 : -ENOMEM;
+}
+
+/* request.c: what a CURLcode means. */
+int ps_http_curl_errnum(int code);
 
 /* tier_attempt.c ----------------------------------------------------------------------------------------- */
 

@@ -122,18 +122,6 @@ bool ps_netrc_find(const char *text, size_t nbytes, const char *host, struct ps_
 
 /* Files -------------------------------------------------------------------------------------------------- */
 
-static int read_file(const char *path, const char *host, struct ps_strbuf *ret, struct ps_error *err)
-{
-	static const struct ps_secret_file kind = {.what = "netrc file", .max_nbytes = PS_NETRC_MAX_NBYTES};
-	ps_autosecret char *text = NULL;
-	size_t n = 0;
-	int rc = ps_secret_file_read(path, &kind, &text, &n, err);
-
-	if (!rc)
-		ps_netrc_find(text, n, host, ret);
-	return rc;
-}
-
 int ps_netrc_path(const struct ps_http_options *options, char **ret)
 {
 	const char *file = options->netrc_file ? options->netrc_file : ps_env_get(options->env, "NETRC");
@@ -151,17 +139,22 @@ int ps_netrc_path(const struct ps_http_options *options, char **ret)
 int ps_netrc_user_password(
         const struct ps_http_options *options, const char *host, char **ret, struct ps_error *err)
 {
+	static const struct ps_secret_file kind = {.what = "netrc file", .max_nbytes = PS_NETRC_MAX_NBYTES};
 	ps_autofree char *path = NULL;
+	ps_autosecret char *text = NULL;
+	size_t n = 0;
 	ps_autostrbuf struct ps_strbuf found = {0};
 	struct ps_error ignored = {0};
 	int rc = ps_netrc_path(options, &path);
 
 	*ret = NULL;
 	if (rc)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (!path || (!options->netrc_file && !ps_env_get(options->env, "NETRC") && access(path, F_OK) != 0))
 		return 0;
-	rc = read_file(path, host, &found, &ignored);
+	rc = ps_secret_file_read(path, &kind, &text, &n, &ignored);
+	if (!rc)
+		ps_netrc_find(text, n, host, &found);
 	if (rc && !options->netrc_file) {
 		/* A file that no option names (from $NETRC or ~/.netrc) need not be readable. */
 		ps_log_warning("%s: ignored", ignored.text);
@@ -170,6 +163,6 @@ int ps_netrc_user_password(
 	if (rc && err)
 		*err = ignored;
 	if (!rc && found.len && !(*ret = ps_strbuf_take(&found)))
-		rc = ps_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	return rc;
 }

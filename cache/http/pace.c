@@ -19,15 +19,6 @@ void ps_http_paces_fini(struct ps_http_paces *all)
 	pthread_mutex_destroy(&all->lock);
 }
 
-static void note(struct ps_http_paces *all, uint64_t now_ns, uint64_t nbytes, uint64_t ns, bool whole)
-{
-	PS_LOCK_SCOPE(&all->lock);
-	all->samples[all->n++ % PS_HTTP_SAMPLES] = (struct ps_http_sample){.at_ns = now_ns,
-	        .nbytes = nbytes,
-	        .whole = whole,
-	        .rate = (double)nbytes * 1e9 / (double)PS_MAX(ns, SAMPLE_MIN_NS)};
-}
-
 static int by_rate(const void *a, const void *b)
 {
 	const struct ps_http_sample *x = a, *y = b;
@@ -75,8 +66,13 @@ void ps_http_pace_begin(struct ps_http_pace *pace, uint64_t now_ns, uint64_t nby
 void ps_http_pace_end(
         struct ps_http_pace *pace, struct ps_http_paces *all, uint64_t now_ns, uint64_t nbytes, bool whole)
 {
-	if (pace->since_ns)
-		note(all, now_ns, nbytes - pace->since_nbytes, now_ns - pace->since_ns, whole);
+	if (pace->since_ns) {
+		uint64_t ns = PS_MAX(now_ns - pace->since_ns, SAMPLE_MIN_NS), n = nbytes - pace->since_nbytes;
+
+		PS_LOCK_SCOPE(&all->lock);
+		all->samples[all->n++ % PS_HTTP_SAMPLES] = (struct ps_http_sample){
+		        .at_ns = now_ns, .nbytes = n, .whole = whole, .rate = (double)n * 1e9 / (double)ns};
+	}
 	*pace = (struct ps_http_pace){0};
 }
 

@@ -48,7 +48,7 @@ static int page_prepare(struct ps_http_request *rq)
 {
 	rq->want_listing = true;
 	rq->url = strdup(page_of(rq->work)->asked);
-	return rq->url ? 0 : ps_error_set(&rq->error, ENOMEM, "out of memory");
+	return rq->url ? 0 : ps_no_memory(&rq->error);
 }
 
 /* Takes the next page's URL from a header line. Servers send it as Link: <URL>; rel="next"; the line may
@@ -97,7 +97,7 @@ static int page_accept(struct ps_http_request *rq)
 	ps_strbuf_reset(&page_of(rq->work)->body);
 	ps_packed_reset(&page_of(rq->work)->packed);
 	if (page_of(rq->work)->next_lost)
-		return ps_error_set(&rq->error, ENOMEM, "out of memory");
+		return ps_no_memory(&rq->error);
 	if (r->encoded)
 		return ps_error_set(&rq->error, EPROTO,
 		        "the answer has a Content-Encoding, though identity was requested");
@@ -116,8 +116,7 @@ static int page_body(struct ps_http_request *rq, const char *bytes, size_t n)
 		ps_packed_add(&page->packed, bytes, n);
 	else
 		ps_strbuf_addn(&page->body, bytes, n);
-	return page->body.failed || page->packed.failed ? ps_error_set(&rq->error, ENOMEM, "out of memory")
-	                                                : 0;
+	return page->body.failed || page->packed.failed ? ps_no_memory(&rq->error) : 0;
 }
 
 static void page_finish(struct ps_http_request *rq)
@@ -160,7 +159,7 @@ static void submit(struct ps_http_page *page)
 	ps_http_submit(page->client, &page_kind, &page->work);
 }
 
-static struct ps_http_page *page_start(
+struct ps_http_page *ps_http_page_start(
         struct ps_http_client *c, const char *url, uint64_t max_nbytes, bool packed)
 {
 	struct ps_http_page *page = calloc(1, sizeof(*page));
@@ -177,16 +176,6 @@ static struct ps_http_page *page_start(
 	ps_cond_init(&page->cond);
 	submit(page);
 	return page;
-}
-
-struct ps_http_page *ps_http_page_start(struct ps_http_client *c, const char *url, uint64_t max_nbytes)
-{
-	return page_start(c, url, max_nbytes, false);
-}
-
-struct ps_http_page *ps_http_page_start_packed(struct ps_http_client *c, const char *url, uint64_t max_nbytes)
-{
-	return page_start(c, url, max_nbytes, true);
 }
 
 static bool is_stopped(const _Atomic bool *stop)

@@ -13,11 +13,6 @@
 
 #define PASSWORD_FILE_MAX_NBYTES 4096
 
-static int out_of_memory(struct ps_error *err)
-{
-	return ps_error_set(err, ENOMEM, "out of memory");
-}
-
 void ps_http_access_fini(struct ps_http_access *a)
 {
 	ps_secret_free(a->proxy);
@@ -34,7 +29,7 @@ void ps_http_access_fini(struct ps_http_access *a)
 static int copy(char **to, const char *text, struct ps_error *err)
 {
 	if (text && !(*to = strdup(text)))
-		return out_of_memory(err);
+		return ps_no_memory(err);
 	return 0;
 }
 
@@ -112,45 +107,7 @@ void ps_http_route_of(const struct ps_http_options *options, struct ps_http_rout
 	ret->ca_dir = readable(ps_env_get(env, "SSL_CERT_DIR"));
 }
 
-static int take_proxies(struct ps_http_access *a, const struct ps_http_options *options,
-        const struct ps_http_route *route, struct ps_error *err)
-{
-	const char *what = options->proxy ? "option proxy" : "the environment's proxy";
-	int rc = route->proxy ? check_proxy(route->proxy, what, err) : 0;
-
-	if (!rc && route->tls_proxy)
-		rc = check_proxy(route->tls_proxy, what, err);
-	if (!rc)
-		rc = copy(&a->proxy, route->proxy, err);
-	if (!rc)
-		rc = copy(&a->tls_proxy, route->tls_proxy, err);
-	if (!rc)
-		rc = copy(&a->no_proxy, route->no_proxy, err);
-	return rc;
-}
-
 /* Certificates ------------------------------------------------------------------------------------------- */
-
-static void warn_unreadable(const char *const *env, const char *name)
-{
-	const char *path = ps_env_get(env, name);
-
-	if (path && !readable(path))
-		ps_log_warning("%s: %s: %s: ignored", name, path, strerror(errno));
-}
-
-static int take_trusted(struct ps_http_access *a, const struct ps_http_options *options,
-        const struct ps_http_route *route, struct ps_error *err)
-{
-	if (options->ca_file)
-		return copy_file(&a->ca_file, options->ca_file, "CA file", err);
-	warn_unreadable(options->env, "CURL_CA_BUNDLE");
-	if (!route->ca_file)
-		warn_unreadable(options->env, "SSL_CERT_FILE");
-	warn_unreadable(options->env, "SSL_CERT_DIR");
-	int rc = copy(&a->ca_file, route->ca_file, err);
-	return rc ? rc : copy(&a->ca_dir, route->ca_dir, err);
-}
 
 static bool ends_in(const char *s, const char *end)
 {
@@ -179,13 +136,33 @@ static int take_own(struct ps_http_access *a, const struct ps_http_options *opti
 
 int ps_http_access_init(struct ps_http_access *a, const struct ps_http_options *options, struct ps_error *err)
 {
+	static const char *const trusted[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"};
+	const char *what = options->proxy ? "option proxy" : "the environment's proxy";
 	struct ps_http_route route;
 
 	*a = (struct ps_http_access){.insecure = options->insecure};
 	ps_http_route_of(options, &route);
-	int rc = take_proxies(a, options, &route, err);
+	int rc = route.proxy ? check_proxy(route.proxy, what, err) : 0;
+	if (!rc && route.tls_proxy)
+		rc = check_proxy(route.tls_proxy, what, err);
 	if (!rc)
-		rc = take_trusted(a, options, &route, err);
+		rc = copy(&a->proxy, route.proxy, err);
+	if (!rc)
+		rc = copy(&a->tls_proxy, route.tls_proxy, err);
+	if (!rc)
+		rc = copy(&a->no_proxy, route.no_proxy, err);
+	for (size_t i = 0; !rc && !options->ca_file && i < PS_ARRAY_LEN(trusted); i++) {
+		const char *path = ps_env_get(options->env, trusted[i]);
+
+		if (path && !readable(path) && !(i == 1 && route.ca_file))
+			ps_log_warning("%s: %s: %s: ignored", trusted[i], path, strerror(errno));
+	}
+	if (!rc && options->ca_file)
+		rc = copy_file(&a->ca_file, options->ca_file, "CA file", err);
+	else if (!rc)
+		rc = copy(&a->ca_file, route.ca_file, err);
+	if (!rc)
+		rc = copy(&a->ca_dir, route.ca_dir, err);
 	if (!rc)
 		rc = take_own(a, options, err);
 	if (rc)

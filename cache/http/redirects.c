@@ -105,7 +105,7 @@ int ps_http_follow(struct ps_http_request *rq, CURL *curl)
 	 * parameters may be signed. */
 	ps_autofree char *next = ps_url_escape_raw(location);
 	if (!next)
-		return ps_error_set(&rq->error, ENOMEM, "out of memory");
+		return ps_no_memory(&rq->error);
 	if (ps_url_parse(next, &u, NULL) < 0 || strcmp(u.scheme, "file") == 0)
 		return ps_error_set(&rq->error, EPROTO, "redirected to a URL that is not http or https");
 	if (strncmp(rq->url, "https:", 6) == 0 && strcmp(u.scheme, "https") != 0)

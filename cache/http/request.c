@@ -31,14 +31,6 @@ static void request_free(struct ps_http_request *rq)
 
 /* Callbacks of curl -------------------------------------------------------------------------------------- */
 
-static void note_answer(struct ps_http_client *c, uint64_t ns)
-{
-	uint64_t least = atomic_load(&c->answer_ns);
-
-	while ((!least || ns < least) && !atomic_compare_exchange_weak(&c->answer_ns, &least, ns))
-		;
-}
-
 static size_t on_header(char *line, size_t size, size_t n, void *arg)
 {
 	struct ps_http_request *rq = arg;
@@ -48,7 +40,10 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 		ps_transfer_touch(&rq->work->transfer);
 	if (!rq->first_byte_ns) {
 		rq->first_byte_ns = PS_MAX(ps_clock_mono_ns() - rq->work->submitted_ns, 1u);
-		note_answer(rq->client, rq->first_byte_ns);
+		uint64_t ns = rq->first_byte_ns, least = atomic_load(&rq->client->answer_ns);
+		while ((!least || ns < least) &&
+		        !atomic_compare_exchange_weak(&rq->client->answer_ns, &least, ns))
+			;
 	}
 	if (rq->header_done)
 		return n; /* trailers, after the body */
@@ -116,29 +111,6 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
 
 /* The beginning of an attempt ---------------------------------------------------------------------------- */
 
-static int set_access(const struct ps_http_request *rq, CURL *curl, const char *url, bool is_own)
-{
-	const struct ps_http_client *c = rq->client;
-
-	if (is_own && c->user) {
-		curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
-		curl_easy_setopt(curl, CURLOPT_USERNAME, c->user);
-		curl_easy_setopt(curl, CURLOPT_PASSWORD, c->password ? c->password : "");
-	}
-	return rq->turn.tier ? ps_http_access_set(&c->tier_access, curl, url, true)
-	                     : ps_http_access_set(&c->access, curl, url, is_own);
-}
-
-/* A tier's attempt is looked at sooner: see stalled(). */
-static void set_patience(struct ps_http_request *rq)
-{
-	const struct ps_http_client *c = rq->client;
-
-	rq->work->transfer.stall_ns = rq->turn.tier       ? PS_TIER_PING_MS * PS_NS_PER_MS
-	                              : rq->kind->awaited ? c->attempt_ns
-	                                                  : c->stall_ns;
-}
-
 static int set_up(struct ps_http_request *rq, CURL *curl)
 {
 	struct ps_http_client *c = rq->client;
@@ -161,7 +133,10 @@ static int set_up(struct ps_http_request *rq, CURL *curl)
 		rc = ps_http_request_headers(rq, is_own);
 	if (rc)
 		return rc;
-	set_patience(rq);
+	/* A tier's attempt is looked at sooner: see stalled(). */
+	rq->work->transfer.stall_ns = rq->turn.tier       ? PS_TIER_PING_MS * PS_NS_PER_MS
+	                              : rq->kind->awaited ? c->attempt_ns
+	                                                  : c->stall_ns;
 	if (curl_easy_setopt(curl, CURLOPT_URL, whole ? whole : rq->url) != CURLE_OK)
 		return -ENOMEM;
 	if (c->dialect)
@@ -179,24 +154,13 @@ static int set_up(struct ps_http_request *rq, CURL *curl)
 	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
 	curl_easy_setopt(curl, CURLOPT_WRITEDATA, rq);
 	curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, rq->curl_text);
-	return set_access(rq, curl, whole ? whole : rq->url, is_own);
-}
-
-static void attempt_reset(struct ps_http_request *rq)
-{
-	curl_slist_free_all(rq->slist);
-	rq->slist = NULL;
-	rq->response = (struct ps_http_response){0};
-	rq->error = (struct ps_error){0};
-	rq->header_done = rq->wanted_enough = false;
-	rq->body_nbytes = rq->thrown_nbytes = 0;
-	rq->untold_nbytes = 0;
-	rq->turn = (struct ps_tier_turn){0};
-	rq->tier_nbytes = rq->tier_first_ns = 0;
-	rq->is_asking = false;
-	rq->secret = false;
-	rq->curl_text[0] = '\0';
-	ps_strbuf_reset(&rq->refusal);
+	if (is_own && c->user) {
+		curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
+		curl_easy_setopt(curl, CURLOPT_USERNAME, c->user);
+		curl_easy_setopt(curl, CURLOPT_PASSWORD, c->password ? c->password : "");
+	}
+	return ps_http_access_set(rq->turn.tier ? &c->tier_access : &c->access, curl, whole ? whole : rq->url,
+	        rq->turn.tier || is_own);
 }
 
 static int begin(struct ps_transfer *t, void *curl)
@@ -218,7 +182,15 @@ static int begin(struct ps_transfer *t, void *curl)
 		if (rc)
 			return rc;
 	}
-	attempt_reset(rq);
+	curl_slist_free_all(ps_steal_ptr(&rq->slist));
+	rq->response = (struct ps_http_response){0};
+	rq->error = (struct ps_error){0};
+	rq->header_done = rq->wanted_enough = rq->is_asking = rq->secret = false;
+	rq->body_nbytes = rq->thrown_nbytes = rq->untold_nbytes = 0;
+	rq->turn = (struct ps_tier_turn){0};
+	rq->tier_nbytes = rq->tier_first_ns = 0;
+	rq->curl_text[0] = '\0';
+	ps_strbuf_reset(&rq->refusal);
 	rq->began_ns = ps_clock_mono_ns();
 	return set_up(rq, curl);
 }
@@ -290,14 +262,24 @@ static const struct curl_row {
         {CURLE_PARTIAL_FILE, EIO, true, NULL},
 };
 
-static void judge_curl(struct ps_http_request *rq, int code)
+static struct curl_row row_of(int code)
 {
-	struct curl_row row = {.errnum = EIO, .retryable = true};
-	const char *text = rq->curl_text[0] ? rq->curl_text : curl_easy_strerror((CURLcode)code);
-
 	for (size_t i = 0; i < PS_ARRAY_LEN(curl_rows); i++)
 		if (curl_rows[i].code == code)
-			row = curl_rows[i];
+			return curl_rows[i];
+	return (struct curl_row){.errnum = EIO, .retryable = true};
+}
+
+int ps_http_curl_errnum(int code)
+{
+	return row_of(code).errnum;
+}
+
+static void judge_curl(struct ps_http_request *rq, int code)
+{
+	struct curl_row row = row_of(code);
+	const char *text = rq->curl_text[0] ? rq->curl_text : curl_easy_strerror((CURLcode)code);
+
 	if (rq->turn.tier && code == CURLE_PEER_FAILED_VERIFICATION)
 		row.advice = "give the certificate's CA by --tier-cacert, if you trust that CA";
 	if (row.advice)
@@ -330,15 +312,14 @@ static void judge(struct ps_http_request *rq, CURL *curl, int rc)
 {
 	if (rc == -ECANCELED) {
 		ps_error_set(&rq->error, ECANCELED, "cancelled");
-	} else if (rc == -ETIMEDOUT && rq->work->resend) {
-		ps_error_set(&rq->error, ETIMEDOUT, "only %llu bytes came in %.1f s",
-		        (unsigned long long)rq->body_nbytes,
-		        (double)(ps_clock_mono_ns() - rq->began_ns) / 1e9);
-		rq->error.http_status = rq->header_done ? rq->response.status : 0;
-		rq->error.retryable = true;
 	} else if (rc == -ETIMEDOUT) {
-		ps_error_set(&rq->error, ETIMEDOUT, "no byte came for %.1f s",
-		        (double)(ps_clock_mono_ns() - rq->work->transfer.touched_ns) / 1e9);
+		if (rq->work->resend)
+			ps_error_set(&rq->error, ETIMEDOUT, "only %llu bytes came in %.1f s",
+			        (unsigned long long)rq->body_nbytes,
+			        (double)(ps_clock_mono_ns() - rq->began_ns) / 1e9);
+		else
+			ps_error_set(&rq->error, ETIMEDOUT, "no byte came for %.1f s",
+			        (double)(ps_clock_mono_ns() - rq->work->transfer.touched_ns) / 1e9);
 		rq->error.http_status = rq->header_done ? rq->response.status : 0;
 		rq->error.retryable = true;
 	} else if (rc < 0) {
@@ -378,15 +359,6 @@ static bool is_misframed(struct ps_http_request *rq, int rc)
 	return true;
 }
 
-/* Ends an attempt that asked the origin for the first byte only. True: the origin ignores ranges; the next
- * attempt asks it for the whole range. */
-static bool asked(struct ps_http_request *rq)
-{
-	rq->asks = rq->error.err;
-	rq->direct = rq->direct || (rq->error.err == EPROTO && rq->header_done && rq->response.status == 200);
-	return rq->error.err && rq->direct;
-}
-
 static bool end(struct ps_transfer *t, void *curl, int rc)
 {
 	struct ps_transfer_work *work = PS_CONTAINER_OF(t, struct ps_transfer_work, transfer);
@@ -410,8 +382,13 @@ static bool end(struct ps_transfer *t, void *curl, int rc)
 	/* A cancelled attempt says nothing about the origin. */
 	if (rq->failed.tier && rc != -ECANCELED)
 		ps_tier_attempt_judge(rq);
-	if (rq->is_asking && asked(rq))
-		return true;
+	if (rq->is_asking) { /* the attempt asked the origin for the first byte only */
+		rq->asks = rq->error.err;
+		rq->direct = rq->direct ||
+		             (rq->error.err == EPROTO && rq->header_done && rq->response.status == 200);
+		if (rq->asks && rq->direct)
+			return true; /* the origin ignores ranges: it is asked for the whole range */
+	}
 	if (rq->client->dialect)
 		ps_http_note_location(rq, curl);
 	if (rc >= 0 && rq->client->dialect && rq->header_done && rq->error.err &&

@@ -15,14 +15,6 @@
 
 /* Framing ------------------------------------------------------------------------------------------------ */
 
-/* The headers that say where the body ends. If they are unclear, two programs that read the same answer may
- * disagree about which bytes are the body (RFC 9112, 6.3), so the whole answer is refused. */
-static bool is_framing(const char *name)
-{
-	return strcasecmp(name, "content-length") == 0 || strcasecmp(name, "transfer-encoding") == 0 ||
-	       strcasecmp(name, "content-range") == 0;
-}
-
 /* The first reason is kept. */
 static void refuse_framing(struct ps_http_response *r, const char *why)
 {
@@ -88,17 +80,6 @@ static int64_t parse_date(const char *s)
 	time_t t = curl_getdate(s, NULL);
 
 	return t < 0 ? -1 : (int64_t)t;
-}
-
-static void take_retry_after(struct ps_http_response *r, const char *value)
-{
-	uint64_t s;
-	const char *rest = parse_u64(value, &s);
-
-	if (rest && !*rest)
-		r->retry_after_s = (int64_t)PS_MIN(s, PS_RETRY_AFTER_MAX_MS / 1000);
-	else
-		r->retry_at_s = parse_date(value);
 }
 
 /* A value that does not fit, or has control characters (they would garble a log), counts as absent. */
@@ -212,34 +193,25 @@ static void take_google_hash(struct ps_http_response *r, const char *value)
 	r->checksum_is_google = ps_checksum_from_raw("crc32c", raw, 4, r->checksum);
 }
 
-static void take_length(struct ps_http_response *r, const char *value)
-{
-	uint64_t n;
-	const char *rest = parse_u64(value, &n);
-
-	if (!rest || *rest || n > INT64_MAX)
-		refuse_framing(r, "Content-Length is not a number");
-	else if (r->content_length != PS_SIZE_UNKNOWN && r->content_length != n)
-		refuse_framing(r, "two Content-Lengths that differ");
-	else
-		r->content_length = n;
-}
-
-static void take_coding(struct ps_http_response *r, const char *value)
-{
-	if (r->chunked || strcasecmp(value, "chunked") != 0)
-		refuse_framing(r, "a Transfer-Encoding other than chunked");
-	if (r->is_http10)
-		refuse_framing(r, "a Transfer-Encoding in an answer of HTTP/1.0");
-	r->chunked = true;
-}
-
 static void take_header(struct ps_http_response *r, const char *name, const char *value)
 {
+	const char *rest;
+	uint64_t n;
+
 	if (strcasecmp(name, "content-length") == 0) {
-		take_length(r, value);
+		rest = parse_u64(value, &n);
+		if (!rest || *rest || n > INT64_MAX)
+			refuse_framing(r, "Content-Length is not a number");
+		else if (r->content_length != PS_SIZE_UNKNOWN && r->content_length != n)
+			refuse_framing(r, "two Content-Lengths that differ");
+		else
+			r->content_length = n;
 	} else if (strcasecmp(name, "transfer-encoding") == 0) {
-		take_coding(r, value);
+		if (r->chunked || strcasecmp(value, "chunked") != 0)
+			refuse_framing(r, "a Transfer-Encoding other than chunked");
+		if (r->is_http10)
+			refuse_framing(r, "a Transfer-Encoding in an answer of HTTP/1.0");
+		r->chunked = true;
 	} else if (strcasecmp(name, "content-range") == 0) {
 		r->bad_range = r->bad_range || r->has_range || !parse_content_range(value, r);
 	} else if (strcasecmp(name, "content-encoding") == 0) {
@@ -257,7 +229,11 @@ static void take_header(struct ps_http_response *r, const char *name, const char
 	} else if (strcasecmp(name, "date") == 0) {
 		r->date_s = parse_date(value);
 	} else if (strcasecmp(name, "retry-after") == 0) {
-		take_retry_after(r, value);
+		rest = parse_u64(value, &n);
+		if (rest && !*rest)
+			r->retry_after_s = (int64_t)PS_MIN(n, PS_RETRY_AFTER_MAX_MS / 1000);
+		else
+			r->retry_at_s = parse_date(value);
 	} else if (strcasecmp(name, "x-goog-hash") == 0) {
 		take_google_hash(r, value);
 	} else {
@@ -286,19 +262,6 @@ static void take_status_line(struct ps_http_response *r, const char *line, size_
 	r->status = (int)status;
 }
 
-/* Copies the name of a header to ret, without the spaces that must not be there, but may be. False: the line
- * has none, or one that is longer than those that are parsed. */
-static bool name_of(const char *line, size_t n, char *ret, size_t size)
-{
-	while (n && isspace((unsigned char)line[n - 1]))
-		n--;
-	if (n >= size)
-		return false;
-	memcpy(ret, line, n);
-	ret[n] = '\0';
-	return true;
-}
-
 void ps_http_response_line(struct ps_http_response *r, const char *line, size_t n)
 {
 	char name[40], value[HEADER_VALUE_LEN];
@@ -320,9 +283,18 @@ void ps_http_response_line(struct ps_http_response *r, const char *line, size_t 
 		refuse_framing(r, "a header about the length has two lines");
 	r->framing_line = false;
 	const char *colon = memchr(line, ':', n);
-	if (!colon || !name_of(line, (size_t)(colon - line), name, sizeof(name)))
+	size_t nname = colon ? (size_t)(colon - line) : 0;
+	while (nname && isspace((unsigned char)line[nname - 1]))
+		nname--; /* spaces that must not be there, but may be */
+	if (!colon || nname >= sizeof(name))
 		return;
-	r->framing_line = is_framing(name);
+	memcpy(name, line, nname);
+	name[nname] = '\0';
+	/* The headers that say where the body ends. If they are unclear, two programs that read the same answer
+	 * may disagree about which bytes are the body (RFC 9112, 6.3), so the whole answer is refused. */
+	r->framing_line = strcasecmp(name, "content-length") == 0 ||
+	                  strcasecmp(name, "transfer-encoding") == 0 ||
+	                  strcasecmp(name, "content-range") == 0;
 	const char *v = colon + 1;
 	while (v < line + n && isspace((unsigned char)*v))
 		v++;

@@ -36,13 +36,10 @@ static int turn_to_tier(struct ps_http_request *rq, const char *url, bool is_own
 	        &to, "%s%s%s", ps_tier_url(rq->turn.tier), authority[n] == '/' ? "" : "/", authority + n);
 	ps_strbuf_reset(&host);
 	ps_strbuf_addf(&host, "Host: %.*s", (int)n, authority);
-	char *there = ps_strbuf_take(&to);
-	if (!there || host.failed || ps_http_request_header(rq, host.s) < 0) {
-		free(there);
+	if (to.failed || host.failed || ps_http_request_header(rq, host.s) < 0)
 		return -ENOMEM;
-	}
 	free(*whole);
-	*whole = there;
+	*whole = ps_strbuf_take(&to);
 	return 0;
 }
 
@@ -132,10 +129,7 @@ static size_t ping_header(char *line, size_t size, size_t n, void *arg)
 
 static size_t ping_body(char *bytes, size_t size, size_t n, void *arg)
 {
-	(void)bytes;
-	(void)size;
-	(void)n;
-	(void)arg;
+	(void)bytes, (void)size, (void)n, (void)arg;
 	return PS_HTTP_END_TRANSFER;
 }
 
@@ -159,14 +153,6 @@ static int ping_begin(struct ps_transfer *t, void *curl)
 	return ps_http_access_set(&p->client->tier_access, curl, url, true);
 }
 
-static bool ping_end(struct ps_transfer *t, void *curl, int rc)
-{
-	(void)t;
-	(void)curl;
-	(void)rc;
-	return false;
-}
-
 static void ping_done(struct ps_transfer *t)
 {
 	struct ping *p = PS_CONTAINER_OF(t, struct ping, transfer);
@@ -178,7 +164,7 @@ static void ping_done(struct ps_transfer *t)
 
 static void ping(struct ps_http_client *c, struct ps_tier *tier)
 {
-	static const struct ps_transfer_ops ops = {.begin = ping_begin, .end = ping_end, .done = ping_done};
+	static const struct ps_transfer_ops ops = {.begin = ping_begin, .done = ping_done};
 	struct ping *p = calloc(1, sizeof(*p));
 
 	if (!p) {

@@ -95,17 +95,6 @@ static void easy_give(struct ps_transfer_thread *th, CURL *easy)
 	th->easies[th->neasies++] = easy;
 }
 
-/* A transfer has ended: if the limit was reached, threads with queued transfers are woken. Under
- * all->lock. */
-static void place_free(struct ps_transfers *all)
-{
-	if (all->nactive-- != all->max_active)
-		return;
-	for (unsigned i = 0; i < all->nthreads; i++)
-		if (!ps_list_empty(&all->threads[i].queued))
-			wake(&all->threads[i]);
-}
-
 static void finish(struct ps_transfer_thread *th, struct ps_transfer *t, int rc)
 {
 	struct ps_transfers *all = th->all;
@@ -115,13 +104,17 @@ static void finish(struct ps_transfer_thread *th, struct ps_transfer *t, int rc)
 	if (easy)
 		curl_multi_remove_handle(th->multi, easy);
 	ps_list_remove(&t->later);
-	bool again = t->ops->end(t, easy, rc);
+	bool again = t->ops->end && t->ops->end(t, easy, rc);
 
 	easy_give(th, easy);
 	t->curl = NULL;
 	{
 		PS_LOCK_SCOPE(&all->lock);
-		place_free(all);
+		/* If the limit was reached, threads with queued transfers are woken. */
+		if (all->nactive-- == all->max_active)
+			for (unsigned i = 0; i < all->nthreads; i++)
+				if (!ps_list_empty(&all->threads[i].queued))
+					wake(&all->threads[i]);
 		if (again) {
 			ps_list_append(&th->queued, &t->link);
 		} else {
@@ -229,22 +222,6 @@ static void end_late(struct ps_transfer_thread *th)
 	}
 }
 
-static void end_finished(struct ps_transfer_thread *th)
-{
-	CURLMsg *msg;
-	int left;
-
-	while ((msg = curl_multi_info_read(th->multi, &left))) {
-		void *t = NULL;
-		CURLcode rc = msg->data.result;
-
-		if (msg->msg != CURLMSG_DONE)
-			continue;
-		curl_easy_getinfo(msg->easy_handle, CURLINFO_PRIVATE, &t);
-		finish(th, t, (int)rc);
-	}
-}
-
 static void flush(struct ps_transfer_thread *th)
 {
 	th->nrounds = 0;
@@ -262,36 +239,36 @@ void ps_transfer_later(struct ps_transfer *t)
 		ps_list_append(&t->thread->later, &t->later);
 }
 
-/* Waits up to wait_ms for sockets, curl's timers or a wake, then lets curl act. True: no socket was ready. */
-static bool run(struct ps_transfer_thread *th, uint64_t wait_ms)
-{
-	int nready = 0, nrunning;
-	CURLMcode mc = curl_multi_poll(th->multi, NULL, 0, (int)wait_ms, &nready);
-
-	if (mc == CURLM_OK)
-		mc = curl_multi_perform(th->multi, &nrunning);
-	if (mc == CURLM_OK)
-		return nready == 0;
-	ps_log_warning("transfer: %s", curl_multi_strerror(mc));
-	/* Probably out of memory: pauses; the stall timeout ends transfers that cannot continue. */
-	nanosleep(&(struct timespec){.tv_nsec = (long)(TICK_MS * PS_NS_PER_MS)}, NULL);
-	return true;
-}
-
 static void *thread_main(void *arg)
 {
 	struct ps_transfer_thread *th = arg;
+	int nready = 0, nrunning, left;
 
 	while (take_orders(th)) {
 		/* While transfers are to be flushed, the thread does not wait. */
 		uint64_t wait_ms = !ps_list_empty(&th->later)   ? 0
 		                   : ps_list_empty(&th->active) ? IDLE_POLL_MS
 		                                                : TICK_MS;
-		bool idle = run(th, wait_ms);
-
-		if (idle || ++th->nrounds >= PS_TRANSFER_ROUNDS)
+		/* Waits for sockets, curl's timers or a wake, then lets curl act. */
+		CURLMcode mc = curl_multi_poll(th->multi, NULL, 0, (int)wait_ms, &nready);
+		if (mc == CURLM_OK)
+			mc = curl_multi_perform(th->multi, &nrunning);
+		if (mc != CURLM_OK) {
+			/* Probably out of memory: pauses; the stall timeout ends transfers that cannot continue. */
+			ps_log_warning("transfer: %s", curl_multi_strerror(mc));
+			nanosleep(&(struct timespec){.tv_nsec = (long)(TICK_MS * PS_NS_PER_MS)}, NULL);
+		}
+		if (mc != CURLM_OK || nready == 0 || ++th->nrounds >= PS_TRANSFER_ROUNDS)
 			flush(th);
-		end_finished(th);
+		for (CURLMsg *msg; (msg = curl_multi_info_read(th->multi, &left));) {
+			int code = (int)msg->data.result;
+			void *t = NULL;
+
+			if (msg->msg != CURLMSG_DONE)
+				continue;
+			curl_easy_getinfo(msg->easy_handle, CURLINFO_PRIVATE, &t);
+			finish(th, t, code);
+		}
 		end_late(th);
 	}
 	while (th->neasies)
@@ -416,7 +393,7 @@ int ps_transfers_new(const char *name, unsigned max, struct ps_transfers **ret, 
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
 	if (!all)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	pthread_once(&once, global_init);
 	pthread_mutex_init(&all->lock, NULL);
 	snprintf(all->name, sizeof(all->name), "%s", name);

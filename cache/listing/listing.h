@@ -167,6 +167,8 @@ void ps_names_warn(struct ps_names *names, const char *what, const char *why);
 
 /* -ECANCELED with a text if *stop is set. */
 int ps_names_stopped(struct ps_names *names) PS_MUST_USE;
+/* "listing: out of memory"; returns -ENOMEM. */
+int ps_names_no_memory(struct ps_names *names);
 
 /* The common prefix of many URLs, up to a "/": "host/dir/". Names are shown below it. The key of a URL is
  * its host, port and decoded path. */

@@ -115,6 +115,11 @@ int ps_names_page(struct ps_names *names, bool brought)
 	return 0;
 }
 
+int ps_names_no_memory(struct ps_names *names)
+{
+	return ps_error_set(names->err, ENOMEM, "listing: out of memory");
+}
+
 /* The set ------------------------------------------------------------------------------------------------ */
 
 #define IS_FILE UINT64_C(1)
@@ -222,22 +227,19 @@ int ps_names_add(struct ps_names *names, const struct ps_listed *listed)
 		ps_names_warn(names, listed->path, "skipped: not a name that can be shown");
 		return 0;
 	}
-	if (!ps_listing_filter_shows(names->filter, listed->path))
+	if (!listed->is_dir && !ps_listing_filter_shows(names->filter, listed->path))
 		return 0;
 	rc = insert_parents(names, listed->path);
 	if (rc == 0)
-		rc = insert(names, listed->path, strlen(listed->path), IS_FILE);
-	if (rc == 1) {
-		if (!names->again)
-			ps_names_warn(names, listed->path, "skipped: a second object of that name");
-		return 0;
-	}
-	if (rc == -EEXIST) {
+		rc = insert(names, listed->path, strlen(listed->path), listed->is_dir ? 0 : IS_FILE);
+	if (rc == 1 && !listed->is_dir && !names->again)
+		ps_names_warn(names, listed->path, "skipped: a second object of that name");
+	else if (rc == -EEXIST)
 		ps_names_warn(names, listed->path, "skipped: a file and a directory of one name");
-		return 0;
-	}
+	else if (rc < 0)
+		return ps_names_no_memory(names);
 	if (rc)
-		return ps_error_set(names->err, -rc, "listing: out of memory");
+		return 0;
 	if (++names->nfiles > PS_LIST_MAX_ENTRIES)
 		return ps_error_set(names->err, E2BIG, "listing: more than %d files", PS_LIST_MAX_ENTRIES);
 	rc = names->fn(names->arg, listed);
@@ -252,31 +254,11 @@ int ps_names_add_dir(struct ps_names *names, const char *path, bool at_origin)
 	ps_autofree char *plain = strndup(path, n && path[n - 1] == '/' ? n - 1 : n);
 	const struct ps_listed listed = {.path = plain, .remote = PS_REMOTE_UNKNOWN, .is_dir = true};
 
-	int rc = ps_names_stopped(names);
-	if (rc)
-		return rc;
 	if (!plain)
-		return ps_error_set(names->err, ENOMEM, "listing: out of memory");
-	if (ps_path_check(plain) < 0) {
-		ps_names_warn(names, plain, "skipped: not a name that can be shown");
-		return 0;
-	}
-	if (names->filter && !at_origin)
-		return 0;
-	rc = insert_parents(names, plain);
-	if (rc == 0)
-		rc = insert(names, plain, strlen(plain), 0);
-	if (rc == 1)
-		return 0; /* files in it were passed on */
-	if (rc == -EEXIST) {
-		ps_names_warn(names, plain, "skipped: a file and a directory of one name");
-		return 0;
-	}
-	if (rc)
-		return ps_error_set(names->err, -rc, "listing: out of memory");
-	if (++names->nfiles > PS_LIST_MAX_ENTRIES)
-		return ps_error_set(names->err, E2BIG, "listing: more than %d files", PS_LIST_MAX_ENTRIES);
-	return names->fn(names->arg, &listed);
+		return ps_names_no_memory(names);
+	if (names->filter && !at_origin && ps_path_check(plain) == 0)
+		return ps_names_stopped(names);
+	return ps_names_add(names, &listed);
 }
 
 bool ps_names_enters(const struct ps_names *names, const char *dir)
@@ -292,7 +274,7 @@ int ps_names_unread(struct ps_names *names, const char *path, const char *why)
 
 	ps_names_warn(names, path, why);
 	if (!plain)
-		return ps_error_set(names->err, ENOMEM, "listing: out of memory");
+		return ps_names_no_memory(names);
 	/* A path that cannot be shown has no nodes either. */
 	return ps_path_check(plain) < 0 ? 0 : names->fn(names->arg, &unread);
 }

@@ -69,19 +69,6 @@ static int take_part(struct given *g, const char *part, size_t n)
 	return 0;
 }
 
-static int take_string(struct given *g, const char *string)
-{
-	static const char emulator[] = "AccountName=" EMULATOR ";AccountKey=" EMULATOR_KEY
-	                               ";BlobEndpoint=http://127.0.0.1:10000/" EMULATOR;
-	int rc = 0;
-
-	if (strstr(string, "UseDevelopmentStorage=true"))
-		string = emulator;
-	for (const char *s = string; rc == 0 && *s; s += strcspn(s, ";"), s += *s == ';')
-		rc = take_part(g, s, strcspn(s, ";"));
-	return rc;
-}
-
 static int copy(char **to, const char *value)
 {
 	if (!value || *to)
@@ -92,8 +79,15 @@ static int copy(char **to, const char *value)
 
 static int read_environment(const struct ps_origin_options *options, struct given *ret)
 {
+	static const char emulator[] = "AccountName=" EMULATOR ";AccountKey=" EMULATOR_KEY
+	                               ";BlobEndpoint=http://127.0.0.1:10000/" EMULATOR;
 	const char *string = ps_env_get(options->http.env, VARIABLES "CONNECTION_STRING");
-	int rc = string ? take_string(ret, string) : 0;
+	int rc = 0;
+
+	if (string && strstr(string, "UseDevelopmentStorage=true"))
+		string = emulator;
+	for (const char *s = string; rc == 0 && s && *s; s += strcspn(s, ";"), s += *s == ';')
+		rc = take_part(ret, s, strcspn(s, ";"));
 
 	/* The variables with a key or a SAS count only if the connection string has neither. */
 	if (rc == 0 && !ret->key && !ret->sas) {
@@ -138,14 +132,14 @@ static int own_root(const char *account, const char *endpoint, char **ret, struc
 		u.path[--npath] = '\0';
 	ps_autofree char *authority = ps_url_authority(&u);
 	if (!authority)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	bool in_host = strncmp(u.host, account, n) == 0 && u.host[n] == '.';
 	bool in_path = npath > n && u.path[npath - n - 1] == '/' && strcmp(u.path + npath - n, account) == 0;
 	ps_strbuf_addf(&b, "%s%s", authority, u.path);
 	if (!in_host && !in_path)
 		ps_strbuf_addf(&b, "/%s", account);
 	*ret = ps_strbuf_take(&b);
-	return *ret ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+	return *ret ? 0 : ps_no_memory(err);
 }
 
 /* Finds the endpoint's URL; *ret is NULL for the public cloud. */
@@ -165,7 +159,7 @@ static int find_root(const char *account, const struct given *given, const struc
 	ps_strbuf_addf(
 	        &b, "%s://%s.blob.%s", given->protocol ? given->protocol : "https", account, given->suffix);
 	ps_autofree char *endpoint = ps_strbuf_take(&b);
-	return endpoint ? own_root(account, endpoint, ret, err) : ps_error_set(err, ENOMEM, "out of memory");
+	return endpoint ? own_root(account, endpoint, ret, err) : ps_no_memory(err);
 }
 
 char *ps_az_endpoint(const char *canonical, const struct ps_origin_options *options)
@@ -187,7 +181,7 @@ static int take_sas(struct ps_az_store *store, const char *text, struct ps_error
 	int rc = ps_secret_token(text[0] == '?' ? text + 1 : text, &sas);
 
 	if (rc == -ENOMEM)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	if (rc < 0 || !sas || strpbrk(sas, "#?/\"<>") || !strstr(sas, "sig=")) {
 		ps_secret_free(sas);
 		return ps_error_set(err, EINVAL, "this is not a shared access signature (sv=...&sig=...)");
@@ -216,7 +210,7 @@ static int take_file(struct ps_az_store *store, const char *path, struct ps_erro
 			ps_error_prefix(err, rc, "SAS file %s", path);
 	}
 	if (rc == 0 && !(store->sas_file = strdup(path)))
-		rc = ps_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	return rc;
 }
 
@@ -270,7 +264,7 @@ static int az_store_init(struct ps_az_store *store, const struct ps_origin_sourc
 	*store = (struct ps_az_store){.account = account_of(source->first)};
 	pthread_mutex_init(&store->lock, NULL);
 	if (!store->account || read_environment(options, &given) < 0)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	int rc = find_root(store->account, &given, options, &store->identity, err);
 	if (rc == 0) {
 		struct ps_strbuf b = {0};
@@ -280,20 +274,9 @@ static int az_store_init(struct ps_az_store *store, const struct ps_origin_sourc
 		else
 			ps_strbuf_addf(&b, "https://%s.blob.core.windows.net", store->account);
 		store->root = ps_strbuf_take(&b);
-		rc = store->root ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+		rc = store->root ? 0 : ps_no_memory(err);
 	}
 	return rc == 0 ? find_right(store, source, &given, options, err) : rc;
-}
-
-static void az_store_fini(struct ps_az_store *store)
-{
-	OPENSSL_cleanse(store->key, sizeof(store->key));
-	ps_secret_free(store->sas);
-	free(store->sas_file);
-	free(store->account);
-	free(store->root);
-	free(store->identity);
-	pthread_mutex_destroy(&store->lock);
 }
 
 /* A copy, for ps_secret_free(). NULL: there is none, or no memory (then *ret_rc is -ENOMEM). */
@@ -324,122 +307,11 @@ static bool az_store_refused(struct ps_az_store *store, const char *sas)
 	return now && strcmp(now, sas) != 0;
 }
 
-/* The origin --------------------------------------------------------------------------------------------- */
-
-/* The client's dialect_arg is the struct ps_az_store. A listing of a container is requested as the page
- * "az://ACCOUNT/CONTAINER?QUERY". */
-extern const struct ps_http_dialect ps_az_dialect;
-
-struct ps_az {
-	struct ps_http_origin http; /* first */
-	struct ps_az_store store;
-};
-
-static struct ps_az *az_of(struct ps_origin *o)
-{
-	return PS_CONTAINER_OF(o, struct ps_az, http.origin);
-}
-
-static int list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
-{
-	return ps_s3_list(o, &az_of(o)->http.client, NULL, &az_of(o)->http.source, false, fn, arg, stop, err);
-}
-
-static void az_free(struct ps_az *az)
-{
-	az_store_fini(&az->store);
-	ps_source_fini(&az->http.source);
-	free(az);
-}
-
-static void az_close(struct ps_origin *o)
-{
-	ps_http_client_fini(&az_of(o)->http.client);
-	az_free(az_of(o));
-}
-
-static const struct ps_origin_ops az_ops = {
-        .name = "az",
-        .list = list,
-        .close = az_close,
-        PS_HTTP_ORIGIN_OPS,
-};
-
-/* Refuses a user's header that would change what is signed. */
-static int check_headers(const struct ps_origin_options *options, struct ps_error *err)
-{
-	for (const char *const *h = options->http.headers; h && *h; h++)
-		if (strncasecmp(*h, "x-ms-", 5) == 0 || strncasecmp(*h, "content-", 8) == 0 ||
-		        strncasecmp(*h, "date:", 5) == 0)
-			return ps_error_set(err, EINVAL, "header option: %.*s is set by the mount itself",
-			        (int)strcspn(*h, ":"), *h);
-	return 0;
-}
-
-int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *options,
-        struct ps_origin **ret, struct ps_error *err)
-{
-	struct ps_az *az = ps_http_origin_new(sizeof(*az), &az_ops, source, err);
-	struct ps_http_options http = options->http;
-
-	/* Azure's requests use no tiers: the option is for other sources of the mount. */
-	http.tiers.list = NULL;
-	if (!az)
-		return -ENOMEM;
-	int rc = az_store_init(&az->store, &az->http.source, options, err);
-	if (rc == 0)
-		rc = check_headers(options, err);
-	if (rc == 0)
-		rc = ps_http_client_init(&az->http.client, az->store.root, &http, err);
-	if (rc) {
-		az_free(az);
-		return rc;
-	}
-	az->http.client.as_stored = true;
-	az->http.client.dialect = &ps_az_dialect;
-	az->http.client.dialect_arg = &az->store;
-	az->http.origin.heads_prove = true; /* HEAD and GET both need the permission Read */
-	az->http.source.endpoint = az->store.identity;
-	*ret = &az->http.origin;
-	return 0;
-}
-
 /* Requests ----------------------------------------------------------------------------------------------- */
 
 /* Later versions list some names encoded, and mark them by an attribute. */
 #define VERSION "2020-12-06"
-#define DATE_LEN 64
 enum { OTHER_CLOCK = 1, OTHER_SAS = 2 }; /* ps_http_request.remedies */
-
-/* Signing ------------------------------------------------------------------------------------------------ */
-
-/* Not strftime: its names depend on the locale. */
-static void http_date(int64_t now_s, char ret[static DATE_LEN])
-{
-	static const char days[] = "SunMonTueWedThuFriSat", months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
-	time_t t = (time_t)now_s;
-	struct tm tm = {0};
-
-	gmtime_r(&t, &tm);
-	snprintf(ret, DATE_LEN, "%.3s, %02d %.3s %04d %02d:%02d:%02d GMT", days + 3 * tm.tm_wday,
-	        tm.tm_mday % 32, months + 3 * tm.tm_mon, (tm.tm_year + 1900) % 10000, tm.tm_hour % 24,
-	        tm.tm_min % 60, tm.tm_sec % 61);
-}
-
-static void add_decoded(struct ps_strbuf *out, const char *text, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		char hex[3] = {0};
-
-		if (text[i] != '%' || n - i < 3) {
-			ps_strbuf_addc(out, text[i]);
-			continue;
-		}
-		memcpy(hex, text + i + 1, 2);
-		ps_strbuf_addc(out, (char)strtoul(hex, NULL, 16));
-		i += 2;
-	}
-}
 
 /* "/account/path", then "\nname:value" for each parameter, in the order into which ps_sigv4_query() has put
  * them. */
@@ -452,8 +324,14 @@ static void add_resource(struct ps_strbuf *out, const char *account, const char 
 		ps_strbuf_addc(out, '\n');
 		ps_strbuf_addn(out, s, PS_MIN(name, n));
 		ps_strbuf_addc(out, ':');
-		if (name < n)
-			add_decoded(out, s + name + 1, n - name - 1);
+		for (size_t i = name + 1; i < n; i++) {
+			bool escaped = s[i] == '%' && n - i > 2;
+			char hex[3] = {0};
+
+			memcpy(hex, s + i + escaped, escaped ? 2 : 0);
+			ps_strbuf_addc(out, escaped ? (char)strtoul(hex, NULL, 16) : s[i]);
+			i += escaped ? 2 : 0;
+		}
 	}
 }
 
@@ -494,19 +372,11 @@ static int authorize(struct ps_http_request *rq, const struct ps_az_store *store
 	return value.failed ? ps_s3_out_of_memory(rq) : ps_s3_send_header(rq, "Authorization", value.s);
 }
 
-/* The path within a URL. */
-static const char *path_of(const char *url)
-{
-	const char *host = strstr(url, "://") + 3;
-
-	return host + strcspn(host, "/");
-}
-
 static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 {
 	struct ps_az_store *store = arg;
 	ps_autos3target struct ps_s3_target target = {0};
-	char date[DATE_LEN];
+	char date[PS_HTTP_DATE_LEN] = "";
 	ps_autosecret char *sas = NULL;
 	struct ps_strbuf url = {0};
 	int rc = ps_s3_target_parse(rq->url, true, &target, &rq->error);
@@ -521,7 +391,7 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 		        "the blob is in another account; the credentials are for %s", store->account);
 	if (rc == 0 && !(sas = az_store_sas(store, &rc)) && rc < 0)
 		rc = ps_s3_out_of_memory(rq);
-	http_date(ps_clock_real_s() + atomic_load(&store->clock_off_s), date);
+	ps_http_date(ps_clock_real_s() + atomic_load(&store->clock_off_s), date);
 	if (rc == 0)
 		rc = ps_s3_send_header(rq, "x-ms-date", date);
 	if (rc == 0)
@@ -535,17 +405,15 @@ static int address(void *arg, struct ps_http_request *rq, char **ret_url)
 		rc = url.failed ? ps_s3_out_of_memory(rq) : 0;
 	}
 	if (rc == 0 && store->nkey && !sas)
-		rc = authorize(rq, store, date, path_of(url.s), target.list);
+		rc = authorize(rq, store, date, strchr(strstr(url.s, "://") + 3, '/'), target.list);
 	if (rc == 0 && (target.list || sas))
 		ps_strbuf_addf(&url, "?%s%s%s", target.list ? target.list : "", target.list && sas ? "&" : "",
 		        sas ? sas : "");
-	char *whole = ps_strbuf_take(&url);
+	ps_autosecret char *whole = ps_strbuf_take(&url);
 	if (rc == 0 && !whole)
-		rc = ps_s3_out_of_memory(rq);
-	if (rc < 0)
-		ps_secret_free(whole);
-	else
-		*ret_url = whole;
+		return ps_s3_out_of_memory(rq);
+	if (rc == 0)
+		*ret_url = ps_steal_ptr(&whole);
 	return rc;
 }
 
@@ -606,16 +474,6 @@ static enum ps_s3_remedy judge_status(int status, bool listing, struct ps_error 
 	return PS_S3_NO_REMEDY;
 }
 
-/* If our clock is off the store's, one more attempt uses the store's clock. */
-static bool set_clock(struct ps_az_store *store, struct ps_http_request *rq)
-{
-	if (!store->nkey || rq->remedies & OTHER_CLOCK ||
-	        !ps_s3_clock_is_off(&store->clock_off_s, &rq->response))
-		return false;
-	rq->remedies |= OTHER_CLOCK;
-	return ps_s3_clock_set(&store->clock_off_s, &rq->response);
-}
-
 static bool refused(void *arg, struct ps_http_request *rq)
 {
 	struct ps_az_store *store = arg;
@@ -630,8 +488,13 @@ static bool refused(void *arg, struct ps_http_request *rq)
 	ps_s3_codes_judge(codes, PS_ARRAY_LEN(codes), judge_status, &refusal, status, false, &rq->error);
 	if (status != 401 && status != 403)
 		return false;
-	if (set_clock(store, rq))
-		return true;
+	/* If our clock is off the store's, one more attempt uses the store's clock. */
+	if (store->nkey && !(rq->remedies & OTHER_CLOCK) &&
+	        ps_s3_clock_is_off(&store->clock_off_s, &rq->response)) {
+		rq->remedies |= OTHER_CLOCK;
+		if (ps_s3_clock_set(&store->clock_off_s, &rq->response))
+			return true;
+	}
 	ps_autosecret char *sas = az_store_sas(store, &rc);
 	if (rq->remedies & OTHER_SAS || !az_store_refused(store, sas))
 		return false;
@@ -639,4 +502,90 @@ static bool refused(void *arg, struct ps_http_request *rq)
 	return true;
 }
 
-const struct ps_http_dialect ps_az_dialect = {.address = address, .refused = refused};
+/* The client's dialect_arg is the struct ps_az_store. A listing of a container is requested as the page
+ * "az://ACCOUNT/CONTAINER?QUERY". */
+static const struct ps_http_dialect az_dialect = {.address = address, .refused = refused};
+
+/* The origin --------------------------------------------------------------------------------------------- */
+
+struct ps_az {
+	struct ps_http_origin http; /* first */
+	struct ps_az_store store;
+};
+
+static struct ps_az *az_of(struct ps_origin *o)
+{
+	return PS_CONTAINER_OF(o, struct ps_az, http.origin);
+}
+
+static int list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
+{
+	return ps_s3_list(o, &az_of(o)->http.client, NULL, &az_of(o)->http.source, false, fn, arg, stop, err);
+}
+
+static void az_free(struct ps_az *az)
+{
+	struct ps_az_store *store = &az->store;
+
+	OPENSSL_cleanse(store->key, sizeof(store->key));
+	ps_secret_free(store->sas);
+	free(store->sas_file);
+	free(store->account);
+	free(store->root);
+	free(store->identity);
+	pthread_mutex_destroy(&store->lock);
+	ps_source_fini(&az->http.source);
+	free(az);
+}
+
+static void az_close(struct ps_origin *o)
+{
+	ps_http_client_fini(&az_of(o)->http.client);
+	az_free(az_of(o));
+}
+
+static const struct ps_origin_ops az_ops = {
+        .name = "az",
+        .list = list,
+        .close = az_close,
+        PS_HTTP_ORIGIN_OPS,
+};
+
+/* Refuses a user's header that would change what is signed. */
+static int check_headers(const struct ps_origin_options *options, struct ps_error *err)
+{
+	for (const char *const *h = options->http.headers; h && *h; h++)
+		if (strncasecmp(*h, "x-ms-", 5) == 0 || strncasecmp(*h, "content-", 8) == 0 ||
+		        strncasecmp(*h, "date:", 5) == 0)
+			return ps_error_set(err, EINVAL, "header option: %.*s is set by the mount itself",
+			        (int)strcspn(*h, ":"), *h);
+	return 0;
+}
+
+int ps_az_open(struct ps_origin_source *source, const struct ps_origin_options *options,
+        struct ps_origin **ret, struct ps_error *err)
+{
+	struct ps_az *az = ps_http_origin_new(sizeof(*az), &az_ops, source, err);
+	struct ps_http_options http = options->http;
+
+	if (!az)
+		return -ENOMEM;
+	http.tiers.list =
+	        NULL; /* Azure's requests use no tiers: the option is for other sources of the mount */
+	int rc = az_store_init(&az->store, &az->http.source, options, err);
+	if (rc == 0)
+		rc = check_headers(options, err);
+	if (rc == 0)
+		rc = ps_http_client_init(&az->http.client, az->store.root, &http, err);
+	if (rc) {
+		az_free(az);
+		return rc;
+	}
+	az->http.client.as_stored = true;
+	az->http.client.dialect = &az_dialect;
+	az->http.client.dialect_arg = &az->store;
+	az->http.origin.heads_prove = true; /* HEAD and GET both need the permission Read */
+	az->http.source.endpoint = az->store.identity;
+	*ret = &az->http.origin;
+	return 0;
+}

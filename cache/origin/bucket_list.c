@@ -75,11 +75,6 @@ struct walk {
 	struct ps_strbuf dir, shown; /* the folder of the last object, and its name in the mount */
 };
 
-static int out_of_memory(struct ps_names *names)
-{
-	return ps_error_set(names->err, ENOMEM, "listing: out of memory");
-}
-
 /* Pages -------------------------------------------------------------------------------------------------- */
 
 /* Requests the page that follows `after`, or (NULL) the first one after the key `start` (NULL: of all), as
@@ -96,19 +91,17 @@ static struct ps_http_page *ask(struct walk *walk, const struct ps_s3_page *afte
 		pairs[n++] = (struct ps_sigv4_pair){"prefix", walk->bucket.key};
 		if (after)
 			pairs[n++] = (struct ps_sigv4_pair){"marker", after->token};
-		ps_strbuf_addf(&b, "%s://%s?", walk->bucket.scheme, walk->bucket.bucket);
-		ps_sigv4_query(pairs, n, &b);
-		return b.failed ? NULL : ps_http_page_start(walk->client, b.s, PS_S3_PAGE_MAX_NBYTES);
+	} else {
+		pairs[n++] = walk->pin ? (struct ps_sigv4_pair){"versions", ""}
+		                       : (struct ps_sigv4_pair){"list-type", "2"};
+		pairs[n++] = (struct ps_sigv4_pair){"encoding-type", "url"};
+		pairs[n++] = (struct ps_sigv4_pair){"prefix", walk->bucket.key};
 	}
-	if (walk->pin)
-		pairs[n++] = (struct ps_sigv4_pair){"versions", ""};
-	else
-		pairs[n++] = (struct ps_sigv4_pair){"list-type", "2"};
-	pairs[n++] = (struct ps_sigv4_pair){"encoding-type", "url"};
-	pairs[n++] = (struct ps_sigv4_pair){"prefix", walk->bucket.key};
-	if (walk->only)
+	if (walk->only && !walk->azure)
 		pairs[n++] = (struct ps_sigv4_pair){"max-keys", "1"};
-	if (after && after->token) {
+	if (walk->azure) {
+		/* its pages have no other parameters */
+	} else if (after && after->token) {
 		pairs[n++] = (struct ps_sigv4_pair){"continuation-token", after->token};
 	} else if (after) {
 		pairs[n++] = (struct ps_sigv4_pair){"key-marker", after->key_marker};
@@ -119,7 +112,7 @@ static struct ps_http_page *ask(struct walk *walk, const struct ps_s3_page *afte
 	}
 	ps_strbuf_addf(&b, "%s://%s?", walk->bucket.scheme, walk->bucket.bucket);
 	ps_sigv4_query(pairs, n, &b);
-	return b.failed ? NULL : ps_http_page_start(walk->client, b.s, PS_S3_PAGE_MAX_NBYTES);
+	return b.failed ? NULL : ps_http_page_start(walk->client, b.s, PS_S3_PAGE_MAX_NBYTES, false);
 }
 
 /* In a bucket "a" and "a/b" may both be objects, but in the mount "a" cannot be both a file and a folder.
@@ -194,7 +187,7 @@ static int take_object(void *arg, const struct ps_s3_object *object)
 		ps_strbuf_reset(&walk->key);
 		ps_s3_path(object->key + walk->nshown, &walk->key);
 		if (walk->key.failed)
-			return out_of_memory(walk->names);
+			return ps_names_no_memory(walk->names);
 		/* "x/" is shown as the directory "x". The path of "x//" ends in "/%". */
 		char *end = walk->key.len > 1 ? strrchr(walk->key.s, '/') : NULL;
 		if (!end || strcmp(end, "/%") != 0)
@@ -214,7 +207,7 @@ static int take_object(void *arg, const struct ps_s3_object *object)
 	keep_apart(walk, ps_strbuf_peek(&walk->key));
 	if (walk->url.failed || walk->key.failed || walk->path.failed || walk->dir.failed ||
 	        walk->shown.failed || walk->part->last.failed)
-		return out_of_memory(walk->names);
+		return ps_names_no_memory(walk->names);
 	struct ps_listed listed = {.path = walk->path.s, .url = walk->url.s, .remote = object->remote};
 	return ps_names_add(walk->names, &listed);
 }
@@ -288,7 +281,7 @@ static int add_part(struct walk *walk, char *start, char *end, struct border *fr
 		free(end);
 		border_leave(walk, from);
 		border_leave(walk, to);
-		return out_of_memory(walk->names);
+		return ps_names_no_memory(walk->names);
 	}
 	part->start = start;
 	part->end = end;
@@ -297,7 +290,7 @@ static int add_part(struct walk *walk, char *start, char *end, struct border *fr
 	part->page = ask(walk, NULL, start);
 	if (!part->page) {
 		part_free(walk, part);
-		return out_of_memory(walk->names);
+		return ps_names_no_memory(walk->names);
 	}
 	append(walk, part);
 	return 0;
@@ -356,7 +349,7 @@ static int split(struct walk *walk, bool *ret_split)
 		if (!start || !border) {
 			free(start);
 			free(border);
-			return out_of_memory(walk->names);
+			return ps_names_no_memory(walk->names);
 		}
 		border->nparts = 2;
 		int rc = add_part(walk, start, part->end, border, part->to);
@@ -424,7 +417,7 @@ static int take_page(struct walk *walk, struct part *part)
 	if (leads_nowhere(&part->at, &seen))
 		rc = ps_error_set(names->err, EPROTO, "the store lists the same page again and again");
 	else if (goes_on(walk, part, &seen) && !(next = ask(walk, &seen, NULL)))
-		rc = out_of_memory(names);
+		rc = ps_names_no_memory(names);
 	walk->part = part;
 	if (rc == 0)
 		rc = ps_s3_page_objects(
@@ -533,7 +526,7 @@ static int list_name(struct walk *walk, const struct ps_origin_source *source)
 		return rc;
 	ps_strbuf_addf(&dir, "%s/", walk->bucket.key);
 	if (dir.failed)
-		return out_of_memory(walk->names);
+		return ps_names_no_memory(walk->names);
 	walk->only = NULL;
 	walk->bucket.key = dir.s;
 	rc = list_prefix(walk);

@@ -25,17 +25,6 @@
 
 #define PS_FILE_MAX_THREADS 8
 
-/* Lists the objects of a file source; see struct ps_origin_ops.list. */
-static int file_list(struct ps_origin *o, const struct ps_origin_source *source, ps_list_fn fn, void *arg,
-        const _Atomic bool *stop, struct ps_error *err) PS_MUST_USE;
-
-/* Converts a URL to a path: "file:///a%20b" to "/a b". -EINVAL, -ENOMEM. */
-static int file_path(const char *url, char **ret) PS_MUST_USE;
-
-struct stat;
-/* The size and version of a file. */
-static void file_remote(const struct stat *st, struct ps_remote *ret);
-
 #define READ_NBYTES PS_MIB /* bytes of one read; after each, cancel is checked and progress called */
 #define READ_MAX_IOV 16
 
@@ -86,70 +75,50 @@ static void file_remote(const struct stat *st, struct ps_remote *ret)
 
 #define LINKS_MAX 40 /* links on the way to one file, as the kernel has it */
 
-/* Root's daemon serves files to others. It follows a link only if root has made it, or the owner of what it leads
- * to: otherwise a user who may write to a mounted folder could show a file of root, or of another user. */
-static bool may_follow(const struct stat *link, const struct stat *target)
-{
-	return geteuid() != 0 || link->st_uid == 0 || link->st_uid == target->st_uid;
-}
-
-static int resolve(int base, const char *path, unsigned *nlinks);
-
-/* The target of the link that fd is (O_PATH), in the directory dir. Returns a descriptor (O_PATH) or -errno;
- * -EPERM: it may not be followed. */
-static int follow(int dir, int fd, const struct stat *link, unsigned *nlinks)
-{
-	char text[PATH_MAX];
-	struct stat target;
-	ssize_t n = readlinkat(fd, "", text, sizeof(text) - 1);
-
-	if (n < 0)
-		return -errno;
-	if (++*nlinks > LINKS_MAX)
-		return -ELOOP;
-	text[n] = '\0';
-	int to = resolve(dir, text, nlinks);
-	if (to >= 0 && (fstat(to, &target) < 0 || !may_follow(link, &target))) {
-		close(to);
-		return -EPERM;
-	}
-	return to;
-}
-
-/* Opens one name, which may be a link (O_PATH). O_DIRECTORY: without it, O_PATH does not mount what is mounted on
- * demand (autofs). */
-static int open_name(int dir, const char *name)
-{
-	int flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, fd = openat(dir, name, flags | O_DIRECTORY);
-
-	return fd < 0 && errno == ENOTDIR ? openat(dir, name, flags) : fd;
-}
-
 /* Opens a path (O_PATH), as the kernel would, but follows only links that it may. Returns a descriptor or
- * -errno. */
+ * -errno; -EPERM: a link that may not be followed. */
 static int resolve(int base, const char *path, unsigned *nlinks)
 {
 	ps_autofd int dir = path[0] == '/' ? open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)
 	                                   : fcntl(base, F_DUPFD_CLOEXEC, 3);
 
 	for (const char *s = path; dir >= 0 && *(s += strspn(s, "/"));) {
+		int flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+		char name[NAME_MAX + 1], text[PATH_MAX];
 		size_t n = strcspn(s, "/");
-		char name[NAME_MAX + 1];
-		struct stat st;
+		struct stat st, target;
 
 		if (n > NAME_MAX)
 			return -ENAMETOOLONG;
 		memcpy(name, s, n);
 		name[n] = '\0';
 		s += n;
-		ps_autofd int fd = open_name(dir, name);
+		/* Without O_DIRECTORY, O_PATH does not mount what is mounted on demand (autofs). */
+		ps_autofd int fd = openat(dir, name, flags | O_DIRECTORY);
+		if (fd < 0 && errno == ENOTDIR)
+			fd = openat(dir, name, flags);
 		if (fd < 0 || fstat(fd, &st) < 0)
 			return -errno;
-		int next = S_ISLNK(st.st_mode) ? follow(dir, fd, &st, nlinks) : ps_steal_fd(&fd);
-		if (next < 0)
-			return next;
+		if (S_ISLNK(st.st_mode)) {
+			ssize_t len = readlinkat(fd, "", text, sizeof(text) - 1);
+
+			if (len < 0 || ++*nlinks > LINKS_MAX)
+				return len < 0 ? -errno : -ELOOP;
+			text[len] = '\0';
+			ps_autofd int to = resolve(dir, text, nlinks);
+			if (to < 0)
+				return to;
+			/* Root's daemon serves files to others. It follows a link only if root has made it, or the
+			 * owner of what it leads to: otherwise a user who may write to a mounted folder could show a
+			 * file of root, or of another user. */
+			if (fstat(to, &target) < 0 ||
+			        (geteuid() == 0 && st.st_uid != 0 && st.st_uid != target.st_uid))
+				return -EPERM;
+			close(fd);
+			fd = ps_steal_fd(&to);
+		}
 		close(dir);
-		dir = next;
+		dir = ps_steal_fd(&fd);
 	}
 	return dir < 0 ? -errno : ps_steal_fd(&dir);
 }
@@ -372,12 +341,241 @@ static void submit(struct ps_file *file, struct ps_transfer_work *work, const vo
 	pthread_cond_signal(&file->cond);
 }
 
-/* The origin --------------------------------------------------------------------------------------------- */
+/* Listing ------------------------------------------------------------------------------------------------ */
+
+#define LINKED_MAX 16 /* how often links may show one directory */
+
+/* A directory that a link leads to: how often. */
+struct linked {
+	dev_t dev;
+	ino_t ino;
+	unsigned times;
+};
+
+struct walk {
+	struct ps_names *names;
+	const char *root_url;
+	struct ps_strbuf raw;  /* the path below the root; "", or ends in "/" while between entries */
+	struct ps_strbuf path; /* the same as it is shown */
+	struct ps_strbuf url;
+	uint64_t nshown;                          /* files and directories so far */
+	struct stat above[PS_LIST_MAX_DEPTH + 1]; /* the directories that lead to the present one */
+	struct linked *linked;
+	size_t nlinked;
+};
+
+static void cleanup_dir(DIR **dir)
+{
+	if (*dir)
+		closedir(*dir);
+}
+
+static int walk_dir(struct walk *walk, int fd, unsigned depth);
+
+static int take_file(struct walk *walk, const struct stat *st)
+{
+	struct ps_listed listed = {.path = walk->path.s};
+
+	ps_strbuf_reset(&walk->url);
+	ps_strbuf_add(&walk->url, walk->root_url);
+	ps_url_encode(walk->raw.s, walk->raw.len, true, &walk->url);
+	if (walk->url.failed)
+		return ps_names_no_memory(walk->names);
+	listed.url = walk->url.s;
+	file_remote(st, &listed.remote);
+	walk->nshown++;
+	return ps_names_add(walk->names, &listed);
+}
+
+/* A path could not be read. Names at it and below it stay as they are known, as after a web server's 403.
+ * The exceptions are a dangling link and an entry that has vanished since the folder was read: these do not
+ * exist. */
+static int not_seen(struct walk *walk, int errnum)
+{
+	if (errnum != ENOENT && errnum != ENOTDIR && errnum != ELOOP) {
+		walk->nshown++; /* it may have names */
+		return ps_names_unread(walk->names, walk->path.s, strerror(errnum));
+	}
+	ps_names_warn(walk->names, walk->path.s, strerror(errnum));
+	return 0;
+}
+
+/* NULL: the directory may be shown here. Otherwise the reason why not: it contains itself, or links show it too
+ * often. */
+static const char *why_not(struct walk *walk, const struct stat *st, unsigned depth, bool linked, int *ret_rc)
+{
+	struct linked *l = walk->linked;
+
+	if (depth > PS_LIST_MAX_DEPTH)
+		return "skipped: directories nested too deep";
+	for (unsigned i = 0; i < depth; i++)
+		if (walk->above[i].st_dev == st->st_dev && walk->above[i].st_ino == st->st_ino)
+			return "skipped: a link to a directory above it";
+	if (!linked)
+		return NULL;
+	while (l < walk->linked + walk->nlinked && (l->dev != st->st_dev || l->ino != st->st_ino))
+		l++;
+	if (l == walk->linked + walk->nlinked) {
+		l = reallocarray(walk->linked, walk->nlinked + 1, sizeof(*l));
+		if (!l) {
+			*ret_rc = ps_names_no_memory(walk->names);
+			return "";
+		}
+		walk->linked = l;
+		l += walk->nlinked++;
+		*l = (struct linked){.dev = st->st_dev, .ino = st->st_ino};
+	}
+	return l->times++ < LINKED_MAX ? NULL : "skipped: more than 16 links to one directory";
+}
+
+/* Walks a subdirectory. */
+static int take_dir(struct walk *walk, int parent, const char *name, unsigned depth, bool linked)
+{
+	struct stat st;
+	int rc = 0;
+
+	ps_strbuf_addc(&walk->raw, '/');
+	ps_strbuf_addc(&walk->path, '/');
+	if (walk->path.failed || walk->raw.failed)
+		return ps_names_no_memory(walk->names);
+	if (!ps_names_enters(walk->names, walk->path.s))
+		return 0;
+	int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+	/* Another link may be there by now. */
+	int fd = linked ? open_following(parent, name, flags) : openat(parent, name, flags | O_NOFOLLOW);
+	if (fd < 0 || fstat(fd, &st) < 0) {
+		rc = not_seen(walk, errno);
+		if (fd >= 0)
+			close(fd);
+		return rc;
+	}
+	const char *why = why_not(walk, &st, depth, linked, &rc);
+	if (why) {
+		close(fd);
+		if (rc == 0)
+			ps_names_warn(walk->names, walk->path.s, why);
+		return rc;
+	}
+	walk->above[depth] = st;
+	return walk_dir(walk, fd, depth);
+}
+
+static int take_entry(struct walk *walk, int fd, const char *name, unsigned depth)
+{
+	struct stat st;
+
+	ps_strbuf_add(&walk->raw, name);
+	ps_s3_part(name, depth == 0, &walk->path);
+	if (walk->path.failed || walk->raw.failed)
+		return ps_names_no_memory(walk->names);
+	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return not_seen(walk, errno);
+	bool linked = S_ISLNK(st.st_mode);
+	int rc = linked ? stat_following(fd, name, &st) : 0;
+	if (rc == -EPERM) {
+		ps_names_warn(walk->names, walk->path.s,
+		        "skipped: a link that neither root nor the owner of its target has made");
+		return 0;
+	}
+	if (rc < 0)
+		return not_seen(walk, -rc);
+	if (S_ISREG(st.st_mode))
+		return take_file(walk, &st);
+	return S_ISDIR(st.st_mode) ? take_dir(walk, fd, name, depth + 1, linked) : 0;
+}
+
+static void cut(struct ps_strbuf *b, size_t len)
+{
+	b->len = len;
+	if (b->s)
+		b->s[len] = '\0';
+}
+
+/* Walks a directory. Takes ownership of fd. */
+static int walk_dir(struct walk *walk, int fd, unsigned depth)
+{
+	DIR *dir __attribute__((cleanup(cleanup_dir))) = fdopendir(fd);
+	size_t len = walk->path.len, nraw = walk->raw.len;
+	uint64_t before = walk->nshown;
+	bool any = false;
+	struct dirent *de;
+
+	if (!dir) {
+		close(fd);
+		return ps_names_no_memory(walk->names);
+	}
+	while ((errno = 0, de = readdir(dir))) {
+		if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
+			continue;
+		any = true;
+		int rc = take_entry(walk, fd, de->d_name, depth);
+
+		if (rc)
+			return rc;
+		cut(&walk->path, len);
+		cut(&walk->raw, nraw);
+	}
+	if (errno)
+		return ps_error_set(walk->names->err, errno, "listing: %s: %s", ps_strbuf_peek(&walk->path),
+		        strerror(errno));
+	if (depth == 0 || walk->nshown > before)
+		return 0;
+	walk->nshown++;
+	return ps_names_add_dir(walk->names, walk->path.s, !any);
+}
+
+static int list_dir(const char *url, struct ps_names *names)
+{
+	struct walk walk = {.names = names, .root_url = url};
+	ps_autofree char *path = NULL;
+	int rc = file_path(url, &path);
+
+	if (rc)
+		return ps_error_set(names->err, -rc, "%s: %s", url, strerror(-rc));
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return ps_error_set(names->err, errno, "%s: %s", path, strerror(errno));
+	if (fstat(fd, &walk.above[0]) < 0) {
+		rc = ps_error_set(names->err, errno, "%s: %s", path, strerror(errno));
+		close(fd);
+		return rc;
+	}
+	rc = walk_dir(&walk, fd, 0);
+	free(walk.linked);
+	ps_strbuf_fini(&walk.raw);
+	ps_strbuf_fini(&walk.path);
+	ps_strbuf_fini(&walk.url);
+	return rc;
+}
 
 static int list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
-	return file_list(o, &file_of(o)->source, fn, arg, stop, err);
+	const struct ps_origin_source *source = &file_of(o)->source;
+	ps_autopacked struct ps_packed text = {0};
+	ps_autofree char *path = NULL;
+	struct ps_error mine = {0};
+	struct ps_names names;
+	int rc;
+
+	ps_names_init(&names, &o->lister, fn, arg, stop, err ? err : &mine);
+	if (source->kind == PS_SOURCE_DIR) {
+		rc = list_dir(source->canonical, &names);
+	} else if (source->kind == PS_SOURCE_MANIFEST && source->canonical[0] != '@') {
+		rc = file_path(source->canonical, &path);
+		if (rc)
+			ps_error_set(names.err, -rc, "%s: %s", source->canonical, strerror(-rc));
+		else
+			rc = ps_source_read_file(path, &text, names.err);
+		if (rc == 0)
+			rc = ps_source_expand(source, &text, NULL, NULL, &names);
+	} else {
+		rc = ps_source_expand(source, NULL, NULL, NULL, &names);
+	}
+	ps_names_fini(&names);
+	return rc;
 }
+
+/* The origin --------------------------------------------------------------------------------------------- */
 
 static void head(struct ps_origin *o, struct ps_origin_head *h)
 {
@@ -437,7 +635,7 @@ int ps_file_open(struct ps_origin_source *source, struct ps_origin **ret, struct
 
 	if (!file) {
 		ps_source_fini(source);
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	}
 	file->origin.ops = &file_ops;
 	file->origin.local = true;
@@ -455,253 +653,4 @@ int ps_file_open(struct ps_origin_source *source, struct ps_origin **ret, struct
 	}
 	*ret = &file->origin;
 	return 0;
-}
-
-/* Listing ------------------------------------------------------------------------------------------------ */
-
-#define LINKED_MAX 16 /* how often links may show one directory */
-
-/* A directory that a link leads to: how often. */
-struct linked {
-	dev_t dev;
-	ino_t ino;
-	unsigned times;
-};
-
-struct walk {
-	struct ps_names *names;
-	const char *root_url;
-	struct ps_strbuf raw;  /* the path below the root; "", or ends in "/" while between entries */
-	struct ps_strbuf path; /* the same as it is shown */
-	struct ps_strbuf url;
-	uint64_t nshown;                          /* files and directories so far */
-	struct stat above[PS_LIST_MAX_DEPTH + 1]; /* the directories that lead to the present one */
-	struct linked *linked;
-	size_t nlinked;
-};
-
-static void cleanup_dir(DIR **dir)
-{
-	if (*dir)
-		closedir(*dir);
-}
-
-static int out_of_memory(struct ps_names *names)
-{
-	return ps_error_set(names->err, ENOMEM, "listing: out of memory");
-}
-
-static int walk_dir(struct walk *walk, int fd, unsigned depth);
-
-static int take_file(struct walk *walk, const struct stat *st)
-{
-	struct ps_listed listed = {.path = walk->path.s};
-
-	ps_strbuf_reset(&walk->url);
-	ps_strbuf_add(&walk->url, walk->root_url);
-	ps_url_encode(walk->raw.s, walk->raw.len, true, &walk->url);
-	if (walk->url.failed)
-		return out_of_memory(walk->names);
-	listed.url = walk->url.s;
-	file_remote(st, &listed.remote);
-	walk->nshown++;
-	return ps_names_add(walk->names, &listed);
-}
-
-/* A path could not be read. Names at it and below it stay as they are known, as after a web server's 403.
- * The exceptions are a dangling link and an entry that has vanished since the folder was read: these do not
- * exist. */
-static int not_seen(struct walk *walk, int errnum)
-{
-	if (errnum != ENOENT && errnum != ENOTDIR && errnum != ELOOP) {
-		walk->nshown++; /* it may have names */
-		return ps_names_unread(walk->names, walk->path.s, strerror(errnum));
-	}
-	ps_names_warn(walk->names, walk->path.s, strerror(errnum));
-	return 0;
-}
-
-/* NULL: the directory may be shown here. Otherwise the reason why not: it contains itself, or links show it too
- * often. */
-static const char *why_not(struct walk *walk, const struct stat *st, unsigned depth, bool linked, int *ret_rc)
-{
-	struct linked *l = walk->linked;
-
-	if (depth > PS_LIST_MAX_DEPTH)
-		return "skipped: directories nested too deep";
-	for (unsigned i = 0; i < depth; i++)
-		if (walk->above[i].st_dev == st->st_dev && walk->above[i].st_ino == st->st_ino)
-			return "skipped: a link to a directory above it";
-	if (!linked)
-		return NULL;
-	while (l < walk->linked + walk->nlinked && (l->dev != st->st_dev || l->ino != st->st_ino))
-		l++;
-	if (l == walk->linked + walk->nlinked) {
-		l = reallocarray(walk->linked, walk->nlinked + 1, sizeof(*l));
-		if (!l) {
-			*ret_rc = out_of_memory(walk->names);
-			return "";
-		}
-		walk->linked = l;
-		l += walk->nlinked++;
-		*l = (struct linked){.dev = st->st_dev, .ino = st->st_ino};
-	}
-	return l->times++ < LINKED_MAX ? NULL : "skipped: more than 16 links to one directory";
-}
-
-/* Walks a subdirectory. */
-static int take_dir(struct walk *walk, int parent, const char *name, unsigned depth, bool linked)
-{
-	struct stat st;
-	int rc = 0;
-
-	ps_strbuf_addc(&walk->raw, '/');
-	ps_strbuf_addc(&walk->path, '/');
-	if (walk->path.failed || walk->raw.failed)
-		return out_of_memory(walk->names);
-	if (!ps_names_enters(walk->names, walk->path.s))
-		return 0;
-	int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
-	/* Another link may be there by now. */
-	int fd = linked ? open_following(parent, name, flags) : openat(parent, name, flags | O_NOFOLLOW);
-	if (fd < 0 || fstat(fd, &st) < 0) {
-		rc = not_seen(walk, errno);
-		if (fd >= 0)
-			close(fd);
-		return rc;
-	}
-	const char *why = why_not(walk, &st, depth, linked, &rc);
-	if (why) {
-		close(fd);
-		if (rc == 0)
-			ps_names_warn(walk->names, walk->path.s, why);
-		return rc;
-	}
-	walk->above[depth] = st;
-	return walk_dir(walk, fd, depth);
-}
-
-static int take_entry(struct walk *walk, int fd, const char *name, unsigned depth)
-{
-	struct stat st;
-
-	ps_strbuf_add(&walk->raw, name);
-	ps_s3_part(name, depth == 0, &walk->path);
-	if (walk->path.failed || walk->raw.failed)
-		return out_of_memory(walk->names);
-	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return not_seen(walk, errno);
-	bool linked = S_ISLNK(st.st_mode);
-	int rc = linked ? stat_following(fd, name, &st) : 0;
-	if (rc == -EPERM) {
-		ps_names_warn(walk->names, walk->path.s,
-		        "skipped: a link that neither root nor the owner of its target has made");
-		return 0;
-	}
-	if (rc < 0)
-		return not_seen(walk, -rc);
-	if (S_ISREG(st.st_mode))
-		return take_file(walk, &st);
-	return S_ISDIR(st.st_mode) ? take_dir(walk, fd, name, depth + 1, linked) : 0;
-}
-
-static void cut(struct ps_strbuf *b, size_t len)
-{
-	b->len = len;
-	if (b->s)
-		b->s[len] = '\0';
-}
-
-/* Walks a directory. Takes ownership of fd. */
-static int walk_dir(struct walk *walk, int fd, unsigned depth)
-{
-	DIR *dir __attribute__((cleanup(cleanup_dir))) = fdopendir(fd);
-	size_t len = walk->path.len, nraw = walk->raw.len;
-	uint64_t before = walk->nshown;
-	bool any = false;
-	struct dirent *de;
-
-	if (!dir) {
-		close(fd);
-		return out_of_memory(walk->names);
-	}
-	while ((errno = 0, de = readdir(dir))) {
-		if (strcmp(de->d_name, ".") == 0 || strcmp(de->d_name, "..") == 0)
-			continue;
-		any = true;
-		int rc = take_entry(walk, fd, de->d_name, depth);
-
-		if (rc)
-			return rc;
-		cut(&walk->path, len);
-		cut(&walk->raw, nraw);
-	}
-	if (errno)
-		return ps_error_set(walk->names->err, errno, "listing: %s: %s", ps_strbuf_peek(&walk->path),
-		        strerror(errno));
-	if (depth == 0 || walk->nshown > before)
-		return 0;
-	walk->nshown++;
-	return ps_names_add_dir(walk->names, walk->path.s, !any);
-}
-
-static int list_dir(const char *url, struct ps_names *names)
-{
-	struct walk walk = {.names = names, .root_url = url};
-	ps_autofree char *path = NULL;
-	int rc = file_path(url, &path);
-
-	if (rc)
-		return ps_error_set(names->err, -rc, "%s: %s", url, strerror(-rc));
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return ps_error_set(names->err, errno, "%s: %s", path, strerror(errno));
-	if (fstat(fd, &walk.above[0]) < 0) {
-		rc = ps_error_set(names->err, errno, "%s: %s", path, strerror(errno));
-		close(fd);
-		return rc;
-	}
-	rc = walk_dir(&walk, fd, 0);
-	free(walk.linked);
-	ps_strbuf_fini(&walk.raw);
-	ps_strbuf_fini(&walk.path);
-	ps_strbuf_fini(&walk.url);
-	return rc;
-}
-
-/* Reads a manifest that is given by a file:// URL, in the same way as a local @list.txt. */
-static int list_manifest(const struct ps_origin_source *source, struct ps_names *names)
-{
-	ps_autopacked struct ps_packed text = {0};
-
-	ps_autofree char *path = NULL;
-	int rc;
-
-	if (ps_source_is_local_list(source)) {
-		rc = ps_source_read_list(source, &text, names->err);
-		return rc ? rc : ps_source_expand(source, &text, NULL, NULL, names);
-	}
-	rc = file_path(source->canonical, &path);
-	if (rc)
-		return ps_error_set(names->err, -rc, "%s: %s", source->canonical, strerror(-rc));
-	rc = ps_source_read_file(path, &text, names->err);
-	return rc ? rc : ps_source_expand(source, &text, NULL, NULL, names);
-}
-
-static int file_list(struct ps_origin *o, const struct ps_origin_source *source, ps_list_fn fn, void *arg,
-        const _Atomic bool *stop, struct ps_error *err)
-{
-	struct ps_names names;
-	struct ps_error mine = {0};
-	int rc;
-
-	ps_names_init(&names, &o->lister, fn, arg, stop, err ? err : &mine);
-	if (source->kind == PS_SOURCE_DIR)
-		rc = list_dir(source->canonical, &names);
-	else if (source->kind == PS_SOURCE_MANIFEST)
-		rc = list_manifest(source, &names);
-	else
-		rc = ps_source_expand(source, NULL, NULL, NULL, &names);
-	ps_names_fini(&names);
-	return rc;
 }

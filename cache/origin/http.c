@@ -24,7 +24,6 @@ struct dir {
 };
 
 struct walk {
-	struct ps_http_client *client;
 	struct ps_names *names;
 	struct dir *top;
 	unsigned nasked;
@@ -35,11 +34,6 @@ struct walk {
 	const char *base; /* its URL after redirects, up to the last "/" */
 	struct ps_strbuf url, path;
 };
-
-static int out_of_memory(struct ps_names *names)
-{
-	return ps_error_set(names->err, ENOMEM, "listing: out of memory");
-}
 
 static void dir_free(struct walk *walk, struct dir *dir)
 {
@@ -65,26 +59,11 @@ static int push(struct walk *walk, const char *url, const char *path, unsigned d
 	if (!dir || !(dir->url = strdup(url)) || !(dir->path = strdup(path))) {
 		if (dir)
 			dir_free(walk, dir);
-		return out_of_memory(walk->names);
+		return ps_names_no_memory(walk->names);
 	}
 	dir->depth = depth;
 	dir->below = walk->top;
 	walk->top = dir;
-	return 0;
-}
-
-static int ask_ahead(struct walk *walk)
-{
-	for (struct dir *dir = walk->top; dir; dir = dir->below) {
-		if (dir->page)
-			continue;
-		if (dir != walk->top && walk->nasked >= PAGES_AHEAD)
-			break;
-		dir->page = ps_http_page_start_packed(walk->client, dir->url, PS_LIST_MAX_PAGE_NBYTES);
-		if (!dir->page)
-			return out_of_memory(walk->names);
-		walk->nasked++;
-	}
 	return 0;
 }
 
@@ -110,7 +89,7 @@ static int take_entry(void *arg, const struct ps_listing_entry *entry)
 		ps_strbuf_addc(&walk->path, '/');
 	}
 	if (walk->url.failed || walk->path.failed)
-		return out_of_memory(walk->names);
+		return ps_names_no_memory(walk->names);
 	if (entry->is_dir && !ps_names_enters(walk->names, walk->path.s))
 		return 0;
 	walk->dir->nshown++;
@@ -156,14 +135,14 @@ static int read_dir(struct walk *walk, struct dir *dir)
 	}
 	ps_autofree char *base = base_of(body.url);
 	if (!base)
-		return out_of_memory(names);
+		return ps_names_no_memory(names);
 	walk->dir = dir;
 	walk->base = base;
 	struct ps_listing *listing = ps_listing_new(body.is_json, base, take_entry, walk, names->err);
 	rc = listing ? ps_packed_each(body.packed, ps_listing_feed, listing) : -ENOMEM;
 	ps_listing_free(listing);
 	if (rc == -ENOMEM)
-		return out_of_memory(names);
+		return ps_names_no_memory(names);
 	if (rc == 0 && dir->depth && dir->nshown == 0)
 		return ps_names_add_dir(names, dir->path, dir->nentries == 0);
 	if (rc == -EPROTO || rc == -EINVAL)
@@ -173,13 +152,22 @@ static int read_dir(struct walk *walk, struct dir *dir)
 
 static int list_dir(struct ps_http_client *c, const char *url, struct ps_names *names)
 {
-	struct walk walk = {.client = c, .names = names};
+	struct walk walk = {.names = names};
 	int rc = push(&walk, url, "", 0);
 
 	while (!rc && walk.top) {
 		rc = ps_names_stopped(names);
-		if (!rc)
-			rc = ask_ahead(&walk);
+		for (struct dir *dir = walk.top; dir && !rc; dir = dir->below) {
+			if (dir->page)
+				continue;
+			if (dir != walk.top && walk.nasked >= PAGES_AHEAD)
+				break;
+			dir->page = ps_http_page_start(c, dir->url, PS_LIST_MAX_PAGE_NBYTES, true);
+			if (dir->page)
+				walk.nasked++;
+			else
+				rc = ps_names_no_memory(names);
+		}
 		if (rc)
 			break;
 		struct dir *dir = walk.top;
@@ -196,47 +184,16 @@ static int list_dir(struct ps_http_client *c, const char *url, struct ps_names *
 	return rc;
 }
 
-static int sign_own(void *arg, const char *url, const char *signature)
-{
-	return ps_http_client_sign(arg, url, signature);
-}
-
-static int http_list(struct ps_origin *o, struct ps_http_client *c, const struct ps_origin_source *source,
-        ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
-{
-	struct ps_names names;
-	struct ps_error mine = {0};
-	int rc;
-
-	if (!err)
-		err = &mine;
-	ps_names_init(&names, &o->lister, fn, arg, stop, err);
-	if (source->kind == PS_SOURCE_DIR)
-		rc = list_dir(c, source->canonical, &names);
-	else if (source->kind == PS_SOURCE_MANIFEST)
-		rc = ps_http_manifest_list(c, source, sign_own, c, &names);
-	else
-		rc = ps_source_expand(source, NULL, sign_own, c, &names);
-	ps_names_fini(&names);
-	return rc;
-}
-
-/* Manifests ---------------------------------------------------------------------------------------------- */
-
 int ps_http_manifest_list(struct ps_http_client *c, const struct ps_origin_source *source, ps_sign_fn sign,
         void *sign_arg, struct ps_names *names)
 {
 	struct ps_page_body body;
 
-	if (ps_source_is_local_list(source)) {
-		ps_autopacked struct ps_packed text = {0};
-		int rc = ps_source_read_list(source, &text, names->err);
-
-		return rc ? rc : ps_source_expand(source, &text, sign, sign_arg, names);
-	}
-	struct ps_http_page *page = ps_http_page_start_packed(c, source->canonical, PS_MANIFEST_MAX_NBYTES);
+	if (source->canonical[0] == '@')
+		return ps_source_expand(source, NULL, sign, sign_arg, names);
+	struct ps_http_page *page = ps_http_page_start(c, source->canonical, PS_MANIFEST_MAX_NBYTES, true);
 	if (!page)
-		return ps_error_set(names->err, ENOMEM, "listing: out of memory");
+		return ps_names_no_memory(names);
 	int rc = ps_http_page_wait(page, names->stop, &body, names->err);
 	if (!rc)
 		rc = ps_source_expand(source, body.packed, sign, sign_arg, names);
@@ -246,11 +203,28 @@ int ps_http_manifest_list(struct ps_http_client *c, const struct ps_origin_sourc
 
 /* The origin --------------------------------------------------------------------------------------------- */
 
+static int sign(void *arg, const char *url, const char *signature)
+{
+	return ps_http_client_sign(arg, url, signature);
+}
+
 static int list(struct ps_origin *o, ps_list_fn fn, void *arg, const _Atomic bool *stop, struct ps_error *err)
 {
 	struct ps_http_origin *http = PS_CONTAINER_OF(o, struct ps_http_origin, origin);
+	const struct ps_origin_source *source = &http->source;
+	struct ps_names names;
+	struct ps_error mine = {0};
+	int rc;
 
-	return http_list(o, &http->client, &http->source, fn, arg, stop, err);
+	ps_names_init(&names, &o->lister, fn, arg, stop, err ? err : &mine);
+	if (source->kind == PS_SOURCE_DIR)
+		rc = list_dir(&http->client, source->canonical, &names);
+	else if (source->kind == PS_SOURCE_MANIFEST)
+		rc = ps_http_manifest_list(&http->client, source, sign, &http->client, &names);
+	else
+		rc = ps_source_expand(source, NULL, sign, &http->client, &names);
+	ps_names_fini(&names);
+	return rc;
 }
 
 static void http_close(struct ps_origin *o)
@@ -277,11 +251,6 @@ static int ignore(void *arg, const struct ps_listed *listed)
 	return 0;
 }
 
-static int sign(void *arg, const char *url, const char *signature)
-{
-	return ps_http_client_sign(arg, url, signature);
-}
-
 /* Looks for a "?" in the text. -ECANCELED: found. */
 static int find_query(void *arg, const char *text, size_t n, bool more, size_t *ret_used)
 {
@@ -298,39 +267,11 @@ static int learn_signatures(struct ps_http_origin *http, struct ps_error *err)
 	int rc = ps_packed_each(&source->text, find_query, NULL);
 
 	if (rc != -ECANCELED)
-		return rc ? ps_error_set(err, ENOMEM, "out of memory") : 0;
+		return rc ? ps_no_memory(err) : 0;
 	ps_names_init(&names, NULL, ignore, NULL, NULL, err);
 	names.quiet = true;
 	rc = ps_source_expand(source, &source->text, sign, &http->client, &names);
 	ps_names_fini(&names);
-	return rc;
-}
-
-static bool has_authorization(const struct ps_origin_options *options, const struct ps_url *u)
-{
-	for (const char *const *h = options->http.headers; h && *h; h++)
-		if (strncasecmp(*h, "authorization:", 14) == 0)
-			return true;
-	return options->http.user_password || u->user;
-}
-
-/* If there are no other credentials, those of .netrc are used. */
-static int init_client(
-        struct ps_http_origin *http, const struct ps_origin_options *options, struct ps_error *err)
-{
-	struct ps_origin_options mine = *options;
-	ps_autourl struct ps_url u = {0};
-	char *found = NULL;
-	int rc = ps_url_parse(http->source.first, &u, err);
-
-	if (!rc && !has_authorization(options, &u))
-		rc = ps_netrc_user_password(&options->http, u.host, &found, err);
-	if (rc)
-		return rc;
-	if (found)
-		mine.http.user_password = found;
-	rc = ps_http_client_init(&http->client, http->source.first, &mine.http, err);
-	ps_secret_free(found);
 	return rc;
 }
 
@@ -341,7 +282,20 @@ int ps_http_open(struct ps_origin_source *source, const struct ps_origin_options
 
 	if (!http)
 		return -ENOMEM;
-	int rc = init_client(http, options, err);
+	ps_autourl struct ps_url u = {0};
+	struct ps_http_options mine = options->http;
+	ps_autosecret char *found = NULL;
+	int rc = ps_url_parse(http->source.first, &u, err);
+	bool authorized = mine.user_password || u.user;
+	for (const char *const *h = mine.headers; h && *h; h++)
+		authorized = authorized || strncasecmp(*h, "authorization:", 14) == 0;
+	/* If there are no other credentials, those of .netrc are used. */
+	if (rc == 0 && !authorized)
+		rc = ps_netrc_user_password(&options->http, u.host, &found, err);
+	if (found)
+		mine.user_password = found;
+	if (rc == 0)
+		rc = ps_http_client_init(&http->client, http->source.first, &mine, err);
 	if (rc) {
 		ps_source_fini(&http->source);
 		free(http);

@@ -19,7 +19,7 @@
 static int take_url(struct ps_http_request *rq, const char *url)
 {
 	rq->url = strdup(url);
-	return rq->url ? 0 : ps_error_set(&rq->error, ENOMEM, "out of memory");
+	return rq->url ? 0 : ps_no_memory(&rq->error);
 }
 
 /* GET of a range ----------------------------------------------------------------------------------------- */
@@ -462,7 +462,7 @@ void *ps_http_origin_new(
 
 	if (!http) {
 		ps_source_fini(source);
-		ps_error_set(err, ENOMEM, "out of memory");
+		ps_no_memory(err);
 		return NULL;
 	}
 	http->origin.ops = ops;

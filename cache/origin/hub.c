@@ -34,11 +34,6 @@ struct tree {
 	uint64_t nfiles;
 };
 
-static int out_of_memory(struct ps_names *names)
-{
-	return ps_error_set(names->err, ENOMEM, "listing: out of memory");
-}
-
 /* Pages -------------------------------------------------------------------------------------------------- */
 
 /* Waits until the limit allows one more request. */
@@ -66,13 +61,14 @@ static struct ps_http_page *fetch(
         struct ps_hf *hf, struct ps_names *names, const char *url, struct ps_page_body *ret_body)
 {
 	if (!url) {
-		out_of_memory(names);
+		ps_names_no_memory(names);
 		return NULL;
 	}
 	if (wait_turn(hf, names) < 0)
 		return NULL;
-	struct ps_http_page *page = ps_http_page_start(&hf->client, url, PS_LIST_MAX_PAGE_NBYTES);
-	int rc = page ? ps_http_page_wait(page, names->stop, ret_body, names->err) : out_of_memory(names);
+	struct ps_http_page *page = ps_http_page_start(&hf->client, url, PS_LIST_MAX_PAGE_NBYTES, false);
+	int rc =
+	        page ? ps_http_page_wait(page, names->stop, ret_body, names->err) : ps_names_no_memory(names);
 
 	ps_hf_limit_put(&hf->limit, PS_HF_API);
 	if (!rc)
@@ -166,7 +162,7 @@ static int take_entry(void *arg, const json_t *j)
 	ps_strbuf_reset(&tree->path);
 	ps_s3_path(path + (nbase ? nbase + 1 : 0), &tree->path);
 	if (!url || tree->path.failed)
-		return out_of_memory(tree->names);
+		return ps_names_no_memory(tree->names);
 	struct ps_listed listed = {
 	        .path = tree->path.s, .url = url, .remote = PS_REMOTE_UNKNOWN, .checksum = checksum};
 	listed.remote.size = (uint64_t)json_integer_value(size);
@@ -238,7 +234,7 @@ static int list_path(struct tree *tree, const char *commit)
 	struct ps_error none = {0};
 
 	if (!parent)
-		return out_of_memory(tree->names);
+		return ps_names_no_memory(tree->names);
 	tree->base = path;
 	int rc = list_tree(tree, commit, path, true);
 	if (rc != -ENOENT || !*path)
@@ -425,7 +421,7 @@ static int init_client(struct ps_hf *hf, const struct ps_origin_options *options
 	}
 	headers[n] = NULL;
 	mine.http.headers = headers;
-	rc = token.failed ? ps_error_set(err, ENOMEM, "out of memory")
+	rc = token.failed ? ps_no_memory(err)
 	                  : ps_http_client_init(&hf->client, hf->endpoint, &mine.http, err);
 	if (token.s)
 		explicit_bzero(token.s, token.len);
@@ -438,7 +434,7 @@ int ps_hf_open(const char *source, const struct ps_origin_options *options, stru
 	struct ps_hf *hf = calloc(1, sizeof(*hf));
 
 	if (!hf)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	hf->origin.ops = &hf_ops;
 	pthread_mutex_init(&hf->lock, NULL);
 	ps_list_init(&hf->idle);

@@ -116,7 +116,7 @@ static int hf_file_ask(struct ps_http_request *rq, const char *url, unsigned n)
 		return ps_error_set(&rq->error, EINVAL, "not a file of %s", hf->source.canonical);
 	char *ask = ps_hf_url_resolve(&hf->source, hf->endpoint, rev, path);
 	if (!ask)
-		return ps_error_set(&rq->error, ENOMEM, "out of memory");
+		return ps_no_memory(&rq->error);
 	free(rq->url);
 	rq->url = ask;
 	rq->redirects = 0;
@@ -418,7 +418,7 @@ static void take_place(struct ps_http_request *rq, const char *url)
 	free(place->found);
 	place->found = strdup(url);
 	if (!place->found)
-		ps_error_set(&rq->error, ENOMEM, "out of memory");
+		ps_no_memory(&rq->error);
 }
 
 static bool ask_redirected(struct ps_http_request *rq, const char *location)
@@ -524,7 +524,7 @@ static int get_prepare(struct ps_http_request *rq)
 	struct ps_hf_place *place = get->priv;
 
 	if (!place)
-		return ps_error_set(&rq->error, ENOMEM, "out of memory");
+		return ps_no_memory(&rq->error);
 	{
 		PS_LOCK_SCOPE(&hf->lock);
 		rq->direct = get->direct;

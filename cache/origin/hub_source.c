@@ -14,11 +14,6 @@
 #define SCHEME_LEN 5
 #define NAME_MAX_LEN 96 /* the Hub's limit, for owner and name alike */
 
-static int out_of_memory(struct ps_error *err)
-{
-	return ps_error_set(err, ENOMEM, "out of memory");
-}
-
 bool ps_hf_is_source(const char *text)
 {
 	return strncasecmp(text, SCHEME, SCHEME_LEN) == 0;
@@ -151,7 +146,7 @@ static int take_repo(const char **s, struct ps_hf_source *ret, struct ps_error *
 	if (alone) {
 		ret->repo = strndup(p, owner);
 		*s = p + owner;
-		return ret->repo ? 0 : out_of_memory(err);
+		return ret->repo ? 0 : ps_no_memory(err);
 	}
 	if (!is_name(p, owner) || !is_name(p + owner + 1, name))
 		return ps_error_set(err, EINVAL,
@@ -160,19 +155,19 @@ static int take_repo(const char **s, struct ps_hf_source *ret, struct ps_error *
 		        *s - SCHEME_LEN);
 	ret->repo = strndup(p, owner + 1 + name);
 	*s = p + owner + 1 + name;
-	return ret->repo ? 0 : out_of_memory(err);
+	return ret->repo ? 0 : ps_no_memory(err);
 }
 
 static int take_rev(const char **s, struct ps_hf_source *ret, struct ps_error *err)
 {
 	if (**s != '@') {
 		ret->rev = strdup("main");
-		return ret->rev ? 0 : out_of_memory(err);
+		return ret->rev ? 0 : ps_no_memory(err);
 	}
 	size_t n = rev_length(*s + 1);
 	ret->rev = decode_rev(*s + 1, n);
 	if (!ret->rev && n)
-		return out_of_memory(err);
+		return ps_no_memory(err);
 	if (!ret->rev || !is_rev(ret->rev))
 		return ps_error_set(err, EINVAL,
 		        "hf://...%.200s: after @ comes a branch, a tag or a commit (a / in it as %%2F)", *s);
@@ -189,7 +184,7 @@ static int take_path(const char *s, struct ps_hf_source *ret, struct ps_error *e
 	bool is_folder = n && s[n - 1] == '/';
 	ret->path = strndup(s, n - is_folder);
 	if (!ret->path)
-		return out_of_memory(err);
+		return ps_no_memory(err);
 	ret->is_pattern = ps_glob_is_pattern(ret->path);
 	if (ret->is_pattern && is_folder)
 		return ps_error_set(
@@ -210,7 +205,7 @@ int ps_hf_source_parse(const char *text, struct ps_hf_source *ret, struct ps_err
 	if (!rc)
 		rc = take_path(p, &s, err);
 	if (!rc && !(s.canonical = canonical(&s)))
-		rc = out_of_memory(err);
+		rc = ps_no_memory(err);
 	if (rc) {
 		ps_hf_source_fini(&s);
 		return rc;

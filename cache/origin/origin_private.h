@@ -48,11 +48,6 @@ struct ps_origin_source {
 int ps_source_parse(const char *text, struct ps_origin_source *ret, struct ps_error *err) PS_MUST_USE;
 void ps_source_fini(struct ps_origin_source *s);
 
-/* True if the source is a manifest that was read from a local path when it was parsed. */
-bool ps_source_is_local_list(const struct ps_origin_source *s);
-/* Reads that manifest again, and appends its present content. */
-int ps_source_read_list(
-        const struct ps_origin_source *s, struct ps_packed *ret, struct ps_error *err) PS_MUST_USE;
 /* Appends the whole text of a local list. -EINVAL: not a regular file, -EFBIG. Blocks on disk. */
 int ps_source_read_file(const char *path, struct ps_packed *ret, struct ps_error *err) PS_MUST_USE;
 
@@ -64,8 +59,9 @@ int ps_source_read_file(const char *path, struct ps_packed *ret, struct ps_error
 /* Receives each listed URL that has signature parameters of its own. -errno ends the listing. */
 typedef int (*ps_sign_fn)(void *arg, const char *url, const char *signature);
 
-/* text: the manifest's text; NULL for other kinds of sources. An entry of another kind of origin (a file in
- * a list of URLs) is an error. Errors in a manifest are reported with its name and the line. */
+/* text: the manifest's text; NULL for other kinds of sources, and for a local list, which is read again. An
+ * entry of another kind of origin (a file in a list of URLs) is an error. Errors in a manifest are reported with
+ * its name and the line. */
 int ps_source_expand(const struct ps_origin_source *source, const struct ps_packed *text, ps_sign_fn sign,
         void *sign_arg, struct ps_names *names) PS_MUST_USE;
 

@@ -58,7 +58,6 @@ static const struct ps_origin_ops s3_ops = {
 
 /* The schemes, and in what they differ. */
 static const struct scheme {
-	const char *name;
 	enum ps_credentials_kind credentials;
 	const char *endpoint, *region; /* NULL: Amazon's */
 	const char *endpoints[3];      /* environment variables that name another endpoint */
@@ -66,9 +65,8 @@ static const struct scheme {
 	 * and then answers a range with the whole object. */
 	const char *accept_encoding;
 } schemes[] = {
-        {"s3", PS_CREDENTIALS_AWS, NULL, NULL, {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}, NULL},
-        {"gs", PS_CREDENTIALS_GOOGLE, "https://storage.googleapis.com", "auto", {"STORAGE_EMULATOR_HOST"},
-                "gzip"},
+        {PS_CREDENTIALS_AWS, NULL, NULL, {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}, NULL},
+        {PS_CREDENTIALS_GOOGLE, "https://storage.googleapis.com", "auto", {"STORAGE_EMULATOR_HOST"}, "gzip"},
 };
 
 static const struct scheme *scheme_of(const char *url)
@@ -84,11 +82,6 @@ static const char *first_set(
 	return given;
 }
 
-static const char *endpoint_of(const struct ps_origin_options *options, const struct scheme *scheme)
-{
-	return first_set(options, options->endpoint, scheme->endpoints);
-}
-
 static int open_store(struct ps_s3 *s3, const struct ps_origin_options *options, const struct scheme *scheme,
         struct ps_error *err)
 {
@@ -99,8 +92,8 @@ static int open_store(struct ps_s3 *s3, const struct ps_origin_options *options,
 
 	if (!region)
 		region = of_profile ? of_profile : scheme->region;
-	return ps_s3_store_init(&s3->signer.store, endpoint_of(options, scheme), region, scheme->endpoint,
-	        options->addressing, err);
+	return ps_s3_store_init(&s3->signer.store, first_set(options, options->endpoint, scheme->endpoints),
+	        region, scheme->endpoint, options->addressing, err);
 }
 
 struct ps_http_options ps_s3_http_options(const struct ps_origin_options *options)
@@ -110,36 +103,6 @@ struct ps_http_options ps_s3_http_options(const struct ps_origin_options *option
 	if (!http.ca_file)
 		http.ca_file = ps_env_get(http.env, "AWS_CA_BUNDLE");
 	return http;
-}
-
-static int open_client(struct ps_s3 *s3, const struct ps_origin_options *options, struct ps_error *err)
-{
-	const struct ps_s3_store *store = &s3->signer.store;
-	const struct ps_http_options http = ps_s3_http_options(options);
-	ps_autostrbuf struct ps_strbuf own = {0};
-
-	ps_strbuf_addf(&own, "%s://%s/", store->scheme ? store->scheme : "https",
-	        store->host ? store->host : "s3.amazonaws.com");
-	if (own.failed)
-		return ps_error_set(err, ENOMEM, "out of memory");
-	return ps_http_client_init(&s3->http.client, own.s, &http, err);
-}
-
-/* Refuses options of Amazon's stores that Google's do not have. */
-static int check_options(
-        const struct scheme *scheme, const struct ps_origin_options *options, struct ps_error *err)
-{
-	if (strcmp(scheme->name, "gs") != 0)
-		return 0;
-	if (options->pin_versions)
-		return ps_error_set(
-		        err, EINVAL, "gs://: versions cannot be pinned there; leave --pin-versions out");
-	if (options->request_payer)
-		return ps_error_set(err, EINVAL,
-		        "gs://: the payer is a project; give --header 'x-goog-user-project: PROJECT' instead "
-		        "of "
-		        "--request-payer");
-	return 0;
 }
 
 struct ps_credentials_options ps_s3_credentials(const struct ps_origin_options *options)
@@ -157,15 +120,28 @@ static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options,
 {
 	const struct scheme *scheme = scheme_of(s3->http.source.first);
 	struct ps_credentials_options credentials = ps_s3_credentials(options);
-	int rc = check_options(scheme, options, err);
+	const struct ps_http_options http = ps_s3_http_options(options);
+	const struct ps_s3_store *store = &s3->signer.store;
+	bool is_google = scheme->credentials == PS_CREDENTIALS_GOOGLE;
+	ps_autostrbuf struct ps_strbuf own = {0};
 
+	if (is_google && options->pin_versions)
+		return ps_error_set(
+		        err, EINVAL, "gs://: versions cannot be pinned there; leave --pin-versions out");
+	if (is_google && options->request_payer)
+		return ps_error_set(err, EINVAL,
+		        "gs://: the payer is a project; give --header 'x-goog-user-project: PROJECT' instead "
+		        "of "
+		        "--request-payer");
 	credentials.kind = scheme->credentials;
-	if (rc == 0)
-		rc = ps_credentials_new(&credentials, &s3->signer.credentials, err);
+	int rc = ps_credentials_new(&credentials, &s3->signer.credentials, err);
 	if (rc == 0)
 		rc = open_store(s3, options, scheme, err);
-	if (rc == 0)
-		rc = open_client(s3, options, err);
+	if (rc)
+		return rc;
+	ps_strbuf_addf(&own, "%s://%s/", store->scheme ? store->scheme : "https",
+	        store->host ? store->host : "s3.amazonaws.com");
+	rc = own.failed ? ps_no_memory(err) : ps_http_client_init(&s3->http.client, own.s, &http, err);
 	if (rc)
 		return rc;
 	ps_origin_has_tiers(&s3->http.origin, &s3->http.client);
@@ -174,7 +150,7 @@ static int open_parts(struct ps_s3 *s3, const struct ps_origin_options *options,
 	s3->http.client.dialect = &ps_s3_dialect;
 	s3->http.client.dialect_arg = &s3->signer;
 	/* Google's stores send checksums with every response. */
-	s3->http.origin.heads_tell_sums = strcmp(scheme->name, "s3") == 0;
+	s3->http.origin.heads_tell_sums = !is_google;
 	s3->http.origin.heads_prove = true; /* HEAD and GET both need s3:GetObject */
 	s3->http.source.endpoint = s3->signer.store.identity;
 	return 0;
@@ -203,5 +179,5 @@ int ps_s3_open(struct ps_origin_source *source, const struct ps_origin_options *
 
 const char *ps_s3_endpoint(const struct ps_origin_options *options, const char *url)
 {
-	return endpoint_of(options, scheme_of(url));
+	return first_set(options, options->endpoint, scheme_of(url)->endpoints);
 }

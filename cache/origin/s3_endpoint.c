@@ -37,7 +37,7 @@ static int take_endpoint(struct ps_s3_store *store, const char *endpoint, bool o
 
 	ps_strbuf_addf(&whole, "%s%s", strstr(endpoint, "://") ? "" : "https://", endpoint);
 	if (whole.failed)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	int rc = ps_url_parse(whole.s, &u, err);
 	if (rc)
 		return ps_error_prefix(err, rc, "endpoint");
@@ -54,7 +54,7 @@ static int take_endpoint(struct ps_s3_store *store, const char *endpoint, bool o
 		ps_strbuf_addf(&host, "%s://%s%s", store->scheme, store->host, store->base);
 		store->identity = ps_strbuf_take(&host);
 	}
-	return store->host && (!own || store->identity) ? 0 : ps_error_set(err, ENOMEM, "out of memory");
+	return store->host && (!own || store->identity) ? 0 : ps_no_memory(err);
 }
 
 int ps_s3_store_init(struct ps_s3_store *store, const char *endpoint, const char *region,

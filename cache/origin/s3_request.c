@@ -157,7 +157,7 @@ int ps_s3_target_parse(const char *text, bool has_account, struct ps_s3_target *
 		return ps_s3_url_parse(text, &ret->url, err);
 	ps_autofree char *bare = strndup(text, (size_t)(query - text));
 	if (!bare)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	ret->list = query + 1;
 	return ps_s3_url_parse(bare, &ret->url, err);
 }
@@ -178,7 +178,7 @@ static void s3_request_put(struct headers *h, const char *name, const char *valu
 
 int ps_s3_out_of_memory(struct ps_http_request *rq)
 {
-	return ps_error_set(&rq->error, ENOMEM, "out of memory");
+	return ps_no_memory(&rq->error);
 }
 
 int ps_s3_send_header(struct ps_http_request *rq, const char *name, const char *value)

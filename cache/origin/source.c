@@ -18,11 +18,6 @@
 
 /* Parsing sources ---------------------------------------------------------------------------------------- */
 
-static int out_of_memory(struct ps_error *err)
-{
-	return ps_error_set(err, ENOMEM, "out of memory");
-}
-
 void ps_source_fini(struct ps_origin_source *s)
 {
 	free(s->url);
@@ -67,15 +62,11 @@ static int canonical_pattern(const char *text, char **ret, struct ps_error *err)
 	ps_autourl struct ps_url u = {0};
 	bool braced = memchr(host, '{', nhost) != NULL;
 
-	if (braced) {
-		ps_strbuf_addn(&b, text, (size_t)(host - text));
-		ps_strbuf_add(&b, "x");
-		ps_strbuf_add(&b, host + nhost);
-	} else {
-		ps_strbuf_add(&b, text);
-	}
+	ps_strbuf_addn(&b, text, (size_t)(host - text));
+	ps_strbuf_add(&b, braced ? "x" : host);
+	ps_strbuf_add(&b, braced ? host + nhost : "");
 	if (b.failed)
-		return out_of_memory(err);
+		return ps_no_memory(err);
 	int rc = ps_url_parse(ps_strbuf_peek(&b), &u, err);
 	if (rc)
 		return rc;
@@ -86,10 +77,10 @@ static int canonical_pattern(const char *text, char **ret, struct ps_error *err)
 		free(u.host);
 		u.host = strndup(plain, nhost - (size_t)(plain - host));
 		if (!u.host)
-			return out_of_memory(err);
+			return ps_no_memory(err);
 	}
 	*ret = ps_url_compose(&u);
-	return *ret ? 0 : out_of_memory(err);
+	return *ret ? 0 : ps_no_memory(err);
 }
 
 static int parse_url_source(const char *text, struct ps_origin_source *s, struct ps_error *err)
@@ -99,7 +90,7 @@ static int parse_url_source(const char *text, struct ps_origin_source *s, struct
 	ps_autostrbuf struct ps_strbuf first = {0};
 
 	if (!path)
-		return out_of_memory(err);
+		return ps_no_memory(err);
 	int rc = ps_braces_parse(text, PS_LIST_MAX_ENTRIES, &braces, err);
 	if (rc)
 		return rc;
@@ -107,7 +98,7 @@ static int parse_url_source(const char *text, struct ps_origin_source *s, struct
 	ps_braces_add(braces, 0, &first);
 	ps_braces_free(braces);
 	if (first.failed)
-		return out_of_memory(err);
+		return ps_no_memory(err);
 
 	size_t n = strlen(path);
 	const char *after = strstr(path, "://") + 3;
@@ -131,40 +122,21 @@ static int parse_url_source(const char *text, struct ps_origin_source *s, struct
 	s->url = strdup(text);
 	s->base = strdup(text);
 	s->first = ps_strbuf_take(&first);
-	return s->url && s->base && s->first ? 0 : out_of_memory(err);
-}
-
-/* A pattern is kept as it was written: which of its braces belong to keys is known only after the
- * expansion. */
-static int canonical_s3(const struct ps_s3_url *u, const char *text, bool many, char **ret)
-{
-	struct ps_strbuf b = {0};
-
-	if (many)
-		ps_strbuf_addf(&b, "%s%s", u->scheme, text + strlen(u->scheme));
-	else
-		ps_s3_url_compose(u, &b);
-	*ret = ps_strbuf_take(&b);
-	return *ret ? 0 : -ENOMEM;
-}
-
-/* Finds "?sv=...&sig=..." after the last question mark, since keys may have question marks, too. */
-static const char *find_sas(const char *text)
-{
-	const char *query = ps_s3_url_is_azure(text) ? strrchr(text, '?') : NULL;
-
-	return query && (strncmp(query + 1, "sig=", 4) == 0 || strstr(query, "&sig=")) ? query : NULL;
+	return s->url && s->base && s->first ? 0 : ps_no_memory(err);
 }
 
 static int parse_s3_source(const char *text, struct ps_origin_source *s, struct ps_error *err)
 {
-	const char *sas = find_sas(text);
+	/* "?sv=...&sig=..." comes after the last question mark, since keys may have question marks, too. */
+	const char *sas = ps_s3_url_is_azure(text) ? strrchr(text, '?') : NULL;
+	if (sas && strncmp(sas + 1, "sig=", 4) != 0 && !strstr(sas, "&sig="))
+		sas = NULL;
 	ps_autofree char *bare = sas ? strndup(text, (size_t)(sas - text)) : NULL;
 
 	if (sas) {
 		s->sas = strdup(sas + 1);
 		if (!s->sas || !bare)
-			return out_of_memory(err);
+			return ps_no_memory(err);
 		text = bare;
 	}
 	struct ps_braces *braces = NULL;
@@ -178,7 +150,7 @@ static int parse_s3_source(const char *text, struct ps_origin_source *s, struct 
 	ps_braces_add(braces, 0, &first);
 	ps_braces_free(braces);
 	if (first.failed)
-		return out_of_memory(err);
+		return ps_no_memory(err);
 	rc = ps_s3_url_parse(ps_strbuf_peek(&first), &u, err);
 	if (rc)
 		return rc;
@@ -194,26 +166,18 @@ static int parse_s3_source(const char *text, struct ps_origin_source *s, struct 
 	else
 		s->kind = PS_SOURCE_BRACES;
 	s->origin = PS_SOURCE_S3;
-	rc = canonical_s3(&u, text, s->is_pattern, &s->canonical);
+	/* A pattern is kept as it was written: which of its braces belong to keys is known only after the
+	 * expansion. */
+	struct ps_strbuf canonical = {0};
+	if (s->is_pattern)
+		ps_strbuf_addf(&canonical, "%s%s", u.scheme, text + strlen(u.scheme));
+	else
+		ps_s3_url_compose(&u, &canonical);
+	s->canonical = ps_strbuf_take(&canonical);
 	s->url = strdup(text);
 	s->first = ps_strbuf_take(&first);
-	s->base = rc == 0 ? strdup(s->canonical) : NULL;
-	return s->url && s->first && s->base ? 0 : out_of_memory(err);
-}
-
-static int parse_path_source(const char *path, struct ps_origin_source *s, struct ps_error *err)
-{
-	struct stat st;
-	struct ps_strbuf whole = {0};
-
-	/* The trailing "/" of a directory may be omitted. */
-	ps_strbuf_add(&whole, path);
-	if (path[strlen(path) - 1] != '/' && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-		ps_strbuf_addc(&whole, '/');
-	ps_autofree char *plain = ps_strbuf_take(&whole);
-	ps_autofree char *url = plain ? file_url(plain) : NULL;
-
-	return url ? parse_url_source(url, s, err) : out_of_memory(err);
+	s->base = s->canonical ? strdup(s->canonical) : NULL;
+	return s->url && s->first && s->base ? 0 : ps_no_memory(err);
 }
 
 /* Local manifests ---------------------------------------------------------------------------------------- */
@@ -229,7 +193,7 @@ int ps_source_read_file(const char *path, struct ps_packed *ret, struct ps_error
 		return ps_error_set(err, EINVAL, "list %s: not a regular file", path);
 	ps_autofree char *block = malloc(PS_PACKED_BLOCK_NBYTES);
 	if (!block)
-		return out_of_memory(err);
+		return ps_no_memory(err);
 	for (ssize_t n; (n = read(fd, block, PS_PACKED_BLOCK_NBYTES)) != 0;) {
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -237,22 +201,12 @@ int ps_source_read_file(const char *path, struct ps_packed *ret, struct ps_error
 			return ps_error_set(err, errno, "list %s: %s", path, strerror(errno));
 		ps_packed_add(ret, block, (size_t)n);
 		if (ret->failed)
-			return out_of_memory(err);
+			return ps_no_memory(err);
 		if (ret->nbytes > PS_MANIFEST_MAX_NBYTES)
 			return ps_error_set(err, EFBIG, "list %s: larger than 512 MiB", path);
 	}
 	ps_packed_settle(ret);
 	return 0;
-}
-
-bool ps_source_is_local_list(const struct ps_origin_source *s)
-{
-	return s->canonical[0] == '@';
-}
-
-int ps_source_read_list(const struct ps_origin_source *s, struct ps_packed *ret, struct ps_error *err)
-{
-	return ps_source_read_file(s->canonical + 1, ret, err);
 }
 
 struct first_entry {
@@ -286,14 +240,14 @@ static int parse_local_manifest(const char *name, struct ps_origin_source *s, st
 	ps_strbuf_addf(&b, "@%s", path);
 	s->canonical = ps_strbuf_take(&b);
 	if (!s->base || !s->canonical)
-		return out_of_memory(err);
+		return ps_no_memory(err);
 	rc = ps_manifest_parse(&s->text, s->base, take_first, &first, err);
 	if (rc == 0)
 		return ps_error_set(err, EINVAL, "list %s: it has no entries", path);
 	if (rc && rc != -ECANCELED)
 		return ps_error_prefix(err, rc, "list %s", path);
 	if (first.rc)
-		return out_of_memory(err);
+		return ps_no_memory(err);
 	s->first = first.url;
 	s->origin = has_scheme(s->first, "file") ? PS_SOURCE_FILE
 	            : ps_s3_url_is(s->first)     ? PS_SOURCE_S3
@@ -309,8 +263,18 @@ static int parse(const char *text, struct ps_origin_source *s, struct ps_error *
 		return ps_error_set(err, EINVAL, "empty source: give a URL, a directory or @list.txt");
 	if (text[0] == '@')
 		return parse_local_manifest(text + 1, s, err);
-	if (text[0] == '/')
-		return parse_path_source(text, s, err);
+	if (text[0] == '/') {
+		ps_autostrbuf struct ps_strbuf whole = {0};
+		struct stat st;
+
+		/* The trailing "/" of a directory may be omitted. */
+		ps_strbuf_add(&whole, text);
+		if (text[strlen(text) - 1] != '/' && stat(text, &st) == 0 && S_ISDIR(st.st_mode))
+			ps_strbuf_addc(&whole, '/');
+		ps_autofree char *url = whole.failed ? NULL : file_url(whole.s);
+
+		return url ? parse_url_source(url, s, err) : ps_no_memory(err);
+	}
 	if (has_scheme(text, "http") || has_scheme(text, "https") || has_scheme(text, "file"))
 		return parse_url_source(text, s, err);
 	if (ps_s3_url_is(text))
@@ -351,37 +315,27 @@ struct expansion {
 	bool second; /* true in the second pass */
 };
 
-static int no_memory(struct expansion *x)
-{
-	return ps_error_set(x->names->err, ENOMEM, "listing: out of memory");
-}
-
-/* First pass: finds the common prefix. */
-static int note(struct expansion *x)
-{
-	ps_common_prefix_add(&x->common, ps_strbuf_peek(&x->key));
-	return x->common.dir.failed ? no_memory(x) : 0;
-}
-
-/* Second pass: reports the object of x->key. */
-static int hand_on(
+/* Takes the object of x->key. The first pass finds the common prefix, the second one reports the object. */
+static int take_key(
         struct expansion *x, const char *signature, const char *url, const struct ps_manifest_entry *entry)
 {
+	if (!x->second) {
+		ps_common_prefix_add(&x->common, ps_strbuf_peek(&x->key));
+		return x->common.dir.failed ? ps_names_no_memory(x->names) : 0;
+	}
 	ps_strbuf_reset(&x->path);
 	ps_s3_path(ps_common_prefix_below(&x->common, ps_strbuf_peek(&x->key)), &x->path);
 	if (x->path.failed)
-		return no_memory(x);
-	struct ps_listed listed = {
-	        .path = x->path.s,
+		return ps_names_no_memory(x->names);
+	struct ps_listed listed = {.path = x->path.s,
 	        .url = url,
 	        .remote = PS_REMOTE_UNKNOWN,
 	        .checksum = entry->checksum,
-	};
+	        .stated = true};
 
 	listed.remote.size = entry->size;
-	listed.stated = true;
 	if (signature && x->sign && x->sign(x->sign_arg, url, signature) < 0)
-		return no_memory(x);
+		return ps_names_no_memory(x->names);
 	return ps_names_add(x->names, &listed);
 }
 
@@ -411,10 +365,8 @@ static int take_s3(struct expansion *x, const struct ps_manifest_entry *entry)
 	ps_s3_url_compose(&u, &x->url);
 	u.endpoint = NULL;
 	if (x->key.failed || x->url.failed)
-		return no_memory(x);
-	if (!x->second)
-		return note(x);
-	return hand_on(x, NULL, x->url.s, entry);
+		return ps_names_no_memory(x->names);
+	return take_key(x, NULL, x->url.s, entry);
 }
 
 static int take(void *arg, const struct ps_manifest_entry *entry)
@@ -437,18 +389,16 @@ static int take(void *arg, const struct ps_manifest_entry *entry)
 		return another_origin(x, entry->url);
 	ps_autofree char *url = ps_url_compose(&u);
 	if (!url)
-		return no_memory(x);
+		return ps_names_no_memory(x->names);
 	rc = ps_common_prefix_key(url, &x->key);
 	if (rc == -ENOMEM)
-		return no_memory(x);
+		return ps_names_no_memory(x->names);
 	if (rc) {
 		if (x->second)
 			ps_names_warn(x->names, ps_url_redact(url, safe), "skipped: a broken %-escape");
 		return 0;
 	}
-	if (!x->second)
-		return note(x);
-	return hand_on(x, u.signature, url, entry);
+	return take_key(x, u.signature, url, entry);
 }
 
 static int expand_braces(struct expansion *x)
@@ -463,20 +413,9 @@ static int expand_braces(struct expansion *x)
 		ps_strbuf_reset(&b);
 		ps_braces_add(braces, i, &b);
 		entry.url = ps_strbuf_peek(&b);
-		rc = b.failed ? no_memory(x) : take(x, &entry);
+		rc = b.failed ? ps_names_no_memory(x->names) : take(x, &entry);
 	}
 	ps_braces_free(braces);
-	return rc;
-}
-
-static int expand_manifest(struct expansion *x, const struct ps_packed *text)
-{
-	const char *name = x->source->canonical;
-	char safe[PS_URL_TEXT_LEN];
-	int rc = ps_manifest_parse(text, x->source->base, take, x, x->names->err);
-
-	if (rc == -EINVAL)
-		ps_error_prefix(x->names->err, rc, "list %s", ps_url_redact(name + (*name == '@'), safe));
 	return rc;
 }
 
@@ -484,14 +423,23 @@ int ps_source_expand(const struct ps_origin_source *source, const struct ps_pack
         void *sign_arg, struct ps_names *names)
 {
 	struct expansion x = {.source = source, .names = names, .sign = sign, .sign_arg = sign_arg};
+	const char *name = source->canonical + (source->canonical[0] == '@');
+	ps_autopacked struct ps_packed own = {0};
+	char safe[PS_URL_TEXT_LEN];
 	int rc = 0;
 
+	if (source->kind == PS_SOURCE_MANIFEST && !text) {
+		rc = ps_source_read_file(name, &own, names->err);
+		text = &own;
+	}
 	for (int pass = 0; pass < 2 && !rc; pass++) {
 		x.second = pass == 1;
 		if (source->kind == PS_SOURCE_BRACES)
 			rc = expand_braces(&x);
 		else
-			rc = expand_manifest(&x, text);
+			rc = ps_manifest_parse(text, source->base, take, &x, names->err);
+		if (rc == -EINVAL && source->kind == PS_SOURCE_MANIFEST)
+			ps_error_prefix(names->err, rc, "list %s", ps_url_redact(name, safe));
 	}
 	ps_common_prefix_fini(&x.common);
 	ps_strbuf_fini(&x.key);
