@@ -10,6 +10,7 @@
 #include "base/process.h"
 #include "base/stats.h"
 #include "cli/commands.h"
+#include "cli/metrics_server.h"
 #include "daemon/daemon.h"
 #include "fuse/fuse.h"
 
@@ -58,7 +59,13 @@ static void add_answer(json_t *docs, json_t *doc)
 		json_array_append(docs, doc);
 }
 
-static void collect(const struct ps_mounts *mounts, json_t *docs, json_t *up)
+/* What one command collects, once or for each request. */
+struct metrics {
+	const char *cache_dir; /* NULL: of all mounts of the node */
+	json_t *left_out;      /* mountpoints that were reported already */
+};
+
+static void collect(struct metrics *m, const struct ps_mounts *mounts, json_t *docs, json_t *up)
 {
 	ps_autofree struct ps_mount_answer *answers = ps_need(ps_mounts_ask(mounts, PS_TIMED_TIMEOUT_MS));
 
@@ -70,17 +77,22 @@ static void collect(const struct ps_mounts *mounts, json_t *docs, json_t *up)
 		if (rc == 0)
 			add_answer(docs, answers[i].doc);
 		/* A mount whose metrics we may not see is not down. */
-		if (rc == -EACCES || rc == -EPERM)
+		const char *name = json_string_value(mountpoint);
+		bool may = rc != -EACCES && rc != -EPERM;
+
+		if (may)
+			json_object_set_new(up, name, json_boolean(rc == 0));
+		else if (!json_object_get(m->left_out, name))
 			ps_cli_fail(
 			        "metrics", 0, "%s: left out: %s", info->mountpoint, ps_mounts_why_not(rc));
-		else
-			json_object_set_new(up, json_string_value(mountpoint), json_boolean(rc == 0));
+		if (!may)
+			json_object_set_new(m->left_out, name, json_true());
 		json_decref(mountpoint);
 		json_decref(answers[i].doc);
 	}
 }
 
-static int of_mounts(json_t *docs, json_t *up)
+static int of_mounts(struct metrics *m, json_t *docs, json_t *up)
 {
 	ps_automounts struct ps_mounts mounts = {0};
 	int rc = ps_mounts_read(NULL, false, &mounts);
@@ -88,7 +100,7 @@ static int of_mounts(json_t *docs, json_t *up)
 	if (rc < 0)
 		return ps_cli_fail("metrics", PS_EXIT_FAILED, "/proc/self/mountinfo: %s", strerror(-rc));
 	ps_mounts_keep_own(&mounts);
-	collect(&mounts, docs, up);
+	collect(m, &mounts, docs, up);
 	return PS_EXIT_OK;
 }
 
@@ -131,16 +143,35 @@ static int print(const char *text)
 	return ps_cli_fail("metrics", PS_EXIT_FAILED, "output: %s", strerror(errno));
 }
 
+/* The text; NULL: the reason was printed, and *ret_code is the exit code. */
+static char *collect_text(struct metrics *m, int *ret_code)
+{
+	json_auto_t *docs = ps_need(json_array()), *up = ps_need(json_object());
+
+	*ret_code = m->cache_dir ? of_cache(m->cache_dir, docs) : of_mounts(m, docs, up);
+	return *ret_code ? NULL : ps_need(ps_metrics_text(docs, PS_METRICS_CACHE | PS_METRICS_MOUNTS, up));
+}
+
+static char *text_for_request(void *arg)
+{
+	int code;
+
+	return collect_text(arg, &code);
+}
+
 static int run(struct ps_mount_options *o, char **args, int nargs)
 {
-	json_auto_t *docs = json_array(), *up = json_object();
-	int code = o->cache_dir ? of_cache(o->cache_dir, docs) : of_mounts(docs, up);
+	json_auto_t *left_out = ps_need(json_object());
+	struct metrics m = {.cache_dir = o->cache_dir, .left_out = left_out};
+	int code;
 
 	(void)args, (void)nargs;
-	if (code)
-		return code;
-	ps_autofree char *text = ps_need(ps_metrics_text(docs, PS_METRICS_CACHE | PS_METRICS_MOUNTS, up));
-	return o->output ? replace_file(o->output, text) : print(text);
+	if (o->listen && o->output)
+		return ps_cli_fail("metrics", PS_EXIT_USAGE, "--listen and --output exclude each other");
+	if (o->listen)
+		return ps_metrics_serve(o->listen, text_for_request, &m);
+	ps_autofree char *text = collect_text(&m, &code);
+	return !text ? code : o->output ? replace_file(o->output, text) : print(text);
 }
 
 const struct ps_opts ps_cmd_metrics = {

@@ -427,6 +427,8 @@ const struct ps_opt ps_options[] = {
         {"json", 0, FLAG(json), COMMANDS(PS_CMD_STATUS | PS_CMD_VERIFY | PS_CMD_PIN), .help = "print JSON"},
         {"output", 0, PATH(output, "FILE"), COMMANDS(PS_CMD_METRICS),
                 .help = "replace this file in one step, as node_exporter's textfile collector needs it"},
+        {"listen", 0, STRING(listen, "[ADDRESS:]PORT"), COMMANDS(PS_CMD_METRICS),
+                .help = "serve them over HTTP at /metrics; 127.0.0.1 by default"},
         {"watch", 'w', CALL(ps_options_watch, "SECONDS"), COMMANDS(PS_CMD_STATUS), .def = "2",
                 .flags = PS_OPT_OPTIONAL, .help = "repeat at this interval, with rates"},
         {"check", 0, FLAG(check), COMMANDS(PS_CMD_STATUS),

@@ -203,7 +203,7 @@ struct ps_mount_options {
 	bool all, json, list, watch, check, lazy, force, quiet;
 	unsigned jobs;
 	uint64_t watch_ms;
-	char *config, *job, *output;
+	char *config, *job, *output, *listen;
 	unsigned owner; /* for mount: a descriptor; 0: none */
 	/* The options as given; ps_mount_options_finish() adds those of the environment. */
 	struct ps_given given;
