@@ -17,8 +17,7 @@ static bool device_check(const char *option, const char *name)
 {
 	if (ps_device_is_named(name))
 		return true;
-	ps_complain("%s %s: no such device; use cpu, cuda or cuda:N", option, name);
-	return false;
+	return ps_complain("%s %s: no such device; use cpu, cuda or cuda:N", option, name);
 }
 
 static bool device_take(void *ctx, char *value)
@@ -42,8 +41,7 @@ static bool gpu_decode_take(void *ctx, char *value)
 	*share = strtod(value, &end);
 	if (end != value && *end == 0 && *share >= 0 && *share <= 1)
 		return true;
-	ps_complain("--gpu-decode %s: must be auto, or 0 to 1", value);
-	return false;
+	return ps_complain("--gpu-decode %s: must be auto, or 0 to 1", value);
 }
 
 /* Options of images ------------------------------------------------------------------------------------- */
@@ -108,8 +106,7 @@ static bool step_take(void *ctx, char *value)
 	o->step_ms = strtod(value, &end);
 	if (end != value && !*end && o->step_ms >= 0.1 && o->step_ms <= 60000)
 		return true;
-	ps_complain("--step-ms %s: must be milliseconds, from 0.1 to 60000", value);
-	return false;
+	return ps_complain("--step-ms %s: must be milliseconds, from 0.1 to 60000", value);
 }
 
 static bool seconds_take(void *ctx, char *value)
@@ -127,8 +124,7 @@ static bool list_has_room(const char *option, uint32_t n)
 {
 	if (n < PS_BENCH_MAX_SWEEP)
 		return true;
-	ps_complain("%s: more than %d values", option, PS_BENCH_MAX_SWEEP);
-	return false;
+	return ps_complain("%s: more than %d values", option, PS_BENCH_MAX_SWEEP);
 }
 
 static bool list_take(const char *option, uint64_t most, char *rest,
@@ -259,14 +255,10 @@ static int options_parse(struct ps_bench_options *o, int argc, char **argv)
 	if (rc >= 0)
 		return rc;
 	o->loader.profile = o->profile || o->profile_against;
-	if (optind == argc) {
-		ps_complain("no shards (see penstock-loader bench --help)");
-		return PS_EXIT_USAGE;
-	}
-	if (o->plot && !o->sweep) {
-		ps_complain("--plot: needs --sweep");
-		return PS_EXIT_USAGE;
-	}
+	if (optind == argc)
+		return ps_fail(PS_EXIT_USAGE, "no shards (see penstock-loader bench --help)");
+	if (o->plot && !o->sweep)
+		return ps_fail(PS_EXIT_USAGE, "--plot: needs --sweep");
 	o->shards = (const char *const *)argv + optind;
 	o->nshards = (size_t)(argc - optind);
 	return -1;
@@ -297,10 +289,8 @@ static int bench_once(struct ps_bench_options *o)
 	}
 	profile = all.profile;
 	ps_bench_report(o, &all, epochs);
-	if (all.stats.samples == 0 && all.stats.empty_epochs > 0) {
-		ps_complain("no batch in a whole epoch: %s", all.stats.advice);
-		return PS_EXIT_FAILED;
-	}
+	if (all.stats.samples == 0 && all.stats.empty_epochs > 0)
+		return ps_fail(PS_EXIT_FAILED, "no batch in a whole epoch: %s", all.stats.advice);
 	return profile ? ps_bench_profile(o, profile) : PS_EXIT_OK;
 }
 

@@ -54,25 +54,19 @@ bool ps_bench_field_take(struct ps_bench_options *o, const char *text)
 	char *name = o->names[o->nnamed];
 	uint32_t k;
 
-	if (o->nnamed == PS_BENCH_MAX_FIELDS) {
-		ps_complain("--field %s: more than %d fields", text, PS_BENCH_MAX_FIELDS);
-		return false;
-	}
+	if (o->nnamed == PS_BENCH_MAX_FIELDS)
+		return ps_complain("--field %s: more than %d fields", text, PS_BENCH_MAX_FIELDS);
 	if (name_len == 0 || name_len >= sizeof(o->names[0]) ||
-	        !kind_find(kind + 1, dtype ? (size_t)(dtype - kind - 1) : strlen(kind + 1), &k)) {
-		ps_complain(
+	        !kind_find(kind + 1, dtype ? (size_t)(dtype - kind - 1) : strlen(kind + 1), &k))
+		return ps_complain(
 		        "--field %s: must be SUFFIX=KIND or SUFFIX=KIND:DTYPE, with a KIND of image, int, "
 		        "float, bytes, text, json, array or tokens",
 		        text);
-		return false;
-	}
 	memcpy(name, text, name_len);
 	name[name_len] = 0;
 	penstock_field_init(f, sizeof(*f), name, k);
-	if (dtype && !dtype_find(dtype + 1, &f->dtype)) {
-		ps_complain("--field %s: no such dtype; as f32, i64, u8", text);
-		return false;
-	}
+	if (dtype && !dtype_find(dtype + 1, &f->dtype))
+		return ps_complain("--field %s: no such dtype; as f32, i64, u8", text);
 	o->nnamed++;
 	return true;
 }
@@ -98,10 +92,10 @@ bool ps_bench_fields_finish(struct ps_bench_options *o)
 	}
 	if (any || !o->image_set)
 		return true;
-	ps_complain("--image, --crop, --dtype, --layout and --image-option have no effect: no --field is an "
-	            "image; add "
-	            "one, as --field jpg=image");
-	return false;
+	return ps_complain(
+	        "--image, --crop, --dtype, --layout and --image-option have no effect: no --field is an "
+	        "image; add "
+	        "one, as --field jpg=image");
 }
 
 /* Options of images ------------------------------------------------------------------------------------- */
@@ -175,31 +169,24 @@ bool ps_bench_image_take(struct penstock_field *image, const char *text)
 	const char *value = strchr(text, '=');
 	size_t n = value ? (size_t)(value - text) : 0;
 
-	if (!value) {
-		ps_complain("--image-option %s: must be NAME=VALUE, as jitter=0.8", text);
-		return false;
-	}
+	if (!value)
+		return ps_complain("--image-option %s: must be NAME=VALUE, as jitter=0.8", text);
 	bool resize = strncmp(text, "resize=", 7) == 0;
 	if (resize || strncmp(text, "padding=", 8) == 0) {
 		if (pair_take(image, resize, value + 1))
 			return true;
-		ps_complain("--image-option %s: must be %s", text,
+		return ps_complain("--image-option %s: must be %s", text,
 		        resize ? "the shorter side, or HEIGHTxWIDTH"
 		               : "pixels, or left and rightxabove and below");
-		return false;
 	}
 	if (strncmp(text, "resize_", 7) == 0 || strncmp(text, "padding_x", 9) == 0 ||
-	        strncmp(text, "padding_y", 9) == 0) {
-		ps_complain("--image-option %s no longer exists: write %s", text,
+	        strncmp(text, "padding_y", 9) == 0)
+		return ps_complain("--image-option %s no longer exists: write %s", text,
 		        *text == 'r' ? "resize=SHORTER, or resize=HEIGHTxWIDTH"
 		                     : "padding=N, or padding=XxY");
-		return false;
-	}
 	const struct ps_option *o = ps_field_option(text, n);
-	if (o && o->gone) {
-		ps_complain("--image-option %s no longer exists: %s", text, o->gone);
-		return false;
-	}
+	if (o && o->gone)
+		return ps_complain("--image-option %s no longer exists: %s", text, o->gone);
 	if (o && is_offered(o)) {
 		if (member_set(image, o, value + 1))
 			return true;
@@ -207,12 +194,11 @@ bool ps_bench_image_take(struct penstock_field *image, const char *text)
 
 		if (o->words)
 			ps_option_range(o, range, sizeof(range));
-		ps_complain("--image-option %s: must be %s", text, o->words ? range : "a number");
-		return false;
+		return ps_complain("--image-option %s: must be %s", text, o->words ? range : "a number");
 	}
-	ps_complain("--image-option %s: no such option of images; penstock_field_init(3) lists them, such as "
-	            "jitter, "
-	            "erase, groups",
+	return ps_complain(
+	        "--image-option %s: no such option of images; penstock_field_init(3) lists them, such as "
+	        "jitter, "
+	        "erase, groups",
 	        text);
-	return false;
 }

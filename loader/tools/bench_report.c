@@ -271,10 +271,8 @@ static int compare(const char *path, const char *profile)
 		lines = ps_need(malloc((size_t)n + 1));
 		n = penstock_profile_drift(was, profile, lines, (size_t)n + 1, &error);
 	}
-	if (n < 0) {
-		ps_complain("--profile-against %s: %s", path, error.text);
-		return PS_EXIT_FAILED;
-	}
+	if (n < 0)
+		return ps_fail(PS_EXIT_FAILED, "--profile-against %s: %s", path, error.text);
 	for (char *p = lines, *end; p && *p; p = end + 1) {
 		end = strchr(p, '\n');
 		*end = 0;

@@ -167,10 +167,8 @@ int ps_bench_sweep(const struct ps_bench_options *options)
 		report_json(points, n, best);
 	else
 		report_table(points, n, best);
-	if (o.plot && !ps_bench_plot(o.plot, points, n)) {
-		ps_complain("--plot %s: %s", o.plot, strerror(errno));
-		return PS_EXIT_FAILED;
-	}
+	if (o.plot && !ps_bench_plot(o.plot, points, n))
+		return ps_fail(PS_EXIT_FAILED, "--plot %s: %s", o.plot, strerror(errno));
 	if (best)
 		return PS_EXIT_OK;
 	ps_loader_complain("bench: no run of the sweep worked: ",

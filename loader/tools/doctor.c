@@ -350,19 +350,15 @@ int ps_cmd_doctor(int argc, char **argv)
 
 	if (rc >= 0)
 		return rc;
-	if (d.machine && (d.fix || d.decode || argc - optind > 1)) {
-		ps_complain("--machine takes --json and one folder, nothing else");
-		return PS_EXIT_USAGE;
-	}
+	if (d.machine && (d.fix || d.decode || argc - optind > 1))
+		return ps_fail(PS_EXIT_USAGE, "--machine takes --json and one folder, nothing else");
 	if (d.machine)
 		return ps_doctor_machine(optind < argc ? argv[optind] : ".", d.json);
 	rc = ps_shards_take(argc, argv, &shards);
 	if (rc != PS_EXIT_OK)
 		return rc;
-	if (d.fix && ps_folder_make(d.fix, &err) < 0) {
-		ps_complain("--fix %s", err.text);
-		return PS_EXIT_FAILED;
-	}
+	if (d.fix && ps_folder_make(d.fix, &err) < 0)
+		return ps_fail(PS_EXIT_FAILED, "--fix %s", err.text);
 	ps_tool_progress_begin(&d.progress, "doctor", "shards", shards.n);
 	for (size_t i = 0; i < shards.n && !ferror(stdout); i++)
 		shard_see(&d, shards.names[i]);

@@ -308,14 +308,10 @@ int ps_doctor_machine(const char *folder, bool json)
 	struct machine m = {.json = json};
 	struct stat st;
 
-	if (stat(folder, &st) < 0) {
-		ps_complain("--machine %s: %s", folder, strerror(errno));
-		return PS_EXIT_USAGE;
-	}
-	if (!S_ISDIR(st.st_mode)) {
-		ps_complain("--machine %s: is not a directory", folder);
-		return PS_EXIT_USAGE;
-	}
+	if (stat(folder, &st) < 0)
+		return ps_fail(PS_EXIT_USAGE, "--machine %s: %s", folder, strerror(errno));
+	if (!S_ISDIR(st.st_mode))
+		return ps_fail(PS_EXIT_USAGE, "--machine %s: is not a directory", folder);
 	open_files(&m);
 	shared_memory(&m);
 	locked_memory(&m);

@@ -282,10 +282,9 @@ static bool shard_index(struct index_options *o, const char *shard)
 	}
 	rc = o->catalogue ? shard_publish(o, &o->listed, shard, &res, &err)
 	                  : ps_shard_index_make(shard, o->dir, o->columns, o->ncolumns, &res, &err);
-	if (rc < 0) {
-		ps_complain("%s%s", err.text, o->dir ? "" : "; --dir puts indexes into a folder of your own");
-		return false;
-	}
+	if (rc < 0)
+		return ps_complain(
+		        "%s%s", err.text, o->dir ? "" : "; --dir puts indexes into a folder of your own");
 	line_print(o, shard, res.samples, res.bad, true);
 	if (res.bad > 0)
 		ps_complain("%ju bad sample%s; %s%s", (uintmax_t)res.bad, ps_plural(res.bad),
@@ -357,24 +356,18 @@ int ps_cmd_index(int argc, char **argv)
 
 	if (rc >= 0)
 		return rc;
-	if ((o.verify && o.ncolumns > 0) || ((o.verify || o.catalogue) && o.force)) {
-		ps_complain(o.verify ? "--verify goes with neither --column nor --force"
-		                     : "--catalogue does not go with --force");
-		return PS_EXIT_USAGE;
-	}
-	if (o.catalogue && (o.dir || o.verify)) {
-		ps_complain(
-		        "--catalogue writes beside the shards; leave out %s", o.dir ? "--dir" : "--verify");
-		return PS_EXIT_USAGE;
-	}
+	if ((o.verify && o.ncolumns > 0) || ((o.verify || o.catalogue) && o.force))
+		return ps_fail(PS_EXIT_USAGE, o.verify ? "--verify goes with neither --column nor --force"
+		                                       : "--catalogue does not go with --force");
+	if (o.catalogue && (o.dir || o.verify))
+		return ps_fail(PS_EXIT_USAGE, "--catalogue writes beside the shards; leave out %s",
+		        o.dir ? "--dir" : "--verify");
 	o.listed.is_part = o.part.of > 0;
 	rc = ps_shards_take(argc, argv, &shards);
 	if (rc != PS_EXIT_OK)
 		return rc;
-	if (o.dir && !o.verify && ps_folder_make(o.dir, &err) < 0) {
-		ps_complain("--dir %s", err.text);
-		return PS_EXIT_FAILED;
-	}
+	if (o.dir && !o.verify && ps_folder_make(o.dir, &err) < 0)
+		return ps_fail(PS_EXIT_FAILED, "--dir %s", err.text);
 	ps_part_of(&o.part, shards.n, &first, &end);
 	for (size_t i = first; i < end && !ferror(stdout); i++)
 		sound = (o.verify ? shard_verify(&o, shards.names[i]) : shard_index(&o, shards.names[i])) &&

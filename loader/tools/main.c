@@ -84,10 +84,9 @@ static int run(int argc, char **argv)
 		}
 	}
 	for (size_t i = 0; i < PS_ARRAY_LEN(gone); i++) {
-		if (strcmp(argv[0], gone[i].name) == 0) {
-			ps_complain("the command '%s' no longer exists: %s", gone[i].name, gone[i].instead);
-			return PS_EXIT_USAGE;
-		}
+		if (strcmp(argv[0], gone[i].name) == 0)
+			return ps_fail(PS_EXIT_USAGE, "the command '%s' no longer exists: %s", gone[i].name,
+			        gone[i].instead);
 	}
 	return no_such_command(argv[0]);
 }
@@ -99,10 +98,8 @@ int main(int argc, char **argv)
 		ps_complain("warning: the address space is limited to %zu MiB (ulimit -v); below %zu MiB "
 		            "threads and memory may run out",
 		        ps_process_small_as() >> 20, PS_PROCESS_AS_NBYTES >> 20);
-	if (argc < 2) {
-		ps_complain("no command (see penstock-loader --help)");
-		return PS_EXIT_USAGE;
-	}
+	if (argc < 2)
+		return ps_fail(PS_EXIT_USAGE, "no command (see penstock-loader --help)");
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
 		help(stdout);
 		return PS_EXIT_OK;
@@ -112,9 +109,7 @@ int main(int argc, char **argv)
 		return PS_EXIT_OK;
 	}
 	int rc = run(argc - 1, argv + 1);
-	if (fflush(stdout) != 0 || ferror(stdout)) {
-		ps_complain("cannot write to stdout");
-		return PS_EXIT_FAILED;
-	}
+	if (fflush(stdout) != 0 || ferror(stdout))
+		return ps_fail(PS_EXIT_FAILED, "cannot write to stdout");
 	return rc;
 }

@@ -291,10 +291,8 @@ static bool classes_write(const struct ps_pack_options *o, const struct ps_pack_
 		fprintf(f, "%s\n", l->classes[i]);
 	if (f)
 		sound = !ferror(f);
-	if (!f || fclose(f) != 0 || !sound) {
-		ps_complain("%s: cannot write: %s", path, strerror(errno));
-		return false;
-	}
+	if (!f || fclose(f) != 0 || !sound)
+		return ps_complain("%s: cannot write: %s", path, strerror(errno));
 	return true;
 }
 
@@ -347,10 +345,8 @@ static int pack_run(const struct ps_pack_options *o, struct ps_pack_list *l)
 		images_rename(&o->recode, l);
 		rc = ps_pack_group(l, &err);
 	}
-	if (rc < 0) {
-		ps_complain("%s", err.text);
-		return PS_EXIT_FAILED;
-	}
+	if (rc < 0)
+		return ps_fail(PS_EXIT_FAILED, "%s", err.text);
 	if (o->shuffle)
 		ps_pack_shuffle(l, o->seed);
 	jobs_plan(&p);
@@ -360,10 +356,8 @@ static int pack_run(const struct ps_pack_options *o, struct ps_pack_list *l)
 		nsamples += p.jobs[i].n;
 		ps_autofree char *name = ps_out_name(o->out, i);
 
-		if (ps_out_prepare(name, o->force, &err) < 0) {
-			ps_complain("%s", err.text);
-			return PS_EXIT_FAILED;
-		}
+		if (ps_out_prepare(name, o->force, &err) < 0)
+			return ps_fail(PS_EXIT_FAILED, "%s", err.text);
 	}
 	if (l->ignored > 0 && !o->classes)
 		ps_complain("left out %ju file%s of no sample (no suffix)", (uintmax_t)l->ignored,
@@ -543,44 +537,34 @@ int ps_cmd_pack(int argc, char **argv)
 
 	if (rc >= 0)
 		return rc;
-	if (o.from || o.repack ? argc - optind < 2 : argc - optind != 2) {
-		ps_complain(
+	if (o.from || o.repack ? argc - optind < 2 : argc - optind != 2)
+		return ps_fail(PS_EXIT_USAGE,
 		        o.from ? "--from needs columns and a name for the shards, as --from x.parquet "
 		                 "image.bytes label 'train-%%06d.tar'"
 		        : o.repack
 		                ? "needs shards and a name for the new ones (see penstock-loader pack --help)"
 		                : "needs a source and a name for the shards (see penstock-loader pack "
 		                  "--help)");
-		return PS_EXIT_USAGE;
-	}
 	o.source = argv[optind];
 	o.out = argv[argc - 1];
-	if (!o.repack && (o.parts || o.shares || o.key || o.field || o.lines)) {
-		ps_complain("--parts, --shares, --key, --field and --lines need --repack");
-		return PS_EXIT_USAGE;
-	}
+	if (!o.repack && (o.parts || o.shares || o.key || o.field || o.lines))
+		return ps_fail(PS_EXIT_USAGE, "--parts, --shares, --key, --field and --lines need --repack");
 	if ((o.from || o.repack) && (o.classes || o.shuffle || o.ncolumns > 0 || o.threads || o.part.of ||
-	                                    ps_recode_acts(&o.recode) || (o.repack && (o.from || o.index)))) {
-		ps_complain(
+	                                    ps_recode_acts(&o.recode) || (o.repack && (o.from || o.index))))
+		return ps_fail(PS_EXIT_USAGE,
 		        o.repack ? "--repack goes with --max-size, --max-count, --parts, --shares, --zstd, "
 		                   "--key, --field, --lines, --force and --json alone"
 		                 : "--from goes with --max-size, --max-count, --zstd, --index, --force and "
 		                   "--json alone");
-		return PS_EXIT_USAGE;
-	}
 	if ((!o.repack && !ps_out_pattern_check(o.out)) || !ps_out_level(o.out, o.level, &o.level))
 		return PS_EXIT_USAGE;
 	if (o.repack)
 		return ps_repack(&o, argc - 1, argv);
 	if (o.from)
 		return parquet_exec(&o, argc - optind, argv + optind);
-	if (o.classes && o.source[0] == '@') {
-		ps_complain("--classes needs a folder; a list has labels of its own");
-		return PS_EXIT_USAGE;
-	}
-	if (o.ncolumns > 0 && !o.index) {
-		ps_complain("--column needs --index");
-		return PS_EXIT_USAGE;
-	}
+	if (o.classes && o.source[0] == '@')
+		return ps_fail(PS_EXIT_USAGE, "--classes needs a folder; a list has labels of its own");
+	if (o.ncolumns > 0 && !o.index)
+		return ps_fail(PS_EXIT_USAGE, "--column needs --index");
 	return pack_run(&o, &list);
 }

@@ -221,25 +221,19 @@ static bool share_take(struct repack *r, char *text)
 	double share = equals ? strtod(equals + 1, &end) : 0;
 	double before = r->nsinks ? r->sinks[r->nsinks - 1].share_end : 0;
 
-	if (!equals || equals == text || *end || !(share > 0 && share <= 1) || strchr(text, '/')) {
-		ps_complain("--shares: %s is not NAME=SHARE with a share above 0 and up to 1", text);
-		return false;
-	}
+	if (!equals || equals == text || *end || !(share > 0 && share <= 1) || strchr(text, '/'))
+		return ps_complain("--shares: %s is not NAME=SHARE with a share above 0 and up to 1", text);
 	*equals = 0;
-	if (r->nsinks == PS_REPACK_MAX_PARTS || before + share > 1 + 1e-9) {
-		ps_complain("--shares: more than %s together",
+	if (r->nsinks == PS_REPACK_MAX_PARTS || before + share > 1 + 1e-9)
+		return ps_complain("--shares: more than %s together",
 		        r->nsinks == PS_REPACK_MAX_PARTS ? "512 names" : "1");
-		return false;
-	}
 	struct sink *sink = &r->sinks[r->nsinks++];
 	sink->share_end = before + share;
 	const char *out = r->o->out, *braces = strstr(out, "{}");
 	sink->pattern = ps_text("%.*s%s%s", (int)(braces - out), out, text, braces + 2);
 	for (size_t i = 0; i + 1 < r->nsinks; i++) {
-		if (strcmp(r->sinks[i].pattern, sink->pattern) == 0) {
-			ps_complain("--shares: %s comes twice", text);
-			return false;
-		}
+		if (strcmp(r->sinks[i].pattern, sink->pattern) == 0)
+			return ps_complain("--shares: %s comes twice", text);
 	}
 	return ps_out_pattern_check(sink->pattern);
 }
@@ -248,17 +242,14 @@ static bool shares_take(struct repack *r)
 {
 	char *rest = r->o->shares, *word;
 
-	if (!strstr(r->o->out, "{}")) {
-		ps_complain("--shares: OUT must hold {}, where the names go: '{}-%%06d.tar'");
-		return false;
-	}
+	if (!strstr(r->o->out, "{}"))
+		return ps_complain("--shares: OUT must hold {}, where the names go: '{}-%%06d.tar'");
 	while ((word = strsep(&rest, ",")))
 		if (!share_take(r, word))
 			return false;
-	if (r->sinks[r->nsinks - 1].share_end < 1 - 1e-9) {
-		ps_complain("--shares: they add up to less than 1, so some samples would be in no set");
-		return false;
-	}
+	if (r->sinks[r->nsinks - 1].share_end < 1 - 1e-9)
+		return ps_complain(
+		        "--shares: they add up to less than 1, so some samples would be in no set");
 	return true;
 }
 

@@ -42,16 +42,33 @@ char *ps_text(const char *fmt, ...)
 	return ps_need(text);
 }
 
-void ps_complain(const char *fmt, ...)
+static void complain(const char *fmt, va_list ap)
 {
 	char text[2048];
+
+	vsnprintf(text, sizeof(text), fmt, ap);
+	ps_utf8_blank(text);
+	fprintf(stderr, "%s: %s\n", ps_command_name(), text);
+}
+
+bool ps_complain(const char *fmt, ...)
+{
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	complain(fmt, ap);
 	va_end(ap);
-	ps_utf8_blank(text);
-	fprintf(stderr, "%s: %s\n", ps_command_name(), text);
+	return false;
+}
+
+int ps_fail(int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	complain(fmt, ap);
+	va_end(ap);
+	return code;
 }
 
 static bool word_begins(const char *text, const char *word, size_t len)
@@ -286,8 +303,7 @@ static bool flag_take(const struct ps_flags *flags, const struct ps_flag *flag, 
 	case PS_FLAG_CALL:
 		return flag->take(ctx, value);
 	case PS_FLAG_GONE:
-		ps_complain("%s no longer exists: %s", name, flag->text);
-		return false;
+		return ps_complain("%s no longer exists: %s", name, flag->text);
 	}
 	return false;
 }
@@ -342,15 +358,12 @@ int ps_shards_take(int argc, char **argv, struct ps_shard_list *shards)
 	for (int i = optind; i < argc; i++) {
 		int rc = ps_shard_list_add(shards, argv[i], &err);
 
-		if (rc < 0) {
-			ps_complain("%s", err.text);
-			return rc == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED;
-		}
+		if (rc < 0)
+			return ps_fail(rc == -EINVAL ? PS_EXIT_USAGE : PS_EXIT_FAILED, "%s", err.text);
 	}
 	if (shards->n > 0)
 		return PS_EXIT_OK;
-	ps_complain("no shards (see %s --help)", ps_command_name());
-	return PS_EXIT_USAGE;
+	return ps_fail(PS_EXIT_USAGE, "no shards (see %s --help)", ps_command_name());
 }
 
 void ps_plain_print(FILE *out, const char *text)
@@ -373,11 +386,9 @@ bool ps_arg_u64(const char *option, const char *text, uint64_t least, uint64_t m
 	uint64_t v;
 	char *end;
 
-	if (!number_parse(text, &end, &v) || *end || v < least || v > most) {
-		ps_complain("%s %s: must be a number from %ju to %ju", option, text, (uintmax_t)least,
+	if (!number_parse(text, &end, &v) || *end || v < least || v > most)
+		return ps_complain("%s %s: must be a number from %ju to %ju", option, text, (uintmax_t)least,
 		        (uintmax_t)most);
-		return false;
-	}
 	*ret_value = v;
 	return true;
 }
@@ -390,10 +401,9 @@ bool ps_arg_part(const char *option, const char *text, struct ps_part *ret_part)
 	char *slash, *end;
 
 	if (!number_parse(text, &slash, &number) || *slash != '/' || !number_parse(slash + 1, &end, &of) ||
-	        *end || number < 1 || number > of || of > PARTS_MAX) {
-		ps_complain("%s %s: must be K/N, part K (1 to N) of N (at most %u)", option, text, PARTS_MAX);
-		return false;
-	}
+	        *end || number < 1 || number > of || of > PARTS_MAX)
+		return ps_complain(
+		        "%s %s: must be K/N, part K (1 to N) of N (at most %u)", option, text, PARTS_MAX);
 	*ret_part = (struct ps_part){number, of};
 	return true;
 }
@@ -422,30 +432,24 @@ bool ps_arg_bytes(const char *option, const char *text, uint64_t *ret_value)
 			return true;
 		}
 	}
-	ps_complain("%s %s: must be a number of bytes, as 64K, 512M or 2G", option, text);
-	return false;
+	return ps_complain("%s %s: must be a number of bytes, as 64K, 512M or 2G", option, text);
 }
 
 bool ps_arg_column(const char *text, struct ps_column_spec *columns, size_t *n)
 {
 	struct ps_error err = {0};
 
-	if (*n == PS_INDEX_MAX_COLUMNS) {
-		ps_complain("more than %d columns", PS_INDEX_MAX_COLUMNS);
-		return false;
-	}
-	if (ps_column_spec_parse(text, &columns[*n], &err) < 0) {
-		ps_complain("%s", err.text);
-		return false;
-	}
+	if (*n == PS_INDEX_MAX_COLUMNS)
+		return ps_complain("more than %d columns", PS_INDEX_MAX_COLUMNS);
+	if (ps_column_spec_parse(text, &columns[*n], &err) < 0)
+		return ps_complain("%s", err.text);
 	(*n)++;
 	for (size_t i = 0; i + 1 < *n; i++)
-		if (strcmp(columns[i].name, columns[*n - 1].name) == 0) {
-			ps_complain("--column %s: there is a column of that name already; give each a name "
-			            "of its own",
+		if (strcmp(columns[i].name, columns[*n - 1].name) == 0)
+			return ps_complain(
+			        "--column %s: there is a column of that name already; give each a name "
+			        "of its own",
 			        text);
-			return false;
-		}
 	return true;
 }
 
@@ -462,8 +466,7 @@ bool ps_arg_choice(
 		}
 		len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s", i ? "|" : "", names[i]);
 	}
-	ps_complain("%s %s: must be %s", option, text, all);
-	return false;
+	return ps_complain("%s %s: must be %s", option, text, all);
 }
 
 void ps_json_print(FILE *out, const char *text)
@@ -636,8 +639,7 @@ bool ps_out_pattern_check(const char *pattern)
 
 	if (number_find(pattern, &width, &rest) && !strchr(rest, '%'))
 		return true;
-	ps_complain("%s: the shards' name needs one number, as in train-%%06d.tar", pattern);
-	return false;
+	return ps_complain("%s: the shards' name needs one number, as in train-%%06d.tar", pattern);
 }
 
 char *ps_out_name(const char *pattern, uint64_t n)
@@ -655,10 +657,8 @@ bool ps_out_level(const char *pattern, int level, int *ret_level)
 	size_t len = strlen(pattern);
 	bool zst = len > 4 && strcmp(pattern + len - 4, ".zst") == 0;
 
-	if (level > 0 && !zst) {
-		ps_complain("--zstd: needs a name for the shards that ends in .zst, not %s", pattern);
-		return false;
-	}
+	if (level > 0 && !zst)
+		return ps_complain("--zstd: needs a name for the shards that ends in .zst, not %s", pattern);
 	*ret_level = zst && level == 0 ? LEVEL_DEFAULT : level;
 	return true;
 }

@@ -32,8 +32,9 @@ int ps_cmd_make_dataset(int argc, char **argv);
 int ps_cmd_pack(int argc, char **argv);
 
 /* One line on stderr: "NAME: TEXT". Control characters become '?', as names in shards are
- * not trusted. */
-void ps_complain(const char *fmt, ...) PS_PRINTF(1, 2);
+ * not trusted. ps_complain() returns false, ps_fail() `code`. */
+bool ps_complain(const char *fmt, ...) PS_PRINTF(1, 2);
+int ps_fail(int code, const char *fmt, ...) PS_PRINTF(2, 3);
 
 /* The same for an error text of the library: names of options are replaced by the flags that set them. */
 void ps_loader_complain(const char *prefix, const char *text);
