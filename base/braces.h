@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/strbuf.h"
 
-#define PS_BRACES_MAX_DEPTH 16
+#define PS_BRACES_MAX_DEPTH 32
 
 struct ps_braces;
 

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
-#include <inttypes.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/braces.h"
 #include "shard/file/file.h"
 
 /* Names of a shard list that stand for files to be found: wildcards and folders.
@@ -33,8 +33,6 @@
 static int shard_list_find(struct ps_shard_list *list, size_t from, struct ps_error *err);
 
 #define ps_autolist __attribute__((cleanup(ps_shard_list_fini)))
-
-static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 void ps_shard_list_fini(struct ps_shard_list *list)
 {
@@ -81,286 +79,11 @@ int ps_shard_list_push(struct ps_shard_list *list, const char *name, size_t len,
 	return ps_shard_list_take(list, strndup(name, len), len, err);
 }
 
-/* Ranges ------------------------------------------------------------------------------------------------- */
-
-struct number {
-	int64_t value;
-	int width;   /* characters, with the sign */
-	bool padded; /* has a leading zero, so the range is padded */
-};
-
-static bool is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
-
-/* Reads -?[0-9]+ at *p, at most 18 digits, so that no sum below overflows. */
-static bool number_parse(const char **p, const char *end, struct number *ret_number)
-{
-	const char *s = *p;
-	bool negative = s < end && *s == '-';
-	const char *digits = s + negative;
-	const char *q = digits;
-	int64_t v = 0;
-
-	while (q < end && is_digit(*q) && q - digits < 18)
-		v = v * 10 + (*q++ - '0');
-	if (q == digits || (q < end && is_digit(*q)))
-		return false;
-	*ret_number = (struct number){.value = negative ? -v : v,
-	        .width = (int)(q - s),
-	        .padded = *digits == '0' && q - digits > 1};
-	*p = q;
-	return true;
-}
-
-static bool dots_parse(const char **p, const char *end)
-{
-	if (end - *p < 2 || (*p)[0] != '.' || (*p)[1] != '.')
-		return false;
-	*p += 2;
-	return true;
-}
-
-/* Reads the optional "..STEP"; false if anything follows it. A step's sign is ignored; 0 counts as 1. */
-static bool step_parse(const char *p, const char *end, int64_t *ret_step)
-{
-	struct number step = {.value = 1};
-
-	if (p != end && (!dots_parse(&p, end) || !number_parse(&p, end, &step) || p != end))
-		return false;
-	if (step.value < 0)
-		step.value = -step.value;
-	*ret_step = step.value ? step.value : 1;
-	return true;
-}
-
-/* Adds the names of a range of integers. 1: added; 0: `s` is not such a range; or -errno. */
-static int int_range(struct ps_shard_list *list, const char *s, const char *end, struct ps_error *err)
-{
-	struct number from, to;
-	int64_t step;
-	int width = 0;
-
-	if (!number_parse(&s, end, &from) || !dots_parse(&s, end) || !number_parse(&s, end, &to) ||
-	        !step_parse(s, end, &step))
-		return 0;
-	if (from.padded || to.padded)
-		width = PS_MAX(from.width, to.width);
-	for (int64_t v = from.value; from.value < to.value ? v <= to.value : v >= to.value;
-	        v += from.value < to.value ? step : -step) {
-		char text[64];
-		int len = snprintf(text, sizeof(text), "%0*" PRId64, width, v);
-		int rc = ps_shard_list_push(list, text, (size_t)len, err);
-
-		if (rc < 0)
-			return rc;
-	}
-	return 1;
-}
-
-static int letter_index(char c)
-{
-	const char *p = c ? strchr(letters, c) : NULL;
-
-	return p ? (int)(p - letters) : -1;
-}
-
-/* Adds the names of a range of letters (A to Z, then a to z). 1: added; 0: `s` is not such a range; or
- * -errno. */
-static int char_range(struct ps_shard_list *list, const char *s, const char *end, struct ps_error *err)
-{
-	int from = s < end ? letter_index(*s++) : -1;
-	int to;
-	int64_t step;
-
-	if (from < 0 || !dots_parse(&s, end) || s == end)
-		return 0;
-	to = letter_index(*s++);
-	if (to < 0 || !step_parse(s, end, &step))
-		return 0;
-	for (int64_t i = from; from < to ? i <= to : i >= to; i += from < to ? step : -step) {
-		int rc = ps_shard_list_push(list, &letters[i], 1, err);
-
-		if (rc < 0)
-			return rc;
-	}
-	return 1;
-}
-
-/* Patterns ----------------------------------------------------------------------------------------------- */
-
-static int pattern_expand(
-        struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_error *err);
-
-static int unbalanced(const char *p, const char *end, struct ps_error *err)
-{
-	return ps_error_set(err, EINVAL,
-	        "%.*s: unbalanced braces; write \\{ for a brace that is part of the name",
-	        (int)PS_MIN(end - p, 200), p);
-}
-
-/* Adds the names of alternatives. 1: added; 0: [p, end) has no comma outside of inner braces; or -errno. */
-static int alternatives(
-        struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_error *err)
-{
-	const char *start = p;
-	int level = 0;
-	bool any = false;
-
-	for (const char *q = p; q <= end; q++) {
-		if (q < end && *q == '\\') {
-			q++;
-			continue;
-		}
-		if (q < end && *q == '{')
-			level++;
-		else if (q < end && *q == '}')
-			level--;
-		if ((q == end && any) || (q < end && *q == ',' && level == 0)) {
-			int rc = pattern_expand(list, start, q, depth + 1, err);
-
-			if (rc < 0)
-				return rc;
-			any = true;
-			start = q + 1;
-		}
-	}
-	if (any && start <= end) { /* the last character was escaped: the loop stepped over the end */
-		int rc = pattern_expand(list, start, end, depth + 1, err);
-
-		if (rc < 0)
-			return rc;
-	}
-	return any;
-}
-
-/* Adds the expansion of the group between two braces. */
-static int group_expand(
-        struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_error *err)
-{
-	ps_autolist struct ps_shard_list inner = {0};
-	int rc;
-
-	if (depth >= PS_LIST_MAX_DEPTH)
-		return ps_error_set(err, EINVAL, "braces nest deeper than %d", PS_LIST_MAX_DEPTH);
-	rc = int_range(list, p, end, err);
-	if (rc == 0)
-		rc = char_range(list, p, end, err);
-	if (rc == 0)
-		rc = alternatives(list, p, end, depth, err);
-	if (rc != 0)
-		return PS_MIN(rc, 0);
-
-	/* Neither a range nor alternatives: the braces are part of the name. */
-	rc = pattern_expand(&inner, p, end, depth + 1, err);
-	for (size_t i = 0; i < inner.n && rc == 0; i++) {
-		char *name;
-		int len = asprintf(&name, "{%s}", inner.names[i]);
-
-		rc = ps_shard_list_take(list, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
-	}
-	return rc;
-}
-
-/* names := names x items, the items varying fastest. */
-static int product(struct ps_shard_list *names, const struct ps_shard_list *items, struct ps_error *err)
-{
-	ps_autolist struct ps_shard_list out = {0};
-	struct ps_shard_list old;
-
-	for (size_t i = 0; i < names->n; i++) {
-		for (size_t j = 0; j < items->n; j++) {
-			char *name;
-			int len = asprintf(&name, "%s%s", names->names[i], items->names[j]);
-			int rc = ps_shard_list_take(
-			        &out, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
-
-			if (rc < 0)
-				return rc;
-		}
-	}
-	old = *names;
-	*names = out;
-	out = old;
-	return 0;
-}
-
-static int product_literal(struct ps_shard_list *names, const char *p, const char *end, struct ps_error *err)
-{
-	ps_autolist struct ps_shard_list one = {0};
-	int rc;
-
-	if (p >= end)
-		return 0;
-	rc = ps_shard_list_push(&one, p, (size_t)(end - p), err);
-	return rc < 0 ? rc : product(names, &one, err);
-}
-
-static int product_group(
-        struct ps_shard_list *names, const char *p, const char *end, int depth, struct ps_error *err)
-{
-	ps_autolist struct ps_shard_list items = {0};
-	int rc = group_expand(&items, p, end, depth, err);
-
-	return rc < 0 ? rc : product(names, &items, err);
-}
-
-/* Appends the expansion of [p, end), with its backslashes still there. */
-static int pattern_expand(
-        struct ps_shard_list *list, const char *p, const char *end, int depth, struct ps_error *err)
-{
-	ps_autolist struct ps_shard_list names = {0};
-	const char *start = p;
-	int level = 0;
-	int rc = ps_shard_list_push(&names, "", 0, err);
-
-	for (const char *q = p; q < end && rc == 0; q++) {
-		if (*q == '\\') {
-			q++;
-		} else if (*q == '{') {
-			if (level++ == 0) {
-				rc = product_literal(&names, start, q, err);
-				start = q;
-			}
-		} else if (*q == '}') {
-			if (--level < 0)
-				return unbalanced(p, end, err);
-			if (level == 0) {
-				rc = product_group(&names, start + 1, q, depth, err);
-				start = q + 1;
-			}
-		}
-	}
-	if (rc == 0 && level != 0)
-		return unbalanced(p, end, err);
-	if (rc == 0)
-		rc = product_literal(&names, start, end, err);
-	for (size_t i = 0; i < names.n && rc == 0; i++) {
-		char *name = ps_steal_ptr(&names.names[i]);
-
-		rc = ps_shard_list_take(list, name, strlen(name), err);
-	}
-	return rc;
-}
-
-/* Removes the backslash of each escaped character; a backslash at the end of the text stays. */
-static size_t unescape(char *s)
-{
-	char *out = s;
-
-	for (char *p = s; *p; p++) {
-		if (*p == '\\' && p[1])
-			p++;
-		*out++ = *p;
-	}
-	*out = 0;
-	return (size_t)(out - s);
-}
-
 /* Adds the expansion of one pattern of `len` bytes, without '@' and "::". */
 static int braces_add(struct ps_shard_list *list, const char *pattern, size_t len, struct ps_error *err)
 {
+	ps_autofree char *text = NULL;
+	struct ps_braces *braces = NULL;
 	size_t before = list->n;
 	int rc;
 
@@ -369,22 +92,25 @@ static int braces_add(struct ps_shard_list *list, const char *pattern, size_t le
 		        PS_LIST_MAX_PATTERN);
 	if (memchr(pattern, 0, len))
 		return ps_error_set(err, EINVAL, "%.200s: a shard name with a zero byte", pattern);
-	rc = pattern_expand(list, pattern, pattern + len, 0, err);
-	if (rc < 0) {
-		ps_shard_list_cut(list, before);
-		return rc;
-	}
-	for (size_t i = before; i < list->n; i++) {
-		size_t old = strlen(list->names[i]);
+	text = strndup(pattern, len);
+	if (!text)
+		return ps_error_set(err, ENOMEM, "shard list: out of memory");
+	rc = ps_braces_parse(text, PS_LIST_MAX_NAMES, &braces, err);
+	if (rc < 0)
+		return ps_error_prefix(err, rc, "%.200s", text);
+	for (uint64_t i = 0; i < ps_braces_count(braces) && rc == 0; i++) {
+		struct ps_strbuf name = {0};
 
-		list->nbytes -= old - unescape(list->names[i]);
-		if (!*list->names[i]) {
-			ps_shard_list_cut(list, before);
-			return ps_error_set(
-			        err, EINVAL, "%.*s: an empty shard name", (int)PS_MIN(len, 200), pattern);
-		}
+		ps_braces_add(braces, i, &name);
+		len = name.len;
+		rc = ps_shard_list_take(list, ps_strbuf_take(&name), len, err);
+		if (rc == 0 && len == 0)
+			rc = ps_error_set(err, EINVAL, "%.200s: an empty shard name", text);
 	}
-	return 0;
+	ps_braces_free(braces);
+	if (rc < 0)
+		ps_shard_list_cut(list, before);
+	return rc;
 }
 
 /* Files -------------------------------------------------------------------------------------------------- */

@@ -348,7 +348,6 @@ int ps_links_add(struct ps_links *links, struct ps_tar_member *member) PS_MUST_U
 
 #define PS_LIST_MAX_NAMES 1000000        /* more: -E2BIG */
 #define PS_LIST_MAX_BYTES (512UL << 20)  /* all names together; more: -E2BIG */
-#define PS_LIST_MAX_DEPTH 32             /* nested braces; deeper: -EINVAL */
 #define PS_LIST_MAX_FILE (512UL << 20)   /* a list file; larger: -E2BIG */
 #define PS_LIST_MAX_PATTERN (64UL << 10) /* one pattern; longer: -E2BIG */
 
@@ -362,9 +361,7 @@ struct ps_shard_list {
 /* Appends the files that `pattern` expands to, in order. Reads a list file if the pattern begins with '@',
  * and searches the disk if it has wildcards or is a folder. On error the list is unchanged.
  *
- * Brace expansion: {a,b} alternatives, {3..10} and {a..f} ranges with an optional third number (the step), in
- * both directions; a leading zero pads all numbers of the range to one width; braces nest; a group that is
- * neither is kept literally; a backslash makes the next character literal; unbalanced braces are an error. */
+ * base/braces.h says how braces are expanded. */
 int ps_shard_list_add(struct ps_shard_list *list, const char *pattern, struct ps_error *err) PS_MUST_USE;
 
 /* The same for the text of a list file. `name` is for error texts. */

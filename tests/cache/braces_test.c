@@ -88,7 +88,7 @@ static void invalid_patterns_are_refused(void **state)
 	        {"{-9223372036854775808..9223372036854775807}", -E2BIG, "names"},
 	        {"{0..99999999999999999999}", -ERANGE, "a number is too large"},
 	        {"{0..9..9223372036854775808}", -ERANGE, "a number is too large"},
-	        {"{{{{{{{{{{{{{{{{{{{{a,b},c},c},c},c},c},c},c},c},c},c},c},c},c},c},c},c},c},c},c}", -EINVAL,
+	        {"{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{a,b}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}", -EINVAL,
 	                "braces nested too deep"},
 	};
 

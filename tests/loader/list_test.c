@@ -99,7 +99,7 @@ static void braces_expand_as_in_webdataset(void **state)
 	        ps_shard_list_add(&list,
 	                "{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{{a,b}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}}", &err),
 	        -EINVAL);
-	assert_non_null(strstr(err.text, "braces nest deeper than "));
+	assert_non_null(strstr(err.text, "braces nested too deep"));
 }
 
 static void list_files_have_one_pattern_per_line(void **state)
