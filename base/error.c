@@ -85,3 +85,17 @@ int ps_no_memory(struct ps_error *err)
 {
 	return ps_error_set(err, ENOMEM, "out of memory");
 }
+
+char *ps_asprintf(struct ps_error *err, const char *fmt, ...)
+{
+	char *text;
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (vasprintf(&text, fmt, ap) < 0) {
+		text = NULL;
+		ps_no_memory(err);
+	}
+	va_end(ap);
+	return text;
+}

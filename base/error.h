@@ -66,5 +66,7 @@ int ps_error_prefix(struct ps_error *err, int rc, const char *fmt, ...) PS_PRINT
 void ps_error_append(struct ps_error *err, const char *fmt, ...) PS_PRINTF(2, 3);
 /* "out of memory"; returns -ENOMEM. */
 int ps_no_memory(struct ps_error *err);
+/* A formatted text, which the caller frees. NULL: out of memory, as ps_no_memory() says. */
+char *ps_asprintf(struct ps_error *err, const char *fmt, ...) PS_PRINTF(2, 3);
 
 #endif

@@ -78,7 +78,7 @@ static int place_read(struct ps_random_access *g, uint32_t shard, uint64_t ordin
 	struct ps_shard_options options = g->o.reading;
 	struct ps_shard_index_place place;
 	struct ps_shard *reader;
-	int rc = ps_shard_index_place(index, ordinal, &place, err);
+	int rc = ps_shard_index_place(index, ordinal, &place, NULL, err);
 
 	if (rc < 0)
 		return rc;

@@ -77,7 +77,7 @@ int penstock_shard_writer_finish(struct penstock_shard_writer *w, int index, str
 	if (rc == 0) {
 		w->out = NULL;
 		if (index)
-			rc = ps_shard_index_make(w->path, NULL, NULL, 0, &result, &err);
+			rc = ps_shard_index_make(w->path, NULL, NULL, 0, NULL, &result, &err);
 	}
 	penstock_shard_writer_abort(w);
 	return rc < 0 ? ps_give_error(error, rc, &err) : 0;

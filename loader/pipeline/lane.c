@@ -22,7 +22,7 @@ static uint64_t sample_offset(const struct ps_lane_source *source, uint32_t shar
 
 	if (!source->indexes || ps_shard_indexes_get(source->indexes, shard, &index, NULL) < 0)
 		return 0;
-	if (ps_shard_index_place(index, ordinal, &place, NULL) < 0)
+	if (ps_shard_index_place(index, ordinal, &place, NULL, NULL) < 0)
 		place.resume_offset = 0;
 	ps_shard_indexes_put(source->indexes, index);
 	return place.resume_offset;

@@ -28,10 +28,6 @@
  * Errors: -ENOENT where nothing is found, the errno of reading a folder, or -ENOMEM, -E2BIG. */
 #define PS_LIST_SUFFIXES ".tar", ".tar.zst", ".tar.gz", ".tgz", ".tar.lz4"
 
-/* Replaces each wildcard from `from` on by the files found; a folder as well, if it is the only name. After
- * an error the caller must cut the list at `from` or before. */
-static int shard_list_find(struct ps_shard_list *list, size_t from, struct ps_error *err);
-
 #define ps_autolist __attribute__((cleanup(ps_shard_list_fini)))
 
 void ps_shard_list_fini(struct ps_shard_list *list)
@@ -51,12 +47,14 @@ void ps_shard_list_cut(struct ps_shard_list *list, size_t n)
 	}
 }
 
-int ps_shard_list_take(struct ps_shard_list *list, char *name, size_t len, struct ps_error *err)
+int ps_shard_list_take(struct ps_shard_list *list, char *name, struct ps_error *err)
 {
 	ps_autofree char *owned = name;
+	size_t len;
 
 	if (!owned)
 		return ps_error_set(err, ENOMEM, "shard list: out of memory");
+	len = strlen(owned);
 	if (list->n >= PS_LIST_MAX_NAMES || list->nbytes + len + 1 > PS_LIST_MAX_BYTES)
 		return ps_error_set(err, E2BIG, "shard list: more than %d names or %lu bytes of names",
 		        PS_LIST_MAX_NAMES, PS_LIST_MAX_BYTES);
@@ -72,11 +70,6 @@ int ps_shard_list_take(struct ps_shard_list *list, char *name, size_t len, struc
 	list->names[list->n++] = ps_steal_ptr(&owned);
 	list->nbytes += len + 1;
 	return 0;
-}
-
-int ps_shard_list_push(struct ps_shard_list *list, const char *name, size_t len, struct ps_error *err)
-{
-	return ps_shard_list_take(list, strndup(name, len), len, err);
 }
 
 /* Adds the expansion of one pattern of `len` bytes, without '@' and "::". */
@@ -102,9 +95,8 @@ static int braces_add(struct ps_shard_list *list, const char *pattern, size_t le
 		struct ps_strbuf name = {0};
 
 		ps_braces_add(braces, i, &name);
-		len = name.len;
-		rc = ps_shard_list_take(list, ps_strbuf_take(&name), len, err);
-		if (rc == 0 && len == 0)
+		rc = ps_shard_list_take(list, ps_strbuf_take(&name), err);
+		if (rc == 0 && !*list->names[list->n - 1])
 			rc = ps_error_set(err, EINVAL, "%.200s: an empty shard name", text);
 	}
 	ps_braces_free(braces);
@@ -147,65 +139,29 @@ int ps_shard_list_add_text(
 static int list_file(struct ps_shard_list *list, const char *path, struct ps_error *err)
 {
 	ps_autofd int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ps_autofree char *text = NULL;
-	size_t len = 0, cap = 0;
+	__attribute__((cleanup(ps_buf_fini))) struct ps_buf text = {0};
 	size_t before = list->n;
+	ssize_t got = 1;
 	int rc;
 
 	if (fd < 0)
 		return ps_error_set(
 		        err, errno, "%s: cannot open the list of shards: %s", path, strerror(errno));
-	for (;;) {
-		ssize_t got;
-
-		if (len == cap) {
-			if (cap >= PS_LIST_MAX_FILE)
-				return ps_error_set(
-				        err, E2BIG, "%s: the list has more than %zu bytes", path, cap);
-			char *bigger = realloc(text, cap ? cap * 2 : 65536);
-
-			if (!bigger)
-				return ps_error_set(err, ENOMEM, "%s: out of memory", path);
-			text = bigger;
-			cap = cap ? cap * 2 : 65536;
-		}
-		got = read(fd, text + len, cap - len);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
+	while (got != 0) {
+		if (text.n >= PS_LIST_MAX_FILE)
+			return ps_error_set(err, E2BIG, "%s: the list has more than %zu bytes", path, text.n);
+		if (ps_buf_reserve(&text, 65536) < 0)
+			return ps_error_set(err, ENOMEM, "%s: out of memory", path);
+		got = read(fd, text.p + text.n, text.cap - text.n);
+		if (got < 0 && errno != EINTR)
 			return ps_error_set(
 			        err, errno, "%s: cannot read the list of shards: %s", path, strerror(errno));
-		if (got == 0)
-			break;
-		len += (size_t)got;
+		text.n += got > 0 ? (size_t)got : 0;
 	}
-	rc = ps_shard_list_add_text(list, text, len, path, err);
+	rc = ps_shard_list_add_text(list, (const char *)text.p, text.n, path, err);
 	if (rc == 0 && list->n == before)
 		return ps_error_set(err, EINVAL, "%s: the list names no shard", path);
 	return rc;
-}
-
-int ps_shard_list_add(struct ps_shard_list *list, const char *pattern, struct ps_error *err)
-{
-	size_t before = list->n;
-
-	if (*pattern == '@')
-		return list_file(list, pattern + 1, err);
-	for (const char *p = pattern;;) {
-		const char *next = strstr(p, "::");
-		size_t from = list->n;
-		int rc = braces_add(list, p, next ? (size_t)(next - p) : strlen(p), err);
-
-		if (rc == 0)
-			rc = shard_list_find(list, from, err);
-		if (rc < 0) {
-			ps_shard_list_cut(list, before);
-			return rc;
-		}
-		if (!next)
-			return 0;
-		p = next + 2;
-	}
 }
 
 /* Files to be found ------------------------------------------------------------------------------------- */
@@ -274,14 +230,11 @@ static bool entry_is_folder(DIR *d, const struct dirent *e)
 /* True if the subfolder has files and none is a shard, as in a class folder. */
 static bool holds_files(const char *folder, const char *slash, const char *below)
 {
-	ps_autofree char *path = NULL;
+	ps_autofree char *path = ps_asprintf(NULL, "%s%s%s", folder, slash, below);
 	const struct dirent *e;
 	bool files = false;
-	DIR *d;
+	DIR *d = path ? opendir(path) : NULL;
 
-	if (asprintf(&path, "%s%s%s", folder, slash, below) < 0)
-		return (path = NULL);
-	d = opendir(path);
 	for (int i = 0; d && i < LOOKED_AT && (e = readdir(d)); i++) {
 		if (e->d_name[0] == '.' || entry_is_folder(d, e))
 			continue;
@@ -330,17 +283,14 @@ static int folder_find(struct ps_shard_list *out, const char *folder, struct ps_
 		return ps_error_set(err, errno, "%s: cannot read the folder: %s", folder, strerror(errno));
 	while (rc == 0 && (errno = 0, e = readdir(d))) {
 		bool folder_below = entry_is_folder(d, e);
-		char *name;
-		int len;
 
 		if (folder_below && e->d_name[0] != '.' && !in.below)
 			in.below = strdup(e->d_name); /* without memory the error text lacks this advice */
 		if (!folder_below && e->d_name[0] != '.' && !in.foreign)
 			in.foreign = ps_foreign_of_name(e->d_name);
-		if (!is_shard(e->d_name) || folder_below)
-			continue;
-		len = asprintf(&name, "%s%s%s", folder, slash, e->d_name);
-		rc = ps_shard_list_take(out, len < 0 ? NULL : name, len < 0 ? 0 : (size_t)len, err);
+		if (is_shard(e->d_name) && !folder_below)
+			rc = ps_shard_list_take(
+			        out, ps_asprintf(NULL, "%s%s%s", folder, slash, e->d_name), err);
 	}
 	if (rc == 0 && errno)
 		rc = ps_error_set(err, errno, "%s: cannot read the folder: %s", folder, strerror(errno));
@@ -365,7 +315,7 @@ static int pattern_find(struct ps_shard_list *out, const char *pattern, struct p
 	else if (rc == GLOB_NOMATCH)
 		rc = ps_error_set(err, ENOENT, "%s: no file matches this pattern", pattern);
 	for (size_t i = 0; rc == 0 && i < found.gl_pathc; i++)
-		rc = ps_shard_list_push(out, found.gl_pathv[i], strlen(found.gl_pathv[i]), err);
+		rc = ps_shard_list_take(out, strdup(found.gl_pathv[i]), err);
 	globfree(&found);
 	sort(out, before);
 	return rc;
@@ -379,6 +329,8 @@ static bool may_be_folder(const char *name)
 	return !is_shard(slash ? slash + 1 : name);
 }
 
+/* Replaces each wildcard from `from` on by the files found; a folder as well, if it is the only name. After
+ * an error the caller must cut the list at `from` or before. */
 static int shard_list_find(struct ps_shard_list *list, size_t from, struct ps_error *err)
 {
 	ps_autolist struct ps_shard_list found = {0};
@@ -397,13 +349,33 @@ static int shard_list_find(struct ps_shard_list *list, size_t from, struct ps_er
 		else if (alone && is_folder(name))
 			rc = folder_find(&found, name, err);
 		else
-			rc = ps_shard_list_push(&found, name, strlen(name), err);
+			rc = ps_shard_list_take(&found, strdup(name), err);
 	}
 	ps_shard_list_cut(list, from);
-	for (size_t i = 0; i < found.n && rc == 0; i++) {
-		char *name = ps_steal_ptr(&found.names[i]);
-
-		rc = ps_shard_list_take(list, name, strlen(name), err);
-	}
+	for (size_t i = 0; i < found.n && rc == 0; i++)
+		rc = ps_shard_list_take(list, ps_steal_ptr(&found.names[i]), err);
 	return rc;
+}
+
+int ps_shard_list_add(struct ps_shard_list *list, const char *pattern, struct ps_error *err)
+{
+	size_t before = list->n;
+
+	if (*pattern == '@')
+		return list_file(list, pattern + 1, err);
+	for (const char *p = pattern;;) {
+		const char *next = strstr(p, "::");
+		size_t from = list->n;
+		int rc = braces_add(list, p, next ? (size_t)(next - p) : strlen(p), err);
+
+		if (rc == 0)
+			rc = shard_list_find(list, from, err);
+		if (rc < 0) {
+			ps_shard_list_cut(list, before);
+			return rc;
+		}
+		if (!next)
+			return 0;
+		p = next + 2;
+	}
 }

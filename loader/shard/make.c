@@ -99,7 +99,7 @@ static struct ps_shard_index_writer *writer_fill(const char *shard, const struct
 	return NULL;
 }
 
-static int index_write(const char *shard, const char *dir, const struct ps_column_spec *columns,
+int ps_shard_index_make(const char *shard, const char *dir, const struct ps_column_spec *columns,
         size_t ncolumns, const uint8_t *sha256, struct ps_shard_index_result *ret_result,
         struct ps_error *err)
 {
@@ -121,18 +121,6 @@ static int index_write(const char *shard, const char *dir, const struct ps_colum
 	rc = ps_shard_index_writer_save(w, shard, dir, &before, plain, err);
 	ps_shard_index_writer_free(w);
 	return rc;
-}
-
-int ps_shard_index_make(const char *shard, const char *dir, const struct ps_column_spec *columns,
-        size_t ncolumns, struct ps_shard_index_result *ret_result, struct ps_error *err)
-{
-	return index_write(shard, dir, columns, ncolumns, NULL, ret_result, err);
-}
-
-int ps_shard_index_make_hashed(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
-        const uint8_t sha256[static 32], struct ps_shard_index_result *ret_result, struct ps_error *err)
-{
-	return index_write(shard, NULL, columns, ncolumns, sha256, ret_result, err);
 }
 
 int ps_shard_index_make_mem(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
@@ -206,7 +194,7 @@ static int lacking_make(const struct lacking *l, char *const *shards, const char
 		struct ps_shard_index_result res;
 		struct stat st;
 		double s, all;
-		int rc = ps_shard_index_make(shard, dir, NULL, 0, &res, err);
+		int rc = ps_shard_index_make(shard, dir, NULL, 0, NULL, &res, err);
 
 		if (rc < 0)
 			return ps_error_set(err, -rc, "index=\"make\": %s%s", err ? err->text : "",
@@ -254,11 +242,10 @@ int ps_shard_index_auto(struct ps_shard_indexes *xs, char *const *shards, size_t
 	/* One process at a time makes the indexes of a folder. */
 	first = shards[l.shards[0]];
 	slash = strrchr(first, '/');
-	if ((dir ? asprintf(&path, "%s/" LOCK_NAME, dir)
-	         : asprintf(&path, "%.*s" LOCK_NAME, slash ? (int)(slash - first + 1) : 0, first)) < 0) {
-		path = NULL;
-		return ps_no_memory(err);
-	}
+	path = dir ? ps_asprintf(err, "%s/" LOCK_NAME, dir)
+	           : ps_asprintf(err, "%.*s" LOCK_NAME, slash ? (int)(slash - first + 1) : 0, first);
+	if (!path)
+		return -ENOMEM;
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return ps_error_set(err, errno, "index=\"make\": %s: cannot write: %s%s", path,

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "shard/file/file.h"
 
 #define MAX_UNPACKED (UINT64_C(1) << 30) /* where there is no budget */
@@ -110,7 +111,7 @@ static int field_read(struct ps_sample *s, struct ps_sample_field *f, struct ps_
 {
 	ps_autofree uint8_t *data = NULL;
 	ps_autofd int own = -1;
-	size_t got = 0;
+	ssize_t got;
 	int fd;
 
 	if (f->data || f->size == 0)
@@ -120,18 +121,12 @@ static int field_read(struct ps_sample *s, struct ps_sample_field *f, struct ps_
 	fd = file_open(s->file, &own, err);
 	if (s->file->again && fd < 0)
 		return fd;
-	while (got < f->size) {
-		ssize_t n = pread(fd, data + got, (size_t)f->size - got, (off_t)(f->offset + got));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return ps_error_set(
-			        err, errno, "cannot read field %s again: %s", f->suffix, strerror(errno));
-		if (n == 0)
-			return ps_error_set(err, EBADMSG, "the shard became shorter while it was read");
-		got += (size_t)n;
-	}
+	got = ps_pread_all(fd, data, (size_t)f->size, f->offset);
+	if (got < 0)
+		return ps_error_set(err, (int)-got, "cannot read field %s again: %s", f->suffix,
+		        strerror((int)-got));
+	if ((size_t)got < f->size)
+		return ps_error_set(err, EBADMSG, "the shard became shorter while it was read");
 	if (s->budget)
 		ps_byte_budget_force(s->budget, f->size);
 	f->data = ps_steal_ptr(&data);

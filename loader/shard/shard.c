@@ -44,7 +44,7 @@ static bool recovery_find(struct ps_recovery *rec, struct ps_shard_index *known,
 
 	if (rec->index)
 		return true;
-	if (known && ps_shard_index_place(known, ordinal, &place, NULL) == 0 && place.offset == offset) {
+	if (known && ps_shard_index_place(known, ordinal, &place, NULL, NULL) == 0 && place.offset == offset) {
 		recovery_use(rec, known);
 		return true;
 	}
@@ -52,7 +52,7 @@ static bool recovery_find(struct ps_recovery *rec, struct ps_shard_index *known,
 	        ps_shard_index_open_of_longer(shard, index_dir, &rec->index, NULL) < 0 &&
 	        (!index_dir || ps_shard_index_open(shard, NULL, &rec->index, NULL) < 0))
 		return false;
-	if (ps_shard_index_place(rec->index, ordinal, &place, NULL) == 0 && place.offset == offset)
+	if (ps_shard_index_place(rec->index, ordinal, &place, NULL, NULL) == 0 && place.offset == offset)
 		return true;
 	ps_shard_index_close(ps_steal_ptr(&rec->index));
 	return false;
@@ -91,7 +91,7 @@ static bool recovery_is_whole(const struct ps_recovery *rec, uint64_t ordinal, c
 	struct ps_shard_index_member members[PS_PSX_MAX_MEMBERS];
 	struct ps_shard_index_place place;
 
-	if (!b->open || b->bad || ps_shard_index_members(rec->index, ordinal, &place, members, NULL) < 0 ||
+	if (!b->open || b->bad || ps_shard_index_place(rec->index, ordinal, &place, members, NULL) < 0 ||
 	        place.bad || place.nmembers == 0 || place.nmembers != b->nfields)
 		return false;
 	for (uint32_t i = 0; i < b->nfields; i++)
@@ -105,7 +105,7 @@ static uint64_t recovery_offset(const struct ps_recovery *rec, uint64_t ordinal)
 {
 	struct ps_shard_index_place place;
 
-	return ps_shard_index_place(rec->index, ordinal, &place, NULL) == 0 ? place.resume_offset : 0;
+	return ps_shard_index_place(rec->index, ordinal, &place, NULL, NULL) == 0 ? place.resume_offset : 0;
 }
 
 /* Begins that sample in the builder, as a bad one. */
@@ -116,7 +116,7 @@ static int recovery_hole(const struct ps_recovery *rec, uint64_t ordinal, struct
 	size_t len = 0;
 	int rc;
 
-	if (ps_shard_index_place(rec->index, ordinal, &place, NULL) < 0 ||
+	if (ps_shard_index_place(rec->index, ordinal, &place, NULL, NULL) < 0 ||
 	        ps_shard_index_key(rec->index, ordinal, &key, &len, NULL) < 0)
 		key = ""; /* a damaged index: only the sample's place in the order is known */
 	rc = ps_builder_begin(b, key, len, place.offset);
@@ -562,7 +562,7 @@ static bool index_names_more(struct ps_shard *s)
 	if (s->b.open && recovery_find(&s->recovery, s->options.check, s->file->path, s->options.index_dir,
 	                         s->ordinal, s->b.offset))
 		more = recovery_has(&s->recovery, s->ordinal + 1) ||
-		       ps_shard_index_place(s->recovery.index, s->ordinal, &place, NULL) < 0 ||
+		       ps_shard_index_place(s->recovery.index, s->ordinal, &place, NULL, NULL) < 0 ||
 		       place.nmembers > s->b.nfields;
 	if (!more || !s->options.recover)
 		recovery_fini(&s->recovery);

@@ -298,14 +298,10 @@ struct ps_shard_index_result {
 	struct ps_error first_bad; /* text that names the first bad sample, if bad > 0 */
 };
 
-/* Reads the shard and writes its index, completely or not at all: to another name first, then renamed.
- * Damage is not an error: bad samples are counted. */
+/* Reads the shard and writes its index, completely or not at all: to another name first, then renamed. With
+ * `sha256`, the shard's hash, unless it is NULL. Damage is not an error: bad samples are counted. */
 int ps_shard_index_make(const char *shard, const char *dir, const struct ps_column_spec *columns,
-        size_t ncolumns, struct ps_shard_index_result *ret_result, struct ps_error *err) PS_MUST_USE;
-
-/* The same for a shard whose hash is known: the index has the hash, and is written beside the shard. */
-int ps_shard_index_make_hashed(const char *shard, const struct ps_column_spec *columns, size_t ncolumns,
-        const uint8_t sha256[static 32], struct ps_shard_index_result *ret_result,
+        size_t ncolumns, const uint8_t *sha256, struct ps_shard_index_result *ret_result,
         struct ps_error *err) PS_MUST_USE;
 
 /* The same, but returns the index in memory and writes no file. */
@@ -368,11 +364,8 @@ int ps_shard_list_add(struct ps_shard_list *list, const char *pattern, struct ps
 int ps_shard_list_add_text(struct ps_shard_list *list, const char *text, size_t len, const char *name,
         struct ps_error *err) PS_MUST_USE;
 
-/* Appends one name of `len` bytes, without expansion. ps_shard_list_take() owns the name, also on failure;
- * `name` NULL: -ENOMEM. */
-int ps_shard_list_push(
-        struct ps_shard_list *list, const char *name, size_t len, struct ps_error *err) PS_MUST_USE;
-int ps_shard_list_take(struct ps_shard_list *list, char *name, size_t len, struct ps_error *err) PS_MUST_USE;
+/* Appends a name, without expansion; owns it, also on failure. `name` NULL: -ENOMEM. */
+int ps_shard_list_take(struct ps_shard_list *list, char *name, struct ps_error *err) PS_MUST_USE;
 
 /* Shortens the list to its first n names. */
 void ps_shard_list_cut(struct ps_shard_list *list, size_t n);

@@ -254,7 +254,7 @@ static int shard_publish(const struct index_options *o, struct listed *l, const 
 	int rc = ps_digest_file(shard, e.sha256, err);
 
 	if (rc == 0)
-		rc = ps_shard_index_make_hashed(shard, o->columns, o->ncolumns, e.sha256, res, err);
+		rc = ps_shard_index_make(shard, NULL, o->columns, o->ncolumns, e.sha256, res, err);
 	if (rc == 0)
 		rc = ps_shard_index_open(shard, NULL, &index, err);
 	if (rc < 0)
@@ -281,7 +281,7 @@ static bool shard_index(struct index_options *o, const char *shard)
 		return true;
 	}
 	rc = o->catalogue ? shard_publish(o, &o->listed, shard, &res, &err)
-	                  : ps_shard_index_make(shard, o->dir, o->columns, o->ncolumns, &res, &err);
+	                  : ps_shard_index_make(shard, o->dir, o->columns, o->ncolumns, NULL, &res, &err);
 	if (rc < 0)
 		return ps_complain(
 		        "%s%s", err.text, o->dir ? "" : "; --dir puts indexes into a folder of your own");

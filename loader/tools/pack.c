@@ -218,7 +218,7 @@ static int shard_write(
 		ps_digest_finish(digest, e->sha256);
 	ps_digest_free(digest);
 	if (rc == 0)
-		rc = ps_shard_index_make_hashed(name, p->o->columns, p->o->ncolumns, e->sha256, &res, err);
+		rc = ps_shard_index_make(name, NULL, p->o->columns, p->o->ncolumns, e->sha256, &res, err);
 	if (rc < 0)
 		return rc;
 	e->name = ps_need(strdup(slash ? slash + 1 : name));

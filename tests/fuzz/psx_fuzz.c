@@ -44,7 +44,7 @@ static void sample_ask(struct ps_shard_index *x, uint64_t i)
 	const char *text;
 	size_t len, all = 0;
 
-	if (ps_shard_index_members(x, i, &place, members, NULL) == 0) {
+	if (ps_shard_index_place(x, i, &place, members, NULL) == 0) {
 		assert(place.nmembers <= PS_PSX_MAX_MEMBERS);
 		for (uint32_t m = 0; m < place.nmembers; m++)
 			all += strlen(members[m].suffix) + (members[m].offset >= place.offset);

@@ -41,7 +41,7 @@ int shards_make(void **state)
 		tar_save(&t, name);
 		if (ps_column_spec_parse("label=cls", &columns[0], &err) < 0 ||
 		        ps_column_spec_parse("w", &columns[1], &err) < 0 ||
-		        ps_shard_index_make(name, NULL, columns, 2, &result, &err) < 0)
+		        ps_shard_index_make(name, NULL, columns, 2, NULL, &result, &err) < 0)
 			fail_msg("%s", err.text);
 		ps_column_spec_fini(&columns[0]);
 		ps_column_spec_fini(&columns[1]);

@@ -36,7 +36,7 @@ static int setup(void **state)
 		tar_end(&t);
 		snprintf(name, sizeof(name), "s-%d.tar", s);
 		tar_save(&t, name);
-		assert_int_equal(ps_shard_index_make(name, NULL, NULL, 0, &result, &err), 0);
+		assert_int_equal(ps_shard_index_make(name, NULL, NULL, 0, NULL, &result, &err), 0);
 	}
 	return 0;
 }
@@ -129,7 +129,7 @@ static void an_error_of_get_leaves_that_of_the_epoch_as_it_is(void **state)
 	}
 	tar_end(&t);
 	tar_save(&t, "two.tar");
-	assert_int_equal(ps_shard_index_make("two.tar", NULL, NULL, 0, &result, &err), 0);
+	assert_int_equal(ps_shard_index_make("two.tar", NULL, NULL, 0, NULL, &result, &err), 0);
 	penstock_options_init(&o, sizeof(o));
 	penstock_field_init(&f, sizeof(f), "cls", PENSTOCK_INT64);
 	o.fields = &f;

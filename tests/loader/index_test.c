@@ -83,8 +83,8 @@ static void sample_check(struct ps_shard_index *x, uint64_t i)
 	char want[32];
 	size_t len;
 
-	assert_int_equal(ps_shard_index_members(x, i, &place, m, NULL), 0);
-	assert_int_equal(ps_shard_index_place(x, i, &again, NULL), 0);
+	assert_int_equal(ps_shard_index_place(x, i, &place, m, NULL), 0);
+	assert_int_equal(ps_shard_index_place(x, i, &again, NULL, NULL), 0);
 	assert_memory_equal(&place, &again, sizeof(place));
 	assert_int_equal(place.bad, i == 77);
 	for (uint32_t j = 0; j < place.nmembers; j++) {
@@ -164,7 +164,7 @@ static void index_entries_are_found_by_number(void **state)
 		assert_int_equal(ps_shard_index_bad(x), 1);
 		for (uint64_t i = 0; i < SAMPLES; i++)
 			sample_check(x, i * 37 % SAMPLES);
-		assert_int_equal(ps_shard_index_place(x, SAMPLES, &place, NULL), -ERANGE);
+		assert_int_equal(ps_shard_index_place(x, SAMPLES, &place, NULL, NULL), -ERANGE);
 		assert_int_equal(ps_shard_index_column(x, "nosuch"), -1);
 		ps_shard_index_close(x);
 		free(data);
@@ -192,7 +192,7 @@ static void a_damaged_index_gives_no_wrong_values(void **state)
 				const char *key;
 				size_t len;
 
-				if (ps_shard_index_members(x, i, &place, m, NULL) == 0 &&
+				if (ps_shard_index_place(x, i, &place, m, NULL) == 0 &&
 				        ps_shard_index_key(x, i, &key, &len, NULL) == 0 &&
 				        ps_shard_index_value(x, 0, i, &v, NULL) == 0 &&
 				        ps_shard_index_value(x, 1, i, &v, NULL) == 0)
@@ -232,7 +232,7 @@ static void an_index_of_the_whole_shard_is_not_taken_for_that_of_a_longer_one(vo
 
 	(void)state;
 	shard_make(0, 50);
-	assert_int_equal(ps_shard_index_make("s0.tar", NULL, NULL, 0, &result, &err), 0);
+	assert_int_equal(ps_shard_index_make("s0.tar", NULL, NULL, 0, NULL, &result, &err), 0);
 	assert_int_equal(ps_shard_index_open_of_longer("s0.tar", NULL, &x, &err), -ENOENT);
 	assert_non_null(strstr(err.text, "s0.tar.psx: is not of a longer shard"));
 }
@@ -249,8 +249,8 @@ static void the_index_of_a_longer_shard_is_found_in_a_folder(void **state)
 	assert_int_equal(mkdir("indexes", 0700), 0);
 	shard_make(0, 50);
 	shard_make(1, 60);
-	assert_int_equal(ps_shard_index_make("s0.tar", "indexes", NULL, 0, &result, &err), 0);
-	assert_int_equal(ps_shard_index_make("s1.tar", "indexes", NULL, 0, &result, &err), 0);
+	assert_int_equal(ps_shard_index_make("s0.tar", "indexes", NULL, 0, NULL, &result, &err), 0);
+	assert_int_equal(ps_shard_index_make("s1.tar", "indexes", NULL, 0, NULL, &result, &err), 0);
 	assert_int_equal(ps_shard_index_open_of_longer("s0.tar", "indexes", &x, &err), -ENOENT);
 	assert_int_equal(stat("s0.tar", &st), 0);
 	assert_int_equal(truncate("s0.tar", st.st_size - 2048), 0);
@@ -269,7 +269,7 @@ static void a_shard_can_be_read_from_an_indexed_place(void **state)
 
 	(void)state;
 	shard_make(0, 100);
-	assert_int_equal(ps_shard_index_make("s0.tar", NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(ps_shard_index_make("s0.tar", NULL, NULL, 0, NULL, &result, NULL), 0);
 	assert_int_equal(ps_shard_index_open("s0.tar", NULL, &x, NULL), 0);
 	for (uint64_t i = 0; i < 100; i += 9) {
 		struct ps_shard_options options = {.stream = {.wake_fd = -1}};
@@ -279,7 +279,7 @@ static void a_shard_can_be_read_from_an_indexed_place(void **state)
 		const char *key;
 		size_t len;
 
-		assert_int_equal(ps_shard_index_place(x, i, &place, NULL), 0);
+		assert_int_equal(ps_shard_index_place(x, i, &place, NULL, NULL), 0);
 		assert_int_equal(ps_shard_index_key(x, i, &key, &len, NULL), 0);
 		ps_shard_start_at(shard, i, place.resume_offset);
 		assert_int_equal(ps_shard_next(shard, &s, NULL), 1);
@@ -341,7 +341,7 @@ static void damaged_make(uint64_t at, uint64_t cut)
 	}
 	tar_end(&t);
 	tar_save(&t, "shard.tar");
-	assert_int_equal(ps_shard_index_make("shard.tar", NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(ps_shard_index_make("shard.tar", NULL, NULL, 0, NULL, &result, NULL), 0);
 	assert_int_equal(stat("shard.tar", &st), 0);
 	if (at > 0) {
 		f = fopen("shard.tar", "r+b");
@@ -435,7 +435,7 @@ static void replaced_read(int from, bool lines, const char *want)
 			tar_save(&t, name);
 		}
 		if (round == 0)
-			assert_int_equal(ps_shard_index_make(name, NULL, NULL, 0, &result, NULL), 0);
+			assert_int_equal(ps_shard_index_make(name, NULL, NULL, 0, NULL, &result, NULL), 0);
 	}
 	assert_int_equal(ps_shard_index_open(name, NULL, &x, NULL), 0);
 	struct ps_shard_options o = {.stream = {.wake_fd = -1}, .check = x};
@@ -454,7 +454,7 @@ static void replaced_read(int from, bool lines, const char *want)
 	for (uint64_t i = 1; i < 10 && !lines; i++) {
 		struct ps_shard_index_place place;
 
-		assert_int_equal(ps_shard_index_place(x, i, &place, NULL), 0);
+		assert_int_equal(ps_shard_index_place(x, i, &place, NULL, NULL), 0);
 		shard = ps_shard_new(name, 0, &o, NULL);
 		ps_shard_start_at(shard, i, place.resume_offset);
 		assert_int_equal(ps_shard_next(shard, &s, NULL), 1);
@@ -492,13 +492,13 @@ static void a_shard_with_no_header_at_an_indexed_place_is_stale(void **state)
 	tar_add_text(&one, "b.txt", "text");
 	tar_end(&one);
 	tar_save(&one, "r.tar");
-	assert_int_equal(ps_shard_index_make("r.tar", NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(ps_shard_index_make("r.tar", NULL, NULL, 0, NULL, &result, NULL), 0);
 	memset(bytes, 'x', sizeof(bytes));
 	tar_add(&other, "c.txt", bytes, sizeof(bytes));
 	tar_end(&other);
 	tar_save(&other, "r.tar");
 	assert_int_equal(ps_shard_index_open("r.tar", NULL, &x, NULL), 0);
-	assert_int_equal(ps_shard_index_place(x, 1, &place, NULL), 0);
+	assert_int_equal(ps_shard_index_place(x, 1, &place, NULL, NULL), 0);
 	for (int check = 0; check < 2; check++) {
 		struct ps_shard_options o = {.stream = {.wake_fd = -1}, .check = check ? x : NULL};
 		struct ps_shard *shard = ps_shard_new("r.tar", 0, &o, NULL);
@@ -552,7 +552,7 @@ static void a_set_keeps_few_indexes_open(void **state)
 		snprintf(names[i], sizeof(names[i]), "s%d.tar", i);
 		shards[i] = names[i];
 		if (i != 7)
-			assert_int_equal(ps_shard_index_make(names[i], NULL, NULL, 0, &result, NULL), 0);
+			assert_int_equal(ps_shard_index_make(names[i], NULL, NULL, 0, NULL, &result, NULL), 0);
 	}
 	xs = ps_shard_indexes_new(shards, SHARDS, NULL);
 	for (int i = 0; i < 8; i++)
@@ -598,13 +598,13 @@ static void a_set_keeps_the_counts_it_has_read(void **state)
 		snprintf(names[i], sizeof(names[i]), "s%d.tar", i);
 		shards[i] = names[i];
 		shard_make(i, 3);
-		assert_int_equal(ps_shard_index_make(names[i], NULL, NULL, 0, &result, NULL), 0);
+		assert_int_equal(ps_shard_index_make(names[i], NULL, NULL, 0, NULL, &result, NULL), 0);
 	}
 	xs = ps_shard_indexes_new(shards, SHARDS, NULL);
 	for (uint32_t i = 0; i < SHARDS; i++) /* opening the last indexes closes the first */
 		assert_int_equal(ps_shard_indexes_count(xs, i, &count, NULL), 0);
 	shard_make(0, 9);
-	assert_int_equal(ps_shard_index_make(names[0], NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(ps_shard_index_make(names[0], NULL, NULL, 0, NULL, &result, NULL), 0);
 	assert_int_equal(ps_shard_indexes_get(xs, 0, &index, NULL), 0);
 	assert_int_equal(ps_shard_index_samples(index), 9);
 	ps_shard_indexes_put(xs, index);

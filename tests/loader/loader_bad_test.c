@@ -629,7 +629,7 @@ static void a_missing_indexed_sample_is_an_error_in_any_order(void **state)
 	tar_end(&t);
 	tar_save(&t, "gone.tar");
 	assert_int_equal(stat("gone.tar", &st), 0);
-	assert_int_equal(ps_shard_index_make("gone.tar", NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(ps_shard_index_make("gone.tar", NULL, NULL, 0, NULL, &result, NULL), 0);
 	fd = open("gone.tar", O_WRONLY | O_CLOEXEC);
 	assert_int_equal(pwrite(fd, zeros, sizeof(zeros), end), sizeof(zeros));
 	assert_int_equal(futimens(fd, (struct timespec[2]){st.st_atim, st.st_mtim}), 0);

@@ -254,8 +254,8 @@ static void an_epoch_that_is_known_to_be_empty_is_refused(void **state)
 	(void)state;
 	tar_end(&t);
 	tar_save(&t, "empty.tar");
-	assert_int_equal(ps_shard_index_make("empty.tar", NULL, NULL, 0, &result, NULL), 0);
-	assert_int_equal(ps_shard_index_make("t-0.tar", NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(ps_shard_index_make("empty.tar", NULL, NULL, 0, NULL, &result, NULL), 0);
+	assert_int_equal(ps_shard_index_make("t-0.tar", NULL, NULL, 0, NULL, &result, NULL), 0);
 	for (uint32_t rank = 0; rank < 2; rank++) {
 		setting_init(&s);
 		s.o.world = 2;
@@ -329,8 +329,8 @@ static void length_is_known_with_indexes(void **state)
 	penstock_loader_close(l);
 	for (int i = 0; i < SHARDS; i++) {
 		snprintf(name, sizeof(name), "t-%d.tar", i);
-		assert_int_equal(ps_shard_index_make(name, i % 2 ? NULL : ".", NULL, 0, &result, NULL), 0);
-		assert_int_equal(ps_shard_index_make(name, i % 2 ? "." : NULL, NULL, 0, &result, NULL), 0);
+		assert_int_equal(ps_shard_index_make(name, i % 2 ? NULL : ".", NULL, 0, NULL, &result, NULL), 0);
+		assert_int_equal(ps_shard_index_make(name, i % 2 ? "." : NULL, NULL, 0, NULL, &result, NULL), 0);
 		assert_int_equal(result.samples, PER_SHARD);
 	}
 	for (uint32_t end = 0; end < 3; end++) {

@@ -34,7 +34,7 @@ static int setup(void **state)
 		tar_end(&t);
 		snprintf(name, sizeof(name), "s-%d.tar", s);
 		tar_save(&t, name);
-		assert_int_equal(ps_shard_index_make(name, NULL, NULL, 0, &result, &err), 0);
+		assert_int_equal(ps_shard_index_make(name, NULL, NULL, 0, NULL, &result, &err), 0);
 	}
 	return 0;
 }

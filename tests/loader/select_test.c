@@ -51,7 +51,7 @@ static int setup(void **state)
 		tar_save(&t, names[s]);
 		assert_int_equal(ps_column_spec_parse("label=cls", &columns[0], &err), 0);
 		assert_int_equal(ps_column_spec_parse("w", &columns[1], &err), 0);
-		assert_int_equal(ps_shard_index_make(names[s], NULL, columns, 2, &result, &err), 0);
+		assert_int_equal(ps_shard_index_make(names[s], NULL, columns, 2, NULL, &result, &err), 0);
 		ps_column_spec_fini(&columns[0]);
 		ps_column_spec_fini(&columns[1]);
 	}

@@ -107,14 +107,14 @@ static void a_line_is_a_sample(void **state)
 	lines_write("c.jsonl");
 	lines_check(shard_open("a.b.txt", NULL), "a.b", false, 0);
 	lines_check(shard_open("c.jsonl", NULL), "c", true, 0);
-	assert_int_equal(ps_shard_index_make("c.jsonl", NULL, NULL, 0, &result, NULL), 0);
+	assert_int_equal(ps_shard_index_make("c.jsonl", NULL, NULL, 0, NULL, &result, NULL), 0);
 	assert_int_equal(result.samples, 5);
 	assert_int_equal(ps_shard_index_open("c.jsonl", NULL, &x, NULL), 0);
 	assert_true(ps_shard_index_is_of_lines(x));
 	for (uint64_t i = 0; i < 5; i++) {
 		struct ps_shard *shard = shard_open("c.jsonl", NULL);
 
-		assert_int_equal(ps_shard_index_place(x, i, &place, NULL), 0);
+		assert_int_equal(ps_shard_index_place(x, i, &place, NULL, NULL), 0);
 		ps_shard_start_at(shard, i, place.resume_offset);
 		lines_check(shard, "c", true, i);
 	}
@@ -183,7 +183,7 @@ static void token_windows_begin_at_each_stride(void **state)
 			uint64_t k = from;
 
 			assert_int_equal(ps_shard_indexes_get(xs, 0, &x, NULL), 0);
-			assert_int_equal(ps_shard_index_place(x, from, &place, NULL), 0);
+			assert_int_equal(ps_shard_index_place(x, from, &place, NULL, NULL), 0);
 			ps_shard_indexes_put(xs, x);
 			ps_shard_start_at(shard, from, place.resume_offset);
 			for (; ps_shard_next(shard, &s, NULL) == 1; k++) {

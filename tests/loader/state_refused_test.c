@@ -152,7 +152,7 @@ static void index_all(bool make)
 		if (!make)
 			continue;
 		if (ps_column_spec_parse("w", &column, &err) < 0 ||
-		        ps_shard_index_make(name, NULL, &column, 1, &result, &err) < 0)
+		        ps_shard_index_make(name, NULL, &column, 1, NULL, &result, &err) < 0)
 			fail_msg("%s", err.text);
 		ps_column_spec_fini(&column);
 	}

@@ -57,10 +57,9 @@ int ps_tokens_type(const char *path, const char **ret_type, struct ps_error *err
 	*ret_type = NULL;
 	if (!ends_with(path, n, ".bin"))
 		return 0;
-	if (asprintf(&index, "%.*s.idx", (int)(n - strlen(".bin")), path) < 0) {
-		index = NULL;
-		return ps_no_memory(err);
-	}
+	index = ps_asprintf(err, "%.*s.idx", (int)(n - strlen(".bin")), path);
+	if (!index)
+		return -ENOMEM;
 	fd = open(index, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 && errno == ENOENT)
 		return 0;

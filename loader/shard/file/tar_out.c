@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <zstd.h>
 
+#include "base/io.h"
+
 #define BUF_NBYTES (1UL << 20)
 #define FRAME_NBYTES (4UL << 20) /* bytes of the tar in one zstd frame */
 #define SEEKABLE_MAGIC 0x8F92EAB1u
@@ -43,22 +45,13 @@ struct ps_tar_out {
 
 static int write_all(struct ps_tar_out *o, const void *data, size_t n, struct ps_error *err)
 {
-	const uint8_t *p = data;
+	int rc;
 
 	if (o->on_bytes)
 		o->on_bytes(o->on_bytes_ctx, data, n);
 	o->file_nbytes += n;
-	while (n > 0) {
-		ssize_t w = write(o->fd, p, n);
-
-		if (w < 0 && errno == EINTR)
-			continue;
-		if (w < 0)
-			return ps_error_set(err, errno, "%s: cannot write: %s", o->path, strerror(errno));
-		p += w;
-		n -= (size_t)w;
-	}
-	return 0;
+	rc = ps_write_all(o->fd, data, n);
+	return rc < 0 ? ps_error_set(err, -rc, "%s: cannot write: %s", o->path, strerror(-rc)) : 0;
 }
 
 /* Compresses what is in the buffer as one frame. */
@@ -303,9 +296,9 @@ int ps_tar_out_open(const char *path, int level, struct ps_tar_out **ret_out, st
 {
 	struct ps_tar_out *o = out_new(path, level);
 
-	if (!o || asprintf(&o->tmp, "%s.tmp-%ld", path, (long)getpid()) < 0) {
-		if (o)
-			o->tmp = NULL;
+	if (o)
+		o->tmp = ps_asprintf(err, "%s.tmp-%ld", path, (long)getpid());
+	if (!o || !o->tmp) {
 		ps_tar_out_abort(o);
 		return ps_no_memory(err);
 	}
@@ -313,8 +306,7 @@ int ps_tar_out_open(const char *path, int level, struct ps_tar_out **ret_out, st
 	if (o->fd < 0) {
 		int rc = ps_error_set(err, errno, "%s: cannot create: %s", o->tmp, strerror(errno));
 
-		free(o->tmp);
-		o->tmp = NULL;
+		free(ps_steal_ptr(&o->tmp));
 		ps_tar_out_abort(o);
 		return rc;
 	}
@@ -371,8 +363,7 @@ int ps_tar_out_finish(struct ps_tar_out *o, uint64_t *ret_nbytes, struct ps_erro
 		return rc;
 	if (ret_nbytes)
 		*ret_nbytes = o->file_nbytes;
-	free(o->tmp);
-	o->tmp = NULL;
+	free(ps_steal_ptr(&o->tmp));
 	ps_tar_out_abort(o);
 	return 0;
 }

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/buf.h"
+#include "base/io.h"
 #include "shard/index/format.h"
 
 #define MAGIC "penstock-shards "
@@ -166,15 +167,14 @@ static int text_parse(
 
 int ps_catalogue_read(const char *dir, struct ps_catalogue **ret_catalogue, struct ps_error *err)
 {
-	ps_autofree char *path = NULL, *text = NULL;
+	ps_autofree char *path = ps_asprintf(err, "%s%s" PS_CATALOGUE_NAME, dir, dir[0] ? "/" : "");
+	ps_autofree char *text = NULL;
 	ps_autofd int fd = -1;
 	struct stat st;
-	size_t got = 0;
+	ssize_t n;
 
-	if (asprintf(&path, "%s%s" PS_CATALOGUE_NAME, dir, dir[0] ? "/" : "") < 0) {
-		path = NULL;
-		return ps_no_memory(err);
-	}
+	if (!path)
+		return -ENOMEM;
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return ps_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
@@ -183,19 +183,11 @@ int ps_catalogue_read(const char *dir, struct ps_catalogue **ret_catalogue, stru
 	text = malloc((size_t)st.st_size + 1);
 	if (!text)
 		return ps_no_memory(err);
-	while (got < (size_t)st.st_size) {
-		ssize_t n = pread(fd, text + got, (size_t)st.st_size - got, (off_t)got);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return ps_error_set(err, errno, "%s: cannot read: %s", path, strerror(errno));
-		if (n == 0)
-			break;
-		got += (size_t)n;
-	}
-	text[got] = 0;
-	return text_parse(path, ps_steal_ptr(&text), got, ret_catalogue, err);
+	n = ps_pread_all(fd, text, (size_t)st.st_size, 0);
+	if (n < 0)
+		return ps_error_set(err, (int)-n, "%s: cannot read: %s", path, strerror((int)-n));
+	text[n] = 0;
+	return text_parse(path, ps_steal_ptr(&text), (size_t)n, ret_catalogue, err);
 }
 
 void ps_catalogue_free(struct ps_catalogue *c)
@@ -233,12 +225,10 @@ const struct ps_catalogue_entry *ps_catalogue_match(
 	const struct ps_catalogue_entry *e = ps_catalogue_find(c, name);
 
 	for (size_t i = 0; !e && i < PS_ARRAY_LEN(codings); i++) {
-		ps_autofree char *packed = NULL;
+		ps_autofree char *packed = ps_asprintf(NULL, "%s%s", name, codings[i]);
 
-		if (asprintf(&packed, "%s%s", name, codings[i]) < 0) {
-			packed = NULL;
+		if (!packed)
 			return NULL;
-		}
 		e = ps_catalogue_find(c, packed);
 		if (e && e->plain_nbytes != nbytes)
 			e = NULL;
@@ -258,31 +248,22 @@ static int entry_write(struct ps_buf *out, const struct ps_catalogue_entry *e)
 {
 	char hex[2 * PS_PSX_SHA256 + 1] = "-";
 	ps_autofree char *line = NULL;
-	int n;
 
 	for (size_t i = 0; i < PS_PSX_SHA256 && ps_shard_index_sha256_known(e->sha256); i++)
 		snprintf(hex + 2 * i, 3, "%02x", e->sha256[i]);
-	n = asprintf(&line, "%s %ju %ju %ju %ju %s %s\n", hex, (uintmax_t)e->nbytes,
+	line = ps_asprintf(NULL, "%s %ju %ju %ju %ju %s %s\n", hex, (uintmax_t)e->nbytes,
 	        (uintmax_t)e->plain_nbytes, (uintmax_t)e->samples, (uintmax_t)e->bad,
 	        e->lines ? "lines" : "tar", e->name);
-	if (n < 0) {
-		line = NULL;
-		return -ENOMEM;
-	}
-	return ps_buf_add(out, line, (size_t)n);
+	return line ? ps_buf_add(out, line, strlen(line)) : -ENOMEM;
 }
 
 /* True if a shard of the old catalogue still exists with that size, or if memory is lacking. */
 static bool is_there(const char *dir, const struct ps_catalogue_entry *e)
 {
-	ps_autofree char *path = NULL;
+	ps_autofree char *path = ps_asprintf(NULL, "%s%s%s", dir, dir[0] ? "/" : "", e->name);
 	struct stat st;
 
-	if (asprintf(&path, "%s%s%s", dir, dir[0] ? "/" : "", e->name) < 0) {
-		path = NULL;
-		return true;
-	}
-	return stat(path, &st) == 0 && (uint64_t)st.st_size == e->nbytes;
+	return !path || (stat(path, &st) == 0 && (uint64_t)st.st_size == e->nbytes);
 }
 
 /* Writes the entries of the old catalogue and the new ones, sorted by name; a new one replaces the old. */
@@ -311,7 +292,9 @@ static int merge(struct ps_buf *out, const char *dir, const struct ps_catalogue 
 int ps_catalogue_update(
         const char *dir, struct ps_catalogue_entry *entries, size_t n, bool is_part, struct ps_error *err)
 {
-	ps_autofree char *path = NULL, *lock = NULL;
+	const char *slash = dir[0] ? "/" : "";
+	ps_autofree char *path = ps_asprintf(err, "%s%s" PS_CATALOGUE_NAME, dir, slash);
+	ps_autofree char *lock = ps_asprintf(err, "%s%s." PS_CATALOGUE_NAME ".lock", dir, slash);
 	struct ps_catalogue *old = NULL;
 	struct ps_buf out = {0};
 	char last[32];
@@ -322,12 +305,8 @@ int ps_catalogue_update(
 		if (!name_fits(entries[i].name))
 			return ps_error_set(err, EINVAL,
 			        "%s: a catalogue cannot hold this name; rename the shard", entries[i].name);
-	if (asprintf(&path, "%s%s" PS_CATALOGUE_NAME, dir, dir[0] ? "/" : "") < 0)
-		path = NULL;
-	if (asprintf(&lock, "%s%s." PS_CATALOGUE_NAME ".lock", dir, dir[0] ? "/" : "") < 0)
-		lock = NULL;
 	if (!path || !lock)
-		return ps_no_memory(err);
+		return -ENOMEM;
 	if (is_part) {
 		lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
 		if (lock_fd < 0 || flock(lock_fd, LOCK_EX) < 0)

@@ -14,6 +14,7 @@
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 
+#include "base/io.h"
 #include "shard/file/file.h"
 
 int ps_shard_index_version_read(
@@ -103,15 +104,9 @@ static const char *base_name(const char *path)
 char *ps_shard_index_path(
         const char *shard, const char *dir, uint64_t nbytes, uint64_t first, struct ps_error *err)
 {
-	char *path = NULL;
-	int n = dir ? asprintf(&path, "%s/%s" TAIL_FORMAT, dir, base_name(shard), (uintmax_t)nbytes,
-	                      (uintmax_t)first)
-	            : asprintf(&path, "%s%s", shard, PS_PSX_SUFFIX);
-
-	if (n >= 0)
-		return path;
-	ps_no_memory(err);
-	return NULL;
+	return dir ? ps_asprintf(err, "%s/%s" TAIL_FORMAT, dir, base_name(shard), (uintmax_t)nbytes,
+	                     (uintmax_t)first)
+	           : ps_asprintf(err, "%s%s", shard, PS_PSX_SUFFIX);
 }
 
 /* Folders ------------------------------------------------------------------------------------------------ */
@@ -218,16 +213,6 @@ static size_t folder_seek(const struct ps_shard_index_folder *f, const char *nam
 	return low;
 }
 
-static char *folder_path(const struct ps_shard_index_folder *f, const char *name, struct ps_error *err)
-{
-	char *path;
-
-	if (asprintf(&path, "%s/%s", f->dir, name) >= 0)
-		return path;
-	ps_no_memory(err);
-	return NULL;
-}
-
 /* Finds the one of n indexes that also fits the shard's first header, and returns its place + 1; 0: none
  * fits, or the header cannot be read without a request. */
 static size_t folder_pick(
@@ -248,21 +233,18 @@ static size_t folder_pick(
 char *ps_shard_index_folder_find(
         const struct ps_shard_index_folder *f, const char *shard, uint64_t nbytes, struct ps_error *err)
 {
-	ps_autofree char *prefix = NULL;
+	ps_autofree char *prefix = ps_asprintf(err, "%s-%ju-", base_name(shard), (uintmax_t)nbytes);
 	size_t at, n = 0, len, picked;
 
-	if (asprintf(&prefix, "%s-%ju-", base_name(shard), (uintmax_t)nbytes) < 0) {
-		prefix = NULL;
-		ps_no_memory(err);
+	if (!prefix)
 		return NULL;
-	}
 	len = strlen(prefix);
 	at = folder_seek(f, prefix);
 	while (at + n < f->n && strncmp(f->names[at + n], prefix, len) == 0 &&
 	        strlen(f->names[at + n]) == len + 16 + strlen(PS_PSX_SUFFIX))
 		n++;
 	if (n == 1)
-		return folder_path(f, f->names[at], err);
+		return ps_asprintf(err, "%s/%s", f->dir, f->names[at]);
 	if (n == 0) {
 		ps_error_set(err, ENOENT,
 		        "%s: %s has no index of a shard of that name with %ju bytes; make it with "
@@ -272,7 +254,7 @@ char *ps_shard_index_folder_find(
 	}
 	picked = folder_pick(f, at, n, shard, nbytes);
 	if (picked > 0)
-		return folder_path(f, f->names[picked - 1], err);
+		return ps_asprintf(err, "%s/%s", f->dir, f->names[picked - 1]);
 	ps_error_set(err, ENOTUNIQ,
 	        "%s: two indexes in %s fit its name and size, %s and %s; give each dataset a folder of its "
 	        "own, or remove the one that belongs to other data",
@@ -283,14 +265,12 @@ char *ps_shard_index_folder_find(
 char *ps_shard_index_folder_find_longer(
         const struct ps_shard_index_folder *f, const char *shard, uint64_t nbytes, uint64_t first)
 {
-	ps_autofree char *prefix = NULL;
+	ps_autofree char *prefix = ps_asprintf(NULL, "%s-", base_name(shard));
 	char tail[17 + sizeof(PS_PSX_SUFFIX)];
 	size_t len;
 
-	if (asprintf(&prefix, "%s-", base_name(shard)) < 0) {
-		prefix = NULL;
+	if (!prefix)
 		return NULL;
-	}
 	len = strlen(prefix);
 	snprintf(tail, sizeof(tail), "-%016jx" PS_PSX_SUFFIX, (uintmax_t)first);
 	for (size_t i = folder_seek(f, prefix); i < f->n && strncmp(f->names[i], prefix, len) == 0; i++) {
@@ -298,47 +278,32 @@ char *ps_shard_index_folder_find_longer(
 		uintmax_t then = strtoumax(f->names[i] + len, &end, 10);
 
 		if (then > nbytes && strcmp(end, tail) == 0)
-			return folder_path(f, f->names[i], NULL);
+			return ps_asprintf(NULL, "%s/%s", f->dir, f->names[i]);
 	}
 	return NULL;
 }
 
 /* Writing ------------------------------------------------------------------------------------------------ */
 
-static int all_write(int fd, const uint8_t *p, size_t n)
-{
-	while (n > 0) {
-		ssize_t done = write(fd, p, n);
-
-		if (done < 0 && errno == EINTR)
-			continue;
-		if (done < 0)
-			return -1;
-		p += done;
-		n -= (size_t)done;
-	}
-	return 0;
-}
-
 int ps_shard_index_file_write(
         const char *path, mode_t mode, const void *data, size_t nbytes, struct ps_error *err)
 {
-	ps_autofree char *part = NULL;
+	ps_autofree char *part = ps_asprintf(err, "%s.XXXXXX", path);
 	ps_autofd int fd = -1;
+	int rc;
 
-	if (asprintf(&part, "%s.XXXXXX", path) < 0) {
-		part = NULL;
-		return ps_no_memory(err);
-	}
+	if (!part)
+		return -ENOMEM;
 	fd = mkostemp(part, O_CLOEXEC);
 	if (fd < 0)
 		return ps_error_set(err, errno, "%s: cannot write: %s", path, strerror(errno));
 	(void)fchmod(fd, mode & 0666); /* readers of the shard may read its index */
-	if (all_write(fd, data, nbytes) < 0 || rename(part, path) < 0) {
-		int rc = ps_error_set(err, errno, "%s: cannot write: %s", path, strerror(errno));
-
+	rc = ps_write_all(fd, data, nbytes);
+	if (rc == 0 && rename(part, path) < 0)
+		rc = -errno;
+	if (rc < 0) {
 		(void)unlink(part);
-		return rc;
+		return ps_error_set(err, -rc, "%s: cannot write: %s", path, strerror(-rc));
 	}
 	return 0;
 }

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "base/io.h"
 #include "shard/index/format.h"
 
 #define MAX_FILE (UINT64_C(1) << 32)
@@ -29,29 +30,11 @@ static bool shard_index_section_sound(struct ps_shard_index_section *s)
 	return state > 0;
 }
 
-static int all_read(int fd, uint8_t *p, size_t n)
-{
-	size_t got = 0;
-
-	while (got < n) {
-		ssize_t r = pread(fd, p + got, n - got, (off_t)got);
-
-		if (r < 0 && errno == EINTR)
-			continue;
-		if (r < 0)
-			return -errno;
-		if (r == 0)
-			return -EBADMSG;
-		got += (size_t)r;
-	}
-	return 0;
-}
-
 static int data_load(struct ps_shard_index *x, struct ps_error *err)
 {
 	ps_autofd int fd = open(x->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
-	int rc = 0;
+	ssize_t got;
 
 	if (fd < 0 && errno == ENOENT)
 		return ps_error_set(err, ENOENT,
@@ -63,6 +46,7 @@ static int data_load(struct ps_shard_index *x, struct ps_error *err)
 	if (!S_ISREG(st.st_mode) || st.st_size < PS_PSX_HEAD || (uint64_t)st.st_size > MAX_FILE)
 		return shard_index_damaged(x, err);
 	x->nbytes = (size_t)st.st_size;
+	got = (ssize_t)x->nbytes;
 	/* On a network file system the index is copied: a mapped page that cannot be read causes a signal,
 	 * not an error. */
 	x->mapped = !ps_shard_index_fd_is_remote(fd);
@@ -74,13 +58,11 @@ static int data_load(struct ps_shard_index *x, struct ps_error *err)
 	}
 	if (!x->mapped) {
 		x->data = malloc(x->nbytes);
-		rc = x->data ? all_read(fd, x->data, x->nbytes) : -ENOMEM;
+		got = x->data ? ps_pread_all(fd, x->data, x->nbytes, 0) : -ENOMEM;
 	}
-	if (rc == -EBADMSG)
-		return shard_index_damaged(x, err);
-	if (rc < 0)
-		return ps_error_set(err, -rc, "%s: cannot read: %s", x->path, strerror(-rc));
-	return 0;
+	if (got < 0)
+		return ps_error_set(err, (int)-got, "%s: cannot read: %s", x->path, strerror((int)-got));
+	return (size_t)got < x->nbytes ? shard_index_damaged(x, err) : 0;
 }
 
 /* Parses the table of sections, which must be contiguous. */
@@ -189,6 +171,19 @@ static bool column_parse(struct ps_shard_index *x, struct ps_shard_index_section
 	return x->count <= (uint64_t)(b.end - b.p) / c->width;
 }
 
+/* Reads the next text of a stream of texts. */
+static bool text_take(struct ps_psx_bytes *b, const char **ret_text, size_t *ret_len)
+{
+	const uint8_t *text;
+	uint64_t len;
+
+	if (!ps_get_varint(b, &len) || !ps_get_bytes(b, len, &text))
+		return false;
+	*ret_text = (const char *)text;
+	*ret_len = (size_t)len;
+	return true;
+}
+
 /* Parses where the columns come from; this section follows those of the columns. */
 static bool sources_parse(struct ps_shard_index *x, struct ps_shard_index_section *s)
 {
@@ -196,15 +191,9 @@ static bool sources_parse(struct ps_shard_index *x, struct ps_shard_index_sectio
 
 	if (!shard_index_section_sound(s))
 		return false;
-	for (uint32_t i = 0; i < x->ncolumns; i++) {
-		const uint8_t *from;
-		uint64_t len;
-
-		if (!ps_get_varint(&b, &len) || !ps_get_bytes(&b, len, &from))
+	for (uint32_t i = 0; i < x->ncolumns; i++)
+		if (!text_take(&b, &x->columns[i].from, &x->columns[i].from_len))
 			return false;
-		x->columns[i].from = (const char *)from;
-		x->columns[i].from_len = (size_t)len;
-	}
 	return b.p == b.end;
 }
 
@@ -282,18 +271,25 @@ static int parse(struct ps_shard_index *x, struct ps_error *err)
 	return rc;
 }
 
-/* Takes ownership of `path`; if that is NULL, err is already filled. */
-static int file_open(char *path, struct ps_shard_index **ret_index, struct ps_error *err)
+/* Opens the index of `data`, or the file `path` if that is NULL. Takes ownership of `path`; if that is NULL, err
+ * is already filled. */
+static int index_open(char *path, const void *data, size_t nbytes, struct ps_shard_index **ret_index,
+        struct ps_error *err)
 {
 	struct ps_shard_index *x = path ? calloc(1, sizeof(*x)) : NULL;
-	int rc;
+	int rc = 0;
 
 	if (!x) {
 		free(path);
 		return path ? ps_no_memory(err) : -ENOMEM;
 	}
 	x->path = path;
-	rc = data_load(x, err);
+	if (!data)
+		rc = data_load(x, err);
+	else if (!(x->data = malloc(nbytes + 1)))
+		rc = ps_no_memory(err);
+	else
+		memcpy(x->data, data, x->nbytes = nbytes);
 	if (rc == 0)
 		rc = parse(x, err);
 	if (rc < 0) {
@@ -309,7 +305,7 @@ int ps_shard_index_open_file(const char *path, const char *shard, uint64_t nbyte
 {
 	struct ps_shard_index *x;
 	char *copy = strdup(path);
-	int rc = copy ? file_open(copy, &x, err) : ps_no_memory(err);
+	int rc = copy ? index_open(copy, NULL, 0, &x, err) : ps_no_memory(err);
 
 	if (rc < 0)
 		return rc;
@@ -339,12 +335,10 @@ static int beside_open(
 	int rc = -ENOENT;
 
 	for (size_t i = 0; i < PS_ARRAY_LEN(codings) && rc == -ENOENT; i++) {
-		ps_autofree char *path = NULL;
+		ps_autofree char *path = ps_asprintf(err, "%s%s%s", shard, codings[i], PS_PSX_SUFFIX);
 
-		if (asprintf(&path, "%s%s%s", shard, codings[i], PS_PSX_SUFFIX) < 0) {
-			path = NULL;
-			return ps_no_memory(err);
-		}
+		if (!path)
+			return -ENOMEM;
 		rc = ps_shard_index_open_file(path, shard, nbytes, ret_index, i == 0 ? &first : err);
 	}
 	if (rc == -ENOENT || (rc < 0 && first.err != ENOENT))
@@ -401,7 +395,7 @@ int ps_shard_index_open_of_longer(
 	path = longer_path(shard, dir, now.nbytes);
 	if (!path)
 		return ps_error_set(err, ENOENT, "%s: has no index of a longer shard", shard);
-	rc = file_open(path, &x, err);
+	rc = index_open(path, NULL, 0, &x, err);
 	if (rc < 0)
 		return rc;
 	if (x->binding.nbytes <= now.nbytes) {
@@ -416,26 +410,9 @@ int ps_shard_index_open_of_longer(
 int ps_shard_index_open_mem(
         const void *data, size_t nbytes, struct ps_shard_index **ret_index, struct ps_error *err)
 {
-	struct ps_shard_index *x = calloc(1, sizeof(*x));
-	int rc = -ENOMEM;
+	char *path = strdup("(memory)");
 
-	if (x) {
-		x->path = strdup("(memory)");
-		x->data = malloc(nbytes + 1);
-		x->nbytes = nbytes;
-	}
-	if (!x || !x->path || !x->data) {
-		ps_no_memory(err);
-	} else {
-		memcpy(x->data, data, nbytes);
-		rc = parse(x, err);
-	}
-	if (rc < 0) {
-		ps_shard_index_close(x);
-		return rc;
-	}
-	*ret_index = x;
-	return 0;
+	return path ? index_open(path, data, nbytes, ret_index, err) : ps_no_memory(err);
 }
 
 int ps_shard_index_open_windows(const char *shard, const struct ps_windows *windows,
@@ -484,8 +461,6 @@ const char *ps_shard_index_path_of(const struct ps_shard_index *x)
 {
 	return x->path;
 }
-
-/* Samples, keys and columns ------------------------------------------------------------------------------ */
 
 /* Samples ------------------------------------------------------------------------------------------------ */
 
@@ -580,13 +555,27 @@ static struct ps_shard_index_place window_place(
 	return place;
 }
 
-static int sample_find(struct ps_shard_index *x, uint64_t sample, struct ps_shard_index_place *ret_place,
+/* Begins a walk at the mark before a sample. False: damaged. */
+static bool walk_begin(const struct ps_shard_index *x, uint64_t sample, struct walk *ret)
+{
+	const uint8_t *mark = x->samples->p + sample / PS_PSX_MARK * 16;
+	uint64_t at = ps_get_u64(mark + 8);
+
+	*ret = (struct walk){
+	        .b = {x->samples->p + ps_psx_nmarks(x->count) * 16, x->samples->p + x->samples->n},
+	        .end = ps_get_u64(mark),
+	        .unit = x->flags & PS_PSX_FLAG_LINES ? 1 : 512};
+	if (ret->end > OFFSET_MAX || at > (uint64_t)(ret->b.end - ret->b.p))
+		return false;
+	ret->b.p += at;
+	return true;
+}
+
+int ps_shard_index_place(struct ps_shard_index *x, uint64_t sample, struct ps_shard_index_place *ret_place,
         struct ps_shard_index_member *ret_members, struct ps_error *err)
 {
-	const uint8_t *mark;
 	struct ps_shard_index_place place = {0};
-	struct walk w = {.unit = x->flags & PS_PSX_FLAG_LINES ? 1 : 512};
-	uint64_t at;
+	struct walk w;
 	int rc = range_check(x, sample, err);
 
 	if (rc < 0)
@@ -595,16 +584,8 @@ static int sample_find(struct ps_shard_index *x, uint64_t sample, struct ps_shar
 		*ret_place = window_place(x, sample, ret_members);
 		return 0;
 	}
-	if (!shard_index_section_sound(x->samples))
+	if (!shard_index_section_sound(x->samples) || !walk_begin(x, sample, &w))
 		return shard_index_damaged(x, err);
-	mark = x->samples->p + sample / PS_PSX_MARK * 16;
-	w.end = ps_get_u64(mark);
-	at = ps_get_u64(mark + 8);
-	w.b.p = x->samples->p + ps_psx_nmarks(x->count) * 16;
-	w.b.end = x->samples->p + x->samples->n;
-	if (w.end > OFFSET_MAX || at > (uint64_t)(w.b.end - w.b.p))
-		return shard_index_damaged(x, err);
-	w.b.p += at;
 	for (uint64_t i = 0; i <= sample % PS_PSX_MARK; i++)
 		if (!walk_sample(x, &w, &place, i == sample % PS_PSX_MARK ? ret_members : NULL))
 			return shard_index_damaged(x, err);
@@ -614,35 +595,29 @@ static int sample_find(struct ps_shard_index *x, uint64_t sample, struct ps_shar
 	return 0;
 }
 
-int ps_shard_index_place(struct ps_shard_index *x, uint64_t sample, struct ps_shard_index_place *ret_place,
-        struct ps_error *err)
+/* Begins at the text of the mark before a sample, in a section of marks and a stream of texts. False: damaged. */
+static bool texts_begin(const struct ps_shard_index *x, const uint8_t *p, const uint8_t *end, uint64_t sample,
+        struct ps_psx_bytes *ret)
 {
-	return sample_find(x, sample, ret_place, NULL, err);
+	uint64_t at = ps_get_u64(p + sample / PS_PSX_MARK * 8);
+
+	*ret = (struct ps_psx_bytes){p + ps_psx_nmarks(x->count) * 8, end};
+	if (at > (uint64_t)(ret->end - ret->p))
+		return false;
+	ret->p += at;
+	return true;
 }
 
-int ps_shard_index_members(struct ps_shard_index *x, uint64_t sample, struct ps_shard_index_place *ret_place,
-        struct ps_shard_index_member ret_members[static PS_PSX_MAX_MEMBERS], struct ps_error *err)
-{
-	return sample_find(x, sample, ret_place, ret_members, err);
-}
-
-/* Finds text number `sample` of a section of marks and a stream of texts. */
+/* Finds text number `sample` of such a section. */
 static bool text_find(const struct ps_shard_index *x, const uint8_t *p, const uint8_t *end, uint64_t sample,
         const char **ret_text, size_t *ret_len)
 {
-	uint64_t at = ps_get_u64(p + sample / PS_PSX_MARK * 8), len = 0;
-	struct ps_psx_bytes b = {p + ps_psx_nmarks(x->count) * 8, end};
-	const uint8_t *text = NULL;
+	struct ps_psx_bytes b;
+	bool ok = texts_begin(x, p, end, sample, &b);
 
-	if (at > (uint64_t)(b.end - b.p))
-		return false;
-	b.p += at;
-	for (uint64_t i = 0; i <= sample % PS_PSX_MARK; i++)
-		if (!ps_get_varint(&b, &len) || !ps_get_bytes(&b, len, &text))
-			return false;
-	*ret_text = (const char *)text;
-	*ret_len = (size_t)len;
-	return true;
+	for (uint64_t i = 0; i <= sample % PS_PSX_MARK && ok; i++)
+		ok = text_take(&b, ret_text, ret_len);
+	return ok;
 }
 
 int ps_shard_index_key(struct ps_shard_index *x, uint64_t sample, const char **ret_key, size_t *ret_len,
@@ -662,50 +637,27 @@ int ps_shard_index_key(struct ps_shard_index *x, uint64_t sample, const char **r
 
 /* Comparing with the shard ------------------------------------------------------------------------------- */
 
-/* Begins at the sample's mark, or where the walk ended if that was the sample before it. */
-static bool walk_begin(struct ps_shard_index *x, struct ps_shard_index_walk *w, uint64_t sample,
-        struct walk *at, struct ps_psx_bytes *keys)
-{
-	const uint8_t *marks = x->samples->p + sample / PS_PSX_MARK * 16;
-	uint64_t place = ps_get_u64(marks + 8), key = ps_get_u64(x->keys->p + sample / PS_PSX_MARK * 8);
-	const uint8_t *places_begin = x->samples->p + ps_psx_nmarks(x->count) * 16;
-	const uint8_t *keys_begin = x->keys->p + ps_psx_nmarks(x->count) * 8;
-
-	*at = (struct walk){.b = {w->place, x->samples->p + x->samples->n},
-	        .end = w->end,
-	        .unit = x->flags & PS_PSX_FLAG_LINES ? 1 : 512};
-	*keys = (struct ps_psx_bytes){w->key, x->keys->p + x->keys->n};
-	if (w->ready && w->next == sample)
-		return true;
-	w->next = sample - sample % PS_PSX_MARK;
-	at->end = ps_get_u64(marks);
-	if (at->end > OFFSET_MAX || place > (uint64_t)(at->b.end - places_begin) ||
-	        key > (uint64_t)(keys->end - keys_begin))
-		return false;
-	at->b.p = places_begin + place;
-	keys->p = keys_begin + key;
-	return true;
-}
-
+/* Goes to a sample: on from where the walk ended if that is just before it, else from the sample's mark. */
 static bool walk_to(struct ps_shard_index *x, struct ps_shard_index_walk *w, uint64_t sample,
         struct ps_shard_index_place *place, struct ps_shard_index_member *members, const char **ret_key,
         size_t *ret_len)
 {
-	struct ps_psx_bytes keys;
-	const uint8_t *key = NULL;
-	struct walk at;
-	uint64_t len = 0;
+	const uint8_t *end = x->keys->p + x->keys->n;
+	struct ps_psx_bytes keys = {w->key, end};
+	struct walk at = {.b = {w->place, x->samples->p + x->samples->n},
+	        .end = w->end,
+	        .unit = x->flags & PS_PSX_FLAG_LINES ? 1 : 512};
 
-	if (!walk_begin(x, w, sample, &at, &keys))
-		return false;
+	if (!w->ready || w->next != sample) {
+		w->next = sample - sample % PS_PSX_MARK;
+		if (!walk_begin(x, sample, &at) || !texts_begin(x, x->keys->p, end, sample, &keys))
+			return false;
+	}
 	for (; w->next <= sample; w->next++)
-		if (!walk_sample(x, &at, place, members) || !ps_get_varint(&keys, &len) ||
-		        !ps_get_bytes(&keys, len, &key))
+		if (!walk_sample(x, &at, place, members) || !text_take(&keys, ret_key, ret_len))
 			return false;
 	*w = (struct ps_shard_index_walk){
 	        .ready = true, .next = sample + 1, .end = at.end, .place = at.b.p, .key = keys.p};
-	*ret_key = (const char *)key;
-	*ret_len = (size_t)len;
 	return true;
 }
 
@@ -729,8 +681,8 @@ int ps_shard_index_check(struct ps_shard_index *x, struct ps_shard_index_walk *w
 {
 	struct ps_shard_index_member want[PS_PSX_MAX_MEMBERS];
 	struct ps_shard_index_place place;
-	const char *want_key;
-	size_t want_len;
+	const char *want_key = NULL;
+	size_t want_len = 0;
 
 	if (x->windows.nbytes > 0)
 		return 0; /* a token stream's count is computed from its size: nothing to compare */
@@ -811,12 +763,9 @@ bool ps_shard_index_column_is(const struct ps_shard_index *x, int column, const 
 char *ps_shard_index_column_text(const struct ps_shard_index *x, int column)
 {
 	const struct ps_shard_index_column *c = &x->columns[column];
-	char *text;
 
-	if (!c->from ||
-	        asprintf(&text, "%.*s=%.*s", (int)c->name_len, c->name, (int)c->from_len, c->from) < 0)
-		return NULL;
-	return text;
+	return c->from ? ps_asprintf(NULL, "%.*s=%.*s", (int)c->name_len, c->name, (int)c->from_len, c->from)
+	               : NULL;
 }
 
 static int64_t integer_get(const uint8_t *p, unsigned width)

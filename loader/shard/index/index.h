@@ -137,20 +137,17 @@ struct ps_shard_index_place {
 	uint32_t nmembers; /* known members; 0: none (a bad sample, or one with very many members) */
 };
 
-/* Where a sample is in its shard. -ERANGE: no such sample; -EBADMSG: damaged. */
-int ps_shard_index_place(struct ps_shard_index *index, uint64_t sample,
-        struct ps_shard_index_place *ret_place, struct ps_error *err) PS_MUST_USE;
-
+/* Where a sample is in its shard, and its members in the order of the shard, all or none; their number is
+ * ret_place->nmembers, at most PS_PSX_MAX_MEMBERS. ret_members may be NULL. -ERANGE: no such sample; -EBADMSG:
+ * damaged. */
 struct ps_shard_index_member {
 	const char *suffix; /* lower case, zero-terminated */
 	uint64_t offset;    /* offset of its data */
 	uint64_t size;
 };
 
-/* The members of a sample in the order of the shard, all or none; their number is ret_place->nmembers. */
-int ps_shard_index_members(struct ps_shard_index *index, uint64_t sample,
-        struct ps_shard_index_place *ret_place,
-        struct ps_shard_index_member ret_members[static PS_PSX_MAX_MEMBERS],
+int ps_shard_index_place(struct ps_shard_index *index, uint64_t sample,
+        struct ps_shard_index_place *ret_place, struct ps_shard_index_member *ret_members,
         struct ps_error *err) PS_MUST_USE;
 
 /* The sample's key, not zero-terminated; that of a bad sample may be empty. */

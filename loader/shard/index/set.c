@@ -16,6 +16,7 @@ struct entry {
 
 /* A folder of shards, which may have a catalogue. */
 struct place {
+	struct place *next;
 	char *dir;
 	struct ps_catalogue *catalogue; /* NULL: none */
 	struct ps_error err;            /* why not */
@@ -34,11 +35,8 @@ struct ps_shard_indexes {
 
 	/* guards the members below; held while a catalogue or the folder of indexes is read */
 	pthread_mutex_t places_lock;
-	struct place **places;
-	size_t nplaces;
-	/* the place that was added last, where a search begins: most shards are in one folder with the shard
-	 * before them */
-	size_t last;
+	/* the place that was added last is the first: most shards are in one folder with the shard before them */
+	struct place *places;
 	struct ps_shard_index_folder *folder;
 };
 
@@ -83,12 +81,14 @@ void ps_shard_indexes_free(struct ps_shard_indexes *xs)
 		xs->open = e->next;
 		entry_free(e);
 	}
-	for (size_t i = 0; i < xs->nplaces; i++) {
-		ps_catalogue_free(xs->places[i]->catalogue);
-		free(xs->places[i]->dir);
-		free(xs->places[i]);
+	while (xs->places) {
+		struct place *p = xs->places;
+
+		xs->places = p->next;
+		ps_catalogue_free(p->catalogue);
+		free(p->dir);
+		free(p);
 	}
-	free(xs->places);
 	ps_shard_index_folder_free(xs->folder);
 	free(xs->counts);
 	pthread_mutex_destroy(&xs->lock);
@@ -154,22 +154,16 @@ static char *folder_path(
 
 static struct place *place_add(struct ps_shard_indexes *xs, const char *dir, size_t len)
 {
-	struct place **grown = reallocarray(xs->places, xs->nplaces + 1, sizeof(*grown));
-	struct place *p;
+	struct place *p = calloc(1, sizeof(*p));
 
-	if (!grown)
-		return NULL;
-	xs->places = grown;
-	p = calloc(1, sizeof(*p));
 	if (!p || !(p->dir = strndup(dir, len))) {
 		free(p);
 		return NULL;
 	}
 	if (ps_catalogue_read(p->dir, &p->catalogue, &p->err) < 0)
 		p->catalogue = NULL;
-	xs->places[xs->nplaces] = p;
-	xs->last = xs->nplaces++;
-	return p;
+	p->next = xs->places;
+	return xs->places = p;
 }
 
 /* Finds a shard in the catalogue of its folder: 1; 0: it is not in there, or there is no catalogue. A
@@ -180,15 +174,11 @@ static int catalogue_ask(struct ps_shard_indexes *xs, const char *shard, uint64_
 	const char *slash = strrchr(shard, '/');
 	size_t len = slash ? PS_MAX((size_t)(slash - shard), (size_t)1) : 0;
 	const struct ps_catalogue_entry *e;
-	struct place *p = NULL;
+	struct place *p;
 
 	PS_LOCK_SCOPE(&xs->places_lock);
-	for (size_t i = 0; i < xs->nplaces && !p; i++) {
-		struct place *at = xs->places[(xs->last + i) % xs->nplaces];
-
-		if (strncmp(at->dir, shard, len) == 0 && !at->dir[len])
-			p = at;
-	}
+	for (p = xs->places; p && (strncmp(p->dir, shard, len) != 0 || p->dir[len]);)
+		p = p->next;
 	if (!p)
 		p = place_add(xs, shard, len);
 	if (!p)
@@ -361,14 +351,11 @@ static int count_ask(
 	if (path || (xs->dir && why.err != ENOENT))
 		return 0; /* the folder of indexes comes before the catalogue */
 	rc = catalogue_ask(xs, shard, now.nbytes, &e, err);
-	if (rc == 1) {
-		rc = source_check(xs, shard, "entry in " PS_CATALOGUE_NAME, e->lines, err);
-		if (rc < 0)
-			return rc;
-		*ret_count = e->samples;
-		return 1;
-	}
-	return rc;
+	if (rc <= 0)
+		return rc;
+	*ret_count = e->samples;
+	rc = source_check(xs, shard, "entry in " PS_CATALOGUE_NAME, e->lines, err);
+	return rc < 0 ? rc : 1;
 }
 
 int ps_shard_indexes_count(

@@ -17,7 +17,7 @@
 /* Columns ------------------------------------------------------------------------------------------------ */
 
 /* A column while it is written. */
-struct ps_shard_index_column_writer {
+struct column {
 	char *name, *from;
 	uint64_t count;           /* samples */
 	struct ps_buf values;     /* array of struct value */
@@ -36,7 +36,7 @@ struct value {
 	};
 };
 
-static void shard_index_column_fini(struct ps_shard_index_column_writer *c)
+static void column_fini(struct column *c)
 {
 	free(c->name);
 	free(c->from);
@@ -44,48 +44,9 @@ static void shard_index_column_fini(struct ps_shard_index_column_writer *c)
 	ps_buf_fini(&c->texts);
 }
 
-static int shard_index_column_init(struct ps_shard_index_column_writer *c, const char *name, const char *from)
-{
-	*c = (struct ps_shard_index_column_writer){0};
-	if (strlen(name) > PS_INDEX_MAX_TEXT)
-		return -ENAMETOOLONG;
-	c->name = strdup(name);
-	c->from = strdup(from);
-	if (c->name && c->from)
-		return 0;
-	shard_index_column_fini(c);
-	return -ENOMEM;
-}
-
-static struct value *value_at(struct ps_shard_index_column_writer *c, uint64_t i)
+static struct value *value_at(struct column *c, uint64_t i)
 {
 	return (struct value *)(void *)c->values.p + i;
-}
-
-static int shard_index_column_set(struct ps_shard_index_column_writer *c, const struct ps_column_value *in)
-{
-	struct value *v = value_at(c, c->count - 1);
-
-	v->type = (uint8_t)in->type;
-	switch (in->type) {
-	case PS_COLUMN_INT:
-		v->integer = in->integer;
-		return 0;
-	case PS_COLUMN_FLOAT:
-		v->number = in->number;
-		c->has_float = true;
-		return 0;
-	case PS_COLUMN_TEXT:
-		if (in->text_len > PS_INDEX_MAX_TEXT) {
-			v->type = 0;
-			return 0;
-		}
-		v->text_at = c->texts.n;
-		v->text_len = (uint8_t)in->text_len;
-		c->has_text = true;
-		return ps_buf_add(&c->texts, in->text, in->text_len);
-	}
-	return -EINVAL;
 }
 
 static double number_of(const struct value *v)
@@ -93,7 +54,7 @@ static double number_of(const struct value *v)
 	return v->type == PS_COLUMN_INT ? (double)v->integer : v->number;
 }
 
-static unsigned width_find(struct ps_shard_index_column_writer *c)
+static unsigned width_find(struct column *c)
 {
 	unsigned width = c->has_float ? 4 : 1;
 
@@ -115,7 +76,7 @@ static unsigned width_find(struct ps_shard_index_column_writer *c)
 	return width;
 }
 
-static int column_head_write(struct ps_shard_index_column_writer *c, struct ps_buf *out)
+static int column_head_write(struct column *c, struct ps_buf *out)
 {
 	size_t bits = ps_psx_pad8((size_t)(c->count / 8 + (c->count % 8 > 0)));
 	uint8_t len = (uint8_t)strlen(c->name);
@@ -135,7 +96,7 @@ static int column_head_write(struct ps_shard_index_column_writer *c, struct ps_b
 	return rc;
 }
 
-static int numbers_write(struct ps_shard_index_column_writer *c, unsigned width, struct ps_buf *out)
+static int numbers_write(struct column *c, unsigned width, struct ps_buf *out)
 {
 	int rc = 0;
 
@@ -165,7 +126,7 @@ static int numbers_write(struct ps_shard_index_column_writer *c, unsigned width,
 }
 
 /* Numbers among texts are written as texts. */
-static size_t text_of(struct ps_shard_index_column_writer *c, const struct value *v, char text[static 256])
+static size_t text_of(struct column *c, const struct value *v, char text[static 256])
 {
 	switch (v->type) {
 	case PS_COLUMN_INT:
@@ -180,7 +141,15 @@ static size_t text_of(struct ps_shard_index_column_writer *c, const struct value
 	}
 }
 
-static int texts_write(struct ps_shard_index_column_writer *c, struct ps_buf *out)
+static int text_add(struct ps_buf *out, const char *text, size_t len)
+{
+	uint8_t head[10];
+	int rc = ps_buf_add(out, head, ps_put_varint(head, len));
+
+	return rc < 0 ? rc : ps_buf_add(out, text, len);
+}
+
+static int texts_write(struct column *c, struct ps_buf *out)
 {
 	size_t marks = out->n, begin;
 	int rc = ps_buf_add_zeros(out, (size_t)ps_psx_nmarks(c->count) * 8);
@@ -188,32 +157,13 @@ static int texts_write(struct ps_shard_index_column_writer *c, struct ps_buf *ou
 	begin = out->n;
 	for (uint64_t i = 0; i < c->count && rc == 0; i++) {
 		char text[256];
-		uint8_t head[10];
 		size_t len = text_of(c, value_at(c, i), text);
 
 		if (i % PS_PSX_MARK == 0)
 			ps_put_u64(out->p + marks + i / PS_PSX_MARK * 8, out->n - begin);
-		rc = ps_buf_add(out, head, ps_put_varint(head, len));
-		if (rc == 0)
-			rc = ps_buf_add(out, text, len);
+		rc = text_add(out, text, len);
 	}
 	return rc;
-}
-
-/* Makes the column's section and the section's detail. */
-static int shard_index_column_finish(
-        struct ps_shard_index_column_writer *c, struct ps_buf *ret_bytes, uint32_t *ret_detail)
-{
-	unsigned width = c->has_text ? 0 : width_find(c);
-	int rc = column_head_write(c, ret_bytes);
-
-	if (rc < 0)
-		return rc;
-	*ret_detail = (c->has_text           ? PS_COLUMN_TEXT
-	                      : c->has_float ? PS_COLUMN_FLOAT
-	                                     : PS_COLUMN_INT) |
-	              width << 8;
-	return c->has_text ? texts_write(c, ret_bytes) : numbers_write(c, width, ret_bytes);
 }
 
 /* Indexes ------------------------------------------------------------------------------------------------ */
@@ -239,7 +189,7 @@ struct ps_shard_index_writer {
 	struct shape *shapes;
 	uint32_t nshapes;
 	uint32_t last_shape; /* most samples have the shape of the one before */
-	struct ps_shard_index_column_writer columns[PS_INDEX_MAX_COLUMNS];
+	struct column columns[PS_INDEX_MAX_COLUMNS];
 	uint32_t ncolumns;
 	int failed;
 };
@@ -262,7 +212,7 @@ void ps_shard_index_writer_free(struct ps_shard_index_writer *w)
 	if (!w)
 		return;
 	for (uint32_t i = 0; i < w->ncolumns; i++)
-		shard_index_column_fini(&w->columns[i]);
+		column_fini(&w->columns[i]);
 	ps_buf_fini(&w->marks);
 	ps_buf_fini(&w->samples);
 	ps_buf_fini(&w->key_marks);
@@ -285,15 +235,6 @@ void ps_shard_index_writer_leaves_out(struct ps_shard_index_writer *w)
 void ps_shard_index_writer_ended(struct ps_shard_index_writer *w)
 {
 	w->ended = true;
-}
-
-/* Samples of shape 0 do not matter here: a reader recognises them. */
-static uint16_t notes_of(const struct ps_shard_index_writer *w)
-{
-	bool all = w->ended && !w->leaves_out && w->bad == 0 &&
-	           !(w->flags & (PS_PSX_FLAG_LINES | PS_PSX_FLAG_GLOBAL));
-
-	return (all ? PS_PSX_NOTE_ALL : 0) | PS_PSX_NOTE_LINKS;
 }
 
 void ps_shard_index_writer_first(struct ps_shard_index_writer *w, uint64_t first)
@@ -426,14 +367,6 @@ static int sample_add(struct ps_shard_index_writer *w, uint64_t offset, bool bad
 	return ps_buf_add(&w->samples, line, len);
 }
 
-static int text_add(struct ps_buf *out, const char *text, size_t len)
-{
-	uint8_t head[10];
-	int rc = ps_buf_add(out, head, ps_put_varint(head, len));
-
-	return rc < 0 ? rc : ps_buf_add(out, text, len);
-}
-
 int ps_shard_index_writer_add(struct ps_shard_index_writer *w, uint64_t offset, bool bad, const char *key,
         size_t key_len, const struct ps_shard_index_member *members, uint32_t n)
 {
@@ -461,20 +394,48 @@ int ps_shard_index_writer_add(struct ps_shard_index_writer *w, uint64_t offset, 
 
 int ps_shard_index_writer_column(struct ps_shard_index_writer *w, const char *name, const char *from)
 {
-	int rc;
+	struct column *c = &w->columns[w->ncolumns];
 
 	assert(w->count == 0);
 	if (w->ncolumns == PS_INDEX_MAX_COLUMNS)
 		return -E2BIG;
-	rc = shard_index_column_init(&w->columns[w->ncolumns], name, from);
-	return rc < 0 ? rc : (int)w->ncolumns++;
+	if (strlen(name) > PS_INDEX_MAX_TEXT)
+		return -ENAMETOOLONG;
+	*c = (struct column){.name = strdup(name), .from = strdup(from)};
+	if (c->name && c->from)
+		return (int)w->ncolumns++;
+	column_fini(c);
+	return -ENOMEM;
 }
 
 int ps_shard_index_writer_value(
         struct ps_shard_index_writer *w, int column, const struct ps_column_value *value)
 {
-	if (!w->failed && !value->missing)
-		w->failed = shard_index_column_set(&w->columns[column], value);
+	struct column *c = &w->columns[column];
+	struct value *v;
+
+	if (w->failed || value->missing)
+		return w->failed;
+	v = value_at(c, c->count - 1);
+	v->type = (uint8_t)value->type;
+	switch (value->type) {
+	case PS_COLUMN_INT:
+		v->integer = value->integer;
+		break;
+	case PS_COLUMN_FLOAT:
+		v->number = value->number;
+		c->has_float = true;
+		break;
+	case PS_COLUMN_TEXT:
+		if (value->text_len > PS_INDEX_MAX_TEXT) {
+			v->type = 0;
+			break;
+		}
+		v->text_at = c->texts.n;
+		v->text_len = (uint8_t)value->text_len;
+		c->has_text = true;
+		w->failed = ps_buf_add(&c->texts, value->text, value->text_len);
+	}
 	return w->failed;
 }
 
@@ -506,23 +467,10 @@ static int section_add(
 	return rc < 0 ? rc : ps_buf_add(&f->table, entry, sizeof(entry));
 }
 
-static int sources_write(struct ps_shard_index_writer *w, struct file *f)
-{
-	struct ps_buf bytes = {0};
-	int rc = 0;
-
-	for (uint32_t i = 0; i < w->ncolumns && rc == 0; i++)
-		rc = text_add(&bytes, w->columns[i].from, strlen(w->columns[i].from));
-	if (rc == 0)
-		rc = section_add(f, PS_PSX_SOURCES, 0, &bytes, NULL);
-	ps_buf_fini(&bytes);
-	return rc;
-}
-
 static int sections_write(struct ps_shard_index_writer *w, struct file *f)
 {
 	uint8_t head[10];
-	struct ps_buf nshapes = {.p = head, .n = ps_put_varint(head, w->nshapes)};
+	struct ps_buf nshapes = {.p = head, .n = ps_put_varint(head, w->nshapes)}, sources = {0};
 	int rc = section_add(f, PS_PSX_SHAPES, 0, &nshapes, &w->shape_bytes);
 
 	if (rc == 0)
@@ -530,20 +478,32 @@ static int sections_write(struct ps_shard_index_writer *w, struct file *f)
 	if (rc == 0)
 		rc = section_add(f, PS_PSX_KEYS, 0, &w->key_marks, &w->keys);
 	for (uint32_t i = 0; i < w->ncolumns && rc == 0; i++) {
+		struct column *c = &w->columns[i];
+		unsigned width = c->has_text ? 0 : width_find(c);
+		uint32_t type = c->has_text ? PS_COLUMN_TEXT : c->has_float ? PS_COLUMN_FLOAT : PS_COLUMN_INT;
 		struct ps_buf bytes = {0};
-		uint32_t detail;
 
-		rc = shard_index_column_finish(&w->columns[i], &bytes, &detail);
+		rc = column_head_write(c, &bytes);
 		if (rc == 0)
-			rc = section_add(f, PS_PSX_COLUMN, detail, &bytes, NULL);
+			rc = c->has_text ? texts_write(c, &bytes) : numbers_write(c, width, &bytes);
+		if (rc == 0)
+			rc = section_add(f, PS_PSX_COLUMN, type | width << 8, &bytes, NULL);
 		ps_buf_fini(&bytes);
+		if (rc == 0)
+			rc = text_add(&sources, c->from, strlen(c->from));
 	}
-	return rc == 0 && w->ncolumns > 0 ? sources_write(w, f) : rc;
+	if (rc == 0 && w->ncolumns > 0)
+		rc = section_add(f, PS_PSX_SOURCES, 0, &sources, NULL);
+	ps_buf_fini(&sources);
+	return rc;
 }
 
 static void head_write(const struct ps_shard_index_writer *w, uint64_t nbytes, uint64_t plain, struct file *f)
 {
 	uint8_t *h = f->out.p;
+	/* Samples of shape 0 do not matter here: a reader recognises them. */
+	bool all = w->ended && !w->leaves_out && w->bad == 0 &&
+	           !(w->flags & (PS_PSX_FLAG_LINES | PS_PSX_FLAG_GLOBAL));
 
 	memcpy(h, PS_PSX_MAGIC, 8);
 	ps_put_u64(h + PS_PSX_AT_SIZE, nbytes);
@@ -552,7 +512,7 @@ static void head_write(const struct ps_shard_index_writer *w, uint64_t nbytes, u
 	ps_put_u64(h + PS_PSX_AT_BAD, w->bad);
 	ps_put_u32(h + PS_PSX_AT_FLAGS, w->flags);
 	ps_put_u16(h + PS_PSX_AT_NSECTIONS, (uint16_t)(f->table.n / PS_PSX_SECTION));
-	ps_put_u16(h + PS_PSX_AT_NOTES, notes_of(w));
+	ps_put_u16(h + PS_PSX_AT_NOTES, (all ? PS_PSX_NOTE_ALL : 0) | PS_PSX_NOTE_LINKS);
 	ps_put_u64(h + PS_PSX_AT_FIRST, w->first);
 	memcpy(h + PS_PSX_AT_SHA256, w->sha256, PS_PSX_SHA256);
 	memcpy(h + PS_PSX_HEAD, f->table.p, f->table.n);
@@ -691,37 +651,6 @@ static int text_value(const uint8_t *data, size_t n, struct ps_buf *scratch, str
 	return 0;
 }
 
-static int json_take(const json_t *j, struct ps_buf *scratch, struct ps_column_value *v)
-{
-	v->missing = false;
-	switch (json_typeof(j)) {
-	case JSON_INTEGER:
-		v->type = PS_COLUMN_INT;
-		v->integer = json_integer_value(j);
-		return 0;
-	case JSON_TRUE:
-	case JSON_FALSE:
-		v->type = PS_COLUMN_INT;
-		v->integer = json_is_true(j);
-		return 0;
-	case JSON_REAL:
-		v->type = PS_COLUMN_FLOAT;
-		v->number = json_real_value(j);
-		return 0;
-	case JSON_STRING:
-		v->type = PS_COLUMN_TEXT;
-		v->text_len = json_string_length(j);
-		scratch->n = 0;
-		if (ps_buf_add(scratch, json_string_value(j), v->text_len) < 0)
-			return -ENOMEM;
-		v->text = (const char *)scratch->p;
-		return 0;
-	default:
-		v->missing = true;
-		return 0;
-	}
-}
-
 int ps_column_spec_value(const struct ps_column_spec *spec, const uint8_t *data, size_t n,
         struct ps_buf *scratch, struct ps_column_value *v)
 {
@@ -736,8 +665,26 @@ int ps_column_spec_value(const struct ps_column_spec *spec, const uint8_t *data,
 	j = root;
 	for (const char *step = spec->path; *step && j; step += strlen(step) + 1)
 		j = json_object_get(j, step);
-	if (j)
-		rc = json_take(j, scratch, v);
+	switch (j ? json_typeof(j) : JSON_NULL) {
+	case JSON_INTEGER:
+	case JSON_TRUE:
+	case JSON_FALSE:
+		*v = (struct ps_column_value){.type = PS_COLUMN_INT,
+		        .integer = json_is_integer(j) ? json_integer_value(j) : json_is_true(j)};
+		break;
+	case JSON_REAL:
+		*v = (struct ps_column_value){.type = PS_COLUMN_FLOAT, .number = json_real_value(j)};
+		break;
+	case JSON_STRING:
+		scratch->n = 0;
+		rc = ps_buf_add(scratch, json_string_value(j), json_string_length(j));
+		*v = (struct ps_column_value){.type = PS_COLUMN_TEXT,
+		        .text = (const char *)scratch->p,
+		        .text_len = json_string_length(j)};
+		break;
+	default:
+		break;
+	}
 	json_decref(root);
 	return rc;
 }
