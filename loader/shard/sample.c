@@ -123,8 +123,8 @@ static int field_read(struct ps_sample *s, struct ps_sample_field *f, struct ps_
 		return fd;
 	got = ps_pread_all(fd, data, (size_t)f->size, f->offset);
 	if (got < 0)
-		return ps_error_set(err, (int)-got, "cannot read field %s again: %s", f->suffix,
-		        strerror((int)-got));
+		return ps_error_set(
+		        err, (int)-got, "cannot read field %s again: %s", f->suffix, strerror((int)-got));
 	if ((size_t)got < f->size)
 		return ps_error_set(err, EBADMSG, "the shard became shorter while it was read");
 	if (s->budget)

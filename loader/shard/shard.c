@@ -44,7 +44,8 @@ static bool recovery_find(struct ps_recovery *rec, struct ps_shard_index *known,
 
 	if (rec->index)
 		return true;
-	if (known && ps_shard_index_place(known, ordinal, &place, NULL, NULL) == 0 && place.offset == offset) {
+	if (known && ps_shard_index_place(known, ordinal, &place, NULL, NULL) == 0 &&
+	        place.offset == offset) {
 		recovery_use(rec, known);
 		return true;
 	}

@@ -552,7 +552,8 @@ static void a_set_keeps_few_indexes_open(void **state)
 		snprintf(names[i], sizeof(names[i]), "s%d.tar", i);
 		shards[i] = names[i];
 		if (i != 7)
-			assert_int_equal(ps_shard_index_make(names[i], NULL, NULL, 0, NULL, &result, NULL), 0);
+			assert_int_equal(
+			        ps_shard_index_make(names[i], NULL, NULL, 0, NULL, &result, NULL), 0);
 	}
 	xs = ps_shard_indexes_new(shards, SHARDS, NULL);
 	for (int i = 0; i < 8; i++)

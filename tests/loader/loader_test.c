@@ -329,8 +329,10 @@ static void length_is_known_with_indexes(void **state)
 	penstock_loader_close(l);
 	for (int i = 0; i < SHARDS; i++) {
 		snprintf(name, sizeof(name), "t-%d.tar", i);
-		assert_int_equal(ps_shard_index_make(name, i % 2 ? NULL : ".", NULL, 0, NULL, &result, NULL), 0);
-		assert_int_equal(ps_shard_index_make(name, i % 2 ? "." : NULL, NULL, 0, NULL, &result, NULL), 0);
+		assert_int_equal(
+		        ps_shard_index_make(name, i % 2 ? NULL : ".", NULL, 0, NULL, &result, NULL), 0);
+		assert_int_equal(
+		        ps_shard_index_make(name, i % 2 ? "." : NULL, NULL, 0, NULL, &result, NULL), 0);
 		assert_int_equal(result.samples, PER_SHARD);
 	}
 	for (uint32_t end = 0; end < 3; end++) {

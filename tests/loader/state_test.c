@@ -578,12 +578,14 @@ static void shards_of_another_size_are_an_error_when_they_are_opened(void **stat
 		s.o.epochs = 1;
 		s.o.end = counted ? PENSTOCK_END_DROP_LAST : PENSTOCK_END_UNEVEN;
 		if (counted)
-			assert_int_equal(ps_shard_index_make("sized.tar", NULL, NULL, 0, NULL, &made, NULL), 0);
+			assert_int_equal(
+			        ps_shard_index_make("sized.tar", NULL, NULL, 0, NULL, &made, NULL), 0);
 		run_whole(&run, &s.o, shards, 1);
 		tar_put(&t, "more", 4);
 		file_write("sized.tar", t.data, t.len);
 		if (counted) /* of the new file */
-			assert_int_equal(ps_shard_index_make("sized.tar", NULL, NULL, 0, NULL, &made, NULL), 0);
+			assert_int_equal(
+			        ps_shard_index_make("sized.tar", NULL, NULL, 0, NULL, &made, NULL), 0);
 		l = open_ok(&s.o, shards, 1);
 		load(l, run.states[5], run.nbytes[5]);
 		assert_int_equal(penstock_loader_next(l, &b, &e), -ESTALE);

@@ -273,8 +273,8 @@ static int parse(struct ps_shard_index *x, struct ps_error *err)
 
 /* Opens the index of `data`, or the file `path` if that is NULL. Takes ownership of `path`; if that is NULL, err
  * is already filled. */
-static int index_open(char *path, const void *data, size_t nbytes, struct ps_shard_index **ret_index,
-        struct ps_error *err)
+static int index_open(
+        char *path, const void *data, size_t nbytes, struct ps_shard_index **ret_index, struct ps_error *err)
 {
 	struct ps_shard_index *x = path ? calloc(1, sizeof(*x)) : NULL;
 	int rc = 0;
