@@ -248,7 +248,7 @@ static int shard_make(const char *path, uint32_t first, struct ps_error *err)
 		return rc;
 	}
 	rc = ps_tar_out_finish(out, NULL, err);
-	return rc < 0 ? rc : ps_shard_index_make(path, NULL, NULL, 0, &result, err);
+	return rc < 0 ? rc : ps_shard_index_make(path, NULL, NULL, 0, NULL, &result, err);
 }
 
 /* Makes a folder that must not exist yet. */
