@@ -9,6 +9,68 @@
 #include "batch/parts.h"
 #include "image/pixel/pixel.h"
 
+/* Slots -------------------------------------------------------------------------------------------------- */
+
+bool ps_slot_place(size_t *used, size_t n, size_t nbytes, size_t *ret_at)
+{
+	size_t all, at;
+
+	if (!ps_size_round_up(*used, PS_SLOT_ALIGN, &at) || !ps_size_mul(n, nbytes, &all) ||
+	        !ps_size_add(at, all, &all) || all > PTRDIFF_MAX)
+		return false;
+	*ret_at = at;
+	*used = all;
+	return true;
+}
+
+static bool field_place(
+        const struct ps_layout_field *f, struct ps_slot_layout *l, struct ps_slot_field *ret_field)
+{
+	struct ps_slot_field at = {{PS_SLOT_NONE, PS_SLOT_NONE}, PS_SLOT_NONE, PS_SLOT_NONE, PS_SLOT_NONE,
+	        PS_SLOT_NONE, PS_SLOT_NONE};
+	size_t *used = &l->fixed_nbytes, n = l->rows;
+	bool ok = true;
+
+	for (uint32_t plane = 0; plane < f->planes && !ps_field_is_late(f); plane++)
+		ok = ok && ps_slot_place(used, n, f->row_nbytes, &at.data[plane]);
+	if (f->made_what)
+		ok = ok &&
+		     ps_slot_place(used, n * ps_image_views(&f->image), sizeof(struct ps_image_ops), &at.ops);
+	if (f->made)
+		ok = ok && ps_slot_place(&l->made_nbytes, n, f->made_row_nbytes, &at.made);
+	if (ps_field_is_padded(f))
+		ok = ok && ps_slot_place(used, n, sizeof(int64_t), &at.lengths);
+	if (f->form == PS_FORM_PADDED)
+		ok = ok && ps_slot_place(used, n, (size_t)f->row_items, &at.mask);
+	if (f->form == PS_FORM_RAGGED)
+		ok = ok && ps_slot_place(used, n + 1, sizeof(uint64_t), &at.offsets);
+	*ret_field = at;
+	return ok;
+}
+
+/* False: larger than the address space, or out of memory. */
+static bool slot_layout_make(const struct ps_batch_layout *layout, uint32_t rows, struct ps_slot_layout *l)
+{
+	bool ok = true;
+
+	*l = (struct ps_slot_layout){
+	        .rows = rows, .fields = calloc((size_t)layout->nfields + 1, sizeof(*l->fields))};
+	ok = l->fields != NULL;
+	for (uint32_t i = 0; i < layout->nfields && ok; i++)
+		ok = field_place(&layout->fields[i], l, &l->fields[i]);
+	if (layout->mixes)
+		ok = ok && ps_slot_place(&l->fixed_nbytes, rows, sizeof(float), &l->mix_lambda) &&
+		     ps_slot_place(&l->fixed_nbytes, rows, sizeof(int64_t), &l->mix_row);
+	return ok &&
+	       ps_slot_place(&l->fixed_nbytes, (size_t)rows + 1, sizeof(uint64_t),
+	               &l->fields[PS_SLOT_KEYS(layout)].offsets) &&
+	       ps_slot_place(&l->fixed_nbytes, rows, 1, &l->valid) &&
+	       ps_slot_place(&l->fixed_nbytes, rows, sizeof(int64_t), &l->shards) &&
+	       ps_slot_place(&l->fixed_nbytes, rows, sizeof(int64_t), &l->samples);
+}
+
+/* Batches ------------------------------------------------------------------------------------------------ */
+
 /* Bytes of the memory that late outputs are written to before their place in the slot is known. */
 static bool outputs_nbytes(const struct ps_layout_field *f, uint32_t rows, size_t *ret_nbytes)
 {
@@ -32,7 +94,7 @@ int ps_batch_nbytes(
         const struct ps_batch_layout *layout, uint32_t rows, size_t *ret_nbytes, struct ps_error *err)
 {
 	struct ps_slot_layout l;
-	bool ok = ps_slot_layout_make(layout, rows, &l);
+	bool ok = slot_layout_make(layout, rows, &l);
 	size_t total = l.fixed_nbytes;
 
 	if (!l.fields)
@@ -46,22 +108,19 @@ int ps_batch_nbytes(
 	return ok && ps_size_round_up(total, PS_DEVICE_PAGE, ret_nbytes) ? 0 : too_large(rows, err);
 }
 
+/* Allocates the arrays by field, and those by row that late fields need. */
 static bool fields_init(struct penstock_batch *b)
 {
-	const size_t n = b->layout->nfields;
+	const uint32_t nfields = b->layout->nfields;
 
-	b->decoded = calloc(n, sizeof(*b->decoded));
-	b->pieces = calloc(n, sizeof(*b->pieces));
-	b->boxes = calloc(n, sizeof(*b->boxes));
-	b->outputs = calloc(n, sizeof(*b->outputs));
-	b->late = calloc(n + 1, sizeof(*b->late));
-	return b->decoded && b->pieces && b->boxes && b->outputs && b->late;
-}
-
-/* Allocates the arrays by row that late fields need. */
-static bool late_init(struct penstock_batch *b)
-{
-	for (uint32_t i = 0; i < b->layout->nfields; i++) {
+	b->decoded = calloc(nfields, sizeof(*b->decoded));
+	b->pieces = calloc(nfields, sizeof(*b->pieces));
+	b->boxes = calloc(nfields, sizeof(*b->boxes));
+	b->outputs = calloc(nfields, sizeof(*b->outputs));
+	b->late = calloc((size_t)nfields + 1, sizeof(*b->late));
+	if (!b->decoded || !b->pieces || !b->boxes || !b->outputs || !b->late)
+		return false;
+	for (uint32_t i = 0; i < nfields; i++) {
 		const struct ps_layout_field *f = &b->layout->fields[i];
 		size_t n;
 
@@ -84,7 +143,7 @@ int ps_batch_init(struct penstock_batch *b, const struct ps_batch_layout *layout
 	int rc = 0;
 
 	*b = (struct penstock_batch){.layout = layout, .device = device, .cap = rows};
-	if (!ps_slot_layout_make(layout, rows, &b->at) ||
+	if (!slot_layout_make(layout, rows, &b->at) ||
 	        !ps_size_round_up(b->at.fixed_nbytes, PS_DEVICE_PAGE, &nbytes)) {
 		bool fields = b->at.fields != NULL;
 
@@ -95,7 +154,7 @@ int ps_batch_init(struct penstock_batch *b, const struct ps_batch_layout *layout
 	b->rows = calloc(rows, sizeof(*b->rows));
 	b->bad_rows = calloc(rows, sizeof(*b->bad_rows));
 	b->sources = calloc(rows, sizeof(*b->sources));
-	if (!b->rows || !b->bad_rows || !b->sources || !fields_init(b) || !late_init(b))
+	if (!b->rows || !b->bad_rows || !b->sources || !fields_init(b))
 		rc = no_memory(rows, err);
 	if (rc == 0) {
 		b->mem = device->ops->alloc(device, nbytes, err);
@@ -203,63 +262,4 @@ void ps_batch_bytes_drop(
 		if (!kept)
 			ps_sample_drop(s, in);
 	}
-}
-
-/* Slots -------------------------------------------------------------------------------------------------- */
-
-bool ps_slot_place(size_t *used, size_t n, size_t nbytes, size_t *ret_at)
-{
-	size_t all, at;
-
-	if (!ps_size_round_up(*used, PS_SLOT_ALIGN, &at) || !ps_size_mul(n, nbytes, &all) ||
-	        !ps_size_add(at, all, &all) || all > PTRDIFF_MAX)
-		return false;
-	*ret_at = at;
-	*used = all;
-	return true;
-}
-
-static bool field_place(
-        const struct ps_layout_field *f, struct ps_slot_layout *l, struct ps_slot_field *ret_field)
-{
-	struct ps_slot_field at = {{PS_SLOT_NONE, PS_SLOT_NONE}, PS_SLOT_NONE, PS_SLOT_NONE, PS_SLOT_NONE,
-	        PS_SLOT_NONE, PS_SLOT_NONE};
-	size_t *used = &l->fixed_nbytes, n = l->rows;
-	bool ok = true;
-
-	for (uint32_t plane = 0; plane < f->planes && !ps_field_is_late(f); plane++)
-		ok = ok && ps_slot_place(used, n, f->row_nbytes, &at.data[plane]);
-	if (f->made_what)
-		ok = ok &&
-		     ps_slot_place(used, n * ps_image_views(&f->image), sizeof(struct ps_image_ops), &at.ops);
-	if (f->made)
-		ok = ok && ps_slot_place(&l->made_nbytes, n, f->made_row_nbytes, &at.made);
-	if (ps_field_is_padded(f))
-		ok = ok && ps_slot_place(used, n, sizeof(int64_t), &at.lengths);
-	if (f->form == PS_FORM_PADDED)
-		ok = ok && ps_slot_place(used, n, (size_t)f->row_items, &at.mask);
-	if (f->form == PS_FORM_RAGGED)
-		ok = ok && ps_slot_place(used, n + 1, sizeof(uint64_t), &at.offsets);
-	*ret_field = at;
-	return ok;
-}
-
-bool ps_slot_layout_make(const struct ps_batch_layout *layout, uint32_t rows, struct ps_slot_layout *l)
-{
-	bool ok = true;
-
-	*l = (struct ps_slot_layout){
-	        .rows = rows, .fields = calloc((size_t)layout->nfields + 1, sizeof(*l->fields))};
-	ok = l->fields != NULL;
-	for (uint32_t i = 0; i < layout->nfields && ok; i++)
-		ok = field_place(&layout->fields[i], l, &l->fields[i]);
-	if (layout->mixes)
-		ok = ok && ps_slot_place(&l->fixed_nbytes, rows, sizeof(float), &l->mix_lambda) &&
-		     ps_slot_place(&l->fixed_nbytes, rows, sizeof(int64_t), &l->mix_row);
-	return ok &&
-	       ps_slot_place(&l->fixed_nbytes, (size_t)rows + 1, sizeof(uint64_t),
-	               &l->fields[PS_SLOT_KEYS(layout)].offsets) &&
-	       ps_slot_place(&l->fixed_nbytes, rows, 1, &l->valid) &&
-	       ps_slot_place(&l->fixed_nbytes, rows, sizeof(int64_t), &l->shards) &&
-	       ps_slot_place(&l->fixed_nbytes, rows, sizeof(int64_t), &l->samples);
 }

@@ -201,9 +201,6 @@ struct ps_slot_layout {
 	size_t made_nbytes;
 };
 
-bool ps_slot_layout_make(
-        const struct ps_batch_layout *layout, uint32_t rows, struct ps_slot_layout *ret_layout) PS_MUST_USE;
-
 /* Places an array of n elements of `nbytes` after *used, and moves *used past it. False: too large. */
 bool ps_slot_place(size_t *used, size_t n, size_t nbytes, size_t *ret_at) PS_MUST_USE;
 

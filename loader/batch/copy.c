@@ -11,11 +11,6 @@
 #include "image/image.h"
 #include "image/pixel/pixel.h"
 
-static uint32_t views_of(const struct ps_layout_field *f)
-{
-	return ps_image_views(&f->image);
-}
-
 /* All PS_IMAGE_ bits that images of the field may have. A field that follows another one takes that one's
  * affine step. */
 static uint32_t bits_of(const struct ps_batch_layout *layout, const struct ps_layout_field *f)
@@ -40,14 +35,15 @@ void ps_make_layout(struct ps_batch_layout *layout, bool all)
 		f->made = true;
 		f->made_what = bits_of(layout, f);
 		f->made_row_nbytes = f->row_nbytes;
-		f->row_nbytes = (size_t)f->image.out_width * f->image.out_height * 3 * views_of(f);
+		f->row_nbytes =
+		        (size_t)f->image.out_width * f->image.out_height * 3 * ps_image_views(&f->image);
 	}
 }
 
 static struct ps_image_ops *ops_of(const struct penstock_batch *b, uint32_t i, uint32_t row)
 {
 	return (struct ps_image_ops *)(void *)(b->mem + b->at.fields[i].ops) +
-	       (size_t)row * views_of(&b->layout->fields[i]);
+	       (size_t)row * ps_image_views(&b->layout->fields[i].image);
 }
 
 void ps_make_row(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_image_decoder *decoder)
@@ -67,7 +63,7 @@ void ps_make_repeat(struct penstock_batch *b, uint32_t i, uint32_t to, uint32_t 
 {
 	if (b->at.fields[i].ops != PS_SLOT_NONE)
 		memcpy(ops_of(b, i, to), ops_of(b, i, from),
-		        views_of(&b->layout->fields[i]) * sizeof(struct ps_image_ops));
+		        ps_image_views(&b->layout->fields[i].image) * sizeof(struct ps_image_ops));
 }
 
 static struct ps_make field_tell(const struct penstock_batch *b, uint32_t i)
@@ -79,10 +75,10 @@ static struct ps_make field_tell(const struct penstock_batch *b, uint32_t i)
 	        .planes = at->data[0],
 	        .ops = at->ops == PS_SLOT_NONE ? PS_MAKE_NO_OPS : at->ops,
 	        .to = at->made,
-	        .nimages = b->out_rows * views_of(f),
+	        .nimages = b->out_rows * ps_image_views(&f->image),
 	        .width = f->image.out_width,
 	        .height = f->image.out_height,
-	        .nviews = views_of(f),
+	        .nviews = ps_image_views(&f->image),
 	        .dtype = f->dtype,
 	        .layout = f->image.layout,
 	        .mix = b->mix.kind,
@@ -103,16 +99,6 @@ static struct ps_make field_tell(const struct penstock_batch *b, uint32_t i)
 	return m;
 }
 
-uint32_t ps_make_tell(const struct penstock_batch *b, struct ps_make *ret_makes)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < b->layout->nfields; i++)
-		if (b->layout->fields[i].made)
-			ret_makes[n++] = field_tell(b, i);
-	return n;
-}
-
 size_t ps_make_scratch(const struct ps_batch_layout *layout, uint32_t rows)
 {
 	size_t most = 0;
@@ -121,23 +107,14 @@ size_t ps_make_scratch(const struct ps_batch_layout *layout, uint32_t rows)
 		const struct ps_layout_field *f = &layout->fields[i];
 
 		if (f->made)
-			most = PS_MAX(most, ps_make_scratch_nbytes(f->made_what, (uint64_t)rows * views_of(f),
+			most = PS_MAX(most, ps_make_scratch_nbytes(f->made_what,
+			                            (uint64_t)rows * ps_image_views(&f->image),
 			                            f->image.out_width, f->image.out_height));
 	}
 	return most;
 }
 
 /* Copied stretches --------------------------------------------------------------------------------------- */
-
-int ps_send_init(struct penstock_batch *b, struct ps_error *err)
-{
-	size_t most = 1; /* each hole is at least one row, and adds at most one stretch */
-
-	for (uint32_t i = 0; i < b->layout->nfields; i++)
-		most += b->decoded[i] ? b->cap : 0;
-	b->stretches = calloc(most, sizeof(*b->stretches));
-	return b->stretches ? 0 : ps_error_set(err, ENOMEM, "no memory for a batch of %u rows", b->cap);
-}
 
 /* True if the device has the image of row `row` already, or does not need it. */
 static bool is_left_out(const struct penstock_batch *b, uint32_t i, uint32_t row)
@@ -170,19 +147,6 @@ static void field_cut(const struct penstock_batch *b, uint32_t i, uint32_t *n, s
 	}
 }
 
-/* Fills b->stretches, and returns their number. */
-static uint32_t stretches_find(const struct penstock_batch *b)
-{
-	size_t from = 0;
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < b->layout->nfields; i++) /* in the slot's order */
-		if (b->decoded[i])
-			field_cut(b, i, &n, &from);
-	stretch_add(b->stretches, &n, from, b->used);
-	return n;
-}
-
 int ps_batch_send(struct penstock_batch *b, struct ps_error *err)
 {
 	const struct ps_stretch all = {.at = 0, .nbytes = b->used};
@@ -196,9 +160,17 @@ int ps_batch_send(struct penstock_batch *b, struct ps_error *err)
 		return ps_error_set(err, ENOMEM, "no memory to send a batch");
 	sending.makes = makes;
 	if (b->stretches) {
+		size_t from = 0;
+
 		sending.stretches = b->stretches;
-		sending.nstretches = stretches_find(b);
+		sending.nstretches = 0;
+		for (uint32_t i = 0; i < b->layout->nfields; i++) /* in the slot's order */
+			if (b->decoded[i])
+				field_cut(b, i, &sending.nstretches, &from);
+		stretch_add(b->stretches, &sending.nstretches, from, b->used);
 	}
-	sending.nmakes = ps_make_tell(b, makes);
+	for (uint32_t i = 0; i < b->layout->nfields; i++)
+		if (b->layout->fields[i].made)
+			makes[sending.nmakes++] = field_tell(b, i);
 	return b->device->ops->send(b->mirror, &sending, err);
 }

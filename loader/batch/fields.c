@@ -82,6 +82,17 @@ static int elements_check(
 	return 0;
 }
 
+static struct ps_piece piece_of_npy(const struct ps_npy *npy)
+{
+	return (struct ps_piece){.data = npy->data,
+	        .nbytes = (size_t)npy->count * ps_dtype_nbytes(npy->dtype),
+	        .items = npy->shape[0],
+	        .dtype = npy->dtype,
+	        .swapped = npy->swapped,
+	        .fortran = npy->fortran,
+	        .stride = npy->shape[0]};
+}
+
 static int npy_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
         struct ps_piece *ret_piece, struct ps_error *err)
 {
@@ -93,13 +104,7 @@ static int npy_measure(const struct ps_layout_field *f, const uint8_t *data, siz
 		rc = shape_check(f, &npy, err);
 	if (rc < 0)
 		return rc;
-	piece = (struct ps_piece){.data = npy.data,
-	        .nbytes = (size_t)npy.count * ps_dtype_nbytes(npy.dtype),
-	        .items = npy.shape[0],
-	        .dtype = npy.dtype,
-	        .swapped = npy.swapped,
-	        .fortran = npy.fortran,
-	        .stride = npy.shape[0]};
+	piece = piece_of_npy(&npy);
 	rc = elements_check(f, &piece, npy.count, err);
 	if (rc == 0)
 		*ret_piece = piece;
@@ -246,21 +251,8 @@ static int boxes_measure(const struct ps_layout_field *f, const uint8_t *data, s
 		return rc;
 	if (npy.ndim != 2 || npy.shape[1] != COORDINATES)
 		return ps_error_set(err, EBADMSG, "boxes: the array is not n x 4");
-	*ret_piece = (struct ps_piece){.data = npy.data,
-	        .nbytes = (size_t)npy.count * ps_dtype_nbytes(npy.dtype),
-	        .items = npy.shape[0],
-	        .dtype = npy.dtype,
-	        .swapped = npy.swapped,
-	        .fortran = npy.fortran,
-	        .stride = npy.shape[0]};
+	*ret_piece = piece_of_npy(&npy);
 	return 0;
-}
-
-static float number_float(const struct ps_number *v)
-{
-	if (v->is_float)
-		return (float)v->value;
-	return v->negative ? -(float)v->magnitude : (float)v->magnitude;
 }
 
 static void boxes_write(
@@ -286,11 +278,20 @@ static void boxes_write(
 			number = ps_number_load(piece->dtype, piece->swapped,
 			        piece->data + at * ps_dtype_nbytes(piece->dtype));
 		}
-		to[i] = number_float(&number);
+		if (number.is_float)
+			to[i] = (float)number.value;
+		else
+			to[i] = number.negative ? -(float)number.magnitude : (float)number.magnitude;
 	}
 }
 
 const struct ps_field_ops ps_field_boxes = {.measure = boxes_measure, .write = boxes_write};
+
+/* Stores a number at dst as one element of the field; false: the element's type cannot hold it. */
+static bool field_store(const struct ps_layout_field *f, const struct ps_number *v, void *dst)
+{
+	return f->rounds ? ps_number_store_rounded(v, f->dtype, dst) : ps_number_store(v, f->dtype, dst);
+}
 
 /* JSON --------------------------------------------------------------------------------------------------- */
 
@@ -392,7 +393,7 @@ static int walk(struct walk *w, const struct ps_json *v, uint32_t dim, uint64_t 
 
 		if (wrong)
 			return ps_error_set(w->err, EBADMSG, "at %.200s: %s", f->path, wrong);
-		if (!ps_field_store(f, &number, w->dst ? w->dst : element))
+		if (!field_store(f, &number, w->dst ? w->dst : element))
 			return ps_error_set(w->err, EBADMSG, "at %.200s: a number that %s cannot hold",
 			        f->path, ps_dtype_name(f->dtype));
 		if (w->dst)
@@ -511,11 +512,6 @@ const struct ps_field_ops ps_field_memory = {.write = memory_write};
 
 /* Numbers ------------------------------------------------------------------------------------------------ */
 
-bool ps_field_store(const struct ps_layout_field *f, const struct ps_number *v, void *dst)
-{
-	return f->rounds ? ps_number_store_rounded(v, f->dtype, dst) : ps_number_store(v, f->dtype, dst);
-}
-
 #define TEXT_SHOWN 40u /* bytes shown of a text that is not a number */
 
 static const char *number_parse(
@@ -538,7 +534,7 @@ static int number_measure(const struct ps_layout_field *f, const uint8_t *data, 
 		return ps_error_set(err, EBADMSG, "%s: \"%.*s%s\"", wrong, (int)PS_MIN(n, TEXT_SHOWN),
 		        (const char *)data, n > TEXT_SHOWN ? "..." : "");
 	}
-	if (!ps_field_store(f, &v, element))
+	if (!field_store(f, &v, element))
 		return ps_error_set(err, EBADMSG, "%s cannot hold this integer", ps_dtype_name(f->dtype));
 	*ret_piece = (struct ps_piece){.data = data, .nbytes = n, .items = 1};
 	return 0;
@@ -551,7 +547,7 @@ static void number_write(
 
 	(void)plane;
 	if (!number_parse(f, piece->data, piece->nbytes, &v))
-		(void)!ps_field_store(f, &v, dst);
+		(void)!field_store(f, &v, dst);
 }
 
 const struct ps_field_ops ps_field_number = {.measure = number_measure, .write = number_write};

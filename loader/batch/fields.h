@@ -56,9 +56,6 @@ extern const struct ps_field_ops ps_field_tokens; /* raw or npy */
 extern const struct ps_field_ops ps_field_boxes;  /* a .npy or text of n x 4 numbers */
 extern const struct ps_field_ops ps_field_memory; /* elements of the field's own type */
 
-/* Stores a number at dst as one element of the field; false: the element's type cannot hold it. */
-bool ps_field_store(const struct ps_layout_field *field, const struct ps_number *number, void *dst);
-
 /* JSON --------------------------------------------------------------------------------------------------- */
 
 /* JSON, scanned in place: nothing is allocated and nothing copied.

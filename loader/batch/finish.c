@@ -20,16 +20,6 @@ static void fail(struct penstock_batch *b, int errnum, const char *text)
 		ps_error_set(&b->why, errnum, "%s", text);
 }
 
-/* The good row that is delivered as row i: row i itself, or the next good one, cyclic over the rows that have
- * a sample. */
-static uint32_t source_of(const struct penstock_batch *b, uint32_t i)
-{
-	i %= b->nrows;
-	while (b->rows[i].bad)
-		i = i + 1 == b->nrows ? 0 : i + 1;
-	return i;
-}
-
 static void row_copy(uint8_t *array, size_t row_nbytes, uint32_t to, uint32_t from)
 {
 	if (row_nbytes > 0)
@@ -76,13 +66,6 @@ static uint64_t *offsets_of(const struct penstock_batch *b, uint32_t i)
 	return (uint64_t *)(void *)(b->mem + b->at.fields[i].offsets);
 }
 
-static uint64_t items_of(const struct penstock_batch *b, uint32_t i, uint32_t row)
-{
-	if (b->blank)
-		return 0;
-	return i == PS_SLOT_KEYS(b->layout) ? b->rows[row].sample->key_len : b->pieces[i][row].items;
-}
-
 /* Sizes a late field by its rows, and places it after *used. -E2BIG: larger than the address space. */
 static int late_size(struct penstock_batch *b, uint32_t i, size_t *used)
 {
@@ -92,7 +75,9 @@ static int late_size(struct penstock_batch *b, uint32_t i, size_t *used)
 	bool ok = true;
 
 	for (uint32_t k = 0; k < b->out_rows && ok; k++) {
-		uint64_t n = items_of(b, i, b->sources[k]);
+		uint64_t n = b->blank ? 0
+		             : !f     ? b->rows[b->sources[k]].sample->key_len
+		                      : b->pieces[i][b->sources[k]].items;
 
 		if (!f || f->form == PS_FORM_RAGGED)
 			offsets_of(b, i)[k] = total;
@@ -194,21 +179,11 @@ static void longest_write(struct penstock_batch *b, uint32_t i)
 	}
 }
 
-static void keys_write(struct penstock_batch *b)
-{
-	const uint64_t *offsets = offsets_of(b, PS_SLOT_KEYS(b->layout));
-
-	for (uint32_t k = 0; k < b->out_rows && !b->blank; k++) {
-		const struct ps_sample *s = b->rows[b->sources[k]].sample;
-
-		memcpy(b->mem + b->late[PS_SLOT_KEYS(b->layout)].data[0] + offsets[k], s->key, s->key_len);
-	}
-}
-
 static int late_fill(struct penstock_batch *b)
 {
+	const uint32_t keys = PS_SLOT_KEYS(b->layout);
 	size_t used = b->at.fixed_nbytes;
-	int rc = late_size(b, PS_SLOT_KEYS(b->layout), &used);
+	int rc = late_size(b, keys, &used);
 
 	for (uint32_t i = 0; i < b->layout->nfields && rc == 0; i++)
 		if (ps_field_is_late(&b->layout->fields[i]) && !b->layout->fields[i].hidden)
@@ -221,7 +196,11 @@ static int late_fill(struct penstock_batch *b)
 	if (rc < 0)
 		return rc;
 	b->used = used;
-	keys_write(b);
+	for (uint32_t k = 0; k < b->out_rows && !b->blank; k++) {
+		const struct ps_sample *s = b->rows[b->sources[k]].sample;
+
+		memcpy(b->mem + b->late[keys].data[0] + offsets_of(b, keys)[k], s->key, s->key_len);
+	}
 	for (uint32_t i = 0; i < b->layout->nfields && rc == 0; i++) {
 		if (b->layout->fields[i].hidden)
 			continue;
@@ -233,24 +212,117 @@ static int late_fill(struct penstock_batch *b)
 	return rc;
 }
 
+/* CutMix and MixUp --------------------------------------------------------------------------------------- */
+
+/* Mixes one row of an image or mask field with its partner's. */
+static void row_mix(const struct penstock_batch *b, const struct ps_layout_field *f, const struct ps_mix *mix,
+        uint8_t *own, const uint8_t *other)
+{
+	const struct ps_image_spec *spec =
+	        f->kind == PENSTOCK_IMAGE ? &f->image : &b->layout->fields[f->leader].image;
+	size_t esize = ps_dtype_nbytes(f->dtype);
+	bool planar = f->kind == PENSTOCK_MASK || f->image.layout == PS_NCHW;
+	uint32_t channels = f->kind == PENSTOCK_MASK ? 1 : ps_image_channels(&f->image);
+	uint32_t planes = (planar ? channels : 1) * ps_image_views(spec);
+	struct ps_mix_box box;
+
+	if (mix->kind == PS_MIX_UP && f->kind == PENSTOCK_IMAGE) {
+		ps_mix_blend(f->dtype, own, other, f->row_nbytes / esize, mix->weight);
+	} else if (mix->kind == PS_MIX_CUT) {
+		box = ps_mix_box_of(mix, spec->out_width, spec->out_height);
+		ps_mix_paste(&box, own, other, planes, spec->out_width, spec->out_height,
+		        planar ? esize : channels * esize);
+	}
+}
+
+static int field_mix(struct penstock_batch *b, uint32_t i, const struct ps_mix *mix)
+{
+	const struct ps_layout_field *f = &b->layout->fields[i];
+	ps_autofree uint8_t *last = malloc(f->row_nbytes + 1);
+
+	if (!last)
+		return -ENOMEM;
+	memcpy(last, ps_batch_row(b, i, 0, b->out_rows - 1), f->row_nbytes);
+	for (uint32_t row = b->out_rows; row-- > 0;)
+		row_mix(b, f, mix, ps_batch_row(b, i, 0, row),
+		        row > 0 ? ps_batch_row(b, i, 0, row - 1) : last);
+	return 0;
+}
+
+static uint32_t partner_of(const struct penstock_batch *b, uint32_t row)
+{
+	return row > 0 ? row - 1 : b->out_rows - 1;
+}
+
+/* Lambda for labels, from the first image's box: a box cut at an edge is smaller than the drawn one. */
+static float lambda_of(const struct penstock_batch *b, const struct ps_mix *mix)
+{
+	const struct ps_image_spec *spec = NULL;
+	struct ps_mix_box box;
+
+	for (uint32_t i = 0; i < b->layout->nfields && !spec; i++)
+		if (b->layout->fields[i].kind == PENSTOCK_IMAGE)
+			spec = &b->layout->fields[i].image;
+	if (mix->kind != PS_MIX_CUT || !spec)
+		return (float)mix->weight / 65536;
+	box = ps_mix_box_of(mix, spec->out_width, spec->out_height);
+	return (float)(1 - (double)(box.x1 - box.x0) * (box.y1 - box.y0) /
+	                           ((double)spec->out_width * spec->out_height));
+}
+
+/* CutMix and MixUp of a finished batch, in place: row i is mixed with row i - 1, the first row with the
+ * last. Rows are processed from the last to the first, so one row of scratch is enough. image/image.h has
+ * the arithmetic and the random choices, which are the same for all ranks of a step.
+ *
+ * All image fields are mixed; CutMix's box is scaled to the size of each. CutMix is applied to masks, too;
+ * MixUp leaves them unchanged. Labels are unchanged. The batch gets the tensors "__mix_lambda__" (f32: the
+ * share of a row's own label), "__mix_row__" (int64: the row of the other label) and, for each int64 or
+ * float field in place, NAME:mix with the other row's values.
+ *
+ * For fields that the device makes, only batch->mix is set: the device mixes them.
+ *
+ * Threads: one at a time, on a batch whose rows are all decoded.   Errors: -ENOMEM. */
+static int batch_mix(struct penstock_batch *b)
+{
+	const struct ps_batch_layout *layout = b->layout;
+	const struct ps_rng_key key = {.seed = layout->seed, .epoch = b->epoch, .sample = b->index};
+	struct ps_mix mix;
+	float lambda;
+	int rc = 0;
+
+	if (!layout->mixes)
+		return 0;
+	ps_mix_draw(&layout->mix, &key, &mix);
+	b->mix = mix;
+	lambda = lambda_of(b, &mix);
+	for (uint32_t row = 0; row < b->out_rows; row++) {
+		int64_t partner = mix.kind == PS_MIX_NONE ? row : partner_of(b, row);
+
+		memcpy(b->mem + b->at.mix_lambda + row * sizeof(lambda), &lambda, sizeof(lambda));
+		memcpy(b->mem + b->at.mix_row + row * sizeof(partner), &partner, sizeof(partner));
+	}
+	for (uint32_t i = 0; i < layout->nfields && rc == 0; i++) {
+		const struct ps_layout_field *f = &layout->fields[i];
+
+		/* plane 1 of a label is plane 0 of the partner */
+		for (uint32_t row = 0; row < b->out_rows && f->mixed_label; row++)
+			memcpy(ps_batch_row(b, i, 1, row),
+			        ps_batch_row(b, i, 0, mix.kind == PS_MIX_NONE ? row : partner_of(b, row)),
+			        f->row_nbytes);
+		if (mix.kind != PS_MIX_NONE && !f->made &&
+		        (f->kind == PENSTOCK_IMAGE || f->kind == PENSTOCK_MASK))
+			rc = field_mix(b, i, &mix);
+	}
+	return rc;
+}
+
 /* The whole batch ---------------------------------------------------------------------------------------- */
 
 static const char too_large[] = "the ragged fields of one batch are larger than memory_budget / (2 * depth); "
                                 "raise memory_budget, lower batch or depth, or set max_bytes";
 
-/* Fills a blank row of a field in place: padded fields with padding, integers with the missing value, if
- * they have one. */
-static void blank_put(struct penstock_batch *b, uint32_t i, uint32_t row)
-{
-	const struct ps_layout_field *f = &b->layout->fields[i];
-	const uint8_t *element = f->form == PS_FORM_PADDED ? f->pad : f->has_missing ? f->missing : NULL;
-
-	for (uint32_t plane = 0; plane < f->planes && element; plane++)
-		ps_fill(f->dtype, element, ps_batch_row(b, i, plane, row),
-		        f->row_nbytes / ps_dtype_nbytes(f->dtype));
-}
-
-/* Fills a batch without a good row with zeros and empty ragged fields. */
+/* Fills a batch without a good row with zeros and empty ragged fields; padded fields in place with padding, and
+ * integers with the missing value, if they have one. */
 static void blank_fill(struct penstock_batch *b)
 {
 	int64_t *shards = (int64_t *)(void *)(b->mem + b->at.shards);
@@ -262,12 +334,19 @@ static void blank_fill(struct penstock_batch *b)
 	for (uint32_t i = 0; i < b->out_rows; i++) {
 		b->sources[i] = 0;
 		shards[i] = samples[i] = -1;
-		for (uint32_t f = 0; f < b->layout->nfields; f++)
-			blank_put(b, f, i);
 	}
-	for (uint32_t f = 0; f < b->layout->nfields; f++)
-		if (b->pieces[f])
-			b->pieces[f][0] = (struct ps_piece){0};
+	for (uint32_t i = 0; i < b->layout->nfields; i++) {
+		const struct ps_layout_field *f = &b->layout->fields[i];
+		const uint8_t *element = f->form == PS_FORM_PADDED ? f->pad
+		                         : f->has_missing          ? f->missing
+		                                                   : NULL;
+
+		for (uint32_t plane = 0; plane < f->planes && element; plane++)
+			ps_fill(f->dtype, element, ps_batch_row(b, i, plane, 0),
+			        b->out_rows * (f->row_nbytes / ps_dtype_nbytes(f->dtype)));
+		if (b->pieces[i])
+			b->pieces[i][0] = (struct ps_piece){0};
+	}
 }
 
 static void rows_fill(struct penstock_batch *b)
@@ -276,11 +355,15 @@ static void rows_fill(struct penstock_batch *b)
 
 	if (b->blank)
 		blank_fill(b);
-	for (uint32_t i = 0; i < b->out_rows && !b->blank; i++)
-		b->sources[i] = source_of(b, i);
+	/* Row i is itself delivered as row i, or the next good one, cyclic over the rows that have a sample. */
+	for (uint32_t i = 0; i < b->out_rows && !b->blank; i++) {
+		b->sources[i] = i % b->nrows;
+		while (b->rows[b->sources[i]].bad)
+			b->sources[i] = (b->sources[i] + 1) % b->nrows;
+	}
 	if (!b->blank)
 		fixed_fill(b);
-	rc = ps_batch_mix(b);
+	rc = batch_mix(b);
 	if (rc == 0)
 		rc = late_fill(b);
 	if (rc == -E2BIG)
@@ -335,105 +418,4 @@ void ps_batch_finish(struct penstock_batch *b)
 		ps_profile_batch(b->profile, b);
 	for (uint32_t i = 0; i < b->nrows; i++)
 		ps_batch_bytes_drop(b->layout, b->rows[i].sample, NULL);
-}
-
-/* CutMix and MixUp --------------------------------------------------------------------------------------- */
-
-static const struct ps_image_spec *image_of(const struct penstock_batch *b, const struct ps_layout_field *f)
-{
-	return f->kind == PENSTOCK_IMAGE ? &f->image : &b->layout->fields[f->leader].image;
-}
-
-/* Mixes one row of an image or mask field with its partner's. */
-static void row_mix(const struct penstock_batch *b, const struct ps_layout_field *f, const struct ps_mix *mix,
-        uint8_t *own, const uint8_t *other)
-{
-	const struct ps_image_spec *spec = image_of(b, f);
-	size_t esize = ps_dtype_nbytes(f->dtype);
-	bool planar = f->kind == PENSTOCK_MASK || f->image.layout == PS_NCHW;
-	uint32_t channels = f->kind == PENSTOCK_MASK ? 1 : ps_image_channels(&f->image);
-	uint32_t planes = (planar ? channels : 1) * ps_image_views(spec);
-	struct ps_mix_box box;
-
-	if (mix->kind == PS_MIX_UP && f->kind == PENSTOCK_IMAGE) {
-		ps_mix_blend(f->dtype, own, other, f->row_nbytes / esize, mix->weight);
-	} else if (mix->kind == PS_MIX_CUT) {
-		box = ps_mix_box_of(mix, spec->out_width, spec->out_height);
-		ps_mix_paste(&box, own, other, planes, spec->out_width, spec->out_height,
-		        planar ? esize : channels * esize);
-	}
-}
-
-static int field_mix(struct penstock_batch *b, uint32_t i, const struct ps_mix *mix)
-{
-	const struct ps_layout_field *f = &b->layout->fields[i];
-	ps_autofree uint8_t *last = malloc(f->row_nbytes + 1);
-
-	if (!last)
-		return -ENOMEM;
-	memcpy(last, ps_batch_row(b, i, 0, b->out_rows - 1), f->row_nbytes);
-	for (uint32_t row = b->out_rows; row-- > 0;)
-		row_mix(b, f, mix, ps_batch_row(b, i, 0, row),
-		        row > 0 ? ps_batch_row(b, i, 0, row - 1) : last);
-	return 0;
-}
-
-static uint32_t partner_of(const struct penstock_batch *b, uint32_t row)
-{
-	return row > 0 ? row - 1 : b->out_rows - 1;
-}
-
-/* Sets plane 1 of a label to the partner's plane 0. */
-static void label_mix(struct penstock_batch *b, uint32_t i, bool mixed)
-{
-	for (uint32_t row = 0; row < b->out_rows; row++)
-		memcpy(ps_batch_row(b, i, 1, row), ps_batch_row(b, i, 0, mixed ? partner_of(b, row) : row),
-		        b->layout->fields[i].row_nbytes);
-}
-
-/* Lambda for labels, from the first image's box: a box cut at an edge is smaller than the drawn one. */
-static float lambda_of(const struct penstock_batch *b, const struct ps_mix *mix)
-{
-	const struct ps_image_spec *spec = NULL;
-	struct ps_mix_box box;
-
-	for (uint32_t i = 0; i < b->layout->nfields && !spec; i++)
-		if (b->layout->fields[i].kind == PENSTOCK_IMAGE)
-			spec = &b->layout->fields[i].image;
-	if (mix->kind != PS_MIX_CUT || !spec)
-		return (float)mix->weight / 65536;
-	box = ps_mix_box_of(mix, spec->out_width, spec->out_height);
-	return (float)(1 - (double)(box.x1 - box.x0) * (box.y1 - box.y0) /
-	                           ((double)spec->out_width * spec->out_height));
-}
-
-int ps_batch_mix(struct penstock_batch *b)
-{
-	const struct ps_batch_layout *layout = b->layout;
-	const struct ps_rng_key key = {.seed = layout->seed, .epoch = b->epoch, .sample = b->index};
-	struct ps_mix mix;
-	float lambda;
-	int rc = 0;
-
-	if (!layout->mixes)
-		return 0;
-	ps_mix_draw(&layout->mix, &key, &mix);
-	b->mix = mix;
-	lambda = lambda_of(b, &mix);
-	for (uint32_t row = 0; row < b->out_rows; row++) {
-		int64_t partner = mix.kind == PS_MIX_NONE ? row : partner_of(b, row);
-
-		memcpy(b->mem + b->at.mix_lambda + row * sizeof(lambda), &lambda, sizeof(lambda));
-		memcpy(b->mem + b->at.mix_row + row * sizeof(partner), &partner, sizeof(partner));
-	}
-	for (uint32_t i = 0; i < layout->nfields && rc == 0; i++) {
-		const struct ps_layout_field *f = &layout->fields[i];
-
-		if (f->mixed_label)
-			label_mix(b, i, mix.kind != PS_MIX_NONE);
-		else if (mix.kind != PS_MIX_NONE && !f->made &&
-		         (f->kind == PENSTOCK_IMAGE || f->kind == PENSTOCK_MASK))
-			rc = field_mix(b, i, &mix);
-	}
-	return rc;
 }

@@ -80,8 +80,9 @@ static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, cons
 	return rc;
 }
 
-int ps_picture_decode_here(struct penstock_batch *b, uint32_t row, uint32_t i,
-        const struct ps_sample_field *in, struct ps_batch_worker *w, struct ps_error *err)
+/* As ps_picture_decode(), but on this thread, never on the GPU. */
+static int decode_here(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
+        struct ps_batch_worker *w, struct ps_error *err)
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];
 	int rc;
@@ -98,6 +99,27 @@ int ps_picture_decode_here(struct penstock_batch *b, uint32_t row, uint32_t i,
 	return rc;
 }
 
+/* Offers field i of the row to the GPU. 1: the GPU decodes it; 0: it does not; -errno: the sample is bad, or
+ * memory is short. */
+static int decode_offer(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
+        struct ps_batch_worker *w, struct ps_error *err)
+{
+	const struct ps_sample *s = b->rows[row].sample;
+	const struct ps_rng_key key = ps_picture_key(b, row, w);
+	struct ps_image_outline outline;
+	int rc;
+
+	if (!b->decoded[i] || !w->nvjpeg ||
+	        !ps_offload_takes(b->offload, w->seed, s->file->shard, s->ordinal))
+		return 0;
+	rc = ps_image_sketch(w->decoders[i], in->data, (size_t)in->size, &key, &outline, err);
+	if (rc == 0)
+		rc = ps_nvjpeg_take(w->nvjpeg, b->decoded[i], row, in->data, (size_t)in->size, &outline, err);
+	if (rc == 1)
+		ps_make_row(b, row, i, w->decoders[i]);
+	return rc;
+}
+
 int ps_picture_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
         struct ps_batch_worker *w, struct ps_error *err)
 {
@@ -106,12 +128,12 @@ int ps_picture_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const 
 	int rc;
 
 	if (!b->decoded[i])
-		return ps_picture_decode_here(b, row, i, in, w, err);
+		return decode_here(b, row, i, in, w, err);
 	begin = ps_clock_mono_ns();
-	rc = ps_decode_offer(b, row, i, in, w, err);
+	rc = decode_offer(b, row, i, in, w, err);
 	taken = rc == 1;
 	if (rc == 0)
-		rc = ps_picture_decode_here(b, row, i, in, w, err);
+		rc = decode_here(b, row, i, in, w, err);
 	if (rc >= 0 && w->times)
 		ps_offload_count(w->times, taken, ps_clock_mono_ns() - begin);
 	return PS_MIN(rc, 0);
@@ -142,13 +164,20 @@ bool ps_decode_offloads(const struct ps_batch_layout *layout, uint32_t i)
 
 int ps_decode_init(struct penstock_batch *b, struct ps_nvjpeg *nvjpeg, struct ps_error *err)
 {
+	size_t most = 1; /* each hole is at least one row, and adds at most one stretch */
 	int rc = 0;
 
-	for (uint32_t i = 0; i < b->layout->nfields && rc == 0; i++)
-		if (ps_decode_offloads(b->layout, i))
-			rc = ps_nvjpeg_rows_new(nvjpeg, b->cap, b->layout->fields[i].image.out_width,
-			        b->layout->fields[i].image.out_height, &b->decoded[i], err);
-	return rc < 0 ? rc : ps_send_init(b, err);
+	for (uint32_t i = 0; i < b->layout->nfields && rc == 0; i++) {
+		if (!ps_decode_offloads(b->layout, i))
+			continue;
+		rc = ps_nvjpeg_rows_new(nvjpeg, b->cap, b->layout->fields[i].image.out_width,
+		        b->layout->fields[i].image.out_height, &b->decoded[i], err);
+		most += b->cap;
+	}
+	if (rc < 0)
+		return rc;
+	b->stretches = calloc(most, sizeof(*b->stretches));
+	return b->stretches ? 0 : ps_error_set(err, ENOMEM, "no memory for a batch of %u rows", b->cap);
 }
 
 void ps_decode_clear(struct penstock_batch *b)
@@ -164,25 +193,6 @@ void ps_decode_fini(struct penstock_batch *b)
 		ps_nvjpeg_rows_free(ps_steal_ptr(&b->decoded[i]));
 }
 
-int ps_decode_offer(struct penstock_batch *b, uint32_t row, uint32_t i, const struct ps_sample_field *in,
-        struct ps_batch_worker *w, struct ps_error *err)
-{
-	const struct ps_sample *s = b->rows[row].sample;
-	const struct ps_rng_key key = ps_picture_key(b, row, w);
-	struct ps_image_outline outline;
-	int rc;
-
-	if (!b->decoded[i] || !w->nvjpeg ||
-	        !ps_offload_takes(b->offload, w->seed, s->file->shard, s->ordinal))
-		return 0;
-	rc = ps_image_sketch(w->decoders[i], in->data, (size_t)in->size, &key, &outline, err);
-	if (rc == 0)
-		rc = ps_nvjpeg_take(w->nvjpeg, b->decoded[i], row, in->data, (size_t)in->size, &outline, err);
-	if (rc == 1)
-		ps_make_row(b, row, i, w->decoders[i]);
-	return rc;
-}
-
 /* Decodes a row that the GPU refused after it was submitted. */
 static void row_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const uint8_t *data, size_t nbytes,
         struct ps_batch_worker *w)
@@ -195,7 +205,7 @@ static void row_decode(struct penstock_batch *b, uint32_t row, uint32_t i, const
 
 	in.data = (uint8_t *)(uintptr_t)data;
 	in.size = nbytes;
-	rc = ps_picture_decode_here(b, row, i, &in, w, &err);
+	rc = decode_here(b, row, i, &in, w, &err);
 	if (rc == 0 && w->times)
 		ps_offload_count(w->times, false, ps_clock_mono_ns() - begin);
 	if (rc == 0)

@@ -277,41 +277,6 @@ static bool name_is(const struct ps_json *name, const uint8_t *part, size_t n)
 
 /* Values ------------------------------------------------------------------------------------------------- */
 
-static bool object_scan(struct scan *s, const char *path)
-{
-	uint8_t part[PS_JSON_MAX_PATH];
-	const char *rest = NULL;
-	size_t n = path ? part_take(path, part, &rest) : 0;
-
-	s->p++;
-	spaces(s);
-	if (take(s, "}"))
-		return true;
-	for (;;) {
-		struct ps_json name = {.p = s->p};
-		bool this;
-
-		if (s->p == s->end || *s->p != '"' || !string_scan(s))
-			return wrong(s, "an object's name is missing");
-		name.end = s->p;
-		this = path && name_is(&name, part, n);
-		/* Of equal names only the last counts: a value found under an earlier one is dropped, even if
-		 * the last lacks the path. */
-		if (this)
-			s->have = false;
-		spaces(s);
-		if (!take(s, ":"))
-			return wrong(s, "a colon is missing");
-		if (!value_scan(s, this ? rest ? rest : "" : NULL))
-			return false;
-		if (take(s, "}"))
-			return true;
-		if (!take(s, ","))
-			return wrong(s, "a comma or a closing brace is missing");
-		spaces(s);
-	}
-}
-
 /* True if a part of a path is the array index `place`: digits without a leading zero. */
 static bool place_is(const uint8_t *part, size_t n, uint64_t place)
 {
@@ -321,25 +286,43 @@ static bool place_is(const uint8_t *part, size_t n, uint64_t place)
 	       !ps_number_integer(part, n, &v) && v.magnitude == place;
 }
 
-static bool array_scan(struct scan *s, const char *path)
+static bool container_scan(struct scan *s, bool object, const char *path)
 {
+	const char *close = object ? "}" : "]", *rest = NULL;
 	uint8_t part[PS_JSON_MAX_PATH];
-	const char *rest = NULL;
 	size_t n = path ? part_take(path, part, &rest) : 0;
 
 	s->p++;
 	spaces(s);
-	if (take(s, "]"))
+	if (take(s, close))
 		return true;
 	for (uint64_t i = 0;; i++) {
-		bool this = path && place_is(part, n, i);
+		struct ps_json name = {.p = s->p};
+		bool this;
 
+		if (object) {
+			if (s->p == s->end || *s->p != '"' || !string_scan(s))
+				return wrong(s, "an object's name is missing");
+			name.end = s->p;
+			this = path && name_is(&name, part, n);
+			/* Of equal names only the last counts: a value found under an earlier one is dropped,
+			 * even if the last lacks the path. */
+			if (this)
+				s->have = false;
+			spaces(s);
+			if (!take(s, ":"))
+				return wrong(s, "a colon is missing");
+		} else {
+			this = path && place_is(part, n, i);
+		}
 		if (!value_scan(s, this ? rest ? rest : "" : NULL))
 			return false;
-		if (take(s, "]"))
+		if (take(s, close))
 			return true;
 		if (!take(s, ","))
-			return wrong(s, "a comma or a closing bracket is missing");
+			return wrong(s, object ? "a comma or a closing brace is missing"
+			                       : "a comma or a closing bracket is missing");
+		spaces(s);
 	}
 }
 
@@ -357,12 +340,9 @@ static bool value_scan(struct scan *s, const char *path)
 	if (++s->depth > PS_JSON_MAX_DEPTH)
 		return wrong(s, "nested deeper than 256");
 	v.p = s->p;
-	if (*s->p == '{') {
-		v.type = PS_JSON_OBJECT;
-		ok = object_scan(s, inside);
-	} else if (*s->p == '[') {
-		v.type = PS_JSON_ARRAY;
-		ok = array_scan(s, inside);
+	if (*s->p == '{' || *s->p == '[') {
+		v.type = *s->p == '{' ? PS_JSON_OBJECT : PS_JSON_ARRAY;
+		ok = container_scan(s, *s->p == '{', inside);
 	} else if (*s->p == '"') {
 		v.type = PS_JSON_STRING;
 		ok = string_scan(s);
@@ -405,28 +385,18 @@ int ps_json_find(
 	return 0;
 }
 
-/* The value at p. The text must have been checked: this only finds where the value ends. */
-static struct ps_json value_at(const uint8_t *p, const uint8_t *end)
-{
-	struct scan s = {.begin = p, .p = p, .end = end};
-
-	(void)value_scan(&s, "");
-	return s.found;
-}
-
 bool ps_json_next(const struct ps_json *array, struct ps_json *item)
 {
-	const uint8_t *p = item->p ? item->end : array->p;
+	struct scan s = {.p = item->p ? item->end : array->p, .end = array->end};
 
-	while (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r')
-		p++;
-	if (*p == ']')
+	spaces(&s);
+	if (take(&s, "]"))
 		return false;
-	p++; /* skips the opening bracket, or a comma */
-	while (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r')
-		p++;
-	if (*p == ']')
+	s.p++; /* skips the opening bracket, or a comma */
+	spaces(&s);
+	if (take(&s, "]"))
 		return false;
-	*item = value_at(p, array->end);
+	(void)value_scan(&s, ""); /* the text was checked: this only finds where the value ends */
+	*item = s.found;
 	return true;
 }

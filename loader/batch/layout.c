@@ -190,107 +190,9 @@ static int offset_plan(struct ps_batch_layout *layout, struct ps_layout_field *f
 	return 0;
 }
 
-int ps_batch_layout_new(
-        const struct penstock_options *o, struct ps_batch_layout **ret_layout, struct ps_error *err)
-{
-	struct ps_batch_layout *layout;
-	int rc;
-
-	if (o->nfields == 0 || o->nfields > PS_LAYOUT_MAX_FIELDS || !o->fields)
-		return ps_error_set(
-		        err, EINVAL, "%u fields: must be 1 to %d", o->nfields, PS_LAYOUT_MAX_FIELDS);
-	layout = calloc(1, sizeof(*layout));
-	if (!layout)
-		return ps_no_memory(err);
-	layout->transform = o->transform;
-	layout->transform_ctx = o->transform_ctx;
-	layout->transform_unit = o->transform_unit;
-	layout->transform_leave = o->transform_leave;
-	rc = rename_check(o, err);
-	if (rc == 0 && o->transform && o->transform_unit)
-		rc = ps_error_set(err, EINVAL, "transform and transform_unit exclude each other");
-	if (rc < 0) {
-		ps_batch_layout_free(layout);
-		return rc;
-	}
-	for (uint32_t i = 0; i < o->nfields; i++) {
-		rc = field_make(&layout->fields[i], &o->fields[i], o->rename, err);
-		layout->nfields++;
-		if (rc == 0 && o->fields[i].kind == PENSTOCK_OUTPUT && !o->transform && !o->transform_unit)
-			rc = ps_error_set(err, EINVAL,
-			        "field %.100s: an output needs options.transform or transform_unit, which "
-			        "writes it",
-			        layout->fields[i].name);
-		for (uint32_t j = 0; j < i && rc == 0; j++)
-			if (strcmp(layout->fields[i].name, layout->fields[j].name) == 0)
-				rc = ps_error_set(
-				        err, EINVAL, "field %.100s is given twice", layout->fields[i].name);
-		if (rc < 0) {
-			ps_batch_layout_free(layout);
-			return rc;
-		}
-	}
-	rc = ps_layout_images_join(layout, o->fields, err);
-	if (rc == 0)
-		rc = ps_layout_effects_check(layout, o->fields, err);
-	if (rc == 0)
-		rc = mix_plan(layout, o, err);
-	for (uint32_t i = 0; i < layout->nfields && rc == 0; i++)
-		rc = offset_plan(layout, &layout->fields[i], err);
-	for (uint32_t i = 0; i < layout->nfields && rc == 0; i++)
-		rc = layout->fields[i].hidden ? 0 : companions_make(&layout->fields[i], err);
-	if (rc < 0) {
-		ps_batch_layout_free(layout);
-		return rc;
-	}
-	*ret_layout = layout;
-	return 0;
-}
-
-void ps_batch_layout_free(struct ps_batch_layout *layout)
-{
-	if (!layout)
-		return;
-	for (uint32_t i = 0; i < layout->nfields; i++) {
-		for (size_t k = 0; k < PS_ARRAY_LEN(layout->fields[i].companions); k++)
-			free(layout->fields[i].companions[k]);
-		free(layout->fields[i].names);
-		free(layout->fields[i].member);
-		free(layout->fields[i].name);
-	}
-	free(layout);
-}
-
-int ps_layout_windows(const struct ps_batch_layout *layout, uint64_t stride, struct ps_windows *ret_windows,
-        struct ps_error *err)
-{
-	*ret_windows = (struct ps_windows){0};
-	for (uint32_t i = 0; i < layout->nfields; i++) {
-		const struct ps_layout_field *f = &layout->fields[i];
-		size_t item = ps_dtype_nbytes(f->source_dtype);
-
-		if (f->kind != PENSTOCK_TOKENS || f->shape[0] == 0)
-			continue;
-		stride = stride ? stride : f->shape[0];
-		if (f->shape[0] > PS_WINDOWS_MAX_NBYTES / item || stride > PS_WINDOWS_MAX_STRIDE)
-			return ps_error_set(err, EINVAL,
-			        "field %.100s: windows of %ju tokens, %ju apart: must be at most %ju tokens "
-			        "(256 MiB), at most 2^40 apart",
-			        f->name, (uintmax_t)f->shape[0], (uintmax_t)stride,
-			        (uintmax_t)(PS_WINDOWS_MAX_NBYTES / item));
-		*ret_windows = (struct ps_windows){.nbytes = (f->shape[0] + 1) * item,
-		        .stride = stride * item,
-		        .item = (uint32_t)item,
-		        .type = ps_dtype_name(f->source_dtype),
-		        .suffix = f->names};
-		return 0;
-	}
-	return 0;
-}
-
 /* Options without effect --------------------------------------------------------------------------------- */
 
-/* Options without effect are refused: the caller expects an effect. */
+/* Options without effect are refused: the caller expects an effect. The text names what they need. */
 
 /* in: the field as given. placed: the given field that determines the placement, which is `in`, or the
  * field that `in` follows. f: the resulting field. */
@@ -413,7 +315,7 @@ static int option_check(const struct ps_option *option, const struct given *g, s
 	return 0;
 }
 
-int ps_layout_effects_check(
+static int effects_check(
         const struct ps_batch_layout *layout, const struct penstock_field *in, struct ps_error *err)
 {
 	for (uint32_t i = 0; i < layout->nfields; i++) {
@@ -430,6 +332,99 @@ int ps_layout_effects_check(
 			if (rc < 0)
 				return rc;
 		}
+	}
+	return 0;
+}
+
+/* The whole layout --------------------------------------------------------------------------------------- */
+
+int ps_batch_layout_new(
+        const struct penstock_options *o, struct ps_batch_layout **ret_layout, struct ps_error *err)
+{
+	struct ps_batch_layout *layout;
+	int rc;
+
+	if (o->nfields == 0 || o->nfields > PS_LAYOUT_MAX_FIELDS || !o->fields)
+		return ps_error_set(
+		        err, EINVAL, "%u fields: must be 1 to %d", o->nfields, PS_LAYOUT_MAX_FIELDS);
+	layout = calloc(1, sizeof(*layout));
+	if (!layout)
+		return ps_no_memory(err);
+	layout->transform = o->transform;
+	layout->transform_ctx = o->transform_ctx;
+	layout->transform_unit = o->transform_unit;
+	layout->transform_leave = o->transform_leave;
+	rc = rename_check(o, err);
+	if (rc == 0 && o->transform && o->transform_unit)
+		rc = ps_error_set(err, EINVAL, "transform and transform_unit exclude each other");
+	for (uint32_t i = 0; i < o->nfields && rc == 0; i++) {
+		rc = field_make(&layout->fields[i], &o->fields[i], o->rename, err);
+		layout->nfields++;
+		if (rc == 0 && o->fields[i].kind == PENSTOCK_OUTPUT && !o->transform && !o->transform_unit)
+			rc = ps_error_set(err, EINVAL,
+			        "field %.100s: an output needs options.transform or transform_unit, which "
+			        "writes it",
+			        layout->fields[i].name);
+		for (uint32_t j = 0; j < i && rc == 0; j++)
+			if (strcmp(layout->fields[i].name, layout->fields[j].name) == 0)
+				rc = ps_error_set(
+				        err, EINVAL, "field %.100s is given twice", layout->fields[i].name);
+	}
+	if (rc == 0)
+		rc = ps_layout_images_join(layout, o->fields, err);
+	if (rc == 0)
+		rc = effects_check(layout, o->fields, err);
+	if (rc == 0)
+		rc = mix_plan(layout, o, err);
+	for (uint32_t i = 0; i < layout->nfields && rc == 0; i++)
+		rc = offset_plan(layout, &layout->fields[i], err);
+	for (uint32_t i = 0; i < layout->nfields && rc == 0; i++)
+		rc = layout->fields[i].hidden ? 0 : companions_make(&layout->fields[i], err);
+	if (rc < 0) {
+		ps_batch_layout_free(layout);
+		return rc;
+	}
+	*ret_layout = layout;
+	return 0;
+}
+
+void ps_batch_layout_free(struct ps_batch_layout *layout)
+{
+	if (!layout)
+		return;
+	for (uint32_t i = 0; i < layout->nfields; i++) {
+		for (size_t k = 0; k < PS_ARRAY_LEN(layout->fields[i].companions); k++)
+			free(layout->fields[i].companions[k]);
+		free(layout->fields[i].names);
+		free(layout->fields[i].member);
+		free(layout->fields[i].name);
+	}
+	free(layout);
+}
+
+int ps_layout_windows(const struct ps_batch_layout *layout, uint64_t stride, struct ps_windows *ret_windows,
+        struct ps_error *err)
+{
+	*ret_windows = (struct ps_windows){0};
+	for (uint32_t i = 0; i < layout->nfields; i++) {
+		const struct ps_layout_field *f = &layout->fields[i];
+		size_t item = ps_dtype_nbytes(f->source_dtype);
+
+		if (f->kind != PENSTOCK_TOKENS || f->shape[0] == 0)
+			continue;
+		stride = stride ? stride : f->shape[0];
+		if (f->shape[0] > PS_WINDOWS_MAX_NBYTES / item || stride > PS_WINDOWS_MAX_STRIDE)
+			return ps_error_set(err, EINVAL,
+			        "field %.100s: windows of %ju tokens, %ju apart: must be at most %ju tokens "
+			        "(256 MiB), at most 2^40 apart",
+			        f->name, (uintmax_t)f->shape[0], (uintmax_t)stride,
+			        (uintmax_t)(PS_WINDOWS_MAX_NBYTES / item));
+		*ret_windows = (struct ps_windows){.nbytes = (f->shape[0] + 1) * item,
+		        .stride = stride * item,
+		        .item = (uint32_t)item,
+		        .type = ps_dtype_name(f->source_dtype),
+		        .suffix = f->names};
+		return 0;
 	}
 	return 0;
 }

@@ -292,74 +292,9 @@ static int form_plan(struct ps_layout_field *f, const struct penstock_field *in,
 	return 0;
 }
 
-static int element_plan(const struct ps_layout_field *f, const char *option, int64_t value,
-        uint8_t *ret_element, struct ps_error *err)
-{
-	const struct ps_number v = {
-	        .negative = value < 0, .magnitude = value < 0 ? -(uint64_t)value : (uint64_t)value};
-
-	if (ps_number_store(&v, f->dtype, ret_element))
-		return 0;
-	return ps_error_set(err, EINVAL, "field %.100s: %s %jd: %s cannot hold it", f->name, option,
-	        (intmax_t)value, ps_dtype_name(f->dtype));
-}
-
-static int elements_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
-{
-	const struct ps_number nan = {.is_float = true, .value = (double)NAN};
-	bool given = f->form == PS_FORM_FIXED && f->kind != PENSTOCK_IMAGE &&
-	             (f->optional || in->missing_value != PS_MISSING_VALUE);
-	int rc = 0;
-
-	if (f->kind == PENSTOCK_FLOAT)
-		(void)!ps_number_store_rounded(&nan, f->dtype, f->missing);
-	else if (given)
-		rc = element_plan(f, "missing_value", in->missing_value, f->missing, err);
-	f->has_missing = given && !ps_dtype_is_float(f->dtype);
-	if (rc == 0 && ps_field_is_padded(f))
-		rc = element_plan(f, "pad_value", in->pad_value, f->pad, err);
-	return rc;
-}
-
-int ps_layout_field_make(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
-{
-	int rc;
-
-	f->planes = 1;
-	f->offset_name = in->add_offset_of;
-	f->offset_of = -1;
-	if (in->kind == PENSTOCK_IMAGE || in->kind == PENSTOCK_MASK) {
-		rc = ps_layout_image_make(f, in, err);
-	} else {
-		rc = kind_plan(f, in, err);
-		if (rc == 0)
-			rc = items_plan(f, err);
-		if (rc == 0)
-			rc = form_plan(f, in, err);
-	}
-	return rc == 0 ? elements_plan(f, in, err) : rc;
-}
-
 /* Images and masks --------------------------------------------------------------------------------------- */
 
 /* Image fields, and the masks and boxes that follow them. */
-
-/* Converts a share to a level, rounded. */
-static uint8_t level_of(float share)
-{
-	return (uint8_t)(255 * fminf(fmaxf(share, 0), 1) + 0.5f);
-}
-
-static void erase_plan(struct ps_transform_spec *t, const struct penstock_field *in)
-{
-	t->erase_random = in->erase_fill == PENSTOCK_ERASE_RANDOM;
-	for (int c = 0; c < 3; c++) {
-		t->erase_level[c] = in->erase_fill == PENSTOCK_ERASE_LEVELS
-		                            ? (uint8_t)(in->erase_levels >> (16 - 8 * c))
-		                            : level_of(in->mean[c]);
-		t->erase_sigma[c] = t->erase_random ? 255 * (double)in->std[c] : 0;
-	}
-}
 
 static void transforms_plan(struct ps_transform_spec *t, const struct penstock_field *in)
 {
@@ -392,7 +327,13 @@ static void transforms_plan(struct ps_transform_spec *t, const struct penstock_f
 	        .erase_scale_max = in->erase_scale_max,
 	        .erase_ratio_min = in->erase_ratio_min,
 	        .erase_ratio_max = in->erase_ratio_max};
-	erase_plan(t, in);
+	t->erase_random = in->erase_fill == PENSTOCK_ERASE_RANDOM;
+	for (int c = 0; c < 3; c++) {
+		t->erase_level[c] = in->erase_fill == PENSTOCK_ERASE_LEVELS
+		                            ? (uint8_t)(in->erase_levels >> (16 - 8 * c))
+		                            : (uint8_t)(255 * fminf(fmaxf(in->mean[c], 0), 1) + 0.5f);
+		t->erase_sigma[c] = t->erase_random ? 255 * (double)in->std[c] : 0;
+	}
 }
 
 /* Sets the shape of rows from the spec's sizes. */
@@ -496,24 +437,59 @@ static int mask_plan(struct ps_layout_field *f, const struct penstock_field *in,
 	return rc < 0 ? ps_error_prefix(err, rc, "field %.100s", f->name) : 0;
 }
 
-int ps_layout_image_make(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
+/* A field ------------------------------------------------------------------------------------------------ */
+
+static int element_plan(const struct ps_layout_field *f, const char *option, int64_t value,
+        uint8_t *ret_element, struct ps_error *err)
 {
-	if (f->path)
+	const struct ps_number v = {
+	        .negative = value < 0, .magnitude = value < 0 ? -(uint64_t)value : (uint64_t)value};
+
+	if (ps_number_store(&v, f->dtype, ret_element))
+		return 0;
+	return ps_error_set(err, EINVAL, "field %.100s: %s %jd: %s cannot hold it", f->name, option,
+	        (intmax_t)value, ps_dtype_name(f->dtype));
+}
+
+int ps_layout_field_make(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
+{
+	const struct ps_number nan = {.is_float = true, .value = (double)NAN};
+	bool given, picture = in->kind == PENSTOCK_IMAGE || in->kind == PENSTOCK_MASK;
+	int rc;
+
+	f->planes = 1;
+	f->offset_name = in->add_offset_of;
+	f->offset_of = -1;
+	if (picture && f->path)
 		return ps_error_set(err, EINVAL,
 		        "field %.100s: images and masks cannot come from a path in JSON", f->name);
-	if (in->optional)
+	if (picture && in->optional)
 		return ps_error_set(
 		        err, EINVAL, "field %.100s: images and masks cannot be optional", f->name);
-	return in->kind == PENSTOCK_IMAGE ? image_plan(f, in, err) : mask_plan(f, in, err);
+	if (picture) {
+		rc = in->kind == PENSTOCK_IMAGE ? image_plan(f, in, err) : mask_plan(f, in, err);
+	} else {
+		rc = kind_plan(f, in, err);
+		if (rc == 0)
+			rc = items_plan(f, err);
+		if (rc == 0)
+			rc = form_plan(f, in, err);
+	}
+	if (rc < 0)
+		return rc;
+	given = f->form == PS_FORM_FIXED && f->kind != PENSTOCK_IMAGE &&
+	        (f->optional || in->missing_value != PS_MISSING_VALUE);
+	if (f->kind == PENSTOCK_FLOAT)
+		(void)!ps_number_store_rounded(&nan, f->dtype, f->missing);
+	else if (given)
+		rc = element_plan(f, "missing_value", in->missing_value, f->missing, err);
+	f->has_missing = given && !ps_dtype_is_float(f->dtype);
+	if (rc == 0 && ps_field_is_padded(f))
+		rc = element_plan(f, "pad_value", in->pad_value, f->pad, err);
+	return rc;
 }
 
 /* Fields that follow another one, or share its decode ---------------------------------------------------- */
-
-static bool is_follower(const struct penstock_field *in)
-{
-	return in->kind == PENSTOCK_MASK || in->kind == PENSTOCK_BOXES ||
-	       (in->kind == PENSTOCK_IMAGE && in->follow);
-}
 
 /* The index of the image that field i follows; -1: none. */
 static int leader_find(const struct ps_batch_layout *layout, const struct penstock_field *in, uint32_t i)
@@ -612,9 +588,11 @@ int ps_layout_images_join(
 		layout->fields[i].decoded_by = i;
 	}
 	for (uint32_t i = 0; i < layout->nfields; i++) {
+		bool follows = in[i].kind == PENSTOCK_MASK || in[i].kind == PENSTOCK_BOXES ||
+		               (in[i].kind == PENSTOCK_IMAGE && in[i].follow);
 		int rc = 0;
 
-		if (is_follower(&in[i]))
+		if (follows)
 			rc = follow_plan(layout, &in[i], i, err);
 		else if (in[i].kind == PENSTOCK_IMAGE)
 			sharing_plan(layout, i);

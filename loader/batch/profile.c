@@ -42,16 +42,6 @@ struct ps_profile {
 	struct column columns[PS_LAYOUT_MAX_FIELDS];
 };
 
-static bool has_labels(const struct ps_layout_field *f)
-{
-	return f->kind == PENSTOCK_INT64 && !ps_dtype_is_float(f->dtype);
-}
-
-static bool has_numbers(const struct ps_layout_field *f)
-{
-	return f->kind != PENSTOCK_IMAGE && f->form == PS_FORM_FIXED && f->ndim == 0;
-}
-
 struct ps_profile *ps_profile_new(const struct ps_batch_layout *layout)
 {
 	struct ps_profile *p = calloc(1, sizeof(*p));
@@ -61,7 +51,7 @@ struct ps_profile *ps_profile_new(const struct ps_batch_layout *layout)
 	p->layout = layout;
 	pthread_mutex_init(&p->lock, NULL);
 	for (uint32_t i = 0; i < layout->nfields; i++) {
-		if (!has_labels(&layout->fields[i]))
+		if (layout->fields[i].kind != PENSTOCK_INT64 || ps_dtype_is_float(layout->fields[i].dtype))
 			continue;
 		p->columns[i].labels = calloc(LABEL_SLOTS, sizeof(struct label));
 		if (!p->columns[i].labels) {
@@ -163,10 +153,18 @@ static void image_count(struct column *c, const struct ps_layout_field *f, const
 	}
 }
 
-static void label_count(struct column *c, int64_t value)
+static void number_count(struct column *c, const struct ps_layout_field *f, const uint8_t *p)
 {
-	size_t at = (size_t)((uint64_t)value * UINT64_C(0x9e3779b97f4a7c15) >> 51);
+	struct ps_number v;
+	int64_t value;
+	size_t at;
 
+	moments_add(&c->values[0], number(f, p));
+	if (!c->labels)
+		return;
+	v = ps_number_load(f->dtype, false, p);
+	value = (int64_t)(v.negative ? -v.magnitude : v.magnitude);
+	at = (size_t)((uint64_t)value * UINT64_C(0x9e3779b97f4a7c15) >> 51);
 	while (c->labels[at].n > 0 && c->labels[at].value != value)
 		at = at + 1 == LABEL_SLOTS ? 0 : at + 1;
 	if (c->labels[at].n == 0 && c->nlabels == MAX_LABELS) {
@@ -176,16 +174,6 @@ static void label_count(struct column *c, int64_t value)
 	c->nlabels += c->labels[at].n == 0;
 	c->labels[at].value = value;
 	c->labels[at].n++;
-}
-
-static void number_count(struct column *c, const struct ps_layout_field *f, const uint8_t *p)
-{
-	moments_add(&c->values[0], number(f, p));
-	if (c->labels) {
-		struct ps_number v = ps_number_load(f->dtype, false, p);
-
-		label_count(c, (int64_t)(v.negative ? -v.magnitude : v.magnitude));
-	}
 }
 
 static void row_count(struct ps_profile *p, const struct penstock_batch *b, uint32_t row)
@@ -204,7 +192,7 @@ static void row_count(struct ps_profile *p, const struct penstock_batch *b, uint
 			moments_add(&c->items, (double)ps_batch_items(b, i, row));
 		else if (f->kind == PENSTOCK_IMAGE)
 			image_count(c, f, ps_batch_row(b, i, 0, row));
-		else if (has_numbers(f))
+		else if (f->ndim == 0)
 			number_count(c, f, ps_batch_row(b, i, 0, row));
 	}
 }

@@ -56,7 +56,9 @@ static uint8_t *scratch(struct ps_batch_worker *w, uint32_t field, size_t nbytes
 	return s->p;
 }
 
-const void *ps_batch_late_peek(
+/* The elements of a late field's row, in the worker's memory; valid until the worker decodes the next row.
+ * NULL: out of memory. */
+static const void *late_peek(
         const struct penstock_batch *b, uint32_t i, uint32_t row, struct ps_batch_worker *w)
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];
@@ -89,15 +91,6 @@ void ps_batch_piece_write(const struct penstock_batch *b, uint32_t i, uint32_t r
 	f->ops->write(f, piece, plane, dst);
 	if (f->kind == PENSTOCK_BOXES)
 		ps_boxes_place(&b->boxes[i][row], f->box_format, dst, (size_t)piece->items);
-}
-
-/* Counts bytes that a late field will copy. False: the batch exceeds its limit, and will fail. */
-static bool ragged_count(struct penstock_batch *b, uint64_t nbytes)
-{
-	uint64_t before = atomic_fetch_add_explicit(&b->ragged_nbytes, nbytes, memory_order_relaxed);
-
-	return !b->max_ragged_nbytes ||
-	       (before <= b->max_ragged_nbytes && nbytes <= b->max_ragged_nbytes - before);
 }
 
 /* Limits the piece to the field's max_items: cuts it, or fails. */
@@ -266,8 +259,13 @@ static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, stru
 	int rc;
 
 	if (ps_field_is_late(f)) {
+		/* beyond its limit the batch will fail, so its late fields need not be decoded */
+		uint64_t before =
+		        atomic_fetch_add_explicit(&b->ragged_nbytes, in->size, memory_order_relaxed);
+
 		b->pieces[i][row] = (struct ps_piece){0};
-		if (!ragged_count(b, in->size))
+		if (b->max_ragged_nbytes &&
+		        (before > b->max_ragged_nbytes || in->size > b->max_ragged_nbytes - before))
 			return 0;
 	}
 	w->reread += !in->data && in->size > 0;
@@ -299,7 +297,7 @@ static int indexes_check(
 	const struct ps_layout_field *f = &b->layout->fields[i];
 	uint64_t items = ps_batch_items(b, (uint32_t)f->offset_of, row);
 	size_t n = (size_t)b->pieces[i][row].items * f->item_elements, size = ps_dtype_nbytes(f->dtype);
-	const uint8_t *p = ps_batch_late_peek(b, i, row, w);
+	const uint8_t *p = late_peek(b, i, row, w);
 
 	if (!p)
 		return ps_error_set(err, ENOMEM, "no memory for %zu numbers", n);
@@ -314,62 +312,16 @@ static int indexes_check(
 	return 0;
 }
 
-/* Decodes all fields of a row; `used` gets each field's member. */
-static int row_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_worker *w,
-        struct ps_sample_field **used, struct ps_error *err)
-{
-	struct ps_sample *s = b->rows[row].sample;
-	int rc = 0;
-
-	for (uint32_t i = 0; i < b->layout->nfields && rc == 0; i++) {
-		const struct ps_layout_field *f = &b->layout->fields[i];
-
-		used[i] = NULL;
-		if (f->kind == PENSTOCK_OUTPUT)
-			continue;
-		used[i] = ps_layout_find(f, s);
-		rc = used[i] ? field_decode(b, row, i, used[i], w, err) : missing_put(b, row, i, err);
-		if (rc < 0 && used[i])
-			ps_error_prefix(err, rc, "field .%.100s", used[i]->suffix);
-	}
-	for (uint32_t i = 0; i < b->layout->nfields && rc == 0; i++) {
-		if (b->layout->fields[i].offset_of < 0)
-			continue;
-		rc = indexes_check(b, row, i, w, err);
-		if (rc < 0)
-			ps_error_prefix(err, rc, "field .%.100s", b->layout->fields[i].name);
-	}
-	if (rc == 0 && b->layout->transform)
-		rc = ps_transform_run(b, row, w, err);
-	return rc;
-}
-
-void ps_batch_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_worker *w)
-{
-	struct ps_sample_field *used[PS_LAYOUT_MAX_FIELDS];
-	struct ps_row *r = &b->rows[row];
-	struct ps_error err;
-
-	ps_error_clear(&err);
-	r->bad = r->sample->bad;
-	r->lost = ps_errno_is_lost(r->bad);
-	if (!r->bad) {
-		int rc = row_decode(b, row, w, used, &err);
-
-		if (rc < 0) {
-			r->bad = -rc;
-			r->lacks = err.cause == PS_CAUSE_FIELD;
-			r->advised = err.advised;
-			r->reason = strdup(err.text);
-		}
-	}
-	for (uint32_t i = 0; i < b->layout->nfields && !r->bad; i++)
-		if (!ps_field_is_late(&b->layout->fields[i]))
-			used[i] = NULL; /* its elements are written: the bytes are not needed */
-	ps_batch_bytes_drop(b->layout, r->sample, r->bad ? NULL : used);
-}
-
 /* The caller's transform --------------------------------------------------------------------------------- */
+
+/* The caller's transform: options.transform, called for each sound row on the thread that decoded it.
+ *
+ * Ownership: a penstock_sample is in the worker's memory, and valid during the call; its outputs are in the
+ * batch.
+ * Threads: the callback runs on all decoding threads at once.   Locks: none are held.
+ * Errors: an error of the callback makes the row bad, with a text; -ENOMEM fails the batch. */
+
+#define CALL_ROWS 256 /* at most this many rows in one call of options.transform_unit */
 
 struct penstock_sample {
 	struct penstock_batch *batch;
@@ -382,8 +334,8 @@ struct penstock_sample {
 
 /* Memory for one unit: samples, pointers to them, and their items. */
 struct ps_transform_call {
-	struct penstock_sample *list[PS_CALL_ROWS];
-	struct penstock_sample samples[PS_CALL_ROWS];
+	struct penstock_sample *list[CALL_ROWS];
+	struct penstock_sample samples[CALL_ROWS];
 	uint64_t items[];
 };
 
@@ -394,19 +346,6 @@ static uint8_t *output_at(const struct penstock_sample *s, uint32_t i)
 	if (!ps_field_is_late(f))
 		return ps_batch_row(s->batch, i, 0, s->row);
 	return s->batch->outputs[i] + s->row * (size_t)f->max_items * f->item_nbytes;
-}
-
-/* Clears the outputs of a row: memory is reused, and outputs that the callback does not set must not be
- * those of another sample. */
-static void outputs_begin(struct penstock_sample *s)
-{
-	for (uint32_t i = 0; i < s->batch->layout->nfields; i++) {
-		const struct ps_layout_field *f = &s->batch->layout->fields[i];
-
-		s->items[i] = 0;
-		if (f->kind == PENSTOCK_OUTPUT && f->form == PS_FORM_FIXED)
-			memset(output_at(s, i), 0, f->row_nbytes);
-	}
 }
 
 /* Completes outputs: lengths, padding and masks, or pieces to be written when the batch is complete. */
@@ -436,8 +375,8 @@ static void outputs_end(struct penstock_sample *s)
 static struct ps_transform_call *call_get(struct ps_batch_worker *w)
 {
 	if (!w->call)
-		w->call = malloc(sizeof(*w->call) +
-		                 (size_t)PS_CALL_ROWS * w->layout->nfields * sizeof(*w->call->items));
+		w->call = malloc(
+		        sizeof(*w->call) + (size_t)CALL_ROWS * w->layout->nfields * sizeof(*w->call->items));
 	return w->call;
 }
 
@@ -452,11 +391,19 @@ static struct penstock_sample *sample_begin(
 	s->worker = w;
 	s->items = w->call->items + (size_t)i * w->layout->nfields;
 	s->text[0] = 0;
-	outputs_begin(s);
+	/* Memory is reused: outputs that the callback does not set must not be those of another sample. */
+	for (uint32_t k = 0; k < b->layout->nfields; k++) {
+		const struct ps_layout_field *f = &b->layout->fields[k];
+
+		s->items[k] = 0;
+		if (f->kind == PENSTOCK_OUTPUT && f->form == PS_FORM_FIXED)
+			memset(output_at(s, k), 0, f->row_nbytes);
+	}
 	return s;
 }
 
-int ps_transform_run(struct penstock_batch *b, uint32_t row, struct ps_batch_worker *w, struct ps_error *err)
+static int transform_run(
+        struct penstock_batch *b, uint32_t row, struct ps_batch_worker *w, struct ps_error *err)
 {
 	struct penstock_sample *s;
 	int rc;
@@ -541,8 +488,65 @@ void ps_batch_transform(struct penstock_batch *b, uint32_t first, uint32_t n, st
 				row_refuse(b, first + i, ENOMEM, "out of memory");
 		return;
 	}
-	for (uint32_t at = 0; at < n; at += PS_CALL_ROWS)
-		unit_transform(b, first + at, PS_MIN(n - at, (uint32_t)PS_CALL_ROWS), w);
+	for (uint32_t at = 0; at < n; at += CALL_ROWS)
+		unit_transform(b, first + at, PS_MIN(n - at, (uint32_t)CALL_ROWS), w);
+}
+
+/* A row -------------------------------------------------------------------------------------------------- */
+
+/* Decodes all fields of a row; `used` gets each field's member. */
+static int row_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_worker *w,
+        struct ps_sample_field **used, struct ps_error *err)
+{
+	struct ps_sample *s = b->rows[row].sample;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < b->layout->nfields && rc == 0; i++) {
+		const struct ps_layout_field *f = &b->layout->fields[i];
+
+		used[i] = NULL;
+		if (f->kind == PENSTOCK_OUTPUT)
+			continue;
+		used[i] = ps_layout_find(f, s);
+		rc = used[i] ? field_decode(b, row, i, used[i], w, err) : missing_put(b, row, i, err);
+		if (rc < 0 && used[i])
+			ps_error_prefix(err, rc, "field .%.100s", used[i]->suffix);
+	}
+	for (uint32_t i = 0; i < b->layout->nfields && rc == 0; i++) {
+		if (b->layout->fields[i].offset_of < 0)
+			continue;
+		rc = indexes_check(b, row, i, w, err);
+		if (rc < 0)
+			ps_error_prefix(err, rc, "field .%.100s", b->layout->fields[i].name);
+	}
+	if (rc == 0 && b->layout->transform)
+		rc = transform_run(b, row, w, err);
+	return rc;
+}
+
+void ps_batch_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_worker *w)
+{
+	struct ps_sample_field *used[PS_LAYOUT_MAX_FIELDS];
+	struct ps_row *r = &b->rows[row];
+	struct ps_error err;
+
+	ps_error_clear(&err);
+	r->bad = r->sample->bad;
+	r->lost = ps_errno_is_lost(r->bad);
+	if (!r->bad) {
+		int rc = row_decode(b, row, w, used, &err);
+
+		if (rc < 0) {
+			r->bad = -rc;
+			r->lacks = err.cause == PS_CAUSE_FIELD;
+			r->advised = err.advised;
+			r->reason = strdup(err.text);
+		}
+	}
+	for (uint32_t i = 0; i < b->layout->nfields && !r->bad; i++)
+		if (!ps_field_is_late(&b->layout->fields[i]))
+			used[i] = NULL; /* its elements are written: the bytes are not needed */
+	ps_batch_bytes_drop(b->layout, r->sample, r->bad ? NULL : used);
 }
 
 /* Functions for the callback ----------------------------------------------------------------------------- */
@@ -550,11 +554,7 @@ void ps_batch_transform(struct penstock_batch *b, uint32_t first, uint32_t n, st
 void penstock_sample_info(const struct penstock_sample *s, struct penstock_sample_info *ret_info)
 {
 	const struct ps_sample *in = s->batch->rows[s->row].sample;
-	const struct ps_rng_key key = {.seed = s->worker->seed,
-	        .epoch = s->batch->epoch,
-	        .shard = in->file->shard,
-	        .sample = in->ordinal,
-	        .draw = in->draw};
+	const struct ps_rng_key key = ps_picture_key(s->batch, s->row, s->worker);
 
 	*ret_info = (struct penstock_sample_info){.key = in->key,
 	        .shard = in->file->path,
@@ -577,7 +577,7 @@ int penstock_sample_field(struct penstock_sample *s, const char *name, struct pe
 
 	if (!f || f->kind == PENSTOCK_OUTPUT)
 		return -ENOENT;
-	t.data = ps_field_is_late(f) ? ps_batch_late_peek(s->batch, (uint32_t)i, s->row, s->worker)
+	t.data = ps_field_is_late(f) ? late_peek(s->batch, (uint32_t)i, s->row, s->worker)
 	                             : ps_batch_row(s->batch, (uint32_t)i, 0, s->row);
 	if (!t.data)
 		return -ENOMEM;
