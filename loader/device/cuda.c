@@ -105,51 +105,42 @@ static int cuda_open(uint32_t ordinal, struct ps_device **ret_device, struct ps_
 	return 0;
 }
 
-static int memory_lock(struct ps_cuda_device *d, void *p, size_t nbytes, struct ps_error *err)
-{
-	ps_cu_result r;
-	int rc = ps_cuda_enter(d, err);
-
-	if (rc < 0)
-		return rc;
-	r = d->cu->host_register(p, nbytes, PS_CU_HOST_REGISTER_PORTABLE);
-	ps_cuda_leave(d);
-	if (r == 0)
-		return 0;
-	(void)ps_cuda_error(d->cu, r, err, "the driver refuses");
-	ps_error_set(err, ENOMEM,
-	        "cannot lock %zu MiB of memory for copies to the GPU (%s): raise the memory limit of the "
-	        "container (or `ulimit -l`), or lower batch or depth",
-	        nbytes >> 20, err ? err->text : "");
-	return -ENOMEM;
-}
-
-static void memory_unlock(struct ps_cuda_device *d, void *p)
-{
-	if (ps_cuda_enter(d, NULL) < 0)
-		return;
-	(void)d->cu->host_unregister(p);
-	ps_cuda_leave(d);
-}
-
 static void *cuda_alloc(struct ps_device *device, size_t nbytes, struct ps_error *err)
 {
 	struct ps_cuda_device *d = ps_cuda_of(device);
 	void *p = ps_host_slot_alloc(device, nbytes, err);
+	ps_cu_result r = 0;
+	int rc;
 
 	if (!p)
 		return NULL;
 	ps_host_prefer_node(p, nbytes, d->node);
-	if (memory_lock(d, p, nbytes, err) < 0) {
-		ps_host_free(p, nbytes);
-		return NULL;
+	rc = ps_cuda_enter(d, err);
+	if (rc == 0) {
+		r = d->cu->host_register(p, nbytes, PS_CU_HOST_REGISTER_PORTABLE);
+		ps_cuda_leave(d);
 	}
-	return p;
+	if (rc == 0 && r == 0)
+		return p;
+	if (r != 0) {
+		(void)ps_cuda_error(d->cu, r, err, "the driver refuses");
+		ps_error_set(err, ENOMEM,
+		        "cannot lock %zu MiB of memory for copies to the GPU (%s): raise the memory limit of "
+		        "the container (or `ulimit -l`), or lower batch or depth",
+		        nbytes >> 20, err ? err->text : "");
+	}
+	ps_host_free(p, nbytes);
+	return NULL;
 }
 
 static void cuda_free(struct ps_device *device, void *p, size_t nbytes)
 {
-	memory_unlock(ps_cuda_of(device), p);
+	struct ps_cuda_device *d = ps_cuda_of(device);
+
+	if (ps_cuda_enter(d, NULL) == 0) {
+		(void)d->cu->host_unregister(p);
+		ps_cuda_leave(d);
+	}
 	ps_host_free(p, nbytes);
 }
 
@@ -167,26 +158,6 @@ static const char *cuda_cannot_make(struct ps_device *device)
 
 	return d->has_kernels ? NULL : d->no_kernels.text;
 }
-
-const struct ps_device_ops ps_device_cuda = {
-        .name = "cuda",
-        .type = 2,
-        .open = cuda_open,
-        .close = cuda_close,
-        .alloc = cuda_alloc,
-        .resize = ps_host_slot_copy, /* locked memory cannot move */
-        .free = cuda_free,
-        .mirror_new = ps_cuda_mirror_new,
-        .mirror_free = ps_cuda_mirror_free,
-        .send = ps_cuda_send,
-        .arrived = ps_cuda_arrived,
-        .wait = ps_cuda_wait,
-        .use = ps_cuda_use,
-        .leave = ps_cuda_unuse,
-        .event = ps_cuda_event,
-        .copies = cuda_copies,
-        .cannot_make = cuda_cannot_make,
-};
 
 /* Mirrors ------------------------------------------------------------------------------------------------ */
 
@@ -246,7 +217,7 @@ static ps_cu_result memory_take(struct ps_cuda_device *d, struct cuda_mirror *m,
 	return 0;
 }
 
-void ps_cuda_mirror_free(struct ps_mirror *mirror)
+static void cuda_mirror_free(struct ps_mirror *mirror)
 {
 	struct cuda_mirror *m;
 	struct ps_cuda_device *d;
@@ -274,28 +245,11 @@ void ps_cuda_mirror_free(struct ps_mirror *mirror)
 	free(m);
 }
 
-/* Grows the scratch memory that the kernels of all mirrors share; called before any kernel runs. */
-static ps_cu_result scratch_reserve(struct ps_cuda_device *d, size_t nbytes)
-{
-	ps_cu_pointer p = 0;
-	ps_cu_result r;
-
-	if (nbytes <= d->scratch_nbytes)
-		return 0;
-	r = d->cu->memory_alloc(&p, nbytes);
-	if (r != 0)
-		return r;
-	if (d->scratch)
-		(void)d->cu->memory_free(d->scratch);
-	d->scratch = p;
-	d->scratch_nbytes = nbytes;
-	return 0;
-}
-
 static ps_cu_result mirror_make(
         struct ps_cuda_device *d, struct cuda_mirror *m, const struct ps_mirror_size *size)
 {
 	ps_cu_result r = d->cu->event_create(&m->begin, PS_CU_EVENT_DEFAULT);
+	ps_cu_pointer scratch = 0;
 
 	m->made_nbytes = (size->made + PS_DEVICE_PAGE - 1) & ~(size_t)(PS_DEVICE_PAGE - 1);
 	if (r == 0)
@@ -304,10 +258,20 @@ static ps_cu_result mirror_make(
 		r = d->cu->event_create(&m->sent, PS_CU_EVENT_BLOCKING_SYNC | PS_CU_EVENT_DISABLE_TIMING);
 	if (r == 0)
 		r = memory_take(d, m, size->slot);
-	return r == 0 ? scratch_reserve(d, size->scratch) : r;
+	if (r != 0 || size->scratch <= d->scratch_nbytes)
+		return r;
+	/* grows the scratch memory that the kernels of all mirrors share, before any kernel runs */
+	r = d->cu->memory_alloc(&scratch, size->scratch);
+	if (r != 0)
+		return r;
+	if (d->scratch)
+		(void)d->cu->memory_free(d->scratch);
+	d->scratch = scratch;
+	d->scratch_nbytes = size->scratch;
+	return 0;
 }
 
-int ps_cuda_mirror_new(struct ps_device *device, const struct ps_mirror_size *size,
+static int cuda_mirror_new(struct ps_device *device, const struct ps_mirror_size *size,
         struct ps_mirror **ret_mirror, struct ps_error *err)
 {
 	struct ps_cuda_device *d = ps_cuda_of(device);
@@ -330,26 +294,13 @@ int ps_cuda_mirror_new(struct ps_device *device, const struct ps_mirror_size *si
 	if (r != 0) {
 		char what[96];
 
-		ps_cuda_mirror_free(&m->base);
+		cuda_mirror_free(&m->base);
 		snprintf(what, sizeof(what), "cannot take %zu MiB of the GPU's memory for a batch",
 		        (size->slot + size->made + size->scratch) >> 20);
 		return ps_cuda_error(d->cu, r, err, what);
 	}
 	*ret_mirror = &m->base;
 	return 0;
-}
-
-static ps_cu_result slot_copy(struct ps_cuda_device *d, struct cuda_mirror *m, const struct ps_sending *s)
-{
-	ps_cu_result r = 0;
-
-	for (uint32_t i = 0; i < s->nstretches && r == 0; i++) {
-		const struct ps_stretch *at = &s->stretches[i];
-
-		r = d->cu->copy_to_device((ps_cu_pointer)(uintptr_t)(m->base.data + at->at),
-		        (const uint8_t *)s->slot + at->at, at->nbytes, d->stream);
-	}
-	return r;
 }
 
 /* Queues a batch's copies and kernels on the stream, with no other work between them, so the batch has the
@@ -364,8 +315,12 @@ static ps_cu_result batch_give(
 
 	PS_LOCK_SCOPE(&d->lock);
 	r = d->cu->event_record(m->begin, d->stream);
-	if (r == 0)
-		r = slot_copy(d, m, sending);
+	for (uint32_t i = 0; i < sending->nstretches && r == 0; i++) {
+		const struct ps_stretch *s = &sending->stretches[i];
+
+		r = d->cu->copy_to_device((ps_cu_pointer)(uintptr_t)(m->base.data + s->at),
+		        (const uint8_t *)sending->slot + s->at, s->nbytes, d->stream);
+	}
 	if (r == 0)
 		r = d->cu->event_record(m->copied, d->stream);
 	for (uint32_t i = 0; i < sending->nmakes && r == 0; i++)
@@ -377,16 +332,7 @@ static ps_cu_result batch_give(
 	return r == 0 ? d->cu->event_record(m->sent, d->stream) : r;
 }
 
-static size_t nbytes_of(const struct ps_sending *s)
-{
-	size_t sum = 0;
-
-	for (uint32_t i = 0; i < s->nstretches; i++)
-		sum += s->stretches[i].nbytes;
-	return sum;
-}
-
-int ps_cuda_send(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_error *err)
+static int cuda_send(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_error *err)
 {
 	struct cuda_mirror *m = mirror_of(mirror);
 	struct ps_cuda_device *d = ps_cuda_of(mirror->device);
@@ -411,28 +357,18 @@ int ps_cuda_send(struct ps_mirror *mirror, const struct ps_sending *sending, str
 		return ps_cuda_error(cu, r, err,
 		        sending->nmakes ? "cannot copy a batch to the GPU and finish it there"
 		                        : "cannot copy a batch to the GPU");
-	m->under_way = nbytes_of(sending);
+	m->under_way = 0;
+	for (uint32_t i = 0; i < sending->nstretches; i++)
+		m->under_way += sending->stretches[i].nbytes;
 	return 0;
 }
 
-/* Counts a finished copy. */
-static void sent_count(struct ps_cuda_device *d, struct cuda_mirror *m)
-{
-	float ms = 0;
-
-	if (d->cu->event_elapsed(&ms, m->begin, m->copied) == 0) {
-		PS_LOCK_SCOPE(&d->copies_lock);
-		d->copies.nbytes += m->under_way;
-		d->copies.seconds += (double)ms / 1e3;
-	}
-	m->under_way = 0;
-}
-
-int ps_cuda_arrived(struct ps_mirror *mirror, struct ps_error *err)
+static int cuda_arrived(struct ps_mirror *mirror, struct ps_error *err)
 {
 	struct cuda_mirror *m = mirror_of(mirror);
 	struct ps_cuda_device *d = ps_cuda_of(mirror->device);
 	ps_cu_result r;
+	float ms = 0;
 
 	PS_LOCK_SCOPE(&m->lock);
 	if (!m->under_way)
@@ -440,15 +376,20 @@ int ps_cuda_arrived(struct ps_mirror *mirror, struct ps_error *err)
 	if (ps_cuda_enter(d, err) < 0)
 		return -EIO;
 	r = d->cu->event_query(m->sent);
+	if (r == 0 && d->cu->event_elapsed(&ms, m->begin, m->copied) == 0) {
+		PS_LOCK_SCOPE(&d->copies_lock);
+		d->copies.nbytes += m->under_way;
+		d->copies.seconds += (double)ms / 1e3;
+	}
 	if (r == 0)
-		sent_count(d, m);
+		m->under_way = 0;
 	ps_cuda_leave(d);
 	if (r == PS_CU_NOT_READY)
 		return 0;
 	return r == 0 ? 1 : ps_cuda_error(d->cu, r, err, "a copy to the GPU failed");
 }
 
-int ps_cuda_wait(struct ps_mirror *mirror, struct ps_error *err)
+static int cuda_wait(struct ps_mirror *mirror, struct ps_error *err)
 {
 	struct cuda_mirror *m = mirror_of(mirror);
 	struct ps_cuda_device *d = ps_cuda_of(mirror->device);
@@ -462,7 +403,7 @@ int ps_cuda_wait(struct ps_mirror *mirror, struct ps_error *err)
 	ps_cuda_leave(d);
 	if (r != 0)
 		return ps_cuda_error(d->cu, r, err, "a copy to the GPU failed");
-	(void)ps_cuda_arrived(mirror, NULL);
+	(void)cuda_arrived(mirror, NULL);
 	return 0;
 }
 
@@ -489,7 +430,7 @@ static struct user *user_add(
 	return &m->users[m->nusers++];
 }
 
-int ps_cuda_use(struct ps_mirror *mirror, void *stream, struct ps_error *err)
+static int cuda_use(struct ps_mirror *mirror, void *stream, struct ps_error *err)
 {
 	struct cuda_mirror *m = mirror_of(mirror);
 	struct ps_cuda_device *d = ps_cuda_of(mirror->device);
@@ -509,7 +450,7 @@ int ps_cuda_use(struct ps_mirror *mirror, void *stream, struct ps_error *err)
 	return user ? 0 : ps_no_memory(err);
 }
 
-int ps_cuda_unuse(struct ps_mirror *mirror, struct ps_error *err)
+static int cuda_leave(struct ps_mirror *mirror, struct ps_error *err)
 {
 	struct cuda_mirror *m = mirror_of(mirror);
 	struct ps_cuda_device *d = ps_cuda_of(mirror->device);
@@ -531,7 +472,7 @@ int ps_cuda_unuse(struct ps_mirror *mirror, struct ps_error *err)
 	                        "destroyed before the batch was released?)");
 }
 
-void *ps_cuda_event(struct ps_mirror *mirror)
+static void *cuda_event(struct ps_mirror *mirror)
 {
 	return mirror_of(mirror)->sent;
 }
@@ -608,3 +549,25 @@ ps_cu_result ps_make_launch(const struct ps_kernels *k, const struct ps_make *m,
 	}
 	return r == 0 ? finish(k, m, &images, at->made + m->to, stream) : r;
 }
+
+/* The device's functions --------------------------------------------------------------------------------- */
+
+const struct ps_device_ops ps_device_cuda = {
+        .name = "cuda",
+        .type = 2,
+        .open = cuda_open,
+        .close = cuda_close,
+        .alloc = cuda_alloc,
+        .resize = ps_host_slot_copy, /* locked memory cannot move */
+        .free = cuda_free,
+        .mirror_new = cuda_mirror_new,
+        .mirror_free = cuda_mirror_free,
+        .send = cuda_send,
+        .arrived = cuda_arrived,
+        .wait = cuda_wait,
+        .use = cuda_use,
+        .leave = cuda_leave,
+        .event = cuda_event,
+        .copies = cuda_copies,
+        .cannot_make = cuda_cannot_make,
+};

@@ -5,35 +5,19 @@
 #include <errno.h>
 #include <string.h>
 
-#include "image/pixel/pixel.h"
-
-static void *cpu_resize(
-        struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_error *err)
-{
-	(void)device;
-	p = ps_host_resize(p, old_nbytes, new_nbytes);
-	if (!p)
-		ps_error_set(err, ENOMEM, "no memory for a batch of %zu bytes", new_nbytes);
-	return p;
-}
-
-static struct ps_device *cpu(void)
-{
-	static const struct ps_device_ops ops = {
-	        .name = "cpu",
-	        .type = 1,
-	        .alloc = ps_host_slot_alloc,
-	        .resize = cpu_resize,
-	        .free = ps_host_slot_free,
-	};
-	static struct ps_device device = {.ops = &ops};
-
-	return &device;
-}
+static const struct ps_device_ops host_ops = {
+        .name = "cpu",
+        .type = 1,
+        .alloc = ps_host_slot_alloc,
+        .resize = ps_host_slot_resize,
+        .free = ps_host_slot_free,
+};
 
 struct ps_device *ps_device_host(void)
 {
-	return cpu();
+	static struct ps_device host = {.ops = &host_ops};
+
+	return &host;
 }
 
 /* The number after "cuda" in `name`, 0 if there is none; -1: it is not of that kind. */
@@ -66,7 +50,7 @@ int ps_device_open(const char *name, struct ps_device **ret_device, struct ps_er
 	int64_t ordinal;
 
 	if (!name || strcmp(name, "cpu") == 0) {
-		*ret_device = cpu();
+		*ret_device = ps_device_host();
 		return 0;
 	}
 	ordinal = cuda_ordinal(name);

@@ -190,15 +190,14 @@ extern const struct ps_device_ops ps_device_cuda;
  *
  * Threads: any.   Errors: NULL: out of memory.   Blocks: on the operating system only. */
 
-void *ps_host_alloc(size_t nbytes);
-/* Keeps the contents, and may move the memory; NULL: error; the memory is unchanged. */
-void *ps_host_resize(void *p, size_t old_nbytes, size_t new_nbytes);
 void ps_host_free(void *p, size_t nbytes);
 
-/* alloc and free of devices whose slots are not page-locked. ps_host_slot_copy() is the resize of devices
+/* alloc, free and resize of devices whose slots are not page-locked. ps_host_slot_copy() is the resize of devices
  * whose memory cannot be resized in place: it copies to new memory of the device's alloc. */
 void *ps_host_slot_alloc(struct ps_device *device, size_t nbytes, struct ps_error *err);
 void ps_host_slot_free(struct ps_device *device, void *p, size_t nbytes);
+void *ps_host_slot_resize(
+        struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_error *err);
 void *ps_host_slot_copy(
         struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_error *err);
 

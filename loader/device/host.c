@@ -10,36 +10,18 @@
 
 #include "base/cleanup.h"
 
-void *ps_host_alloc(size_t nbytes)
+void *ps_host_slot_alloc(struct ps_device *device, size_t nbytes, struct ps_error *err)
 {
 	void *p = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (p == MAP_FAILED)
+	(void)device;
+	if (p == MAP_FAILED) {
+		ps_error_set(err, ENOMEM, "no memory for a batch of %zu bytes", nbytes);
 		return NULL;
+	}
 	(void)madvise(p, nbytes, MADV_HUGEPAGE); /* fewer page faults; optional */
 	return p;
 }
-
-#ifdef __SANITIZE_THREAD__
-/* ThreadSanitizer does not see mremap: memory mapped later at the old address would be taken for the former
- * owner's. */
-void *ps_host_resize(void *p, size_t old_nbytes, size_t new_nbytes)
-{
-	void *moved = ps_host_alloc(new_nbytes);
-
-	if (!moved)
-		return NULL;
-	memcpy(moved, p, PS_MIN(old_nbytes, new_nbytes));
-	ps_host_free(p, old_nbytes);
-	return moved;
-}
-#else
-void *ps_host_resize(void *p, size_t old_nbytes, size_t new_nbytes)
-{
-	p = mremap(p, old_nbytes, new_nbytes, MREMAP_MAYMOVE);
-	return p == MAP_FAILED ? NULL : p;
-}
-#endif
 
 void ps_host_free(void *p, size_t nbytes)
 {
@@ -63,16 +45,6 @@ void ps_host_prefer_node(void *p, size_t nbytes, int node)
 #endif
 }
 
-void *ps_host_slot_alloc(struct ps_device *device, size_t nbytes, struct ps_error *err)
-{
-	void *p = ps_host_alloc(nbytes);
-
-	(void)device;
-	if (!p)
-		ps_error_set(err, ENOMEM, "no memory for a batch of %zu bytes", nbytes);
-	return p;
-}
-
 void ps_host_slot_free(struct ps_device *device, void *p, size_t nbytes)
 {
 	(void)device;
@@ -89,4 +61,20 @@ void *ps_host_slot_copy(
 	memcpy(larger, p, PS_MIN(old_nbytes, new_nbytes));
 	device->ops->free(device, p, old_nbytes);
 	return larger;
+}
+
+void *ps_host_slot_resize(
+        struct ps_device *device, void *p, size_t old_nbytes, size_t new_nbytes, struct ps_error *err)
+{
+#ifdef __SANITIZE_THREAD__
+	/* ThreadSanitizer does not see mremap: memory mapped later at the old address would be taken for the
+	 * former owner's. */
+	return ps_host_slot_copy(device, p, old_nbytes, new_nbytes, err);
+#endif
+	(void)device;
+	p = mremap(p, old_nbytes, new_nbytes, MREMAP_MAYMOVE);
+	if (p != MAP_FAILED)
+		return p;
+	ps_error_set(err, ENOMEM, "no memory for a batch of %zu bytes", new_nbytes);
+	return NULL;
 }

@@ -33,16 +33,6 @@ static struct ps_tile_image *piece_of(struct ps_nvjpeg_rows *rows, const struct 
 	return (struct ps_tile_image *)(void *)(rows->sheet + e->sheet);
 }
 
-/* Maps a status to a row's result: 1, 0 (the CPU decodes it), or -ENOMEM. Without memory the batch fails,
- * since another decoder would give other pixels. Other errors are about the file, or the device is lost,
- * which the batch's copy will report. */
-static int taken(ps_nvj_status status, struct ps_error *err)
-{
-	if (status == PS_NVJ_ALLOCATOR_FAILURE)
-		return ps_nvj_error(status, err, "cannot decode an image");
-	return status == 0;
-}
-
 /* The GPU's half: decodes the region into the worker's scratch, and resizes it into the row's place. */
 static ps_nvj_status hybrid_gpu(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows,
         const struct ps_nvj_entry *e, size_t piece_nbytes)
@@ -119,21 +109,14 @@ static bool file_parse(
 	       height == stored.height;
 }
 
-static bool engine_can(struct ps_nvjpeg_worker *w)
-{
-	int is_not = 1;
-
-	return w->n->hardware &&
-	       w->n->lib->batched_supported(w->n->handle, w->files[w->turn], &is_not) == 0 && !is_not;
-}
-
 /* Takes a row: 1, 0 (the CPU decodes it), or -ENOMEM. The context must be entered. */
 static int row_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uint32_t row, const void *data,
         size_t nbytes, const struct ps_image_outline *o, struct ps_error *err)
 {
 	struct ps_nvj_entry *e = &rows->entries[row];
 	size_t piece_nbytes;
-	int rc;
+	int is_not = 1;
+	ps_nvj_status s;
 
 	if (pitch_of(o->stored.width) * o->stored.height > PS_NVJ_IMAGE_MAX ||
 	        !file_parse(w, data, nbytes, o->stored) || !ps_nvj_sheet_add(rows, row, o, &piece_nbytes))
@@ -141,7 +124,8 @@ static int row_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uin
 	e->width = o->stored.width;
 	e->height = o->stored.height;
 	e->region = o->region;
-	if (engine_can(w)) {
+	if (w->n->hardware && w->n->lib->batched_supported(w->n->handle, w->files[w->turn], &is_not) == 0 &&
+	        !is_not) {
 		e->data = ps_nvj_file_keep(rows, data, nbytes);
 		e->nbytes = nbytes;
 		if (!e->data)
@@ -149,12 +133,16 @@ static int row_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uin
 		e->who = PS_NVJ_ENGINE;
 		return 1;
 	}
-	rc = taken(hybrid_decode(w, rows, e, piece_nbytes), err);
-	if (rc == 1) {
-		atomic_fetch_add_explicit(&w->n->nhybrid, 1, memory_order_relaxed);
-		e->who = PS_NVJ_HYBRID;
-	}
-	return rc;
+	s = hybrid_decode(w, rows, e, piece_nbytes);
+	/* Without memory the batch fails, since another decoder would give other pixels. Other errors are about
+	 * the file, or the device is lost, which the batch's copy will report. */
+	if (s == PS_NVJ_ALLOCATOR_FAILURE)
+		return ps_nvj_error(s, err, "cannot decode an image");
+	if (s != 0)
+		return 0;
+	atomic_fetch_add_explicit(&w->n->nhybrid, 1, memory_order_relaxed);
+	e->who = PS_NVJ_HYBRID;
+	return 1;
 }
 
 int ps_nvjpeg_take(struct ps_nvjpeg_worker *w, struct ps_nvjpeg_rows *rows, uint32_t row, const void *data,
@@ -309,20 +297,6 @@ static ps_cu_result part_turn(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, 
 	return r != 0 ? r : recorded;
 }
 
-/* Takes the time of the timed decode, if the decode has ended. */
-static void timing_look(struct ps_nvjpeg *n)
-{
-	float ms = 0;
-
-	if (n->timing == 0 || n->cuda->cu->event_query(n->end) != 0)
-		return;
-	if (n->cuda->cu->event_elapsed(&ms, n->begin, n->end) == 0) {
-		n->stats.timed += n->timing;
-		n->stats.seconds += (double)ms / 1e3;
-	}
-	n->timing = 0;
-}
-
 static ps_cu_result rows_give(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows)
 {
 	const struct ps_cuda_driver *cu = n->cuda->cu;
@@ -330,8 +304,16 @@ static ps_cu_result rows_give(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows)
 	ps_cu_result r = 0;
 	uint32_t at = 0;
 	bool timed;
+	float ms = 0;
 
-	timing_look(n);
+	/* takes the time of the timed decode, if the decode has ended */
+	if (n->timing > 0 && cu->event_query(n->end) == 0) {
+		if (cu->event_elapsed(&ms, n->begin, n->end) == 0) {
+			n->stats.timed += n->timing;
+			n->stats.seconds += (double)ms / 1e3;
+		}
+		n->timing = 0;
+	}
 	timed = n->timing == 0 && cu->event_record(n->begin, n->stream) == 0;
 	if (atomic_load(&rows->hybrid))
 		r = ps_nvj_wait_workers(n, n->stream); /* their kernels read parts of the device's sheet */
@@ -349,21 +331,16 @@ static ps_cu_result rows_give(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows)
 	return r != 0 ? r : cu->event_record(rows->decoded, n->stream);
 }
 
-static bool has_engine_rows(const struct ps_nvjpeg_rows *rows)
-{
-	for (uint32_t i = 0; i < rows->nrows; i++)
-		if (rows->entries[i].who == PS_NVJ_ENGINE)
-			return true;
-	return false;
-}
-
 int ps_nvjpeg_submit(struct ps_nvjpeg_rows *rows, struct ps_error *err)
 {
 	struct ps_nvjpeg *n = rows->n;
 	ps_cu_result result;
+	uint32_t first = 0;
 	int rc;
 
-	if (!has_engine_rows(rows))
+	while (first < rows->nrows && rows->entries[first].who != PS_NVJ_ENGINE)
+		first++;
+	if (first == rows->nrows)
 		return 0;
 	rc = ps_cuda_enter(n->cuda, err);
 	if (rc < 0)

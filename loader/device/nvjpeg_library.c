@@ -100,16 +100,6 @@ static int symbols_find(void *handle, struct ps_nvjpeg_library *l, struct ps_err
 	return 0;
 }
 
-static void version_ask(struct ps_nvjpeg_library *l)
-{
-	int number[3] = {0};
-
-	(void)l->property(PS_NVJ_PROPERTY_MAJOR, &number[0]);
-	(void)l->property(PS_NVJ_PROPERTY_MINOR, &number[1]);
-	(void)l->property(PS_NVJ_PROPERTY_PATCH, &number[2]);
-	l->version = number[0] * 1000000 + number[1] * 1000 + number[2];
-}
-
 static void path_ask(void *handle, const char *name, char path[static 256])
 {
 	const struct link_map *map;
@@ -123,6 +113,7 @@ static void path_ask(void *handle, const char *name, char path[static 256])
 static const struct ps_nvjpeg_library *library_of(void *handle, const char *name, struct ps_error *err)
 {
 	struct opened *o;
+	int number[3] = {0};
 
 	PS_LOCK_SCOPE(&the.lock);
 	for (o = the.all; o; o = o->next)
@@ -138,7 +129,10 @@ static const struct ps_nvjpeg_library *library_of(void *handle, const char *name
 		return NULL;
 	}
 	o->handle = handle;
-	version_ask(&o->library);
+	(void)o->library.property(PS_NVJ_PROPERTY_MAJOR, &number[0]);
+	(void)o->library.property(PS_NVJ_PROPERTY_MINOR, &number[1]);
+	(void)o->library.property(PS_NVJ_PROPERTY_PATCH, &number[2]);
+	o->library.version = number[0] * 1000000 + number[1] * 1000 + number[2];
 	path_ask(handle, name, o->library.path);
 	o->next = the.all;
 	the.all = o;
@@ -209,14 +203,6 @@ static bool candidate_try(struct search *s, const char *name, int flags)
 	return true;
 }
 
-static bool try_names(struct search *s, int flags)
-{
-	for (size_t i = 0; i < PS_ARRAY_LEN(sonames); i++)
-		if (candidate_try(s, sonames[i], flags))
-			return true;
-	return false;
-}
-
 static bool try_matching(struct search *s, const char *pattern)
 {
 	bool over = false;
@@ -260,16 +246,6 @@ static bool try_places(struct search *s, const char *version)
 	return false;
 }
 
-static bool try_all(struct search *s)
-{
-	if (try_names(s, RTLD_NOLOAD) || try_names(s, 0))
-		return true;
-	for (size_t i = 0; i < PS_ARRAY_LEN(sonames); i++)
-		if (try_places(s, strrchr(sonames[i], '.') + 1))
-			return true;
-	return false;
-}
-
 /* Reports that no library was found, and the remedy. */
 static int none(const struct search *s, const char *named, struct ps_error *err)
 {
@@ -304,7 +280,14 @@ int ps_nvjpeg_library_find(ps_nvjpeg_starts starts, void *arg, const struct ps_n
 			refuse(&s, named, "no such file");
 	} else {
 		named = NULL;
-		(void)try_all(&s);
+		bool over = false;
+
+		for (size_t i = 0; i < PS_ARRAY_LEN(sonames) && !over; i++)
+			over = candidate_try(&s, sonames[i], RTLD_NOLOAD);
+		for (size_t i = 0; i < PS_ARRAY_LEN(sonames) && !over; i++)
+			over = candidate_try(&s, sonames[i], 0);
+		for (size_t i = 0; i < PS_ARRAY_LEN(sonames) && !over; i++)
+			over = try_places(&s, strrchr(sonames[i], '.') + 1);
 	}
 	if (!s.found)
 		return none(&s, named, err);

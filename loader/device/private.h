@@ -47,17 +47,6 @@ static inline void ps_cuda_leave(struct ps_cuda_device *d)
 	ps_cuda_context_leave(d->cu);
 }
 
-/* The device's functions for mirrors, as in device.h. */
-int ps_cuda_mirror_new(struct ps_device *device, const struct ps_mirror_size *size,
-        struct ps_mirror **ret_mirror, struct ps_error *err);
-void ps_cuda_mirror_free(struct ps_mirror *mirror);
-int ps_cuda_send(struct ps_mirror *mirror, const struct ps_sending *sending, struct ps_error *err);
-int ps_cuda_arrived(struct ps_mirror *mirror, struct ps_error *err);
-int ps_cuda_wait(struct ps_mirror *mirror, struct ps_error *err);
-int ps_cuda_use(struct ps_mirror *mirror, void *stream, struct ps_error *err);
-int ps_cuda_unuse(struct ps_mirror *mirror, struct ps_error *err); /* leave() */
-void *ps_cuda_event(struct ps_mirror *mirror);
-
 struct ps_nvjpeg_rows;
 
 /* Makes `stream` copy the decoded image of row sources[i] to image i of `planes`, for each i < n whose row
@@ -207,10 +196,6 @@ int ps_nvj_error(ps_nvj_status status, struct ps_error *err, const char *what);
  * contents. The context must be entered. */
 ps_cu_result ps_nvj_scratch_reserve(
         struct ps_nvjpeg *n, struct ps_nvj_scratch *scratch, size_t nbytes, ps_cu_stream stream);
-
-/* Decodes a small picture with the engine and waits for it. *ret_broken: the reason why the engine cannot
- * be used; "" if it can. -EIO: the device is lost. The context must be entered, and the turns must exist. */
-int ps_nvj_engine_try(struct ps_nvjpeg *n, struct ps_error *ret_broken, struct ps_error *err);
 
 /* Copies a file to memory that is kept until the rows are cleared; NULL: out of memory. */
 const uint8_t *ps_nvj_file_keep(struct ps_nvjpeg_rows *rows, const void *data, size_t nbytes);
