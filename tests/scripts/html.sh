@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The web site of the documentation: it has all documents, can be searched, and a broken link is an error.
+PS_TEST_TIMEOUT=${PS_TEST_TIMEOUT:-300}
 . "$(dirname "$0")/../lib.sh"
 requires python:sphinx python:furo python:myst_parser python:sphinx_copybutton pandoc
 has_penstock_python || true
