@@ -144,9 +144,9 @@ int ps_dataset_missing(struct ps_dataset *dataset, uint64_t wait_ms, const _Atom
 
 /* True if the origin has answered for a file with neither ETag nor Last-Modified. */
 bool ps_dataset_versionless(const struct ps_dataset *dataset);
-#define PS_VERSIONLESS_TEXT                                                                                \
-	"the server gives no versions (neither ETag nor Last-Modified): a file that has changed there is " \
-	"recognised only by its size and its first 64 KiB"
+#define PS_VERSIONLESS_TEXT                                                                                 \
+	"the server sends no versions (neither ETag nor Last-Modified): a changed file is recognised only " \
+	"by its size and its first 64 KiB"
 
 /* The include and exclude patterns that no name of a complete listing has matched. False: there are none,
  * or no listing was complete yet. */

@@ -193,7 +193,7 @@ static uint64_t ask(struct ps_credentials *c, unsigned *failures)
 		ps_log_info("credentials: %s%s%s", fresh->bearer ? "a token" : "access key ",
 		        fresh->bearer ? "" : fresh->access_key, life);
 	else if (rc && has_old)
-		ps_log_warning("credentials: %s; the present ones are used until they expire", err.text);
+		ps_log_warning("credentials: %s; the current ones are used until they expire", err.text);
 	/* Without a key no timer is needed: the next request for one starts a load. */
 	return rc && !had_any ? UINT64_MAX : due_ms;
 }

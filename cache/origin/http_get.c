@@ -311,8 +311,7 @@ static void warn_of_page(struct ps_http_request *rq)
 		        strncasecmp(rq->url + n - strlen(pages[i]), pages[i], strlen(pages[i])) == 0)
 			return;
 	if (!atomic_exchange(&rq->client->warned_of_page, true))
-		ps_log_warning(
-		        "%s: the server sends a page (text/html): is it a folder, or does it want a login?",
+		ps_log_warning("%s: the server sends an HTML page; this may be a folder, or a login page",
 		        ps_url_redact(rq->url, safe));
 }
 

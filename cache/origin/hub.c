@@ -264,7 +264,7 @@ static int list_pattern(struct tree *tree, const char *commit)
 	ps_autofree char *first = NULL;
 	uint64_t n = ps_glob_unmatched(tree->glob, &first);
 	if (n)
-		ps_log_warning("list: %s: %llu of the names that the braces stand for are not there, the "
+		ps_log_warning("list: %s: %llu of the names that the braces expand to do not exist, the "
 		               "first is %.300s",
 		        tree->hf->source.canonical, (unsigned long long)n, first ? first : "?");
 	return 0;

@@ -91,7 +91,8 @@ static int load_blocks(struct ps_object *object)
 	object->sum_matched = row.sum_matched;
 	rc = ps_datafile_open(store->data_fd, &object->id, &fd, &writable);
 	if (rc == -ENOENT) {
-		ps_log_warning("store: %s: its data file is gone; its blocks are fetched again", object->url);
+		ps_log_warning(
+		        "store: %s: its data file is missing; its blocks are fetched again", object->url);
 		rc = -EUCLEAN;
 	}
 	if (rc == 0 && fstat(fd, &st) < 0)

@@ -27,7 +27,7 @@ static void check(struct ps_object *object, void *buf)
 		nbad += e == -EILSEQ;
 	}
 	if (nbad > 0)
-		ps_log_warning("check: %s: of %llu blocks that may have been lost, %llu were; they are "
+		ps_log_warning("check: %s: of %llu blocks that were not yet synced, %llu are lost; they are "
 		               "fetched again",
 		        object->url, (unsigned long long)nchecked, (unsigned long long)nbad);
 	else

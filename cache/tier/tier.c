@@ -213,7 +213,7 @@ static void *watch(void *arg)
 		}
 		int rc = update(all, &err);
 		if (rc && !all->warned)
-			ps_log_warning("tiers: %s; the list stays as it was", err.text);
+			ps_log_warning("tiers: %s; the previous list stays in use", err.text);
 		all->warned = rc;
 	}
 }
@@ -381,7 +381,7 @@ void ps_tiers_answered(
 	if (first_byte_ns <= turn->late_ns)
 		all->late_ns = PS_MAX(LATE_FIRST_NS, all->late_ns - all->late_ns / LATE_DECAY);
 	if (tier->state == ASIDE && turn->probe && !tier->barred) {
-		ps_log_info("tier: %s: it answers again", tier->url);
+		ps_log_info("tier: %s: the tier answers again", tier->url);
 		tier->state = UP;
 	}
 	if (tier->state == UP)

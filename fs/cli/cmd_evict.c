@@ -45,10 +45,10 @@ static int print(const struct evict *e)
 {
 	char size[PS_SIZE_TEXT_LEN];
 
-	printf("%s dropped, %s", PS_COUNTED(e->nfiles, "file"), ps_size_format(e->nbytes, size));
+	printf("%s evicted, %s", PS_COUNTED(e->nfiles, "file"), ps_size_format(e->nbytes, size));
 	if (e->npinned > 0)
-		printf("; %llu pinned %s", (unsigned long long)e->npinned,
-		        e->npinned == 1 ? "one stays" : "ones stay");
+		printf("; %llu pinned %s kept", (unsigned long long)e->npinned,
+		        e->npinned == 1 ? "file" : "files");
 	putchar('\n');
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }

@@ -124,7 +124,8 @@ static int in_cache(struct pin *p, const char *cache_dir, bool pin, const char *
 	ps_store_close(store);
 	if (rc == -ENOSPC)
 		return ps_cli_fail(p->command, PS_EXIT_FAILED,
-		        "%s: nothing was pinned: %s would be pinned in all, more than the cache may hold",
+		        "%s: nothing was pinned: all pinned files would take %s, more than the cache can "
+		        "hold",
 		        cache_dir, ps_size_format(p->nbytes, size));
 	if (rc < 0)
 		return ps_cli_fail(p->command, PS_EXIT_FAILED, "%s: %s", cache_dir, strerror(-rc));

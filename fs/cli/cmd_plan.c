@@ -30,10 +30,11 @@ static int refuse(const struct sender *t, int errnum)
 {
 	if (errnum == ENOTTY)
 		return ps_cli_fail("plan", PS_EXIT_FAILED,
-		        "%s: its --policy follows no plans; mount it with --policy plan", t->where);
+		        "%s: its --policy does not follow plans; mount it with --policy plan", t->where);
 	if (errnum == ENOSPC)
 		return ps_cli_fail("plan", PS_EXIT_FAILED,
-		        "%s: its plans fill the memory for plans; end one (penstock status lists them)",
+		        "%s: its plans have used up the memory for plans; end a plan (penstock status lists "
+		        "them)",
 		        t->where);
 	return ps_cli_fail("plan", PS_EXIT_FAILED, "%s: %s", t->where, strerror(errnum));
 }
@@ -177,7 +178,7 @@ static int plan(const struct ps_mount_info *info, const struct ps_mount_options 
 		        names.nbad, names.nbad + names.nover + json_array_size(files), info->mountpoint,
 		        names.first_bad ? names.first_bad : "", info->mountpoint);
 	if (names.nover > 0)
-		ps_cli_fail("plan", 0, "only the first %u files are announced, %zu are not", FILES_MAX,
+		ps_cli_fail("plan", 0, "only the first %u files are announced; %zu are left out", FILES_MAX,
 		        names.nover);
 	if (!e && json_array_size(files) > 0) {
 		e = send_files(&t, files);
@@ -190,7 +191,7 @@ static int plan(const struct ps_mount_info *info, const struct ps_mount_options 
 		if (e)
 			code = refuse(&t, e);
 	} else if (!e && code == PS_EXIT_OK) {
-		code = ps_cli_fail("plan", PS_EXIT_FAILED, "standard input names no file");
+		code = ps_cli_fail("plan", PS_EXIT_FAILED, "the list on standard input is empty");
 	}
 	json_decref(files);
 	json_decref(t.job);

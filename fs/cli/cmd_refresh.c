@@ -37,8 +37,8 @@ static int refuse(const struct ps_mount_info *info, int errnum)
 		        "refresh", PS_EXIT_FAILED, "%s: interrupted; the listing continues", where);
 	if (errnum == ENOTTY)
 		return ps_cli_fail("refresh", PS_EXIT_FAILED,
-		        "%s: its daemon is of an older version, which lists a source once; unmount and mount "
-		        "again",
+		        "%s: its daemon has an older version, which cannot list a source again; unmount and "
+		        "mount again",
 		        where);
 	ps_autofree char *why = listing_error(info);
 	return ps_cli_fail("refresh", PS_EXIT_FAILED, "%s: the listing failed, and no name was removed: %s",
@@ -73,9 +73,8 @@ static int refresh(const struct ps_mount_info *info)
 	printf("%s listed, %llu new, %llu gone\n", PS_COUNTED(r.nfiles, "file"), (unsigned long long)r.nadded,
 	        (unsigned long long)r.nvanished);
 	if (may_lack_versions(info->source))
-		puts("where the listing has no versions, new contents of a known name show after "
-		     "--revalidate, or penstock "
-		     "evict");
+		puts("this listing contains no versions: a changed file shows its new contents after "
+		     "--revalidate, or at the next open after penstock evict");
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 

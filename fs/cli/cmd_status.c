@@ -76,8 +76,8 @@ static const char head[] =
         "  files     {#files}, {cached_bytes} of them cached, listed {listed_at}"
         "[next_listing_at?:, again in {next_listing_at}], opened {opens}"
         "[listing_error:; listing again failed: {listing_error}]\n"
-        "[skipped:  skipped   {skipped} that cannot be shown; the log names the first of them\n]"
-        "[missing:  missing   {missing} of the list [missing>1:are][!missing>1:is] not at the origin: "
+        "[skipped:  skipped   {skipped} that cannot be shown; the log names the first ones\n]"
+        "[missing:  missing   {missing} of the list [missing>1:do][!missing>1:does] not exist at the origin: "
         "{missing_names}[missing_names<missing:, ...]\n]";
 static const char body[] =
         "[version_by=size:  versions  not checked, only sizes (--version-by size)\n]"
@@ -91,38 +91,38 @@ static const char body[] =
         "; waited {reads.stalled_seconds}, {#reads.waiting} waiting now\n"
         "[members.shards?:  members   {members.files} in {#members.known} of {members.shards}"
         "[members.known+members.failed<members.shards:"
-        "; the others are {members.unknown_bytes}, read once when they are looked into]"
+        "; the other shards ({members.unknown_bytes}) are read at the first access]"
         "[members.failed:; {members.failed} cannot be read as a tar]\n"
         "[members.merges:[!members.merged:  merged    not yet: penstock warm --members {mountpoint}\n]]"
         "[members.hidden:  hidden    {members.hidden}; the first: {members.hidden_reason}\n]]"
         "[!members.shards?:  opens     {#modes.passed.opens} passed through, {#modes.direct.opens} direct, "
         "{#modes.cached.opens} through the page cache\n"
-        "  kernel    [passthrough.active:reads complete files itself (passthrough)]"
+        "  kernel    [passthrough.active:reads fully cached files itself (passthrough)]"
         "[!passthrough.active:no passthrough: {passthrough.reason}]\n]"
         "  cache     {/cache.used_bytes} of {/cache.limit_bytes} used"
-        "[/cache.reserved_bytes: ({/cache.reserved_bytes} reserved for what is being fetched)]"
+        "[/cache.reserved_bytes: ({/cache.reserved_bytes} reserved for files that are being fetched)]"
         ", {/cache.index_bytes} by the index, {/cache.objects}"
         "[/reads.hit_ratio?:, hit ratio {%/reads.hit_ratio}], in {/cache.dir}\n"
         "[/cache.reachable_bytes</cache.limit_bytes:"
-        "  reach     {/cache.reachable_bytes}: the disk has room for no more\n]"
-        "[/cache.disk_error:  disk      takes no data (first seen {/cache.disk_error_at}): "
+        "  reach     {/cache.reachable_bytes}: the disk has no room for more\n]"
+        "[/cache.disk_error:  disk      accepts no data (first seen {/cache.disk_error_at}): "
         "{/cache.disk_error}: "
-        "{/cache.dir}; what is not cached is streamed\n]"
+        "{/cache.dir}; new data is streamed without being cached\n]"
         "[/cache.pinned_objects:  pinned    {/cache.pinned_objects}, {/cache.pinned_bytes}\n]";
 static const char rank[] = "  plan      {job}, rank {#rank} of {#world}: epoch {#epoch}, {files_done} done; "
                            "{epochs} announced, last report {age_seconds} s ago\n";
 static const char requests[] =
         "[/plans.foreseen_opens:  planned   {/plans.foreseen_opens}, "
-        "{#/plans.foreseen_hits} of files that were cached at least in part\n]"
+        "{#/plans.foreseen_hits} of files that were cached at least partially\n]"
         "  origin    {/origin.bytes} in {/origin.requests}, {/origin.errors}, {/origin.retries}\n"
         "[tier?:  tiers     {#tier.known}, {#tier.aside} set aside: {tier.bytes} in {tier.requests}"
-        "[tier.fallbacks:; {#tier.fallbacks} of them left to the origin, {tier.fallback_bytes}]"
-        "[tier.withheld:; {#tier.withheld} not sent, for the secrets in them (--tier-auth)]"
+        "[tier.fallbacks:; {#tier.fallbacks} of them answered by the origin, {tier.fallback_bytes}]"
+        "[tier.withheld:; {#tier.withheld} not sent, because they contain secrets (--tier-auth)]"
         "[tier.verified_bytes:; {tier.verified_bytes} compared, {tier.mismatches}]\n]";
 static const char tier[] = "[state=aside:  aside     {url}, [retry_seconds?:for {retry_seconds} s]"
                            "[!retry_seconds?:while it is listed]: {last_error}\n]";
 static const char trouble[] =
-        "[offline:  offline   the origin does not answer: only what is cached can be read\n]"
+        "[offline:  offline   the origin does not answer: only cached data can be read\n]"
         "[/origin.last_error:  failure   {/origin.last_error_at}: {/origin.last_error}\n]"
         "[/cache.checksum_errors:  checksums {#/cache.checksum_errors} file[/cache.checksum_errors>1:s] "
         "failed the checksum; "
@@ -159,7 +159,7 @@ static void print_siblings(const json_t *doc, const json_t *mount)
 
 	if (json_array_size(mounts) < 2)
 		return;
-	printf("  shared    the daemon, its cache and origin figures, with ");
+	printf("  shared    daemon, cache and origin figures, together with ");
 	json_array_foreach(mounts, i, other)
 	{
 		if (other != mount)

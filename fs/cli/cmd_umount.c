@@ -191,7 +191,8 @@ static int busy(const struct ps_mount_info *info, const char *arg)
 		ps_strbuf_addf(&b, " and %zu more", n - PROCESSES_MAX);
 	if (n == 0)
 		return ps_cli_fail("umount", PS_EXIT_FAILED,
-		        "%s is busy: in use by a mount, or a process of another user; try as root, or --lazy",
+		        "%s is busy: in use by a mount or a process of another user; run this as root, or "
+		        "use --lazy",
 		        arg);
 	return ps_cli_fail("umount", PS_EXIT_FAILED, "%s is busy: in use by %s; end them, or use --lazy", arg,
 	        ps_strbuf_peek(&b));
@@ -331,9 +332,8 @@ static int await_server(
 	if (rc != -ETIMEDOUT && (!waits || poll(&p, 1, left_ms(u, TOTAL_MS)) > 0))
 		return PS_EXIT_OK;
 	return ps_cli_fail("umount", PS_EXIT_FAILED,
-	        "%s is unmounted, but its daemon (pid %d) still %s; a container may still have the mount "
-	        "(another "
-	        "mount namespace)",
+	        "%s is unmounted, but its daemon (pid %d) still %s; a container (another mount namespace) "
+	        "may still have the mount",
 	        arg, (int)s->pid, s->nmounts > 1 ? "serves it" : "holds the cache");
 }
 
@@ -367,7 +367,7 @@ static int unmount(struct umount *u, const char *arg)
 		code = ps_cli_fail("umount", PS_EXIT_FAILED, "%s: %s%s%s", arg,
 		        rc != -EPERM ? strerror(-rc)
 		        : ours       ? "not permitted"
-		                     : "not permitted: it is another user's; run as root",
+		                     : "not permitted: the mount belongs to another user; run this as root",
 		        rc == -EPERM && ours && *u->why ? ": " : "", rc == -EPERM && ours ? u->why : "");
 	} else if (!u->options->lazy) {
 		/* A lazily detached mount lasts for as long as a file is open. */

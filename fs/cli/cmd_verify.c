@@ -38,7 +38,7 @@ static int print(const struct ps_mount_options *o, const struct ps_verify_result
 		        PS_COUNTED(r->nbytes, "byte"), PS_COUNTED(r->bad_blocks, "bad block"),
 		        PS_COUNTED(r->missing_files, "missing file"),
 		        PS_COUNTED(r->bad_objects, "bad object"),
-		        bad ? "; dropped, to be fetched again" : "");
+		        bad ? "; bad data was discarded, and is fetched again when it is read" : "");
 	return fflush(stdout) || bad ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 

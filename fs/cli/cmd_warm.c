@@ -341,7 +341,7 @@ static int open_cache(struct ps_mount_options *mount, struct ps_cache **ret, str
 	ps_autofree char *mountpoint = rc == -EBUSY ? ps_mounts_of_cache(mount->cache_dir) : NULL;
 	if (mountpoint)
 		ps_error_set(err, EBUSY,
-		        "the cache %s is served by the mount on %s; warm that: penstock warm %s",
+		        "the cache %s is served by the mount on %s; warm that mount: penstock warm %s",
 		        mount->cache_dir, mountpoint, mountpoint);
 	return rc;
 }
@@ -432,8 +432,8 @@ static int check_no_source(const struct ps_given *given, const char *mountpoint,
 		if (!option && ps_options_find(given->v[i].name) && strcmp(given->v[i].name, "members") != 0)
 			option = given->v[i].name;
 	return option ? ps_error_set(err, EINVAL,
-	                        "option %s: it is for a SOURCE, and %s is a mount, which has its own; leave "
-	                        "it out",
+	                        "option %s: it is for a SOURCE, but %s is a mount, which has its own "
+	                        "options; leave it out",
 	                        option, mountpoint)
 	              : 0;
 }

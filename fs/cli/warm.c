@@ -98,12 +98,12 @@ static char *no_room(const struct ps_warm_target *target)
 	if (error && *error && dir) {
 		ps_strbuf_addf(&b, "%s: %s", error, dir);
 		if (floor > 1)
-			ps_strbuf_addf(&b, ", where %s stay free (--min-free)",
+			ps_strbuf_addf(&b, "; --min-free keeps %s free there",
 			        ps_size_format((uint64_t)floor, size));
 	} else {
 		ps_strbuf_add(&b,
-		        "no room in the cache; give it more (--cache-size, --min-free), evict, or close what "
-		        "was evicted while open (held_bytes in penstock status --json)");
+		        "no room in the cache; raise --cache-size or lower --min-free, evict files, or close "
+		        "files that were evicted while open (held_bytes in penstock status --json)");
 	}
 	json_decref(stats);
 	return ps_need(ps_strbuf_take(&b));
@@ -202,7 +202,8 @@ static void look_at(struct run *r, struct ps_warm_item *item)
 		r->timeouts++;
 		fail(r, item, 0,
 		        error && *error ? error
-		                        : "no progress; is the cache too small for it? (penstock status)");
+		                        : "no progress; the cache may be too small for the file (see "
+		                          "penstock status)");
 	} else if (now - item->started_ns > AGAIN_NS) {
 		item->started_ns = now;
 		start(r, item);
@@ -266,14 +267,15 @@ static int conclude(struct run *r, uint64_t had)
 	}
 	if (untried)
 		ps_cli_fail("warm", PS_EXIT_FAILED,
-		        "the origin does not answer: %s not tried; what has arrived is kept, run it again to "
-		        "go on",
+		        "the origin does not answer: %s not tried; fetched data is kept: run the command "
+		        "again to resume",
 		        PS_COUNTED(untried, "more file"));
 	if (r->failed > FAILURES_TOLD)
 		ps_cli_fail("warm", PS_EXIT_FAILED, "and %s failed",
 		        PS_COUNTED(r->failed - FAILURES_TOLD, "more file"));
 	if (gone)
-		ps_cli_fail("warm", PS_EXIT_FAILED, "%s had to make room for others: the cache is too small",
+		ps_cli_fail("warm", PS_EXIT_FAILED,
+		        "%s evicted to make room for others: the cache is too small",
 		        PS_COUNTED(gone, "file"));
 	size_t done = r->list.n - r->failed - gone - untried;
 	if (!r->options->quiet)

@@ -13,7 +13,7 @@
 #include "daemon/daemon.h"
 #include "options/options.h"
 
-#define PS_WARM_INTERRUPTED "interrupted; what has arrived is kept, run it again to go on"
+#define PS_WARM_INTERRUPTED "interrupted; fetched data is kept: run the command again to resume"
 
 struct ps_warm_item {
 	char *path;

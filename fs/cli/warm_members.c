@@ -52,12 +52,12 @@ static int conclude(const json_t *stats, const struct ps_warm_options *options)
 	}
 	if (*trouble_of(stats))
 		return ps_cli_fail(
-		        "warm", PS_EXIT_FAILED, "the tables cannot all be made: %s", trouble_of(stats));
+		        "warm", PS_EXIT_FAILED, "some tables cannot be created: %s", trouble_of(stats));
 	if (nknown == nshards)
 		return PS_EXIT_OK;
 	return ps_cli_fail("warm", PS_EXIT_FAILED,
-	        "%s could not be read as a tar: user.penstock.error of a shard's folder, and the log, say "
-	        "why",
+	        "%s could not be read as a tar; for the reason see user.penstock.error of the shard's "
+	        "folder, or the log",
 	        PS_COUNTED(nshards - nknown, "shard"));
 }
 
@@ -94,5 +94,5 @@ int ps_warm_members(
 	ps_progress_end(&progress);
 	return code >= 0 ? code
 	                 : ps_cli_fail("warm", PS_EXIT_FAILED,
-	                           "interrupted; the tables that were made are kept, run it again to go on");
+	                           "interrupted; finished tables are kept: run the command again to resume");
 }

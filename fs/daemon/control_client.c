@@ -310,7 +310,7 @@ int ps_control_upgrade(const char *cache_dir, int exe, int timeout_ms, pid_t *re
 	if (fstat(exe, &ours) == 0 && stat(path, &theirs) == 0 &&
 	        (ours.st_dev != theirs.st_dev || ours.st_ino != theirs.st_ino))
 		return ps_error_set(err, EIO,
-		        "%s: the new program did not start, and the old one serves it again (see its log)",
+		        "%s: the new program did not start; the old one continues to serve it (see its log)",
 		        cache_dir);
 	*ret_pid = now;
 	return 0;

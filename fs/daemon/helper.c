@@ -350,8 +350,8 @@ void ps_helper_free(struct ps_helper *h)
 static int give_up(struct ps_helper *h)
 {
 	if (h->sock >= 0) {
-		ps_log_error("helper: it has ended: no file is passed through any more, and mounts are not "
-		             "unmounted");
+		ps_log_error("helper: the helper has exited: no more files are passed through, and mounts "
+		             "cannot be unmounted");
 		close(ps_steal_fd(&h->sock));
 	}
 	return -EPIPE;

@@ -81,7 +81,7 @@ static void add_item(struct keeper *k, const struct ps_keeper_message *m, int fd
 	struct ps_keeper_item *v = k->n < k->nmax ? reallocarray(k->v, k->n + 1, sizeof(*v)) : NULL;
 
 	if (!v) {
-		ps_log_error("keeper: no memory or room for more: a mount will end with its daemon");
+		ps_log_error("keeper: out of memory or space: a mount will end with its daemon");
 		close(fd);
 		return;
 	}
@@ -497,7 +497,7 @@ static bool has_failed(struct keeper *k)
 		return false;
 	if (k->old_exe < 0)
 		return true;
-	ps_log_error("keeper: the new program does not start; the old one goes on");
+	ps_log_error("keeper: the new program does not start; the old one continues");
 	close(k->exe);
 	k->exe = ps_steal_fd(&k->old_exe);
 	k->nfailed = 0;
@@ -512,10 +512,10 @@ static void give_up_if_failed(struct keeper *k)
 	if (!has_failed(k))
 		return;
 	if (k->nfailed >= STARTS_MAX)
-		ps_log_error("keeper: the daemon cannot be started (%u attempts); the mounts are ended",
+		ps_log_error("keeper: the daemon could not be started in %u attempts; its mounts end now",
 		        k->nfailed);
 	else
-		ps_log_error("keeper: no daemon has served for %llu s; the mounts are ended",
+		ps_log_error("keeper: no daemon has served the mounts for %llu s; they end now",
 		        (unsigned long long)((ps_clock_mono_ns() - k->down_ns) / PS_NS_PER_S));
 	give_up(k, PS_EXIT_FAILED);
 }
@@ -537,7 +537,8 @@ static void daemon_died(struct keeper *k, int status)
 		ps_log_error("keeper: the daemon was killed by signal %d%s", WTERMSIG(status),
 		        k->resuming ? " before it served" : "");
 	else if (!planned)
-		ps_log_error("keeper: the daemon ended (exit %d) with mounts", WEXITSTATUS(status));
+		ps_log_error(
+		        "keeper: the daemon exited with status %d while it had mounts", WEXITSTATUS(status));
 	k->nfailed = proven || planned ? 0 : k->nfailed + 1;
 	if (!k->resuming)
 		k->down_ns = now;

@@ -26,11 +26,11 @@ static int send_locked(struct ps_daemon *d, const struct ps_keeper_message *m, i
 		(void)poll(&p, 1, SEND_MS);
 		rc = ps_keeper_send(d->keeper, m, fd, true);
 		if (rc == -EAGAIN)
-			ps_log_warning("keeper: it does not answer");
+			ps_log_warning("keeper: the keeper does not answer");
 	}
 	d->keeper_stuck = rc == -EAGAIN;
 	if (rc == -EPIPE && d->keeper >= 0) {
-		ps_log_warning("keeper: it has ended: the mounts end with this daemon");
+		ps_log_warning("keeper: the keeper has exited: mounts will end with this daemon");
 		close(ps_steal_fd(&d->keeper));
 	}
 	return rc;
@@ -72,7 +72,7 @@ void ps_keeper_hold(struct ps_daemon *d)
 	if (rc == 0)
 		rc = ps_keeper_receive(d->keeper, DONE_MS, &m, &fd);
 	if (rc < 0)
-		ps_log_warning("keeper: %s: mounts end with this daemon", strerror(-rc));
+		ps_log_warning("keeper: %s: mounts will end with this daemon", strerror(-rc));
 }
 
 void ps_keeper_ready(struct ps_daemon *d)

@@ -89,7 +89,7 @@ static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, bool res
 	}
 	m->sources[i].root = ps_dataset_root(m->sources[i].dataset);
 	if (options.revalidate_ms && ps_dataset_revalidate_ms(m->sources[i].dataset) != options.revalidate_ms)
-		ps_log_warning("mount: %s: --revalidate of another mount of the same source holds",
+		ps_log_warning("mount: %s: the --revalidate of another mount of the same source applies",
 		        ps_dataset_source(m->sources[i].dataset));
 	if (resumes) /* the first daemon has given all warnings */
 		return 0;

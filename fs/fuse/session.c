@@ -237,11 +237,10 @@ char *ps_session_merge_advice(const struct ps_session *s)
 		}
 		json_decref(stats);
 	}
-	if (waits &&
-	        asprintf(&text,
-	                "the merged tree cannot be read yet (EAGAIN), since the members of %lld shards are "
-	                "not known; to make it: penstock warm --members %s",
-	                (long long)nunknown, s->fs->mountpoint) < 0)
+	if (waits && asprintf(&text,
+	                     "the merged tree cannot be read yet (EAGAIN), because the members of %lld "
+	                     "shards are not known; run penstock warm --members %s",
+	                     (long long)nunknown, s->fs->mountpoint) < 0)
 		text = NULL;
 	return text;
 }

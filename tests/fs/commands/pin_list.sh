@@ -38,7 +38,7 @@ equal "the list of all mounts has the files of both mounts" "$MNT/val/b.bin $T/s
 	"$(penstock pin --list --json | jq -r ".files[] | select(.mountpoint | startswith(\"$T/\")) | .mountpoint + \"/\" + .path" |
 		grep 'b\.bin' | sort | paste -s -d ' ')"
 penstock umount "$T/second"
-equal "evict keeps pinned files and says so" "0 files dropped, 0 B; 2 pinned ones stay" \
+equal "evict keeps pinned files and says so" "0 files evicted, 0 B; 2 pinned files kept" \
 	"$(penstock evict "$MNT" 'val/*')"
 check "unpin of one file succeeds" penstock unpin "$MNT" 'val/b.bin'
 equal "the other file stays pinned" '[["val/c d.bin",1000,0]]' "$(list "$MNT")"
@@ -60,7 +60,7 @@ equal "the list of a cache at rest has all pinned files" "$ORIGIN/train/a.bin $O
 	"$(penstock pin --list --json --cache-dir "$CACHE" | jq -r '.files[].url' | paste -s -d ' ')"
 equal "the list of a cache at rest can be limited by a glob" \
 	"[[\"$ORIGIN/train/a.bin\",3000000,3000000]]" "$(list --cache-dir "$CACHE" 'a*')"
-equal "evict of a cache at rest keeps pinned files and says so" "0 files dropped, 0 B; 1 pinned one stays" \
+equal "evict of a cache at rest keeps pinned files and says so" "0 files evicted, 0 B; 1 pinned file kept" \
 	"$(penstock evict --cache-dir "$CACHE" 'a*')"
 check_not "evict with a glob that matches nothing fails" penstock evict --cache-dir "$CACHE" 'b.bin.x'
 equal "a pinned file that was never fetched is listed with the room that it will take" \

@@ -101,7 +101,7 @@ reserved() { jq -e '.cache | .used_bytes < 3500000 and .used_bytes + .reserved_b
 	"$MNT/.penstock/stats"; }
 check "room for the rest is reserved, not used" wait_until 10 reserved
 check "status shows the reserved room" \
-	grep -Eq '^  cache .* used \([0-9.]+ [KM]iB reserved for what is being fetched\), ' \
+	grep -Eq '^  cache .* used \([0-9.]+ [KM]iB reserved for files that are being fetched\), ' \
 	<(penstock status "$MNT")
 kill "$reader" 2>/dev/null || true
 wait "$reader" || true

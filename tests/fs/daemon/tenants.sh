@@ -123,7 +123,7 @@ for mode in 1777 777; do # /tmp, and what a container gets as an empty volume
 	check "$mode: pin uses the user's folder" \
 		grep -q "^2 files" <(as_other penstock pin --cache-dir "$open")
 	check "$mode: evict uses the user's folder" grep -q \
-		"0 files dropped.*2 pinned" <(as_other penstock evict --cache-dir "$open")
+		"0 files evicted.*2 pinned" <(as_other penstock evict --cache-dir "$open")
 	CACHE=$open mount_penstock "$ORIGIN/a/"
 	equal "$mode: a mount uses the user's folder" "$open/penstock-0" "$(stats .cache.dir)"
 	check "$mode: status finds its daemon" grep -q "$MNT" <(penstock status --cache-dir "$open")

@@ -38,7 +38,7 @@ equal "at first no shard is known, and the unknown bytes are those of all shards
 	"0 5 $(($(cat "$T"/www/*.tar "$T"/www/sub/*.tar | wc -c) + $(attr size "$MNT/packed")))" \
 	"$(members known) $(members shards) $(members unknown_bytes)"
 check "status says what it costs to read the other shards" grep -qE \
-	'^  members   0 files in 0 of 5 shards; the others are .*, read once' \
+	'^  members   0 files in 0 of 5 shards; the other shards .*first access' \
 	<(penstock status "$MNT")
 check "stat of a shard's folder succeeds" test "$(stat -c %F "$MNT/one")" = directory
 equal "stat of a shard's folder makes no table" 0 "$(members known)"
@@ -96,7 +96,7 @@ check "the plan ends with its descriptor" wait_until 10 \
 
 # Commands work on shards.
 check "warm fetches shards" test "$(penstock warm "$MNT" | sed 's/,.*//')" = "7 files"
-check "evict drops one shard" test "$(penstock evict "$MNT" one | sed 's/,.*//')" = "1 file dropped"
+check "evict drops one shard" test "$(penstock evict "$MNT" one | sed 's/,.*//')" = "1 file evicted"
 equal "nothing of the evicted shard is cached" 0 "$(attr cached "$MNT/one")"
 check "the evicted shard lists the same names" diff <(tree "$T/extracted/one") <(tree "$MNT/one")
 equal "listing the evicted shard fetches nothing" 0 "$(attr cached "$MNT/one")"

@@ -27,7 +27,7 @@ shard b cat/3=b3 cat/2=b2 bird/1=x
 shard sub/c dog/2=d2 both/in-folder=c
 echo "no shard" >"$T/www/notes.txt"
 start_nginx
-remedy="the merged tree cannot be read yet (EAGAIN), since the members of 3 shards are not known; to make it: penstock\
+remedy="the merged tree cannot be read yet (EAGAIN), because the members of 3 shards are not known; run penstock\
  warm --members $MNT"
 mount_penstock "$ORIGIN/json/" --members=merge >"$T/out" 2>&1
 equal "mount says what to do" "penstock mount: warning: $remedy" "$(cat "$T/out")"

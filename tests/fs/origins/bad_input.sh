@@ -56,7 +56,7 @@ echo "http://u:geheim@127.0.0.1:$closed/x.tar" >"$T/user.txt"
 CACHE=$T/cache-login
 mount_penstock "$ORIGIN/login/shard-000000.tar"
 equal "a page in a shard's place is reported, once" 1 \
-	"$(grep -c "warning: .*login/shard-000000.tar: the server sends a page" "$T/penstock.log")"
+	"$(grep -c "warning: .*login/shard-000000.tar: the server sends an HTML page" "$T/penstock.log")"
 umount_penstock
 CACHE=$T/cache
 bad "a password in a manifest" "line 1: a user and password" "@$T/user.txt" "$MNT" "${ok[@]}"

@@ -138,7 +138,7 @@ check "after that time the new version is read" wait_until 30 cmp "$MNT/f.bin" "
 umount_penstock
 
 # A server without versions.
-text="warning: the server gives no versions (neither ETag nor Last-Modified)"
+text="warning: the server sends no versions (neither ETag nor Last-Modified)"
 CACHE=$T/cache-versionless
 put old "2029-01-01 00:00:01"
 for time in first second; do
@@ -146,7 +146,7 @@ for time in first second; do
 	mount_penstock "$ORIGIN/noversion/" --revalidate open 2>"$T/err"
 	equal "mount warns of a server without versions ($time time)" 1 \
 		"$(grep -c "^penstock mount: $text" "$T/err")"
-	equal "the log warns of it once" 1 "$(grep -c "the server gives no versions" "$T/penstock.log")"
+	equal "the log warns of it once" 1 "$(grep -c "the server sends no versions" "$T/penstock.log")"
 	check "status shows that there are no versions" grep -q "versions  *none" <(penstock status "$MNT")
 	equal "the statistics show that there are no versions" true "$(stats '.mounts[0].versionless')"
 	check "the file is read" cmp "$MNT/f.bin" "$T/old"

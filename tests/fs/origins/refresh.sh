@@ -6,8 +6,8 @@
 . "$top_srcdir/tests/fs/origins/hub_lib.sh"
 requires mount nginx jq python3
 
-refresh() { timeout 60 penstock refresh "$MNT" | sed '/^where the listing has no versions/d'; }
-hints() { timeout 60 penstock refresh "$MNT" | grep -c -- "new contents of a known name show after --revalidate" || true; }
+refresh() { timeout 60 penstock refresh "$MNT" | sed '/contains no versions/d'; }
+hints() { timeout 60 penstock refresh "$MNT" | grep -c -- "contains no versions.*--revalidate" || true; }
 names() { (cd "$1" && find . -type f | sed 's,^\./,,' | sort | xargs); }
 
 mkdir -p "$T/www/sub" "$T/www/past/deep"

@@ -62,7 +62,7 @@ equal "such paths are announced without an error" \
 	"2 files announced to $MNT" "$(cat "$T/plan.out" "$T/plan.err")"
 rc=0
 penstock plan "$MNT" </dev/null 2>"$T/plan.err" || rc=$?
-equal "an empty list is an error" "1 penstock plan: standard input names no file" "$rc $(cat "$T/plan.err")"
+equal "an empty list is an error" "1 penstock plan: the list on standard input is empty" "$rc $(cat "$T/plan.err")"
 rc=0
 penstock plan "$T" </dev/null 2>"$T/plan.err" || rc=$?
 equal "a folder that is not a mount is an error" 1 "$rc"
@@ -72,7 +72,7 @@ mount_penstock "$ORIGIN/" --policy lru
 rc=0
 penstock plan "$MNT" <<<sub/10.tar 2>"$T/plan.err" || rc=$?
 equal "a mount whose policy follows no plans is an error" \
-	"1 penstock plan: $MNT: its --policy follows no plans; mount it with --policy plan" \
+	"1 penstock plan: $MNT: its --policy does not follow plans; mount it with --policy plan" \
 	"$rc $(cat "$T/plan.err")"
 umount_penstock
 MNT=$T/mnt

@@ -40,7 +40,7 @@ past() {
 	check "$what: right bytes" read_tree 1m
 	equal "$what: no tier was asked" "" "$(cat "$T"/tier[12]/access.log)"
 	at_least "$what: the status says why" 1 "$(tier withheld)"
-	check "$what: penstock status, too" grep -q 'not sent, for the secrets in them (--tier-auth)' \
+	check "$what: penstock status, too" grep -q 'not sent, because they contain secrets (--tier-auth)' \
 		<(penstock status "$MNT")
 	umount_penstock
 }

@@ -48,7 +48,7 @@ sleep 6
 read_all "the file is gone"
 at_least "the file is gone: the list stays as it was" 20 $(($(asked 2) + $(asked 3)))
 check "the file is gone: the log says so" \
-	grep -q "list of tiers $T/list: No such file.*stays as it was" "$T/penstock.log"
+	grep -q "list of tiers $T/list: No such file.*list stays" "$T/penstock.log"
 echo "${TIER[1]}" >"$T/list"
 check "the file is there again: its list counts" wait_until 30 listed 1
 umount_penstock
