@@ -112,9 +112,11 @@ class ManPage(RSTParser):
         title = "%s(%s)" % (head[1].lower(), head[2])
         body = subprocess.run(["pandoc", "-f", "man", "-t", "rst", "--wrap=preserve", "--shift-heading-level-by=1"],
                               input=text, check=True, capture_output=True, text=True).stdout
-        # What pandoc does not escape: bars within lines, and asterisks between punctuation. Indented lines are code.
-        body = re.sub(r"(?m)^([^\s|+].+)$", lambda m: m[1][0] + re.sub(
-            r"(?<!\\)\||(?<=[-/:])\*(?=[,.;)])", r"\\\g<0>", m[1][1:]), body)
+        # What pandoc does not escape: bars within lines, and asterisks that begin no emphasis. Indented lines are code.
+        markup = (r"``.+?``|\*\*(?:\\.|[^\\])+?\*\*|\*(?![\s,.;)*])(?:\\.|[^*\\])*?(?<!\s)\*|"
+                  r"\\.|(?P<bare>[*|])")
+        body = re.sub(r"(?m)^(?![\s|+]).+$", lambda line: re.sub(
+            markup, lambda m: "\\" + m[0] if m["bare"] else m[0], line[0]), body)
         super().parse("\n".join(["#" * len(title), title, "#" * len(title), "", body]), document)
 
 
