@@ -1,6 +1,7 @@
 #include "module.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 PyObject *batch_new(struct loader_object *loader, struct open_loader *open, struct penstock_batch *batch)
 {
@@ -279,6 +280,28 @@ static PyObject *batch_sync(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
+static PyObject *batch_sheet(PyObject *self, PyObject *args)
+{
+	struct batch_object *b = (struct batch_object *)self;
+	struct penstock_error error = {0};
+	struct held_batch *held;
+	unsigned most;
+	size_t n = 0;
+	void *png = NULL;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "I:sheet", &most) || !(held = hold(b)))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS
+	rc = penstock_batch_sheet(held->batch, most, &png, &n, &error);
+	Py_END_ALLOW_THREADS
+	let_go(held);
+	PyObject *bytes =
+	        rc < 0 ? raise_error(b->state, rc, &error) : PyBytes_FromStringAndSize(png, (Py_ssize_t)n);
+	free(png);
+	return bytes;
+}
+
 static PyObject *batch_number(PyObject *self, void *which)
 {
 	const struct batch_object *b = (const struct batch_object *)self;
@@ -299,6 +322,8 @@ static PyMethodDef batch_methods[] = {
         {"bad_samples", batch_bad, METH_NOARGS,
                 "A dict (row, shard, key, offset, reason) for each bad sample."},
         {"release", batch_release, METH_NOARGS, "Gives the batch back to its loader now."},
+        {"sheet", batch_sheet, METH_VARARGS,
+                "sheet(most): the images with their labels, as the bytes of a PNG."},
         {"record_stream", batch_use, METH_O,
                 "record_stream(stream): later work on the stream waits for the batch; the batch's memory is "
                 "used again only after all work that was queued on the stream before the release."},

@@ -46,17 +46,6 @@ static bool gpu_decode_take(void *ctx, char *value)
 
 /* Options of images ------------------------------------------------------------------------------------- */
 
-static bool image_take(void *ctx, char *value)
-{
-	struct ps_bench_options *o = ctx;
-	uint64_t side;
-
-	if (!ps_arg_u64("--image", value, 1, 16384, &side))
-		return false;
-	o->image.image_width = o->image.image_height = (uint32_t)side;
-	return o->image_set = true;
-}
-
 static bool dtype_take(void *ctx, char *value)
 {
 	struct ps_bench_options *o = ctx;
@@ -70,30 +59,6 @@ static bool layout_take(void *ctx, char *value)
 	struct ps_bench_options *o = ctx;
 
 	return o->image_set = ps_arg_choice("--layout", value, layouts, 2, &o->image.layout);
-}
-
-static bool crop_take(void *ctx, char *value)
-{
-	static const char *const crops[] = {"random", "center", "none", "random_crop", "letterbox"};
-	struct ps_bench_options *o = ctx;
-
-	if (!ps_arg_choice("--crop", value, crops, PS_ARRAY_LEN(crops), &o->image.crop))
-		return false;
-	o->image.hflip =
-	        o->image.crop == PENSTOCK_CROP_RANDOM || o->image.crop == PENSTOCK_CROP_RANDOM_CROP ? 0.5 : 0;
-	return o->image_set = true;
-}
-
-static bool image_option_take(void *ctx, char *value)
-{
-	struct ps_bench_options *o = ctx;
-
-	return o->image_set = ps_bench_image_take(&o->image, value);
-}
-
-static bool field_take(void *ctx, char *value)
-{
-	return ps_bench_field_take(ctx, value);
 }
 
 /* Options of the run ------------------------------------------------------------------------------------ */
@@ -179,7 +144,7 @@ static bool sweep_device_take(void *ctx, char *rest)
 static const struct ps_flag flags[] = {
         {.name = "batch"},
         {"image", PS_FLAG_CALL, 0, "N", "width and height of the images made, pixels (224)",
-                .take = image_take},
+                .take = ps_bench_take_side},
         {"epochs", PS_FLAG_U64, AT(loader.epochs), "N", "epochs to run (2)", 1, PS_BENCH_MAX_EPOCHS},
         {.name = "threads"},
         {.name = "readers"},
@@ -189,7 +154,7 @@ static const struct ps_flag flags[] = {
         {"gpu-decode", PS_FLAG_CALL, .take = gpu_decode_take},
         {"field", PS_FLAG_CALL, 0, "SUFFIX=KIND[:DTYPE]",
                 "a field of the batch, such as cls=int, instead of those above; may be repeated",
-                .take = field_take},
+                .take = ps_bench_take_field},
         {.name = "device-pixels"},
         {"dtype", PS_FLAG_CALL, 0, "f32|f16|bf16|u8", "values of the images; all but u8 are normalised (f32)",
                 .take = dtype_take},
@@ -198,10 +163,10 @@ static const struct ps_flag flags[] = {
         {"crop", PS_FLAG_CALL, 0, "random|center|none|random_crop|letterbox",
                 "RandomResizedCrop and flip; Resize and CenterCrop; the whole; RandomCrop and flip; the "
                 "whole, padded (random)",
-                .take = crop_take},
+                .take = ps_bench_take_crop},
         {"image-option", PS_FLAG_CALL, 0, "NAME=VALUE",
                 "another option of images, named as in penstock.h: jitter=0.8; may be repeated",
-                .take = image_option_take},
+                .take = ps_bench_take_image_option},
         {.name = "order"},
         {.name = "shuffle-window"},
         {.name = "lanes"},
@@ -264,16 +229,6 @@ static int options_parse(struct ps_bench_options *o, int argc, char **argv)
 	return -1;
 }
 
-/* Sets up the fields of an image training run. */
-static void fields_init(struct ps_bench_options *o)
-{
-	penstock_field_init(&o->image, sizeof(o->image), "jpg;jpeg;png;webp", PENSTOCK_IMAGE);
-	penstock_field_init(&o->fields[1], sizeof(o->fields[1]), "cls", PENSTOCK_INT64);
-	o->fields[1].optional = 1;
-	o->loader.fields = o->fields;
-	o->loader.nfields = 2;
-}
-
 static int bench_once(struct ps_bench_options *o)
 {
 	ps_autofree struct ps_bench_result *epochs = ps_need(calloc(o->loader.epochs, sizeof(*epochs)));
@@ -305,7 +260,7 @@ int ps_cmd_bench(int argc, char **argv)
 	mallopt(M_MMAP_THRESHOLD, 4 << 20);
 #endif
 	penstock_options_init(&o.loader, sizeof(o.loader));
-	fields_init(&o);
+	ps_bench_fields_init(&o);
 	o.loader.epochs = 2;
 	rc = options_parse(&o, argc, argv);
 	if (rc >= 0)

@@ -54,17 +54,23 @@ struct ps_bench_result {
 	char *profile;        /* profile of the whole run, if asked for; the caller frees it */
 };
 
-/* Parses "SUFFIX=KIND[:DTYPE]", a field that replaces the default ones. False: failed, with a message on
- * stderr. */
-bool ps_bench_field_take(struct ps_bench_options *options, const char *text);
+/* Options of fields, as `take` of a struct ps_flag; ctx is a struct ps_bench_options. False: failed, with a message
+ * on stderr. Values are borrowed.
+ *   side           "N", width and height of images
+ *   crop           "random", ...
+ *   image_option   "NAME=VALUE"
+ *   field          "SUFFIX=KIND[:DTYPE]", a field that replaces the default ones */
+bool ps_bench_take_side(void *ctx, char *value);
+bool ps_bench_take_crop(void *ctx, char *value);
+bool ps_bench_take_image_option(void *ctx, char *value);
+bool ps_bench_take_field(void *ctx, char *text);
+
+/* Sets up the fields of an image training run. */
+void ps_bench_fields_init(struct ps_bench_options *options);
 
 /* After all options were read: applies the image options to every image field. False: failed, with a
  * message on stderr. */
 bool ps_bench_fields_finish(struct ps_bench_options *options);
-
-/* Parses "NAME=VALUE", an option of image fields. False: failed, with a message on stderr. The text is
- * borrowed. */
-bool ps_bench_image_take(struct penstock_field *image, const char *text);
 
 /* Runs the benchmark; ret_epochs gets the result of each epoch. Returns 0, or -errno with error filled. */
 int ps_bench_run(const struct ps_bench_options *options, struct ps_bench_result *ret_all,

@@ -46,8 +46,18 @@ static bool dtype_find(const char *text, uint32_t *ret_dtype)
 	return false;
 }
 
-bool ps_bench_field_take(struct ps_bench_options *o, const char *text)
+void ps_bench_fields_init(struct ps_bench_options *o)
 {
+	penstock_field_init(&o->image, sizeof(o->image), "jpg;jpeg;png;webp", PENSTOCK_IMAGE);
+	penstock_field_init(&o->fields[1], sizeof(o->fields[1]), "cls", PENSTOCK_INT64);
+	o->fields[1].optional = 1;
+	o->loader.fields = o->fields;
+	o->loader.nfields = 2;
+}
+
+bool ps_bench_take_field(void *ctx, char *text)
+{
+	struct ps_bench_options *o = ctx;
 	const char *kind = strrchr(text, '='), *dtype = kind ? strchr(kind, ':') : NULL;
 	size_t name_len = kind ? (size_t)(kind - text) : 0;
 	struct penstock_field *f = &o->fields[o->nnamed];
@@ -164,7 +174,7 @@ static bool pair_take(struct penstock_field *image, bool resize, const char *val
 	return true;
 }
 
-bool ps_bench_image_take(struct penstock_field *image, const char *text)
+static bool image_option_take(struct penstock_field *image, const char *text)
 {
 	const char *value = strchr(text, '=');
 	size_t n = value ? (size_t)(value - text) : 0;
@@ -201,4 +211,34 @@ bool ps_bench_image_take(struct penstock_field *image, const char *text)
 	        "jitter, "
 	        "erase, groups",
 	        text);
+}
+
+bool ps_bench_take_image_option(void *ctx, char *value)
+{
+	struct ps_bench_options *o = ctx;
+
+	return o->image_set = image_option_take(&o->image, value);
+}
+
+bool ps_bench_take_side(void *ctx, char *value)
+{
+	struct ps_bench_options *o = ctx;
+	uint64_t side;
+
+	if (!ps_arg_u64("--image", value, 1, 16384, &side))
+		return false;
+	o->image.image_width = o->image.image_height = (uint32_t)side;
+	return o->image_set = true;
+}
+
+bool ps_bench_take_crop(void *ctx, char *value)
+{
+	static const char *const crops[] = {"random", "center", "none", "random_crop", "letterbox"};
+	struct ps_bench_options *o = ctx;
+
+	if (!ps_arg_choice("--crop", value, crops, PS_ARRAY_LEN(crops), &o->image.crop))
+		return false;
+	o->image.hflip =
+	        o->image.crop == PENSTOCK_CROP_RANDOM || o->image.crop == PENSTOCK_CROP_RANDOM_CROP ? 0.5 : 0;
+	return o->image_set = true;
 }

@@ -21,6 +21,7 @@ static const struct {
         {"ls", ps_cmd_ls, "list the samples of shards, with the size of each field"},
         {"make-dataset", ps_cmd_make_dataset, "draw a small dataset, for the guides and first experiments"},
         {"pack", ps_cmd_pack, "write files, or the samples of shards, into shards"},
+        {"show", ps_cmd_show, "draw the first batch as a picture, with the labels"},
 };
 
 /* Commands of earlier versions. */

@@ -76,10 +76,10 @@ static bool word_begins(const char *text, const char *word, size_t len)
 	return strncmp(text, word, len) == 0 && (!text[len] || strchr(" ,;:)", text[len]));
 }
 
-/* Turns an option's name into its flag: "memory_budget" into "--memory-budget". */
+/* Turns an option's name into its flag: "memory_budget" into "--memory-budget", "o" into "-o". */
 static void flag_name(const char *option, char ret_name[static 64])
 {
-	snprintf(ret_name, 64, "--%s", option);
+	snprintf(ret_name, 64, "-%s%s", option[1] ? "-" : "", option);
 	for (char *p = ret_name; *p; p++)
 		*p = *p == '_' ? '-' : *p;
 }
@@ -218,7 +218,7 @@ static void flag_help(const struct ps_flag *flag)
 	bool whole = flag->text && (flag->arg || flag->kind == PS_FLAG_SET);
 	const struct ps_option *o = whole ? NULL : option_of(flag);
 	char head[128], text[256];
-	size_t n = (size_t)snprintf(head, sizeof(head), "--%s", flag->name);
+	size_t n = (size_t)snprintf(head, sizeof(head), "-%s%s", flag->name[1] ? "-" : "", flag->name);
 
 	if (flag->arg)
 		snprintf(head + n, sizeof(head) - n, " %s", flag->arg);
@@ -311,22 +311,32 @@ static bool flag_take(const struct ps_flags *flags, const struct ps_flag *flag, 
 int ps_flags_read(const struct ps_flags *flags, void *ctx, int argc, char **argv)
 {
 	struct option longs[PS_FLAGS_MAX + 2] = {{0}};
+	char letters[2 * PS_FLAGS_MAX + 3] = ":h"; /* options of one letter, which have a value */
+	size_t nlong = 0;
 	int c;
 
 	assert(flags->n <= PS_FLAGS_MAX);
-	for (size_t i = 0; i < flags->n; i++)
-		longs[i] = (struct option){.name = flags->flags[i].name,
+	for (size_t i = 0; i < flags->n; i++) {
+		if (!flags->flags[i].name[1]) {
+			strcat(strcat(letters, flags->flags[i].name), ":");
+			continue;
+		}
+		longs[nlong++] = (struct option){.name = flags->flags[i].name,
 		        .has_arg = flags->flags[i].kind == PS_FLAG_SET    ? no_argument
 		                   : flags->flags[i].kind == PS_FLAG_GONE ? optional_argument
 		                                                          : required_argument,
 		        .val = UCHAR_MAX + 1 + (int)i};
-	longs[flags->n] = (struct option){.name = "help", .val = 'h'};
+	}
+	longs[nlong] = (struct option){.name = "help", .val = 'h'};
 	opterr = 0;
-	while ((c = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
 		if (c == 'h') {
 			flags_help(flags);
 			return PS_EXIT_OK;
 		}
+		for (size_t i = 0; c <= UCHAR_MAX && i < flags->n; i++)
+			if (!flags->flags[i].name[1] && flags->flags[i].name[0] == c)
+				c = UCHAR_MAX + 1 + (int)i;
 		if (c <= UCHAR_MAX) {
 			option_complain(argv, longs, c);
 			return PS_EXIT_USAGE;

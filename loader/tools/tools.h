@@ -30,6 +30,7 @@ int ps_cmd_index(int argc, char **argv);
 int ps_cmd_ls(int argc, char **argv);
 int ps_cmd_make_dataset(int argc, char **argv);
 int ps_cmd_pack(int argc, char **argv);
+int ps_cmd_show(int argc, char **argv);
 
 /* One line on stderr: "NAME: TEXT". Control characters become '?', as names in shards are
  * not trusted. ps_complain() returns false, ps_fail() `code`. */
@@ -59,7 +60,7 @@ enum ps_flag_kind {
 
 /* One option: its line of --help, its name for getopt_long(), and where its value goes. */
 struct ps_flag {
-	const char *name; /* "max-size" */
+	const char *name; /* "max-size"; "o": -o, which needs a value */
 	enum ps_flag_kind kind;
 	size_t at;              /* offset in the command's struct */
 	const char *arg, *text; /* "SIZE", "bytes of a shard ..." */

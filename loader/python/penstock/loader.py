@@ -4,6 +4,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import html
 import json
 import logging
 import os
@@ -337,6 +338,37 @@ class Batch(Dict[str, Any]):
         """A dict (row, shard, key, offset, reason) for each bad sample; for one that a map refused, also with its
         traceback."""
         return list(self._bad) if hasattr(self, "_bad") else self._raw.bad_samples()
+
+    def show(self, path: Optional[Path] = None, most: int = 64) -> None:
+        """Shows the images with their labels and keys, after all augmentation: in a notebook, or written to `path` as a
+        PNG. At most `most` rows, up to 64. Images are shown as they were before they were normalised. A class of a
+        member .cls is named, if CLASSES.txt is beside the shard."""
+        png = self._sheet(most)
+        if path is not None:
+            with open(path, "wb") as f:
+                f.write(png)
+            return
+        ipython = sys.modules.get("IPython")
+        if ipython is None or ipython.get_ipython() is None:
+            raise ValueError('no notebook is running: name a file, as show("sheet.png")')
+        from IPython.display import Image, display
+        display(Image(data=png, format="png"))
+
+    def _sheet(self, most: int) -> bytes:
+        if not isinstance(getattr(self, "_raw", None), _penstock.Batch) or self._kept is not None:
+            raise ValueError("this batch is a copy (copy=True, or of a framework), which holds no images of the loader: "
+                             "show one of a loader without copy=True")
+        if not 1 <= most <= 64:
+            raise ValueError("most=%r: must be 1 to 64" % (most,))
+        return self._raw.sheet(most)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the fields, and the first 16 images."""
+        text = "<pre>%s</pre>" % html.escape(repr(self))
+        try:
+            return text + '<img src="data:image/png;base64,%s">' % base64.b64encode(self._sheet(16)).decode()
+        except (ValueError, OSError, errors.Error):  # no images, or not in this memory
+            return text
 
     def release(self) -> None:
         """Releases the memory now. Tensors that were taken from the batch must have been dropped."""
