@@ -14,49 +14,37 @@
 #include "daemon/daemon.h"
 #include "fuse/fuse.h"
 
-/* An earlier document of the same daemon, or NULL. */
-static json_t *find_daemon(const json_t *docs, const json_t *doc)
+static bool same(const json_t *a, const json_t *b, const char *name)
 {
-	const json_t *dir = json_object_get(json_object_get(doc, "cache"), "dir");
-	json_t *other;
-	size_t i;
-
-	json_array_foreach(docs, i, other)
-	{
-		if (json_equal(dir, json_object_get(json_object_get(other, "cache"), "dir")) &&
-		        json_equal(json_object_get(doc, "pid"), json_object_get(other, "pid")) &&
-		        json_equal(json_object_get(doc, "started_at"), json_object_get(other, "started_at")))
-			return other;
-	}
-	return NULL;
+	return json_equal(json_object_get(a, name), json_object_get(b, name));
 }
 
-/* Adds the mounts of `doc` that `known` lacks. The documents of one daemon may differ: it reports all its
- * mounts to root and its own user, but to other users only the mount whose file they read. */
-static void add_mounts(json_t *known, const json_t *doc)
+/* Adds a document, or the mounts that the document of the same daemon lacks. The documents of one daemon may
+ * differ: it reports all its mounts to root and its own user, but to other users only the mount whose file they
+ * read. */
+static void add_answer(json_t *docs, json_t *doc)
 {
-	json_t *mounts = json_object_get(known, "mounts"), *mount, *other;
+	json_t *known, *mounts = NULL, *mount, *other;
 	size_t i, j;
 
+	json_array_foreach(docs, i, known)
+	{
+		if (!mounts && same(known, doc, "pid") && same(known, doc, "started_at") &&
+		        same(json_object_get(known, "cache"), json_object_get(doc, "cache"), "dir"))
+			mounts = json_object_get(known, "mounts");
+	}
+	if (!mounts) {
+		json_array_append(docs, doc);
+		return;
+	}
 	json_array_foreach(json_object_get(doc, "mounts"), i, mount)
 	{
 		bool found = false;
 
-		json_array_foreach(mounts, j, other) found |=
-		        json_equal(json_object_get(mount, "device"), json_object_get(other, "device"));
+		json_array_foreach(mounts, j, other) found |= same(mount, other, "device");
 		if (!found)
 			json_array_append(mounts, mount);
 	}
-}
-
-static void add_answer(json_t *docs, json_t *doc)
-{
-	json_t *known = find_daemon(docs, doc);
-
-	if (known)
-		add_mounts(known, doc);
-	else
-		json_array_append(docs, doc);
 }
 
 /* What one command collects, once or for each request. */

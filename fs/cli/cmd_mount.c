@@ -268,15 +268,6 @@ static bool mount_by_name(struct mount *m, const char *name, const char *mountpo
 	return found || must;
 }
 
-/* Refuses an invalid source, which may have been meant as a name of the configuration. */
-static int refuse_source(const struct mount *m, const struct ps_error *err)
-{
-	if (!m->unnamed || err->err == ENOMEM)
-		return refuse(err);
-	return ps_cli_fail(
-	        "mount", PS_EXIT_USAGE, "%s, nor a mount of penstock.conf(5): %s", err->text, m->unnamed);
-}
-
 static bool is_mounted(const char *mountpoint)
 {
 	struct ps_mounts mounts;
@@ -362,10 +353,12 @@ static int run_sources(struct mount *m, char **args, int nargs, const char *moun
 		rc = add_source(m, args[i], &err);
 		ps_source_wipe(args[i]);
 	}
-	if (rc < 0)
-		return refuse_source(m, &err);
-	rc = ps_options_check_sources(
-	        &m->options->given, m->options->given.n, m->request.sources, m->request.nsources, &err);
+	if (rc < 0 && m->unnamed && err.err != ENOMEM)
+		return ps_cli_fail("mount", PS_EXIT_USAGE, "%s, nor a mount of penstock.conf(5): %s",
+		        err.text, m->unnamed);
+	if (rc == 0)
+		rc = ps_options_check_sources(&m->options->given, m->options->given.n, m->request.sources,
+		        m->request.nsources, &err);
 	return rc < 0 ? refuse(&err) : mount_request(m, mountpoint);
 }
 

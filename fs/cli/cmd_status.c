@@ -29,18 +29,6 @@ struct seen {
 };
 #define SEEN_MAX 64 /* further mounts are shown without rates */
 
-static json_int_t number(const json_t *doc, const char *part, const char *name)
-{
-	return json_integer_value(json_object_get(json_object_get(doc, part), name));
-}
-
-static const char *text(const json_t *object, const char *name)
-{
-	const char *s = json_string_value(json_object_get(object, name));
-
-	return s ? s : "";
-}
-
 static const char *size(json_int_t nbytes, char buf[static PS_SIZE_TEXT_LEN])
 {
 	return ps_size_format(nbytes > 0 ? (uint64_t)nbytes : 0, buf);
@@ -48,15 +36,15 @@ static const char *size(json_int_t nbytes, char buf[static PS_SIZE_TEXT_LEN])
 
 static json_int_t opens_in(const json_t *mount, const char *mode)
 {
-	return number(json_object_get(mount, "modes"), mode, "opens");
+	return ps_figure_number(json_object_get(mount, "modes"), mode, "opens");
 }
 
 static void print_rates(const json_t *doc, const json_t *mount, struct seen *last)
 {
 	char a[PS_SIZE_TEXT_LEN], b[PS_SIZE_TEXT_LEN];
 	struct seen now = {.at_ns = ps_clock_mono_ns(),
-	        .origin_bytes = number(doc, "origin", "bytes"),
-	        .read_bytes = number(mount, "reads", "bytes"),
+	        .origin_bytes = ps_figure_number(doc, "origin", "bytes"),
+	        .read_bytes = ps_figure_number(mount, "reads", "bytes"),
 	        .passed = opens_in(mount, "passed")};
 	double s = (double)(now.at_ns - last->at_ns) / (double)PS_NS_PER_S;
 
@@ -163,19 +151,21 @@ static void print_siblings(const json_t *doc, const json_t *mount)
 	json_array_foreach(mounts, i, other)
 	{
 		if (other != mount)
-			printf("%s%s", n++ ? ", " : "", text(other, "mountpoint"));
+			printf("%s%s", n++ ? ", " : "", ps_figure_word(other, "mountpoint"));
 	}
 	putchar('\n');
 	json_array_foreach(mounts, i, other)
 	{
-		const char *here = text(mount, "route"), *there = text(other, "route");
+		const char *here = ps_figure_word(mount, "route"), *there = ps_figure_word(other, "route");
 
-		if (strcmp(text(mount, "source"), text(other, "source")) != 0 || strcmp(here, there) == 0)
+		if (strcmp(ps_figure_word(mount, "source"), ps_figure_word(other, "source")) != 0 ||
+		        strcmp(here, there) == 0)
 			continue;
 		printf("            %s has the same source and shares no cached data with this mount: "
 		       "another "
 		       "route (there: %s; here: %s)\n",
-		        text(other, "mountpoint"), *there ? there : "no proxy, the system's certificates",
+		        ps_figure_word(other, "mountpoint"),
+		        *there ? there : "no proxy, the system's certificates",
 		        *here ? here : "no proxy, the system's certificates");
 	}
 }
@@ -193,7 +183,7 @@ static bool has(const json_t *array, const char *text)
 static void print_patterns(const json_t *source)
 {
 	static const char *const lists[] = {"include", "exclude"};
-	const char *name = text(source, "name");
+	const char *name = ps_figure_word(source, "name");
 	const json_t *value;
 	bool any = false;
 	size_t i;
@@ -433,11 +423,6 @@ static void note(
 	                       level_names[level], "state", state, "reason", ps_json_lossy(reason)));
 }
 
-static bool is_full(const char *disk_error)
-{
-	return strcmp(disk_error, strerror(ENOSPC)) == 0 || strcmp(disk_error, strerror(EDQUOT)) == 0;
-}
-
 /* note() with figures in the reason. */
 static void note_figures(json_t *found, const struct ps_figure_source *source, enum level level,
         const char *state, const char *reason)
@@ -446,7 +431,7 @@ static void note_figures(json_t *found, const struct ps_figure_source *source, e
 
 	ps_figure_text(&b, reason, source);
 	ps_autofree char *made = ps_need(ps_strbuf_take(&b));
-	note(found, text(source->object, "mountpoint"), level, state, made);
+	note(found, ps_figure_word(source->object, "mountpoint"), level, state, made);
 }
 
 static bool is_recent(json_int_t at_s)
@@ -457,26 +442,27 @@ static bool is_recent(json_int_t at_s)
 static void judge(json_t *found, const json_t *doc, const json_t *mount)
 {
 	const struct ps_figure_source source = {.doc = doc, .object = mount};
-	const char *disk = text(json_object_get(doc, "cache"), "disk_error");
+	const char *disk = ps_figure_word(json_object_get(doc, "cache"), "disk_error");
 	const json_t *sandbox = json_object_get(doc, "sandbox");
 
-	if (json_is_true(json_object_get(sandbox, "active")) && *text(sandbox, "reason"))
+	if (json_is_true(json_object_get(sandbox, "active")) && *ps_figure_word(sandbox, "reason"))
 		note_figures(found, &source, LEVEL_WARNING, "unprotected",
 		        "sandbox incomplete: {/sandbox.reason}");
 	if (json_is_true(json_object_get(mount, "offline"))) {
 		note_figures(found, &source, LEVEL_CRITICAL, "offline", "the origin does not answer");
 		return;
 	}
+	bool full = strcmp(disk, strerror(ENOSPC)) == 0 || strcmp(disk, strerror(EDQUOT)) == 0;
 	if (*disk)
-		note_figures(found, &source, LEVEL_WARNING, is_full(disk) ? "full" : "degraded",
-		        "{/cache.disk_error}");
-	if (is_recent(number(doc, "cache", "checksum_error_at")))
+		note_figures(
+		        found, &source, LEVEL_WARNING, full ? "full" : "degraded", "{/cache.disk_error}");
+	if (is_recent(ps_figure_number(doc, "cache", "checksum_error_at")))
 		note_figures(found, &source, LEVEL_WARNING, "degraded",
 		        "a file failed its checksum {/cache.checksum_error_at}: {/cache.checksum_error}");
-	if (*text(mount, "listing_error"))
+	if (*ps_figure_word(mount, "listing_error"))
 		note_figures(
 		        found, &source, LEVEL_WARNING, "degraded", "listing again failed: {listing_error}");
-	else if (is_recent(number(doc, "origin", "last_error_at")))
+	else if (is_recent(ps_figure_number(doc, "origin", "last_error_at")))
 		note_figures(found, &source, LEVEL_WARNING, "degraded",
 		        "a read failed {/origin.last_error_at}: {/origin.last_error}");
 }
@@ -533,7 +519,7 @@ static enum level worst_of(const json_t *found)
 	for (size_t k = 0; k < PS_ARRAY_LEN(order); k++) {
 		json_array_foreach(found, i, one)
 		{
-			if (strcmp(text(one, "level"), level_names[order[k]]) == 0)
+			if (strcmp(ps_figure_word(one, "level"), level_names[order[k]]) == 0)
 				return order[k];
 		}
 	}
@@ -569,9 +555,10 @@ static int check(const struct status *s)
 		json_array_foreach(found, i, one)
 		{
 			printf("%s", i ? "; " : "");
-			print_word(text(one, "mountpoint"));
-			printf("%s%s: ", *text(one, "mountpoint") ? ": " : "", text(one, "state"));
-			print_word(text(one, "reason"));
+			print_word(ps_figure_word(one, "mountpoint"));
+			printf("%s%s: ", *ps_figure_word(one, "mountpoint") ? ": " : "",
+			        ps_figure_word(one, "state"));
+			print_word(ps_figure_word(one, "reason"));
 		}
 		failed = putchar('\n') == EOF || fflush(stdout);
 	}

@@ -157,14 +157,6 @@ static size_t busy_find(const struct ps_mount_info *mount, struct process proces
 	return n;
 }
 
-/* A command, or the child penstock-NUMBER with which it asks a mount. */
-static bool looks_only(const char *comm)
-{
-	const char *number = strncmp(comm, "penstock-", 9) == 0 ? comm + 9 : "-";
-
-	return strcmp(comm, "penstock") == 0 || number[strspn(number, "0123456789abcdef")] == '\0';
-}
-
 /* True if no process that we can see uses the mount, or only penstock processes do: a short-lived user, such
  * as df or penstock status, then keeps it busy. */
 static bool passing_by(const struct ps_mount_info *info)
@@ -172,9 +164,14 @@ static bool passing_by(const struct ps_mount_info *info)
 	struct process processes[PROCESSES_MAX];
 	size_t n = busy_find(info, processes);
 
-	for (size_t i = 0; i < PS_MIN(n, (size_t)PROCESSES_MAX); i++)
-		if (!looks_only(processes[i].comm))
+	for (size_t i = 0; i < PS_MIN(n, (size_t)PROCESSES_MAX); i++) {
+		/* a command, or the child penstock-NUMBER with which it asks a mount */
+		const char *comm = processes[i].comm;
+		const char *number = strncmp(comm, "penstock-", 9) == 0 ? comm + 9 : "-";
+
+		if (strcmp(comm, "penstock") != 0 && number[strspn(number, "0123456789abcdef")])
 			return false;
+	}
 	return n <= PROCESSES_MAX;
 }
 
@@ -288,13 +285,6 @@ static void find_server(const struct umount *u, const struct ps_mount_info *info
 		ret->fd = (int)syscall(SYS_pidfd_open, ret->pid, 0);
 }
 
-static void server_fini(struct server *s)
-{
-	if (s->fd >= 0)
-		close(s->fd);
-	free(s->cache_dir);
-}
-
 struct awaited {
 	const char *cache_dir;
 	dev_t dev;
@@ -345,6 +335,8 @@ static int unmount(struct umount *u, const char *arg)
 	struct server server;
 	int code = PS_EXIT_OK;
 
+	u->deadline_ns = ps_clock_mono_ns() + TOTAL_MS * PS_NS_PER_MS;
+	u->why[0] = '\0';
 	if (ps_mounts_lookup(arg, &mounts, &info, &err) < 0)
 		return ps_cli_fail("umount", PS_EXIT_FAILED, "%s", err.text);
 	/* If called from within the mount, we would keep it busy ourselves. */
@@ -373,15 +365,10 @@ static int unmount(struct umount *u, const char *arg)
 		/* A lazily detached mount lasts for as long as a file is open. */
 		code = await_server(u, info, &server, arg);
 	}
-	server_fini(&server);
+	if (server.fd >= 0)
+		close(server.fd);
+	free(server.cache_dir);
 	return code;
-}
-
-static int run_timed(struct umount *u, const char *arg)
-{
-	u->deadline_ns = ps_clock_mono_ns() + TOTAL_MS * PS_NS_PER_MS;
-	u->why[0] = '\0';
-	return unmount(u, arg);
 }
 
 /* The mountpoint of a section; NULL: it has none, or the section is invalid. */
@@ -415,7 +402,7 @@ static int run_all(struct umount *u)
 
 		if (!where || ps_mounts_resolve(where, &path, NULL) < 0 || !ps_mounts_id(path).dev)
 			continue;
-		int one = run_timed(u, where);
+		int one = unmount(u, where);
 		code = code ? code : one;
 	}
 	ps_conf_fini(&conf);
@@ -460,7 +447,7 @@ static int run_each(struct umount *u, char **args, int nargs)
 			paths[i] = nargs > 1 ? ps_path_absolute(args[i]) : strdup(args[i]);
 	}
 	for (int i = 0; i < nargs; i++) {
-		int one = paths[i] ? run_timed(u, paths[i]) : code;
+		int one = paths[i] ? unmount(u, paths[i]) : code;
 
 		code = code ? code : one;
 		free(paths[i]);

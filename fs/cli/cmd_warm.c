@@ -36,8 +36,9 @@ static char *path_of(const struct mounted *m, const struct ps_warm_item *item)
 	return ps_need(ps_strbuf_take(&b));
 }
 
-static int add_file(void *arg, const char *path, uint64_t size)
+static int add_file(void *arg, const char *file, const char *path, uint64_t size)
 {
+	(void)file;
 	ps_warm_add(arg, path, size, 0);
 	return 0;
 }

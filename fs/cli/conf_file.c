@@ -220,8 +220,7 @@ struct context {
 	struct ps_error *err;
 };
 
-static int complain(const struct context *c, const char *fmt, ...) PS_PRINTF(2, 3);
-static int complain(const struct context *c, const char *fmt, ...)
+PS_PRINTF(2, 3) static int complain(const struct context *c, const char *fmt, ...)
 {
 	char text[PS_ERROR_TEXT_LEN];
 	va_list ap;

@@ -19,6 +19,20 @@ struct ps_figure_source {
 	const char *list;     /* the section of that list, as in the table; NULL: a mount */
 };
 
+/* The number `name` in the object `part` of a document; 0: there is none. */
+static inline json_int_t ps_figure_number(const json_t *doc, const char *part, const char *name)
+{
+	return json_integer_value(json_object_get(json_object_get(doc, part), name));
+}
+
+/* "": there is none. */
+static inline const char *ps_figure_word(const json_t *object, const char *name)
+{
+	const char *s = json_string_value(json_object_get(object, name));
+
+	return s ? s : "";
+}
+
 void ps_figure_text(struct ps_strbuf *b, const char *text, const struct ps_figure_source *source);
 
 #endif

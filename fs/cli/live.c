@@ -87,18 +87,6 @@ struct daemon {
 };
 #define DAEMONS_MAX 16 /* further daemons are not shown */
 
-static json_int_t number(const json_t *doc, const char *part, const char *name)
-{
-	return json_integer_value(json_object_get(json_object_get(doc, part), name));
-}
-
-static const char *text(const json_t *object, const char *name)
-{
-	const char *s = json_string_value(json_object_get(object, name));
-
-	return s ? s : "";
-}
-
 static const char *size(double nbytes, char buf[static PS_SIZE_TEXT_LEN])
 {
 	return ps_size_format(nbytes > 0 ? (uint64_t)nbytes : 0, buf);
@@ -128,7 +116,7 @@ static void end_line(struct screen *s)
 
 static json_int_t grown(const json_t *now, const json_t *before, const char *part, const char *name)
 {
-	return before ? number(now, part, name) - number(before, part, name) : 0;
+	return before ? ps_figure_number(now, part, name) - ps_figure_number(before, part, name) : 0;
 }
 
 /* The sum over a daemon's mounts of the number at the path a, b, c. */
@@ -139,7 +127,7 @@ static json_int_t mounts_sum(const json_t *doc, const char *a, const char *b, co
 	size_t i;
 
 	json_array_foreach(json_object_get(doc, "mounts"), i, mount) sum +=
-	        number(json_object_get(mount, a), b, c);
+	        ps_figure_number(json_object_get(mount, a), b, c);
 	return sum;
 }
 
@@ -239,8 +227,8 @@ static void draw_daemon(struct screen *s, const struct daemon *daemon, const jso
 	                                   : 8;
 	double hits = course_last(&daemon->hits), seconds = daemon->seconds;
 	json_int_t passed = mounts_sum(doc, "modes", "passed", "opens");
-	double limit = (double)number(doc, "cache", "limit_bytes");
-	double used = (double)number(doc, "cache", "used_bytes");
+	double limit = (double)ps_figure_number(doc, "cache", "limit_bytes");
+	double used = (double)ps_figure_number(doc, "cache", "used_bytes");
 	size_t i;
 
 	end_line(s);
@@ -321,7 +309,8 @@ static void draw(
 		if (daemon) {
 			draw_daemon(s, daemon, json_object_get(one, "mounts"));
 		} else if (!doc) {
-			ps_strbuf_addf(&s->line, "%s: %s", text(one, "mountpoint"), text(one, "error"));
+			ps_strbuf_addf(&s->line, "%s: %s", ps_figure_word(one, "mountpoint"),
+			        ps_figure_word(one, "error"));
 			end_line(s);
 		}
 	}

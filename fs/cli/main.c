@@ -44,30 +44,23 @@ static void usage(FILE *out)
 	        out);
 }
 
-static int unknown_command(const char *word)
+static int unknown(const char *word)
 {
-	struct ps_guess guess = {.word = word, .len = strlen(word)};
-
-	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
-		ps_guess_offer(&guess, commands[i].name);
-	if (guess.best)
-		return ps_cli_fail(
-		        "", PS_EXIT_USAGE, "unknown command '%.64s'; did you mean '%s'?", word, guess.best);
-	return ps_cli_fail("", PS_EXIT_USAGE, "unknown command '%.64s' (penstock --help lists them)", word);
-}
-
-static int unknown_option(const char *word)
-{
-	static const char *const known[] = {"help", "version"};
 	size_t dashes = strspn(word, "-");
 	struct ps_guess guess = {.word = word + dashes, .len = strlen(word) - dashes};
 
-	for (size_t i = 0; i < PS_ARRAY_LEN(known); i++)
-		ps_guess_offer(&guess, known[i]);
+	for (size_t i = 0; !dashes && i < PS_ARRAY_LEN(commands); i++)
+		ps_guess_offer(&guess, commands[i].name);
+	if (dashes) {
+		ps_guess_offer(&guess, "help");
+		ps_guess_offer(&guess, "version");
+	}
+	const char *what = dashes ? "option" : "command";
 	if (guess.best)
-		return ps_cli_fail(
-		        "", PS_EXIT_USAGE, "unknown option '%.64s'; did you mean '--%s'?", word, guess.best);
-	return ps_cli_fail("", PS_EXIT_USAGE, "unknown option '%.64s' (see penstock --help)", word);
+		return ps_cli_fail("", PS_EXIT_USAGE, "unknown %s '%.64s'; did you mean '%s%s'?", what, word,
+		        dashes ? "--" : "", guess.best);
+	return ps_cli_fail("", PS_EXIT_USAGE, "unknown %s '%.64s' (%s)", what, word,
+	        dashes ? "see penstock --help" : "penstock --help lists them");
 }
 
 static mode_t given_umask;
@@ -81,7 +74,7 @@ static int run_external(char **argv)
 
 	umask(given_umask);
 	if (strchr(argv[0], '/') || !argv[0][0] || strlen(argv[0]) > 64)
-		return unknown_command(argv[0]);
+		return unknown(argv[0]);
 	ps_strbuf_addf(&b, "penstock-%s", argv[0]);
 	ps_autofree char *name = ps_need(ps_strbuf_take(&b));
 	char *own = argv[0];
@@ -93,7 +86,7 @@ static int run_external(char **argv)
 		execv(ps_strbuf_peek(&beside), argv);
 	}
 	if (errno == ENOENT)
-		return unknown_command(own);
+		return unknown(own);
 	return ps_cli_fail("", PS_EXIT_FAILED, "%s: %s", name, strerror(errno));
 }
 
@@ -152,6 +145,6 @@ int main(int argc, char **argv)
 		return puts("penstock " PACKAGE_VERSION) >= 0 && fflush(stdout) == 0 ? PS_EXIT_OK
 		                                                                     : PS_EXIT_FAILED;
 	if (argv[1][0] == '-')
-		return unknown_option(argv[1]);
+		return unknown(argv[1]);
 	return run(argc - 1, argv + 1);
 }

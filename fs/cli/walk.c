@@ -101,7 +101,7 @@ int ps_walk_mount(const char *mountpoint, const char *const *globs, size_t nglob
 			if (ps_match(globs[i], path))
 				matches = used[i] = true;
 		if (matches)
-			rc = fn(arg, path, size);
+			rc = fn(arg, e->fts_path, path, size);
 		if (rc < 0 && !err->err)
 			ps_error_set(err, -rc, "%s: %s", path, why_not(-rc));
 	}

@@ -9,8 +9,9 @@
 
 #include "base/error.h"
 
-/* path: below the mount. Returns 0 to continue, -errno to stop with that error. */
-typedef int (*ps_walk_fn)(void *arg, const char *path, uint64_t size);
+/* file: the whole path; path: the part below the mount. Returns 0 to continue, -errno to stop with that
+ * error. */
+typedef int (*ps_walk_fn)(void *arg, const char *file, const char *path, uint64_t size);
 
 /* Calls fn, in order of names, for every file that matches (ps_match()). The folder of a shard's members
  * counts as one file, unless the shard is shown beside it. Errors: fn's; that of a folder that cannot be

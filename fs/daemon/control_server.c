@@ -29,23 +29,34 @@ struct client {
 
 static int say(const struct client *c, const char *word, const char *name, const char *value)
 {
-	return ps_control_say(c->sock, word, name, value, -1);
+	int rc = ps_control_say(c->sock, word, name, value, -1);
+
+	if (rc < 0 && rc != -ENOMEM)
+		ps_log_debug("control: a client went away");
+	return rc;
 }
 
-/* Sends an error. If the client cannot be reached, logs only that. */
 static void say_error(const struct client *c, const char *text)
 {
-	if (say(c, "error", "text", text) < 0)
-		ps_log_debug("control: a client went away");
+	(void)say(c, "error", "text", text);
 }
 
-/* Reports that an answer could not be made or sent. */
-static void say_failure(const struct client *c, int rc)
+static void say_ended(int sock)
 {
-	if (rc == -ENOMEM)
+	if (ps_control_say(sock, "ended", NULL, NULL, -1) < 0)
+		ps_log_debug("control: the client did not wait for the end");
+}
+
+/* The last answer: an error if there is no memory for it. */
+static void answer(const struct client *c, const char *word, const char *name, const char *value)
+{
+	if ((name && !value) || say(c, word, name, value) == -ENOMEM)
 		say_error(c, "out of memory");
-	else
-		ps_log_debug("control: a client went away");
+}
+
+static int went_away(int rc, struct ps_error *err)
+{
+	return ps_error_set(err, -rc, rc == -ENOMEM ? "out of memory" : "the process that mounts went away");
 }
 
 /* Receives the client's next message, which must be `word`. */
@@ -142,8 +153,7 @@ static int hand_over(struct client *c, struct ps_mount *m, bool *ret_waits, stru
 	if (rc == 0 && fd < 0)
 		rc = -EPROTO;
 	if (rc < 0)
-		return ps_error_set(
-		        err, -rc, rc == -ENOMEM ? "out of memory" : "the process that mounts went away");
+		return went_away(rc, err);
 	size_t nwarned = m->warnings.n;
 	rc = ps_daemon_start_mount(c->daemon, m, ps_steal_fd(&fd), id, err);
 	if (rc < 0)
@@ -156,7 +166,7 @@ static int hand_over(struct client *c, struct ps_mount *m, bool *ret_waits, stru
 	if (rc == 0)
 		return 0;
 	ps_session_end(&m->session);
-	return ps_error_set(err, -rc, rc == -ENOMEM ? "out of memory" : "the process that mounts went away");
+	return went_away(rc, err);
 }
 
 /* For a client with an owner: sets *ret_joined (the mountpoint of an existing mount), or *ret_new and the
@@ -183,9 +193,7 @@ static int enter(struct client *c, struct ps_mount_request *request, struct ps_o
 		rc = request->mountpoint ? 0 : -ENOMEM;
 	}
 	ps_given_fini(&message);
-	return rc < 0 ? ps_error_set(err, -rc,
-	                        rc == -ENOMEM ? "out of memory" : "the process that mounts went away")
-	              : 0;
+	return rc < 0 ? went_away(rc, err) : 0;
 }
 
 /* False: the client or its owner has ended, which may be why the mount failed. */
@@ -194,17 +202,6 @@ static bool peer_is_there(const struct client *c)
 	struct pollfd p[] = {{.fd = c->sock, .events = POLLRDHUP}, {.fd = c->owner, .events = POLLRDHUP}};
 
 	return poll(p, PS_ARRAY_LEN(p), 0) <= 0;
-}
-
-/* False: the daemon is handing its mounts over. The client finds its connection closed, and asks the next
- * daemon. */
-static bool begin_mounting(struct ps_daemon *d)
-{
-	PS_LOCK_SCOPE(&d->lock);
-	if (atomic_load(&d->leaving))
-		return false;
-	d->nmounting++;
-	return true;
 }
 
 static void end_mounting(struct ps_daemon *d)
@@ -221,8 +218,14 @@ static void serve_mount(struct client *c, const struct ps_given *message, bool f
 	struct ps_owned *owned = NULL;
 	ps_autofree char *joined = NULL;
 	bool waits = false;
-	if (!begin_mounting(c->daemon))
-		return;
+	{
+		/* If the daemon is handing its mounts over, the client finds its connection closed, and asks
+		 * the next daemon. */
+		PS_LOCK_SCOPE(&c->daemon->lock);
+		if (atomic_load(&c->daemon->leaving))
+			return;
+		c->daemon->nmounting++;
+	}
 	int rc = ps_request_decode(message, &request, &err);
 
 	/* Requests for a mount with owners have a view, others none. */
@@ -236,8 +239,7 @@ static void serve_mount(struct client *c, const struct ps_given *message, bool f
 	if (joined) {
 		ps_request_fini(&request);
 		end_mounting(c->daemon);
-		if (say(c, "joined", NULL, NULL) < 0)
-			ps_log_debug("control: a client went away");
+		(void)say(c, "joined", NULL, NULL);
 		return;
 	}
 	if (rc < 0)
@@ -258,8 +260,8 @@ static void serve_mount(struct client *c, const struct ps_given *message, bool f
 		ps_keeper_keep(c->daemon, m, c->sock, ps_owned_keep);
 		ps_log_info("mount: %s on %s%s", m->device, m->request.mountpoint,
 		        m->here ? "" : " (of another mount namespace)");
-		if (waits && say(c, "kept", NULL, NULL) < 0)
-			ps_log_debug("control: a client went away");
+		if (waits)
+			(void)say(c, "kept", NULL, NULL);
 	} else {
 		ps_log_warning("mount: %s", err.text);
 		say_error(c, err.text);
@@ -267,8 +269,8 @@ static void serve_mount(struct client *c, const struct ps_given *message, bool f
 	end_mounting(c->daemon);
 	if (m)
 		ps_daemon_end_mount(c->daemon, m);
-	if (rc == 0 && say(c, "ended", NULL, NULL) < 0)
-		ps_log_debug("control: the client did not wait for the end");
+	if (rc == 0)
+		say_ended(c->sock);
 }
 
 static void serve_status(struct client *c)
@@ -276,9 +278,7 @@ static void serve_status(struct client *c)
 	ps_autofree char *text =
 	        ps_stats_text(ps_stats_daemon(c->daemon->cache, ps_daemon_mounts(c->daemon, NULL)));
 
-	int rc = text ? say(c, "status", "json", text) : -ENOMEM;
-	if (rc < 0)
-		say_failure(c, rc);
+	answer(c, "status", "json", text);
 }
 
 static void serve_wait(struct client *c, const struct ps_given *message)
@@ -291,9 +291,7 @@ static void serve_wait(struct client *c, const struct ps_given *message)
 		return;
 	}
 	snprintf(left, sizeof(left), "%u", ps_daemon_await_end(c->daemon, id.dev));
-	int rc = say(c, "ended", "mounts", left);
-	if (rc < 0)
-		say_failure(c, rc);
+	answer(c, "ended", "mounts", left);
 }
 
 static void serve_upgrade(struct client *c)
@@ -305,8 +303,7 @@ static void serve_upgrade(struct client *c)
 		say_error(c, err.text);
 		return;
 	}
-	if (say(c, "leaving", NULL, NULL) < 0)
-		ps_log_debug("control: a client went away");
+	(void)say(c, "leaving", NULL, NULL);
 	ps_daemon_wake(c->daemon);
 }
 
@@ -378,10 +375,7 @@ static void hang_up(int sock)
 
 void ps_client_say_ended(int sock)
 {
-	const struct client c = {.sock = sock, .owner = -1};
-
-	if (say(&c, "ended", NULL, NULL) < 0)
-		ps_log_debug("control: the client did not wait for the end");
+	say_ended(sock);
 	hang_up(sock);
 }
 
@@ -464,13 +458,6 @@ size_t ps_clients_poll(struct ps_daemon *d, struct pollfd p[static 2 * PS_CLIENT
 	return n;
 }
 
-static bool has_ended(int fd)
-{
-	struct pollfd p = {.fd = fd, .events = POLLRDHUP};
-
-	return poll(&p, 1, 0) > 0;
-}
-
 void ps_clients_gone(struct ps_daemon *d, const struct pollfd *p, size_t n)
 {
 	PS_LOCK_SCOPE(&d->lock);
@@ -479,10 +466,11 @@ void ps_clients_gone(struct ps_daemon *d, const struct pollfd *p, size_t n)
 			continue;
 		for (struct ps_list *l = d->clients.next; l != &d->clients; l = l->next) {
 			struct client *c = PS_CONTAINER_OF(l, struct client, link);
+			struct pollfd now = {.fd = p[i].fd, .events = POLLRDHUP};
 
 			/* The descriptor may have been closed since, and another client may have its
 			 * number. */
-			if (c->attaching && (c->sock == p[i].fd || c->owner == p[i].fd) && has_ended(p[i].fd))
+			if (c->attaching && (c->sock == now.fd || c->owner == now.fd) && poll(&now, 1, 0) > 0)
 				ps_daemon_cancel(d, &c->cancelled);
 		}
 	}

@@ -161,15 +161,6 @@ static void *first_main(void *arg)
 	return NULL;
 }
 
-/* Reports that the daemon is ready to serve the mounts of other processes. */
-static void begin_without_mount(struct ps_daemon *d)
-{
-	ps_keeper_ready(d);
-	d->reported = true;
-	ps_daemonize_ready(d->daemonize);
-	ps_log_info("serve: cache %s", ps_store_dir(ps_cache_store(d->cache)));
-}
-
 /* Stopping ----------------------------------------------------------------------------------------------- */
 
 /* The mounts in the daemon's mount namespace. */
@@ -460,8 +451,12 @@ int ps_daemon_run(const struct ps_daemon_options *options, int *ret_exit, struct
 		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
 	if (rc == 0 && d.first && (rc = ps_daemon_thread(&d, first_main, &d)) < 0)
 		ps_error_set(err, -rc, "thread: %s", strerror(-rc));
-	if (rc == 0 && !d.resumed && !d.first)
-		begin_without_mount(&d);
+	if (rc == 0 && !d.resumed && !d.first) { /* it serves the mounts of other processes */
+		ps_keeper_ready(&d);
+		d.reported = true;
+		ps_daemonize_ready(d.daemonize);
+		ps_log_info("serve: cache %s", ps_store_dir(ps_cache_store(d.cache)));
+	}
 	if (rc == 0) {
 		main_loop(&d);
 		*ret_exit = d.exit_code;

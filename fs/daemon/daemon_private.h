@@ -177,15 +177,10 @@ bool ps_mountfd_may_be(int fd, dev_t dev);
 
 /* One mount ---------------------------------------------------------------------------------------------- */
 
-/* One mount of a daemon: its request, its datasets, its session.
+/* One mount of a daemon: its request, its datasets, its session. ps_mount_new() attaches the datasets, which is
+ * what takes time; ps_daemon_start_mount() serves a descriptor; ps_daemon_end_mount() waits for the end.
  *
- *   new       options understood, datasets attached (this is what takes time)
- *   start     serves a descriptor
- *   finish    waits for the end of the session, detaches the datasets
- *   free      waits until all requests are answered
- *
- * Ownership: the daemon's. Threads: the mount's own; ps_mount_json() from any. Locks: none of its own.
- * Errors: -errno and a text. */
+ * Ownership: the daemon's. Threads: the mount's own. Locks: none of its own. Errors: -errno and a text. */
 struct ps_mount {
 	struct ps_list link; /* the daemon's, once it is started */
 	struct ps_mount_request request;
@@ -210,11 +205,6 @@ struct ps_mount {
  * stored listings are then used at once. -1: a new mount. */
 int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, int state_fd,
         const _Atomic bool *cancelled, struct ps_mount **ret, struct ps_error *err) PS_MUST_USE;
-int ps_mount_start(struct ps_mount *mount, int fd, struct ps_mount_id id, struct ps_error *err) PS_MUST_USE;
-/* As ps_session_finish(). The mount must not be on the daemon's list any more. */
-int ps_mount_finish(struct ps_mount *mount) PS_MUST_USE;
-/* Waits until all requests are answered, at most the timeout of the cache. */
-void ps_mount_free(struct ps_mount *mount);
 
 /* What it takes to detach a mount without the daemon's lock, since detaching may block. */
 struct ps_place {
@@ -225,9 +215,6 @@ struct ps_place {
 /* The mount was started, and the daemon's lock is held. */
 struct ps_place ps_mount_place(const struct ps_mount *mount);
 void ps_place_fini(struct ps_place *place);
-
-/* {"mountpoint", "mounted_at", "source", "files", ...; "sources" if they have names}; the caller owns it. */
-json_t *ps_mount_json(struct ps_mount *mount);
 
 /* The daemon --------------------------------------------------------------------------------------------- */
 
@@ -280,7 +267,8 @@ json_t *ps_daemon_mounts(struct ps_daemon *daemon, struct ps_mount *first);
 /* Starts the mount's session on fd, which is taken over. */
 int ps_daemon_start_mount(struct ps_daemon *daemon, struct ps_mount *mount, int fd, struct ps_mount_id id,
         struct ps_error *err) PS_MUST_USE;
-/* Waits until the mount's session is over, if it was started, and frees it. */
+/* Waits until the mount's session is over, if it was started, and until all requests are answered, at most the
+ * timeout of the cache. Detaches the datasets, and frees the mount. */
 void ps_daemon_end_mount(struct ps_daemon *daemon, struct ps_mount *mount);
 /* Waits until no mount has this device number. Returns the number of mounts that are left, plus 1 if the
  * daemon stays without mounts (--serve). */

@@ -240,19 +240,6 @@ static void own_group(char *ret, size_t room)
 		fclose(f);
 }
 
-static int enter(const char *top, const char *group)
-{
-	char path[8192], pid[16];
-
-	snprintf(path, sizeof(path), "%s%s", top, group);
-	if (mkdir(path, 0755) < 0 && errno != EEXIST)
-		return -errno;
-	snprintf(path, sizeof(path), "%s%s/cgroup.procs", top, group);
-	ps_autofd int fd = open(path, O_WRONLY | O_CLOEXEC);
-	int n = snprintf(pid, sizeof(pid), "%d", (int)getpid());
-	return fd < 0 || write(fd, pid, (size_t)n) != n ? -errno : 0;
-}
-
 /* The mountpoint of the cgroup2 hierarchy; NULL: there is none. */
 static const char *hierarchy(void)
 {
@@ -269,6 +256,33 @@ static const char *hierarchy(void)
 	return NULL;
 }
 
+static int write_control(const char *group, const char *file, const char *text)
+{
+	const char *top = hierarchy();
+	char path[8192];
+
+	snprintf(path, sizeof(path), "%s%s/%s", top ? top : "", group, file);
+	ps_autofd int fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd >= 0 && write(fd, text, strlen(text)) >= 0)
+		return 0;
+	int rc = -errno;
+	ps_log_debug("keeper: %s: %s", path, strerror(errno));
+	return rc;
+}
+
+/* Makes the group if it is not there. */
+static int enter(const char *group)
+{
+	const char *top = hierarchy();
+	char path[8192], pid[16];
+
+	snprintf(path, sizeof(path), "%s%s", top ? top : "", group);
+	if (!top || (mkdir(path, 0755) < 0 && errno != EEXIST))
+		return top ? -errno : -ENOENT;
+	snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	return write_control(group, "cgroup.procs", pid);
+}
+
 void ps_cgroup_of_unit(char *ret, size_t room)
 {
 	size_t n;
@@ -281,26 +295,12 @@ void ps_cgroup_of_unit(char *ret, size_t room)
 
 void ps_cgroup_enter_part(const char *unit, const char *part)
 {
-	const char *top = hierarchy();
 	char group[4200];
-	int rc = -ENOENT;
 
 	snprintf(group, sizeof(group), "%s/%s", unit, part);
-	if (top)
-		rc = enter(top, group);
+	int rc = enter(group);
 	if (rc < 0)
 		ps_log_debug("keeper: control group %s: %s", group, strerror(-rc));
-}
-
-static void write_control(const char *group, const char *file, const char *text)
-{
-	const char *top = hierarchy();
-	char path[8192];
-
-	snprintf(path, sizeof(path), "%s%s/%s", top ? top : "", group, file);
-	ps_autofd int fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0 || write(fd, text, strlen(text)) < 0)
-		ps_log_debug("keeper: %s: %s", path, strerror(errno));
 }
 
 void ps_cgroup_die_together(const char *unit, const char *part)
@@ -308,21 +308,17 @@ void ps_cgroup_die_together(const char *unit, const char *part)
 	char group[4200];
 
 	snprintf(group, sizeof(group), "%s/%s", unit, part);
-	write_control(unit, "cgroup.subtree_control", "+memory");
-	write_control(group, "memory.oom.group", "1");
+	(void)write_control(unit, "cgroup.subtree_control", "+memory");
+	(void)write_control(group, "memory.oom.group", "1");
 }
 
 void ps_cgroup_leave(void)
 {
-	const char *top = hierarchy();
 	char own[4096], target[4096];
-	int rc = -ENOENT;
 
 	own_group(own, sizeof(own));
 	ps_cgroup_target(own, geteuid(), target, sizeof(target));
-	if (*target && top)
-		rc = enter(top, target);
-	if (*target && rc == 0)
+	if (*target && enter(target) == 0)
 		ps_log_info("mount: the daemon is in the control group %s now", target);
 	else if (own[0] && own[1])
 		ps_log_info("mount: the daemon stays in the control group %s, and ends with it", own);

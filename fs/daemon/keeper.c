@@ -164,15 +164,6 @@ static void held(struct keeper *k)
 	(void)ps_keeper_send(k->sock, &done, -1, true);
 }
 
-static void serving(struct keeper *k)
-{
-	if (k->resuming)
-		ps_log_info("keeper: the mounts are served again after %llu ms",
-		        (unsigned long long)((ps_clock_mono_ns() - k->down_ns) / PS_NS_PER_MS));
-	k->resuming = false;
-	k->served_ns = ps_clock_mono_ns();
-}
-
 /* The number of seccomp filters of the process; -1: unknown. A process in the daemon's sandbox has more than
  * the keeper. */
 static int count_filters(pid_t pid)
@@ -255,7 +246,11 @@ static void take_message(struct keeper *k, const struct ps_keeper_message *m, in
 		ps_daemonize_keeper_ready(k->daemonize);
 		break;
 	case PS_KEEPER_SERVING:
-		serving(k);
+		k->served_ns = ps_clock_mono_ns();
+		if (k->resuming)
+			ps_log_info("keeper: the mounts are served again after %llu ms",
+			        (unsigned long long)((k->served_ns - k->down_ns) / PS_NS_PER_MS));
+		k->resuming = false;
 		break;
 	case PS_KEEPER_PROGRESS:
 		k->progress_ns = ps_clock_mono_ns();
@@ -434,22 +429,15 @@ static void abort_connection(const struct ps_keeper_item *session)
 		ps_log_debug("keeper: %s: %s", path, strerror(errno));
 }
 
-static void kill_daemon(struct keeper *k)
-{
-	int status;
-
-	if (k->daemon <= 0)
-		return;
-	kill(k->daemon, SIGKILL);
-	for (int ms = 0; ms < REAP_MS && waitpid(k->daemon, &status, WNOHANG) == 0; ms += REAP_STEP_MS)
-		poll(NULL, 0, REAP_STEP_MS);
-}
-
 /* Ends all mounts: readers get errors, and do not hang. A connection ends with its last descriptor, which a
  * hung daemon may still have; so the connections are aborted first. */
 static _Noreturn void give_up(struct keeper *k, int code)
 {
-	kill_daemon(k);
+	if (k->daemon > 0)
+		kill(k->daemon, SIGKILL);
+	for (int ms = 0; ms < REAP_MS && k->daemon > 0 && waitpid(k->daemon, NULL, WNOHANG) == 0;
+	        ms += REAP_STEP_MS)
+		poll(NULL, 0, REAP_STEP_MS);
 	for (size_t i = 0; i < k->n; i++) {
 		if (k->v[i].message.kind != PS_KEEPER_SESSION)
 			continue;
@@ -619,14 +607,6 @@ static bool kernel_can(void)
 	       (major > 6 || (major == 6 && minor >= 10));
 }
 
-static void read_oom_score(char *ret, size_t room)
-{
-	ps_autofd int fd = open("/proc/self/oom_score_adj", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, ret, room - 1) : 0;
-
-	ret[n > 0 ? n : 0] = '\0';
-}
-
 /* The options of the next daemons. The keeper makes them itself: no daemon must decide where the next one
  * writes. They are sealed, since each of these daemons gets the descriptor. */
 static int setup_memfd(const struct ps_mount_options *o)
@@ -675,7 +655,12 @@ int ps_keeper_begin(struct ps_daemonize *daemonize, const struct ps_mount_option
 	/* A log line to a closed stderr must not end the keeper. */
 	sigaction(SIGPIPE, &ignore, &k.broken_pipe);
 	k.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	read_oom_score(k.oom_score, sizeof(k.oom_score));
+	{
+		ps_autofd int fd = open("/proc/self/oom_score_adj", O_RDONLY | O_CLOEXEC);
+
+		if (fd >= 0 && read(fd, k.oom_score, sizeof(k.oom_score) - 1) < 0)
+			k.oom_score[0] = '\0';
+	}
 	if (options->serve)
 		ps_cgroup_of_unit(k.unit, sizeof(k.unit));
 	if (*k.unit)

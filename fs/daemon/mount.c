@@ -166,34 +166,8 @@ int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, int s
 	return 0;
 }
 
-int ps_mount_start(struct ps_mount *m, int fd, struct ps_mount_id id, struct ps_error *err)
-{
-	m->id = id;
-	m->here = ps_mount_id_same(id, ps_mounts_id(m->request.mountpoint));
-	return ps_session_start(&m->session, m->fs, fd, id.dev, err);
-}
-
-int ps_mount_finish(struct ps_mount *m)
-{
-	int rc = m->session.started ? ps_session_finish(&m->session) : 0;
-
-	if (rc != -EDEADLK)
-		detach_all(m);
-	return rc;
-}
-
-void ps_mount_free(struct ps_mount *m)
-{
-	/* A late lookup may still wait for a dataset that another mount keeps. */
-	while (!ps_fs_drain(m->fs, 1000))
-		ps_log_debug("mount: %s: waiting for the last answers", m->request.mountpoint);
-	ps_session_free(&m->session);
-	ps_stats_mount_ends(m->fs);
-	ps_fs_free(m->fs);
-	free_all(m);
-}
-
-json_t *ps_mount_json(struct ps_mount *m)
+/* {"mountpoint", "mounted_at", "source", "files", ...; "sources" if they have names} */
+static json_t *mount_json(struct ps_mount *m)
 {
 	json_t *doc = json_object(), *sources = json_array();
 	bool named = m->sources[0].name[0];
@@ -226,12 +200,12 @@ json_t *ps_daemon_mounts(struct ps_daemon *d, struct ps_mount *first)
 
 	PS_LOCK_SCOPE(&d->lock);
 	if (first && !ps_list_empty(&first->link))
-		json_array_append_new(list, ps_mount_json(first));
+		json_array_append_new(list, mount_json(first));
 	for (struct ps_list *l = d->mounts.next; l != &d->mounts; l = l->next) {
 		struct ps_mount *m = PS_CONTAINER_OF(l, struct ps_mount, link);
 
 		if (m != first)
-			json_array_append_new(list, ps_mount_json(m));
+			json_array_append_new(list, mount_json(m));
 	}
 	return list;
 }
@@ -251,7 +225,9 @@ int ps_daemon_start_mount(
 			close(fd);
 			return ps_error_set(err, ECANCELED, "the daemon is stopping");
 		}
-		int rc = ps_mount_start(m, fd, id, err);
+		m->id = id;
+		m->here = ps_mount_id_same(id, ps_mounts_id(m->request.mountpoint));
+		int rc = ps_session_start(&m->session, m->fs, fd, id.dev, err);
 		if (rc < 0)
 			return rc;
 		ps_list_append(&d->mounts, &m->link);
@@ -284,12 +260,14 @@ void ps_daemon_end_mount(struct ps_daemon *d, struct ps_mount *m)
 		ps_list_remove(&m->link);
 		ps_owned_end(d, m);
 	}
-	int rc = ps_mount_finish(m);
-	if (rc == -EDEADLK) {
+	bool leaks = served && ps_session_finish(&m->session) == -EDEADLK;
+	if (leaks) {
 		/* Nothing can be freed; the process exits without closing the cache, which survives
 		 * that. */
 		ps_log_error("mount: %s: reads do not end; it stays in memory", m->request.mountpoint);
 		atomic_store(&d->leaked, true);
+	} else {
+		detach_all(m);
 	}
 	{
 		PS_LOCK_SCOPE(&d->lock);
@@ -297,8 +275,15 @@ void ps_daemon_end_mount(struct ps_daemon *d, struct ps_mount *m)
 	}
 	if (served && mountpoint)
 		ps_log_info("mount: %s: unmounted", mountpoint);
-	if (rc != -EDEADLK)
-		ps_mount_free(m);
+	if (leaks)
+		return;
+	/* A late lookup may still wait for a dataset that another mount keeps. */
+	while (!ps_fs_drain(m->fs, 1000))
+		ps_log_debug("mount: %s: waiting for the last answers", m->request.mountpoint);
+	ps_session_free(&m->session);
+	ps_stats_mount_ends(m->fs);
+	ps_fs_free(m->fs);
+	free_all(m);
 }
 
 static bool serves_device(struct ps_daemon *d, dev_t dev)

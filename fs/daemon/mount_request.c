@@ -323,15 +323,6 @@ int ps_request_decode(const struct ps_given *message, struct ps_mount_request *r
 	return rc;
 }
 
-/* Sets an option if it applies to the source: in 0.3, credentials had an option for each kind of source. */
-static int set_for(const struct ps_source_request *source, const char *name, const char *value,
-        struct ps_mount_options *ret, struct ps_error *err)
-{
-	const struct ps_opt *opt = ps_options_find(name);
-
-	return opt && !ps_option_applies(opt, source->source) ? 0 : ps_options_set(ret, name, value, err);
-}
-
 int ps_request_options(const struct ps_mount_request *r, const struct ps_source_request *source,
         struct ps_mount_options *ret, struct ps_error *err)
 {
@@ -339,9 +330,15 @@ int ps_request_options(const struct ps_mount_request *r, const struct ps_source_
 	int rc = 0;
 
 	ps_mount_options_init(ret);
-	for (size_t p = 0; rc == 0 && p < PS_ARRAY_LEN(parts); p++)
-		for (size_t i = 0; rc == 0 && i < parts[p]->n; i++)
-			rc = set_for(source, parts[p]->v[i].name, parts[p]->v[i].value, ret, err);
+	for (size_t p = 0; rc == 0 && p < PS_ARRAY_LEN(parts); p++) {
+		for (size_t i = 0; rc == 0 && i < parts[p]->n; i++) {
+			const struct ps_opt *opt = ps_options_find(parts[p]->v[i].name);
+
+			/* In 0.3, credentials had an option for each kind of source. */
+			if (!opt || ps_option_applies(opt, source->source))
+				rc = ps_options_set(ret, parts[p]->v[i].name, parts[p]->v[i].value, err);
+		}
+	}
 	return rc;
 }
 

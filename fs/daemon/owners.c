@@ -327,21 +327,9 @@ void ps_place_fini(struct ps_place *place)
 		close(place->fuse_fd);
 }
 
-/* The last owner has ended: no process can join the mount any more. A mount in our own mount namespace is
- * returned, to be detached without the lock; in another namespace only its session can be ended. The lock
- * is held. */
-static struct ps_place orphan(struct ps_owned *owned)
-{
-	struct ps_mount *m = owned->mount;
-	struct ps_place place = ps_mount_place(m);
-
-	ps_list_remove(&owned->link);
-	ps_log_info("mount: %s: its last owner is gone", m->request.mountpoint);
-	m->ending = !place.mountpoint;
-	return place;
-}
-
-/* The lock is held. */
+/* Once the last owner has ended, no process can join the mount any more. A mount in our own mount namespace is
+ * returned, to be detached without the lock; in another namespace only its session can be ended. The lock is
+ * held. */
 static struct ps_place owner_left(struct ps_daemon *d, uint64_t id)
 {
 	for (struct ps_list *l = d->owned.next; l != &d->owned; l = l->next) {
@@ -353,7 +341,13 @@ static struct ps_place owner_left(struct ps_daemon *d, uint64_t id)
 			if (o->id != id)
 				continue;
 			remove_owner(d, owned, o);
-			return owned->nowners ? (struct ps_place){0} : orphan(owned);
+			if (owned->nowners)
+				return (struct ps_place){0};
+			ps_list_remove(&owned->link);
+			ps_log_info("mount: %s: its last owner is gone", owned->mount->request.mountpoint);
+			struct ps_place place = ps_mount_place(owned->mount);
+			owned->mount->ending = !place.mountpoint;
+			return place;
 		}
 	}
 	return (struct ps_place){0}; /* its mount has ended already */

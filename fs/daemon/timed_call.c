@@ -156,16 +156,6 @@ int ps_timed_run(int (*fn)(void *arg, int out), void *arg, int timeout_ms, char 
 	return call.rc;
 }
 
-/* Frees the text after a failure: callers must not see it. */
-static int drop_on_error(int rc, char **text)
-{
-	if (rc < 0) {
-		free(*text);
-		*text = NULL;
-	}
-	return rc;
-}
-
 static int stat_file(void *arg, int out)
 {
 	struct stat st;
@@ -197,8 +187,11 @@ static int real_path(void *arg, int out)
 
 int ps_timed_realpath(const char *path, int timeout_ms, char **ret_path)
 {
-	return drop_on_error(
-	        ps_timed_run(real_path, (void *)(uintptr_t)path, timeout_ms, ret_path), ret_path);
+	int rc = ps_timed_run(real_path, (void *)(uintptr_t)path, timeout_ms, ret_path);
+
+	if (rc < 0)
+		free(ps_steal_ptr(ret_path)); /* callers must not see a part */
+	return rc;
 }
 
 struct umount_args {

@@ -87,17 +87,14 @@ bool ps_fs_drain(struct ps_fs *fs, unsigned timeout_ms)
 
 /* Names -------------------------------------------------------------------------------------------------- */
 
-static bool begin_notifying(struct ps_fs *fs)
-{
-	PS_LOCK_SCOPE(&fs->lock);
-	fs->nnotifying += !fs->hushed;
-	return !fs->hushed;
-}
-
 void ps_fs_invalidate(struct ps_fs *fs, fuse_ino_t parent, const char *name, size_t len)
 {
-	if (!begin_notifying(fs))
-		return;
+	{
+		PS_LOCK_SCOPE(&fs->lock);
+		if (fs->hushed)
+			return;
+		fs->nnotifying++;
+	}
 	/* ENOENT: the kernel does not know the name. It must forget the directory's time all the same. */
 	if (len > 0 && fuse_lowlevel_notify_inval_entry(fs->session, parent, name, len) == -ENOENT &&
 	        !fs->view)
@@ -223,11 +220,6 @@ void ps_fs_open_again(struct ps_fs *fs, uint64_t unique)
 
 	if (open)
 		ps_fs_open_free(fs, open);
-}
-
-struct ps_open *ps_fs_open_find(struct ps_fs *fs, uint64_t fh)
-{
-	return ps_state_find(&fs->state, fh);
 }
 
 void ps_fs_open_allowed(struct ps_fs *fs, struct ps_open *open)

@@ -46,7 +46,7 @@ enum ps_open_kind {
 	PS_OPEN_SNAPSHOT, /* of member_view.h: not an open file, but has a slot like one (mount_state.h) */
 };
 
-/* What fi->fh stands for: ps_fs_open_find(). */
+/* What fi->fh stands for: ps_op_open(). */
 struct ps_open {
 	struct ps_list link; /* fs.opens */
 	uint64_t fh;
@@ -121,8 +121,6 @@ void ps_fs_open_answered(struct ps_fs *fs, uint64_t fh, uint64_t unique, int rc)
 /* Call before handling an OPEN that the kernel had sent to an earlier daemon, too: closes what that daemon
  * had opened for it. */
 void ps_fs_open_again(struct ps_fs *fs, uint64_t unique);
-/* NULL: a handle that is not open. */
-struct ps_open *ps_fs_open_find(struct ps_fs *fs, uint64_t fh);
 /* If the mount's credentials may read the open file, records that for the next daemon, too. */
 void ps_fs_open_allowed(struct ps_fs *fs, struct ps_open *open);
 void ps_fs_open_free(struct ps_fs *fs, struct ps_open *open);

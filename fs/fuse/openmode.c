@@ -32,8 +32,7 @@ struct ps_openmode_node {
 
 void ps_openmode_init(struct ps_openmode_table *table, struct ps_state_head *head)
 {
-	*table = (struct ps_openmode_table){
-	        .head = head, .stale = head->stale, .last_stale_ns = &head->last_stale_ns};
+	*table = (struct ps_openmode_table){.head = head};
 	pthread_mutex_init(&table->lock, NULL);
 }
 
@@ -161,8 +160,8 @@ static bool pick_alias(const struct ps_openmode_node *node, uint64_t *ret)
 static bool came_again(struct ps_openmode_table *table, pid_t tid)
 {
 	for (size_t i = 0; tid && i < PS_STALE_SLOTS; i++) {
-		if (table->stale[i].tid == tid) {
-			table->stale[i].tid = 0;
+		if (table->head->stale[i].tid == tid) {
+			table->head->stale[i].tid = 0;
 			return true;
 		}
 	}
@@ -175,19 +174,19 @@ static bool came_again(struct ps_openmode_table *table, pid_t tid)
 static bool note_stale(struct ps_openmode_table *table, pid_t tid, bool must)
 {
 	uint64_t now = ps_clock_mono_ns();
-	struct ps_stale *oldest = &table->stale[0];
-	bool alone = !*table->last_stale_ns || now - *table->last_stale_ns > STALE_ANYONE_NS;
+	struct ps_stale *oldest = &table->head->stale[0];
+	bool alone = !table->head->last_stale_ns || now - table->head->last_stale_ns > STALE_ANYONE_NS;
 
 	if (!must && !tid && !alone)
 		return false;
 	for (size_t i = 0; tid && i < PS_STALE_SLOTS && oldest->tid; i++)
-		if (!table->stale[i].tid || table->stale[i].at_ns < oldest->at_ns)
-			oldest = &table->stale[i];
+		if (!table->head->stale[i].tid || table->head->stale[i].at_ns < oldest->at_ns)
+			oldest = &table->head->stale[i];
 	if (!must && tid && oldest->tid && now - oldest->at_ns < STALE_NS)
 		return false;
 	if (tid)
 		*oldest = (struct ps_stale){tid, now};
-	*table->last_stale_ns = now;
+	table->head->last_stale_ns = now;
 	return true;
 }
 

@@ -58,8 +58,6 @@ struct ps_openmode_table {
 	pthread_mutex_t lock;
 	struct ps_openmode_node *nodes; /* the nodes that have handles, by number */
 	struct ps_state_head *head;     /* borrowed */
-	struct ps_stale *stale;         /* PS_STALE_SLOTS of them, in the mount's state */
-	uint64_t *last_stale_ns;
 	/* opens ever; handles that are open now */
 	_Atomic uint64_t nopens[PS_MODE_COUNT], nopen[PS_MODE_COUNT];
 	_Atomic uint64_t nupgrades; /* OPENs sent to an alias */

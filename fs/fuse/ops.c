@@ -86,83 +86,26 @@ static void op_open_nothing(fuse_req_t req, fuse_ino_t ino, struct fuse_file_inf
 
 /* The mount is read-only, so the kernel sends no writing request. If it is remounted writable, these refuse
  * them. */
-
-static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int set, struct fuse_file_info *fi)
-{
-	(void)ino, (void)attr, (void)set, (void)fi;
-	fuse_reply_err(req, EROFS);
-}
-
-static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t dev)
-{
-	(void)parent, (void)name, (void)mode, (void)dev;
-	fuse_reply_err(req, EROFS);
-}
-
-static void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
-{
-	(void)parent, (void)name, (void)mode;
-	fuse_reply_err(req, EROFS);
-}
-
-static void op_remove(fuse_req_t req, fuse_ino_t parent, const char *name)
-{
-	(void)parent, (void)name;
-	fuse_reply_err(req, EROFS);
-}
-
-static void op_symlink(fuse_req_t req, const char *link, fuse_ino_t parent, const char *name)
-{
-	(void)link, (void)parent, (void)name;
-	fuse_reply_err(req, EROFS);
-}
-
-static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent,
-        const char *newname, unsigned flags)
-{
-	(void)parent, (void)name, (void)newparent, (void)newname, (void)flags;
-	fuse_reply_err(req, EROFS);
-}
-
-static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t newparent, const char *newname)
-{
-	(void)ino, (void)newparent, (void)newname;
-	fuse_reply_err(req, EROFS);
-}
-
-static void op_write(
-        fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
-{
-	(void)ino, (void)buf, (void)size, (void)off, (void)fi;
-	fuse_reply_err(req, EROFS);
-}
-
-static void op_create(
-        fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
-{
-	(void)parent, (void)name, (void)mode, (void)fi;
-	fuse_reply_err(req, EROFS);
-}
-
-static void op_setxattr(
-        fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
-{
-	(void)ino, (void)name, (void)value, (void)size, (void)flags;
-	fuse_reply_err(req, EROFS);
-}
-
-static void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
-{
-	(void)ino, (void)name;
-	fuse_reply_err(req, EROFS);
-}
-
-static void op_fallocate(
-        fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
-{
-	(void)ino, (void)mode, (void)offset, (void)length, (void)fi;
-	fuse_reply_err(req, EROFS);
-}
+#define REFUSES(name, ...)                            \
+	static void name(fuse_req_t req, __VA_ARGS__) \
+	{                                             \
+		fuse_reply_err(req, EROFS);           \
+	}
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+REFUSES(op_setattr, fuse_ino_t ino, struct stat *attr, int set, struct fuse_file_info *fi)
+REFUSES(op_mknod, fuse_ino_t parent, const char *name, mode_t mode, dev_t dev)
+REFUSES(op_mkdir, fuse_ino_t parent, const char *name, mode_t mode)
+REFUSES(op_remove, fuse_ino_t parent, const char *name)
+REFUSES(op_symlink, const char *link, fuse_ino_t parent, const char *name)
+REFUSES(op_rename, fuse_ino_t from, const char *name, fuse_ino_t to, const char *newname, unsigned flags)
+REFUSES(op_link, fuse_ino_t ino, fuse_ino_t newparent, const char *newname)
+REFUSES(op_write, fuse_ino_t ino, const char *buf, size_t size, off_t off, struct fuse_file_info *fi)
+REFUSES(op_create, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi)
+REFUSES(op_setxattr, fuse_ino_t ino, const char *name, const char *value, size_t size, int flags)
+REFUSES(op_removexattr, fuse_ino_t ino, const char *name)
+REFUSES(op_fallocate, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
+#pragma GCC diagnostic pop
 
 /* Not implemented: access (default_permissions), flush and fsync (nothing is written), lseek and locks (the
  * kernel's own are enough). */

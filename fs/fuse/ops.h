@@ -20,7 +20,7 @@ static inline struct ps_fs *ps_op_fs(fuse_req_t req)
 /* NULL: not the handle of an open file, as in a RELEASE that an earlier daemon had begun. */
 static inline struct ps_open *ps_op_open(fuse_req_t req, const struct fuse_file_info *fi)
 {
-	return ps_fs_open_find(ps_op_fs(req), fi->fh);
+	return ps_state_find(&ps_op_fs(req)->state, fi->fh);
 }
 
 /* True if the request comes from root or from the user that the daemon runs as. */

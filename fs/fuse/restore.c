@@ -79,21 +79,15 @@ static void *restore(void *arg, uint64_t fh, struct ps_state_slot *slot)
 	return open;
 }
 
-static bool is_in_use(struct ps_fs *fs, int id)
+static void close_unused(struct ps_fs *fs, int id)
 {
 	for (struct ps_list *l = fs->opens.next; l != &fs->opens; l = l->next) {
 		const struct ps_open *open = PS_CONTAINER_OF(l, struct ps_open, link);
 
 		if (open->mode == PS_MODE_PASSED && ps_state_slot(&fs->state, open->fh)->backing_id == id)
-			return true;
+			return;
 	}
-	return false;
-}
-
-static void close_unused(struct ps_fs *fs, int id)
-{
-	if (!is_in_use(fs, id))
-		ps_passthrough_backing_close(&fs->passthrough, id);
+	ps_passthrough_backing_close(&fs->passthrough, id);
 }
 
 void ps_fs_restore(struct ps_fs *fs)

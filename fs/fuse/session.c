@@ -110,40 +110,34 @@ static int resume(struct ps_fs *fs, struct ps_error *err)
 	return 0;
 }
 
-static int loop(struct ps_fs *fs)
+static void *run_loop(void *arg)
 {
+	struct ps_session *s = arg;
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	unsigned threads = (unsigned)PS_MAX(THREADS_MIN, PS_MIN(THREADS_MAX, 2 * cpus));
 	struct fuse_loop_config *config = fuse_loop_cfg_create();
 
-	if (!config)
-		return -ENOMEM;
-	/* No thread sleeps on the network, so a few are enough. Keeping idle threads is cheaper than ending
-	 * and starting them. */
-	/* A request that was read through a cloned descriptor ends with that, and so with the daemon: then it
-	 * could not be sent again. */
-	fuse_loop_cfg_set_clone_fd(config, !fs->kept);
-	fuse_loop_cfg_set_max_threads(config, threads);
-	fuse_loop_cfg_set_idle_threads(config, threads);
-	int rc = fuse_session_loop_mt(fs->session, config);
-	fuse_loop_cfg_destroy(config);
-	return rc;
+	pthread_setname_np(pthread_self(), "fuse-loop");
+	s->rc = config ? 0 : -ENOMEM;
+	if (config) {
+		/* A request that was read through a cloned descriptor ends with that, and so with the daemon:
+		 * then it could not be sent again. */
+		fuse_loop_cfg_set_clone_fd(config, !s->fs->kept);
+		/* No thread sleeps on the network, so a few are enough. Keeping idle threads is cheaper than
+		 * ending and starting them. */
+		fuse_loop_cfg_set_max_threads(config, threads);
+		fuse_loop_cfg_set_idle_threads(config, threads);
+		s->rc = fuse_session_loop_mt(s->fs->session, config);
+		fuse_loop_cfg_destroy(config);
+	}
+	atomic_store(&s->ended, true);
+	sem_post(&s->end);
+	return NULL;
 }
 
 static int no_thread(int rc, struct ps_error *err)
 {
 	return ps_error_set(err, -rc, "no thread can be started: %s", strerror(-rc));
-}
-
-static void *run_loop(void *arg)
-{
-	struct ps_session *s = arg;
-
-	pthread_setname_np(pthread_self(), "fuse-loop");
-	s->rc = loop(s->fs);
-	atomic_store(&s->ended, true);
-	sem_post(&s->end);
-	return NULL;
 }
 
 int ps_session_start(struct ps_session *s, struct ps_fs *fs, int fd, dev_t dev, struct ps_error *err)

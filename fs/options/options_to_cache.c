@@ -68,17 +68,6 @@ static int disk_of(const char *path, struct statfs *ret)
 	return copy ? 0 : -ENOMEM;
 }
 
-/* The size of that file system. */
-static int disk_size(const char *path, uint64_t *ret_nbytes)
-{
-	struct statfs fs;
-	int rc = disk_of(path, &fs);
-
-	if (rc == 0 && __builtin_mul_overflow((uint64_t)fs.f_blocks, (uint64_t)fs.f_frsize, ret_nbytes))
-		rc = -EOVERFLOW;
-	return rc;
-}
-
 /* Describes a file system that is not suitable for the cache of a mount with owners: remote, or in memory.
  * NULL: a local disk. */
 static const char *no_disk(const struct statfs *fs)
@@ -109,17 +98,13 @@ static int walked(const char *path, const struct stat *st, int kind, struct FTW 
 
 /* The quota for a mount with owners whose program gave no size: a share of the sum of the free space and the
  * space that the cache uses already. */
-static int size_for_owners(const char *dir, uint64_t *ret_nbytes, struct ps_error *err)
+static int size_for_owners(
+        const char *dir, const struct statfs *fs, uint64_t *ret_nbytes, struct ps_error *err)
 {
-	struct statfs fs;
-	int rc = disk_of(dir, &fs);
-
-	if (rc < 0)
-		return ps_error_set(err, -rc, "cache %s: %s", dir, strerror(-rc));
 	walked_nbytes = 0;
 	nftw(dir, walked, 16, FTW_PHYS | FTW_MOUNT);
 	uint64_t nbytes =
-	        ((uint64_t)fs.f_bavail * (uint64_t)fs.f_frsize + walked_nbytes) / 100 * OWNERS_PERCENT;
+	        ((uint64_t)fs->f_bavail * (uint64_t)fs->f_frsize + walked_nbytes) / 100 * OWNERS_PERCENT;
 	if (nbytes < LEAST_FOR_OWNERS) {
 		char text[PS_SIZE_TEXT_LEN];
 
@@ -130,19 +115,6 @@ static int size_for_owners(const char *dir, uint64_t *ret_nbytes, struct ps_erro
 	}
 	*ret_nbytes = nbytes;
 	return 0;
-}
-
-static int check_disk_for_owners(const char *dir, struct ps_error *err)
-{
-	struct statfs fs;
-	const char *what = disk_of(dir, &fs) == 0 ? no_disk(&fs) : NULL;
-
-	return what ? ps_error_set(err, EINVAL,
-	                      "cache %s: it would be %s; name a folder on a local disk (PENSTOCK_CACHE_DIR, "
-	                      "or "
-	                      "cache_dir)",
-	                      dir, what)
-	            : 0;
 }
 
 /* True for a variable of the mounting user's environment that origins, libcurl or commands of AWS profiles
@@ -265,36 +237,31 @@ int ps_mount_options_cache_dir(struct ps_mount_options *o, struct ps_error *err)
 
 int ps_mount_options_cache(struct ps_mount_options *o, struct ps_cache_options *ret, struct ps_error *err)
 {
-	uint64_t limit = 0;
+	uint64_t limit = 0, disk = 0;
+	char asked[PS_SIZE_TEXT_LEN], has[PS_SIZE_TEXT_LEN];
+	struct statfs fs;
 
 	if (ps_mount_options_cache_dir(o, err) < 0)
 		return -err->err;
-	if (o->owner && check_disk_for_owners(o->cache_dir, err) < 0)
-		return -err->err;
-	if (o->owner && !o->cache_size) {
-		int rc = size_for_owners(o->cache_dir, &limit, err);
-
-		if (rc < 0)
-			return rc;
-	}
-	if (o->cache_size) {
-		uint64_t disk = 0;
-		int rc = disk_size(o->cache_dir, &disk);
-
-		if (rc == 0)
-			rc = ps_size_parse_share(o->cache_size, disk, &limit);
-		if (rc < 0)
-			return ps_error_set(err, -rc, "cache %s: %s", o->cache_dir, strerror(-rc));
-	}
-	if (o->min_free > 1) {
-		uint64_t disk = 0;
-		char asked[PS_SIZE_TEXT_LEN], has[PS_SIZE_TEXT_LEN];
-
-		if (disk_size(o->cache_dir, &disk) == 0 && o->min_free >= disk)
-			return ps_error_set(err, EINVAL,
-			        "option min-free: %s are to stay free, but the disk of %s has %s in all",
-			        ps_size_format(o->min_free, asked), o->cache_dir, ps_size_format(disk, has));
-	}
+	int rc = disk_of(o->cache_dir, &fs);
+	const char *what = rc == 0 && o->owner ? no_disk(&fs) : NULL;
+	if (what)
+		return ps_error_set(err, EINVAL,
+		        "cache %s: it would be %s; name a folder on a local disk (PENSTOCK_CACHE_DIR, or "
+		        "cache_dir)",
+		        o->cache_dir, what);
+	if (rc == 0 && __builtin_mul_overflow((uint64_t)fs.f_blocks, (uint64_t)fs.f_frsize, &disk))
+		rc = -EOVERFLOW;
+	if (rc == 0 && o->min_free > 1 && o->min_free >= disk)
+		return ps_error_set(err, EINVAL,
+		        "option min-free: %s are to stay free, but the disk of %s has %s in all",
+		        ps_size_format(o->min_free, asked), o->cache_dir, ps_size_format(disk, has));
+	if (rc == 0 && o->cache_size)
+		rc = ps_size_parse_share(o->cache_size, disk, &limit);
+	if (rc < 0 && (o->cache_size || o->owner))
+		return ps_error_set(err, -rc, "cache %s: %s", o->cache_dir, strerror(-rc));
+	if (o->owner && !o->cache_size && (rc = size_for_owners(o->cache_dir, &fs, &limit, err)) < 0)
+		return rc;
 	*ret = (struct ps_cache_options){
 	        .store = {.dir = o->cache_dir,
 	                .beside = o->tier_cache,

@@ -1,4 +1,4 @@
-/* penstock pin and unpin: files that must stay in the cache. */
+/* penstock pin, unpin and evict: what stays in the cache, and what does not. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,37 +24,30 @@
 #define STATS_TIMEOUT_MS 5000
 
 struct pin {
-	const char *command; /* "pin" or "unpin" */
-	const char *mountpoint;
+	const char *command;
 	unsigned long request; /* the ioctl that the walk in progress sends */
 	uint64_t nfiles, nbytes;
+	uint64_t npinned; /* of evict: matching files that stay */
 };
 
-static int each_file(void *arg, const char *path, uint64_t size)
+static int each_file(void *arg, const char *file, const char *path, uint64_t size)
 {
 	struct pin *p = arg;
-	ps_autostrbuf struct ps_strbuf b = {0};
+	bool evicts = p->request == PS_IOC_EVICT;
 	uint64_t nbytes = 0;
 
-	(void)size;
-	ps_strbuf_addf(&b, "%s/%s", p->mountpoint, path);
-	ps_autofree char *whole = ps_need(ps_strbuf_take(&b));
-	if (p->request == PS_IOC_UNPIN && ps_walk_is(whole, "pinned", "no"))
-		return 0;
-	ps_autofd int fd = open(whole, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	if (fd < 0 || ioctl(fd, p->request, &nbytes) < 0)
-		return -errno;
+	(void)path, (void)size;
+	if (!(evicts && ps_walk_is(file, "cached", "0")) &&
+	        !(p->request == PS_IOC_UNPIN && ps_walk_is(file, "pinned", "no"))) {
+		ps_autofd int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+
+		if (fd < 0 || ioctl(fd, p->request, &nbytes) < 0)
+			return -errno;
+	}
 	p->nfiles += nbytes > 0;
 	p->nbytes += nbytes;
+	p->npinned += evicts && nbytes == 0 && ps_walk_is(file, "pinned", "yes");
 	return 0;
-}
-
-static int walk(
-        struct pin *p, unsigned long request, const char *const *globs, size_t nglobs, struct ps_error *err)
-{
-	p->request = request;
-	p->nfiles = p->nbytes = 0;
-	return ps_walk_mount(p->mountpoint, globs, nglobs, each_file, p, err);
 }
 
 static int refuse(const struct pin *p, uint64_t pinned, uint64_t limit)
@@ -71,7 +64,12 @@ static int print(const struct pin *p)
 {
 	char size[PS_SIZE_TEXT_LEN];
 
-	printf("%s %sned, %s\n", PS_COUNTED(p->nfiles, "file"), p->command, ps_size_format(p->nbytes, size));
+	printf("%s %s%s, %s", PS_COUNTED(p->nfiles, "file"), p->command,
+	        p->request == PS_IOC_EVICT ? "ed" : "ned", ps_size_format(p->nbytes, size));
+	if (p->npinned > 0)
+		printf("; %llu pinned %s kept", (unsigned long long)p->npinned,
+		        p->npinned == 1 ? "file" : "files");
+	putchar('\n');
 	return fflush(stdout) ? PS_EXIT_FAILED : PS_EXIT_OK;
 }
 
@@ -92,44 +90,60 @@ static int check_room(struct pin *p, const struct ps_mount_info *info)
 	return p->nbytes > limit - PS_MIN(pinned, limit) ? refuse(p, pinned, limit) : PS_EXIT_OK;
 }
 
-static int in_mount(struct pin *p, const char *arg, bool pin, const char *const *globs, size_t nglobs)
+static int in_mount(struct pin *p, const char *arg, const char *const *globs, size_t nglobs)
 {
 	const struct ps_mount_info *info;
 	struct ps_error err = {0};
 	ps_automounts struct ps_mounts mounts = {0};
+	int rc = ps_mounts_lookup(arg, &mounts, &info, &err);
 
-	if (ps_mounts_lookup(arg, &mounts, &info, &err) < 0)
-		return ps_cli_fail(p->command, PS_EXIT_FAILED, "%s", err.text);
-	p->mountpoint = info->mountpoint;
-	int rc = pin ? walk(p, PS_IOC_PIN_NBYTES, globs, nglobs, &err) : 0;
-	if (rc == 0 && pin) {
-		int code = check_room(p, info);
+	if (rc == 0 && p->request == PS_IOC_PIN) {
+		p->request = PS_IOC_PIN_NBYTES;
+		rc = ps_walk_mount(info->mountpoint, globs, nglobs, each_file, p, &err);
+		int code = rc == 0 ? check_room(p, info) : 0;
 		if (code)
 			return code;
+		p->request = PS_IOC_PIN;
+		p->nfiles = p->nbytes = 0;
 	}
 	if (rc == 0)
-		rc = walk(p, pin ? PS_IOC_PIN : PS_IOC_UNPIN, globs, nglobs, &err);
+		rc = ps_walk_mount(info->mountpoint, globs, nglobs, each_file, p, &err);
 	return rc < 0 ? ps_cli_fail(p->command, PS_EXIT_FAILED, "%s", err.text) : print(p);
 }
 
-static int in_cache(struct pin *p, const char *cache_dir, bool pin, const char *const *globs, size_t nglobs)
+static int count_pin(void *arg, const char *url, uint64_t nbytes, uint64_t cached_nbytes)
+{
+	struct pin *p = arg;
+
+	(void)url, (void)nbytes, (void)cached_nbytes;
+	p->npinned++;
+	return 0;
+}
+
+static int in_cache(struct pin *p, const char *cache_dir, const char *const *globs, size_t nglobs)
 {
 	char size[PS_SIZE_TEXT_LEN];
 	struct ps_store *store;
-	int code = ps_open_unserved_store(p->command, cache_dir, &store);
+	int code = ps_open_unserved_store(p->command, cache_dir, &store), rc;
 
 	if (code)
 		return code;
-	int rc = ps_store_pin(store, globs, nglobs, pin, &p->nfiles, &p->nbytes);
+	if (p->request == PS_IOC_EVICT) {
+		rc = ps_store_evict(store, globs, nglobs, &p->nfiles, &p->nbytes);
+		if (rc == 0)
+			rc = ps_store_each_pin(store, globs, nglobs, count_pin, p);
+	} else {
+		rc = ps_store_pin(store, globs, nglobs, p->request == PS_IOC_PIN, &p->nfiles, &p->nbytes);
+	}
 	ps_store_close(store);
-	if (rc == -ENOSPC)
+	if (rc == -ENOSPC && p->request == PS_IOC_PIN)
 		return ps_cli_fail(p->command, PS_EXIT_FAILED,
 		        "%s: nothing was pinned: all pinned files would take %s, more than the cache can "
 		        "hold",
 		        cache_dir, ps_size_format(p->nbytes, size));
 	if (rc < 0)
 		return ps_cli_fail(p->command, PS_EXIT_FAILED, "%s: %s", cache_dir, strerror(-rc));
-	if (nglobs && p->nfiles == 0)
+	if (nglobs && p->nfiles + p->npinned == 0)
 		return ps_cli_fail(p->command, PS_EXIT_FAILED, "nothing in %s matches", cache_dir);
 	return print(p);
 }
@@ -208,22 +222,18 @@ static int attribute(const char *path, const char *name, char *ret, size_t room)
 	return 0;
 }
 
-static int list_file(void *arg, const char *path, uint64_t size)
+static int list_file(void *arg, const char *file, const char *path, uint64_t size)
 {
-	char pinned[8], cached[24], *url = NULL;
+	char pinned[8], cached[24];
 	struct list *l = arg;
-	ps_autostrbuf struct ps_strbuf b = {0};
+	ps_autofree char *url = ps_need(malloc(XATTR_SIZE_MAX + 1));
+	int rc = attribute(file, "user.penstock.pinned", pinned, sizeof(pinned));
 
-	ps_strbuf_addf(&b, "%s/%s", l->mountpoint, path);
-	ps_autofree char *whole = ps_need(ps_strbuf_take(&b));
-	ps_autofree char *room = ps_need(malloc(XATTR_SIZE_MAX + 1));
-	int rc = attribute(whole, "user.penstock.pinned", pinned, sizeof(pinned));
 	if (rc < 0 || strcmp(pinned, "yes") != 0)
 		return rc;
-	rc = attribute(whole, "user.penstock.cached", cached, sizeof(cached));
+	rc = attribute(file, "user.penstock.cached", cached, sizeof(cached));
 	if (rc == 0)
-		rc = attribute(whole, "user.penstock.url", room, XATTR_SIZE_MAX + 1);
-	url = room;
+		rc = attribute(file, "user.penstock.url", url, XATTR_SIZE_MAX + 1);
 	if (rc == 0)
 		rc = add(l, path, url, size, strtoull(cached, NULL, 10));
 	l->found++;
@@ -301,11 +311,11 @@ static int pin_list_cache(const char *cache_dir, const char *const *globs, size_
 
 /* The commands ------------------------------------------------------------------------------------------- */
 
-static int run_either(
-        const struct ps_opts *opts, bool pin, struct ps_mount_options *o, char **args, int nargs)
+static int run_request(
+        const struct ps_opts *opts, unsigned long request, struct ps_mount_options *o, char **args, int nargs)
 {
 	const char *const *globs = (const char *const *)args;
-	struct pin p = {.command = opts->command};
+	struct pin p = {.command = opts->command, .request = request};
 	size_t n = (size_t)nargs;
 
 	if (o->json && !o->list)
@@ -315,21 +325,26 @@ static int run_either(
 	if (o->list)
 		return pin_list_mount(n ? args[0] : NULL, globs + (n > 0), n - (n > 0), o->json);
 	if (o->cache_dir)
-		return in_cache(&p, o->cache_dir, pin, globs, n);
+		return in_cache(&p, o->cache_dir, globs, n);
 	if (n < 1)
 		return ps_cli_fail(opts->command, PS_EXIT_USAGE, "too few arguments; usage: penstock %s %s",
 		        opts->command, opts->usage);
-	return in_mount(&p, args[0], pin, globs + 1, n - 1);
+	return in_mount(&p, args[0], globs + 1, n - 1);
 }
 
 static int run_pin(struct ps_mount_options *o, char **args, int nargs)
 {
-	return run_either(&ps_cmd_pin, true, o, args, nargs);
+	return run_request(&ps_cmd_pin, PS_IOC_PIN, o, args, nargs);
 }
 
 static int run_unpin(struct ps_mount_options *o, char **args, int nargs)
 {
-	return run_either(&ps_cmd_unpin, false, o, args, nargs);
+	return run_request(&ps_cmd_unpin, PS_IOC_UNPIN, o, args, nargs);
+}
+
+static int run_evict(struct ps_mount_options *o, char **args, int nargs)
+{
+	return run_request(&ps_cmd_evict, PS_IOC_EVICT, o, args, nargs);
 }
 
 const struct ps_opts ps_cmd_pin = {
@@ -357,4 +372,16 @@ const struct ps_opts ps_cmd_unpin = {
         .words = {{"cache-dir", "unpin what is pinned in this cache, which no mount may be using"}},
         .max = PS_ARGS_ANY,
         .run = run_unpin,
+};
+
+const struct ps_opts ps_cmd_evict = {
+        .command = "evict",
+        .id = PS_CMD_EVICT,
+        .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...]",
+        .about = "Drops files from the cache: those that match a GLOB, or all. Open files stay "
+                 "readable.\n"
+                 "With --cache-dir a GLOB is matched against the URL, or its last part.",
+        .words = {{"cache-dir", "drop from this cache, which no mount may be using"}},
+        .max = PS_ARGS_ANY,
+        .run = run_evict,
 };
