@@ -157,57 +157,45 @@ static PyObject *batch_fill(PyObject *self, PyObject *args)
 	return all;
 }
 
-static PyObject *batch_names(PyObject *self, PyObject *unused)
+static PyObject *batch_names(PyObject *self, PyObject *Py_UNUSED(unused))
 {
 	struct held_batch *held = hold((struct batch_object *)self);
 	const char *name;
 
-	(void)unused;
 	if (!held)
 		return NULL;
 	PyObject *list = PyList_New(0);
-	for (uint32_t i = 0; list && (name = penstock_batch_name(held->batch, i)); i++) {
-		PyObject *text = PyUnicode_DecodeFSDefault(name);
-
-		if (!text || PyList_Append(list, text) < 0)
-			Py_CLEAR(list);
-		Py_XDECREF(text);
-	}
+	for (uint32_t i = 0; list && (name = penstock_batch_name(held->batch, i)); i++)
+		list_take(&list, PyUnicode_DecodeFSDefault(name));
 	let_go(held);
 	return list;
 }
 
-static PyObject *batch_bad(PyObject *self, PyObject *unused)
+static PyObject *batch_bad(PyObject *self, PyObject *Py_UNUSED(unused))
 {
 	struct batch_object *b = (struct batch_object *)self;
 	struct held_batch *held = hold(b);
 	struct penstock_bad bad;
 
-	(void)unused;
 	if (!held)
 		return NULL;
 	PyObject *list = PyList_New(0);
-	for (uint32_t i = 0; list && i < b->info.bad && penstock_batch_bad(held->batch, i, &bad) == 0; i++) {
-		PyObject *one = Py_BuildValue("{s:I,s:N,s:N,s:K,s:N}", "row", (unsigned)bad.row, "shard",
-		        PyUnicode_DecodeFSDefault(bad.shard), "key", PyUnicode_DecodeFSDefault(bad.key),
-		        "offset", (unsigned long long)bad.offset, "reason",
-		        PyUnicode_DecodeFSDefault(bad.reason));
-
-		if (!one || PyList_Append(list, one) < 0)
-			Py_CLEAR(list);
-		Py_XDECREF(one);
-	}
+	for (uint32_t i = 0; list && i < b->info.bad && penstock_batch_bad(held->batch, i, &bad) == 0; i++)
+		list_take(&list,
+		        Py_BuildValue("{s:I,s:N,s:N,s:K,s:N}", "row", (unsigned)bad.row, "shard",
+		                PyUnicode_DecodeFSDefault(bad.shard), "key",
+		                PyUnicode_DecodeFSDefault(bad.key), "offset", (unsigned long long)bad.offset,
+		                "reason", PyUnicode_DecodeFSDefault(bad.reason)));
 	let_go(held);
 	return list;
 }
 
-static PyObject *batch_release(PyObject *self, PyObject *unused)
+static PyObject *batch_release(PyObject *self, PyObject *Py_UNUSED(unused))
 {
 	struct batch_object *b = (struct batch_object *)self;
 	struct held_batch *held = NULL;
 	size_t ntensors = 0;
 
-	(void)unused;
 	GUARDED (b) {
 		ntensors = b->held ? atomic_load(&b->held->refs) - 1 : 0;
 		if (!ntensors) {
@@ -254,30 +242,23 @@ static PyObject *batch_use(PyObject *self, PyObject *object)
 	bool known = stream_of(object, &stream);
 	int rc = known ? penstock_batch_use(held->batch, stream, &error) : 0;
 	let_go(held);
-	if (!known)
-		return NULL;
-	if (rc < 0)
-		return raise_error(b->state, rc, &error);
-	Py_RETURN_NONE;
+	return known ? none_or_error(b->state, rc, &error) : NULL;
 }
 
-static PyObject *batch_sync(PyObject *self, PyObject *unused)
+static PyObject *batch_sync(PyObject *self, PyObject *Py_UNUSED(unused))
 {
 	struct batch_object *b = (struct batch_object *)self;
 	struct penstock_error error = {0};
 	struct held_batch *held = hold(b);
 	int rc;
 
-	(void)unused;
 	if (!held)
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
 	rc = penstock_batch_sync(held->batch, &error);
 	Py_END_ALLOW_THREADS
 	let_go(held);
-	if (rc < 0)
-		return raise_error(b->state, rc, &error);
-	Py_RETURN_NONE;
+	return none_or_error(b->state, rc, &error);
 }
 
 static PyObject *batch_sheet(PyObject *self, PyObject *args)

@@ -49,6 +49,11 @@ PyObject *raise_error(struct module_state *s, int r, const struct penstock_error
 	return NULL;
 }
 
+PyObject *none_or_error(struct module_state *s, int r, const struct penstock_error *error)
+{
+	return r < 0 ? raise_error(s, r, error) : Py_NewRef(Py_None);
+}
+
 PyObject *raise_text(PyObject *type, const struct penstock_error *error)
 {
 	PyObject *text = error_text(error);

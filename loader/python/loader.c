@@ -67,12 +67,11 @@ static void leave(struct loader_object *l, struct open_loader *o)
 }
 
 /* Begins a `with` block: several calls of this thread, between which calls of other threads are refused. */
-static PyObject *loader_claim(PyObject *self, PyObject *unused)
+static PyObject *loader_claim(PyObject *self, PyObject *Py_UNUSED(unused))
 {
 	struct loader_object *l = (struct loader_object *)self;
 	enum refusal why = CLOSED;
 
-	(void)unused;
 	GUARDED (l) {
 		why = refusal_of(l);
 		if (why == WELCOME) {
@@ -84,11 +83,10 @@ static PyObject *loader_claim(PyObject *self, PyObject *unused)
 	return why == WELCOME ? Py_NewRef(self) : NULL;
 }
 
-static PyObject *loader_unclaim(PyObject *self, PyObject *args)
+static PyObject *loader_unclaim(PyObject *self, PyObject *Py_UNUSED(args))
 {
 	struct loader_object *l = (struct loader_object *)self;
 
-	(void)args;
 	GUARDED (l) {
 		l->nclaims -= l->nclaims > 0;
 	}
@@ -122,12 +120,13 @@ static struct map *close_now(struct loader_object *l)
 	return map;
 }
 
-static void close_unwaited(struct loader_object *l)
+static int loader_clear(PyObject *self)
 {
-	struct map *map = close_now(l);
+	struct map *map = close_now((struct loader_object *)self);
 
 	if (map)
 		map_unref(map);
+	return 0;
 }
 
 static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -186,11 +185,10 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 
 static void loader_dealloc(PyObject *self)
 {
-	struct loader_object *l = (struct loader_object *)self;
 	PyTypeObject *type = Py_TYPE(self);
 
 	PyObject_GC_UnTrack(self);
-	close_unwaited(l);
+	(void)loader_clear(self);
 	PyObject_GC_Del(self);
 	Py_DECREF(type);
 }
@@ -212,12 +210,6 @@ static void loader_finalize(PyObject *self)
 		if (l->open && l->open->map)
 			map_stop(l->open->map);
 	}
-}
-
-static int loader_clear(PyObject *self)
-{
-	close_unwaited((struct loader_object *)self);
-	return 0;
 }
 
 /* Makes another batch; of pinned ones, which are slow to make, several if there is room. *ret_n: the number
@@ -378,13 +370,12 @@ static int batch_take(struct loader_object *l, struct open_loader *o, struct pen
 	return r < 0 ? -1 : r;
 }
 
-static PyObject *loader_next(PyObject *self, PyObject *unused)
+static PyObject *loader_next(PyObject *self, PyObject *Py_UNUSED(unused))
 {
 	struct loader_object *l = (struct loader_object *)self;
 	struct penstock_batch *batch = NULL;
 	struct open_loader *o = enter(l);
 
-	(void)unused;
 	if (!o)
 		return NULL;
 	int rc = batch_take(l, o, &batch);
@@ -407,9 +398,7 @@ static PyObject *loader_set_epoch(PyObject *self, PyObject *arg)
 	rc = penstock_loader_set_epoch(o->loader, epoch, &error);
 	Py_END_ALLOW_THREADS
 	leave(l, o);
-	if (rc < 0)
-		return raise_error(l->state, rc, &error);
-	Py_RETURN_NONE;
+	return none_or_error(l->state, rc, &error);
 }
 
 static PyObject *loader_length(PyObject *self, PyObject *arg)
@@ -525,13 +514,12 @@ static PyObject *loader_get(PyObject *self, PyObject *sequence)
 	return result;
 }
 
-static PyObject *loader_state_save(PyObject *self, PyObject *unused)
+static PyObject *loader_state_save(PyObject *self, PyObject *Py_UNUSED(unused))
 {
 	struct loader_object *l = (struct loader_object *)self;
 	struct open_loader *o;
 	struct penstock_error error = {0};
 
-	(void)unused;
 	if (!(o = enter(l)))
 		return NULL;
 	int rc = penstock_loader_state_save(o->loader, NULL, 0, &error);
@@ -565,9 +553,7 @@ static PyObject *loader_state_load(PyObject *self, PyObject *arg)
 	leave(l, o);
 	if (rc == -EINVAL)
 		return raise_text(l->state->stale, &error);
-	if (rc < 0)
-		return raise_error(l->state, rc, &error);
-	Py_RETURN_NONE;
+	return none_or_error(l->state, rc, &error);
 }
 
 static PyObject *gpu_decode_dict(const struct penstock_stats *s)
@@ -580,28 +566,15 @@ static PyObject *gpu_decode_dict(const struct penstock_stats *s)
 	        s->gpu_refused);
 }
 
-static PyObject *stage_dict(const struct penstock_stage *stage)
-{
-	return Py_BuildValue("{s:s,s:I,s:d,s:d,s:d}", "name", stage->name, "threads",
-	        (unsigned)stage->threads, "busy", stage->busy, "waiting_input", stage->waiting_input,
-	        "waiting_output", stage->waiting_output);
-}
-
 /* (shard, reason) of each lost shard that is listed. */
 static PyObject *lost_list(struct open_loader *o)
 {
 	PyObject *list = PyList_New(0);
 	struct penstock_lost lost;
 
-	for (uint64_t n = 0; list && penstock_loader_lost(o->loader, n, &lost) == 0; n++) {
-		PyObject *reason = PyUnicode_DecodeFSDefault(lost.reason), *pair = NULL;
-
-		if (reason)
-			pair = Py_BuildValue("(NN)", PyUnicode_DecodeFSDefault(lost.shard), reason);
-		if (!pair || PyList_Append(list, pair) < 0)
-			Py_CLEAR(list);
-		Py_XDECREF(pair);
-	}
+	for (uint64_t n = 0; list && penstock_loader_lost(o->loader, n, &lost) == 0; n++)
+		list_take(&list, Py_BuildValue("(NN)", PyUnicode_DecodeFSDefault(lost.shard),
+		                         PyUnicode_DecodeFSDefault(lost.reason)));
 	return list;
 }
 
@@ -615,11 +588,11 @@ static PyObject *stats_dict(struct loader_object *l, struct open_loader *o)
 		return raise_error(l->state, rc, &error);
 	PyObject *stages = PyList_New(0);
 	for (int i = 0; stages && i < PENSTOCK_NSTAGES; i++) {
-		PyObject *stage = stage_dict(&s.stages[i]);
+		const struct penstock_stage *stage = &s.stages[i];
 
-		if (!stage || PyList_Append(stages, stage) < 0)
-			Py_CLEAR(stages);
-		Py_XDECREF(stage);
+		list_take(&stages, Py_BuildValue("{s:s,s:I,s:d,s:d,s:d}", "name", stage->name, "threads",
+		                           (unsigned)stage->threads, "busy", stage->busy, "waiting_input",
+		                           stage->waiting_input, "waiting_output", stage->waiting_output));
 	}
 	if (!stages)
 		return NULL;
@@ -637,12 +610,11 @@ static PyObject *stats_dict(struct loader_object *l, struct open_loader *o)
 	        (unsigned)atomic_load(&l->nadded));
 }
 
-static PyObject *loader_stats(PyObject *self, PyObject *unused)
+static PyObject *loader_stats(PyObject *self, PyObject *Py_UNUSED(unused))
 {
 	struct loader_object *l = (struct loader_object *)self;
 	struct open_loader *o = NULL;
 
-	(void)unused;
 	/* Without enter(): may run during other calls, and during close(). */
 	GUARDED (l) {
 		o = l->open;
@@ -687,24 +659,21 @@ static PyObject *text_take(PyObject *self,
 	return rc < 0 ? raise_error(l->state, rc, &error) : text;
 }
 
-static PyObject *loader_profile(PyObject *self, PyObject *unused)
+static PyObject *loader_profile(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-	(void)unused;
 	return text_take(self, penstock_loader_profile);
 }
 
-static PyObject *loader_fingerprint(PyObject *self, PyObject *unused)
+static PyObject *loader_fingerprint(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-	(void)unused;
 	return text_take(self, penstock_loader_fingerprint);
 }
 
-static PyObject *loader_close(PyObject *self, PyObject *unused)
+static PyObject *loader_close(PyObject *self, PyObject *Py_UNUSED(unused))
 {
 	struct map *map = close_now((struct loader_object *)self);
 	int rc = 0;
 
-	(void)unused;
 	if (map && !map_is_inside(NULL))
 		rc = map_wait_closed(map);
 	if (map)

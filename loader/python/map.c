@@ -142,10 +142,7 @@ static PyObject *unit_look(PyObject *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "ns:look", &i, &name) || !field_of(self, i, name, &t))
 		return NULL;
-	PyObject *shape = PyTuple_New((Py_ssize_t)t.ndim);
-	for (uint32_t d = 0; shape && d < t.ndim; d++)
-		PyTuple_SetItem(shape, (Py_ssize_t)d, PyLong_FromUnsignedLongLong(t.shape[d]));
-	return shape ? Py_BuildValue("(sN)", ps_dtype_words[t.dtype], shape) : NULL;
+	return Py_BuildValue("(sN)", ps_dtype_words[t.dtype], numbers_tuple(t.shape, t.ndim, 1));
 }
 
 static PyObject *unit_bytes(PyObject *self, PyObject *args)
@@ -425,11 +422,10 @@ int map_wait_closed(struct map *m)
 	        "close(): the map still runs, after 5 s; the loader's threads end once it returns", 1);
 }
 
-static bool all_left(void *unused)
+static bool all_left(void *Py_UNUSED(unused))
 {
 	bool left = true;
 
-	(void)unused;
 	pthread_mutex_lock(&maps_lock);
 	for (struct map *m = maps; m; m = m->next)
 		left = left && (m->pid != getpid() || atomic_load(&m->running) == 0);
@@ -438,9 +434,8 @@ static bool all_left(void *unused)
 }
 
 /* Called by atexit, while Python still works: afterwards no thread of a loader enters Python. */
-PyObject *maps_finish(PyObject *module, PyObject *unused)
+PyObject *maps_finish(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-	(void)module, (void)unused;
 	pthread_mutex_lock(&maps_lock);
 	finished = true;
 	for (struct map *m = maps; m; m = m->next)

@@ -4,15 +4,33 @@
 
 #include "batch/npy.h"
 
-static PyObject *version(PyObject *module, PyObject *unused)
+void list_take(PyObject **list, PyObject *item)
 {
-	(void)module, (void)unused;
+	if (!item || PyList_Append(*list, item) < 0)
+		Py_CLEAR(*list);
+	Py_XDECREF(item);
+}
+
+PyObject *numbers_tuple(const void *numbers, uint32_t n, int64_t factor)
+{
+	PyObject *tuple = PyTuple_New((Py_ssize_t)n);
+
+	for (uint32_t i = 0; tuple && i < n; i++) {
+		PyObject *number = PyLong_FromLongLong(((const int64_t *)numbers)[i] * factor);
+
+		if (!number || PyTuple_SetItem(tuple, (Py_ssize_t)i, number) < 0)
+			Py_CLEAR(tuple);
+	}
+	return tuple;
+}
+
+static PyObject *version(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
 	return PyUnicode_FromString(penstock_version());
 }
 
-static PyObject *libraries(PyObject *module, PyObject *unused)
+static PyObject *libraries(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-	(void)module, (void)unused;
 	return PyUnicode_FromString(penstock_libraries());
 }
 
@@ -40,26 +58,17 @@ static PyObject *profile_drift(PyObject *module, PyObject *args)
 }
 
 /* The shape of a sound .npy file of numbers; None: the bytes are not such a file. */
-static PyObject *npy_shape(PyObject *module, PyObject *bytes)
+static PyObject *npy_shape(PyObject *Py_UNUSED(module), PyObject *bytes)
 {
 	struct ps_npy npy;
 	Py_ssize_t n;
 	char *p;
-	PyObject *shape;
 
-	(void)module;
 	if (PyBytes_AsStringAndSize(bytes, &p, &n) < 0)
 		return NULL;
 	if (ps_npy_parse(p, (size_t)n, &npy, NULL) < 0)
 		Py_RETURN_NONE;
-	shape = PyTuple_New((Py_ssize_t)npy.ndim);
-	for (uint32_t i = 0; shape && i < npy.ndim; i++) {
-		PyObject *dim = PyLong_FromUnsignedLongLong(npy.shape[i]);
-
-		if (!dim || PyTuple_SetItem(shape, (Py_ssize_t)i, dim) < 0)
-			Py_CLEAR(shape);
-	}
-	return shape;
+	return numbers_tuple(npy.shape, npy.ndim, 1);
 }
 
 static PyMethodDef functions[] = {

@@ -50,8 +50,16 @@ struct module_state {
 int errors_init(struct module_state *state);
 PyObject *raise_error(struct module_state *state, int r, const struct penstock_error *error);
 
+/* None, or the exception for a negative r. */
+PyObject *none_or_error(struct module_state *state, int r, const struct penstock_error *error);
+
 /* Raises `type` with the error's text; returns NULL. */
 PyObject *raise_text(PyObject *type, const struct penstock_error *error);
+
+/* module.c: appends an item to a list and releases the item. NULL, an exception, and a failure make *list NULL. */
+void list_take(PyObject **list, PyObject *item);
+/* A tuple of n numbers, each times `factor`. */
+PyObject *numbers_tuple(const void *numbers, uint32_t n, int64_t factor);
 
 /* options.c: parses a dict of options, as penstock.h names them, and a list of dicts for the fields. */
 struct parsed_options {

@@ -43,20 +43,23 @@ static void value_refuse(const char *fmt, ...)
 	Py_XDECREF(module);
 }
 
-/* The question for the most similar of `words`, as penstock.errors.likely() gives it; NULL: an exception. */
-static PyObject *likely(PyObject *value, const char *const *words)
+/* A list of the words, or NULL, an exception. */
+static PyObject *words_list(const char *const *words)
 {
-	PyObject *module = PyImport_ImportModule("penstock.errors"), *names = PyList_New(0), *like = NULL;
+	PyObject *list = PyList_New(0);
 
-	for (size_t i = 0; names && words[i]; i++) {
-		PyObject *word = PyUnicode_FromString(words[i]);
+	for (size_t i = 0; list && words[i]; i++)
+		list_take(&list, PyUnicode_FromString(words[i]));
+	return list;
+}
 
-		if (!word || PyList_Append(names, word) < 0)
-			Py_CLEAR(names);
-		Py_XDECREF(word);
-	}
-	if (module && names)
-		like = PyObject_CallMethod(module, "likely", "OO", value, names);
+/* The question for the most similar of `names`, which are released, as penstock.errors.likely() gives it; NULL: an
+ * exception. */
+static PyObject *likely(PyObject *value, PyObject *names)
+{
+	PyObject *module = names ? PyImport_ImportModule("penstock.errors") : NULL;
+	PyObject *like = module ? PyObject_CallMethod(module, "likely", "OO", value, names) : NULL;
+
 	Py_XDECREF(module);
 	Py_XDECREF(names);
 	return like;
@@ -80,7 +83,7 @@ static long word_number(const struct ps_option *m, PyObject *value)
 		        all + strlen(all), sizeof(all) - strlen(all), "%s%s", i ? ", " : "", m->words[i]);
 	}
 	Py_DECREF(utf8);
-	PyObject *like = likely(value, m->words);
+	PyObject *like = likely(value, words_list(m->words));
 	if (like)
 		value_refuse("%s: %R is none of: %s%U", m->name, value, all, like);
 	Py_XDECREF(like);
@@ -301,47 +304,34 @@ static const char *const elsewhere[][2] = {
         {"cache_dir", "the mount has the cache: penstock mount --cache-dir"},
 };
 
-/* The member with the most similar name, as a question; None: there is none; NULL: an exception. */
-static PyObject *member_like(const char *name, bool is_field)
-{
-	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(*elsewhere); i++)
-		if (!is_field && strcmp(name, elsewhere[i][0]) == 0)
-			return PyUnicode_FromString(elsewhere[i][1]);
-
-	PyObject *names = PyList_New(0), *difflib = PyImport_ImportModule("difflib");
-	PyObject *like = NULL, *ret = NULL;
-
-	for (size_t i = 0; names && difflib && i < (is_field ? ps_n_field_options : ps_n_loader_options);
-	        i++) {
-		const struct ps_option *o = &(is_field ? ps_field_options : ps_loader_options)[i];
-		PyObject *text = o->gone ? Py_NewRef(Py_None) : PyUnicode_FromString(o->name);
-
-		if (!text || (text != Py_None && PyList_Append(names, text) < 0))
-			Py_CLEAR(names);
-		Py_XDECREF(text);
-	}
-	if (names && difflib)
-		like = PyObject_CallMethod(difflib, "get_close_matches", "sOi", name, names, 1);
-	if (like && PyList_Check(like) && PyList_Size(like) > 0)
-		ret = PyUnicode_FromFormat("did you mean \"%U\"?", PyList_GetItem(like, 0));
-	else if (like)
-		ret = Py_NewRef(Py_None);
-	Py_XDECREF(like);
-	Py_XDECREF(names);
-	Py_XDECREF(difflib);
-	return ret;
-}
-
 static void member_refuse(const char *name, bool is_field)
 {
 	const char *kind = is_field ? "field option" : "option";
-	PyObject *like = member_like(name, is_field);
+	const struct ps_option *options = is_field ? ps_field_options : ps_loader_options;
+	PyObject *names, *value, *like = NULL;
 
-	if (like && like != Py_None)
-		PyErr_Format(PyExc_TypeError, "there is no %s \"%s\"; %U", kind, name, like);
+	for (size_t i = 0; i < sizeof(elsewhere) / sizeof(*elsewhere); i++) {
+		if (!is_field && strcmp(name, elsewhere[i][0]) == 0) {
+			PyErr_Format(
+			        PyExc_TypeError, "there is no %s \"%s\"; %s", kind, name, elsewhere[i][1]);
+			return;
+		}
+	}
+	names = PyList_New(0);
+	for (size_t i = 0; names && i < (is_field ? ps_n_field_options : ps_n_loader_options); i++)
+		if (!options[i].gone)
+			list_take(&names, PyUnicode_FromString(options[i].name));
+	value = PyUnicode_FromString(name);
+	if (value)
+		like = likely(value, names);
+	else
+		Py_XDECREF(names);
+	if (like && PyUnicode_GetLength(like) > 0)
+		PyErr_Format(PyExc_TypeError, "there is no %s \"%s\"%U", kind, name, like);
 	else if (like)
 		PyErr_Format(PyExc_TypeError,
 		        "there is no %s \"%s\"; help(penstock.Loader.options) lists them", kind, name);
+	Py_XDECREF(value);
 	Py_XDECREF(like);
 }
 
@@ -460,11 +450,10 @@ static void budget_capsule_free(PyObject *capsule)
 	penstock_budget_free(PyCapsule_GetPointer(capsule, BUDGET_CAPSULE));
 }
 
-PyObject *budget_new(PyObject *module, PyObject *nbytes)
+PyObject *budget_new(PyObject *Py_UNUSED(module), PyObject *nbytes)
 {
 	unsigned long long n = PyLong_AsUnsignedLongLong(nbytes);
 
-	(void)module;
 	if (n == (unsigned long long)-1 && PyErr_Occurred())
 		return NULL;
 	struct penstock_budget *budget = penstock_budget_new(n);
@@ -476,11 +465,10 @@ PyObject *budget_new(PyObject *module, PyObject *nbytes)
 	return capsule;
 }
 
-PyObject *budget_used(PyObject *module, PyObject *capsule)
+PyObject *budget_used(PyObject *Py_UNUSED(module), PyObject *capsule)
 {
 	struct penstock_budget *budget = PyCapsule_GetPointer(capsule, BUDGET_CAPSULE);
 
-	(void)module;
 	return budget ? PyLong_FromUnsignedLongLong(penstock_budget_used(budget)) : NULL;
 }
 
@@ -489,15 +477,9 @@ static PyObject *kinds_of(const struct ps_option *option)
 {
 	PyObject *list = PyList_New(0);
 
-	for (size_t i = 0; list && ps_kind_words[i]; i++) {
-		if (!(option->kinds & 1u << i))
-			continue;
-		PyObject *word = PyUnicode_FromString(ps_kind_words[i]);
-
-		if (!word || PyList_Append(list, word) < 0)
-			Py_CLEAR(list);
-		Py_XDECREF(word);
-	}
+	for (size_t i = 0; list && ps_kind_words[i]; i++)
+		if (option->kinds & 1u << i)
+			list_take(&list, PyUnicode_FromString(ps_kind_words[i]));
 	PyObject *tuple = list ? PyList_AsTuple(list) : NULL;
 	Py_XDECREF(list);
 	return tuple;
@@ -543,15 +525,9 @@ static PyObject *names_of(const struct ps_option *options, size_t n)
 	for (size_t i = 0; dict && i < n; i++) {
 		if (options[i].gone)
 			continue;
-		PyObject *words = options[i].words ? PyList_New(0) : Py_NewRef(Py_None), *entry;
+		PyObject *words = options[i].words ? words_list(options[i].words) : Py_NewRef(Py_None),
+		         *entry;
 
-		for (const char *const *w = options[i].words; words && w && *w; w++) {
-			PyObject *word = PyUnicode_FromString(*w);
-
-			if (!word || PyList_Append(words, word) < 0)
-				Py_CLEAR(words);
-			Py_XDECREF(word);
-		}
 		ps_option_describe(&options[i], text, sizeof(text));
 		PyObject *initial = default_of(&options[i]), *kinds = kinds_of(&options[i]);
 
@@ -580,14 +556,13 @@ static PyObject *gone_of(const struct ps_option *options, size_t n)
 	return dict;
 }
 
-PyObject *options_names(PyObject *module, PyObject *unused)
+PyObject *options_names(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
 	PyObject *options = names_of(ps_loader_options, ps_n_loader_options);
 	PyObject *fields = names_of(ps_field_options, ps_n_field_options);
 
 	PyObject *gone = gone_of(ps_field_options, ps_n_field_options);
 
-	(void)module, (void)unused;
 	if (!options || !fields || !gone) {
 		Py_XDECREF(options);
 		Py_XDECREF(fields);

@@ -45,42 +45,21 @@ static void tensor_dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
-static PyObject *shape_tuple(const struct tensor_object *t)
+static PyObject *tensor_shape(PyObject *self, void *Py_UNUSED(unused))
 {
-	PyObject *tuple = PyTuple_New(t->ndim);
+	struct tensor_object *t = (struct tensor_object *)self;
 
-	for (int i = 0; tuple && i < t->ndim; i++) {
-		PyObject *n = PyLong_FromLongLong(t->shape[i]);
-
-		if (!n || PyTuple_SetItem(tuple, i, n) < 0)
-			Py_CLEAR(tuple);
-	}
-	return tuple;
+	return numbers_tuple(t->shape, (uint32_t)t->ndim, 1);
 }
 
 /* The strides in bytes, as NumPy counts them. */
 static PyObject *strides_tuple(const struct tensor_object *t)
 {
-	PyObject *tuple = PyTuple_New(t->ndim);
-
-	for (int i = 0; tuple && i < t->ndim; i++) {
-		PyObject *n = PyLong_FromLongLong(t->strides[i] * (dtypes[t->dtype].dl.bits / 8));
-
-		if (!n || PyTuple_SetItem(tuple, i, n) < 0)
-			Py_CLEAR(tuple);
-	}
-	return tuple;
+	return numbers_tuple(t->strides, (uint32_t)t->ndim, dtypes[t->dtype].dl.bits / 8);
 }
 
-static PyObject *tensor_shape(PyObject *self, void *unused)
+static PyObject *tensor_dtype(PyObject *self, void *Py_UNUSED(unused))
 {
-	(void)unused;
-	return shape_tuple((struct tensor_object *)self);
-}
-
-static PyObject *tensor_dtype(PyObject *self, void *unused)
-{
-	(void)unused;
 	return PyUnicode_FromString(dtype_name(((struct tensor_object *)self)->dtype));
 }
 
@@ -93,11 +72,10 @@ static int64_t nelements(const struct tensor_object *t)
 	return n;
 }
 
-static PyObject *tensor_nbytes(PyObject *self, void *unused)
+static PyObject *tensor_nbytes(PyObject *self, void *Py_UNUSED(unused))
 {
 	struct tensor_object *t = (struct tensor_object *)self;
 
-	(void)unused;
 	return PyLong_FromLongLong(nelements(t) * (dtypes[t->dtype].dl.bits / 8));
 }
 
@@ -113,25 +91,20 @@ static bool host_check(const struct tensor_object *t)
 	return false;
 }
 
-static PyObject *tensor_array_interface(PyObject *self, void *unused)
+static PyObject *tensor_array_interface(PyObject *self, void *Py_UNUSED(unused))
 {
 	struct tensor_object *t = (struct tensor_object *)self;
 	const char *type = dtypes[t->dtype].array_type;
 
-	(void)unused;
 	if (!host_check(t))
 		return NULL;
 	if (!type)
 		return PyErr_Format(PyExc_TypeError,
 		        "NumPy has no dtype %s: take the tensor through DLPack (torch, JAX), or ask for f32",
 		        dtype_name(t->dtype));
-	PyObject *shape = shape_tuple(t), *strides = shape ? strides_tuple(t) : NULL;
-	if (!strides) {
-		Py_XDECREF(shape);
-		return NULL;
-	}
-	return Py_BuildValue("{s:i,s:s,s:N,s:N,s:(NO)}", "version", 3, "typestr", type, "shape", shape,
-	        "strides", strides, "data", PyLong_FromVoidPtr((void *)(uintptr_t)t->host), Py_False);
+	return Py_BuildValue("{s:i,s:s,s:N,s:N,s:(NO)}", "version", 3, "typestr", type, "shape",
+	        tensor_shape(self, NULL), "strides", strides_tuple(t), "data",
+	        PyLong_FromVoidPtr((void *)(uintptr_t)t->host), Py_False);
 }
 
 /* DLPack ------------------------------------------------------------------------------------------------- */
@@ -210,11 +183,10 @@ static PyObject *tensor_dlpack(PyObject *self, PyObject *args, PyObject *kwargs)
 	return export_copy(&of, (size_t)nelements(t) * (dtypes[t->dtype].dl.bits / 8), major >= 1);
 }
 
-static PyObject *tensor_dlpack_device(PyObject *self, PyObject *unused)
+static PyObject *tensor_dlpack_device(PyObject *self, PyObject *Py_UNUSED(unused))
 {
 	const struct tensor_object *t = (const struct tensor_object *)self;
 
-	(void)unused;
 	return Py_BuildValue("(ii)", (int)t->memory, (int)t->device);
 }
 
@@ -296,7 +268,7 @@ static Py_ssize_t tensor_len(PyObject *self)
 static PyObject *tensor_repr(PyObject *self)
 {
 	struct tensor_object *t = (struct tensor_object *)self;
-	PyObject *shape = shape_tuple(t);
+	PyObject *shape = tensor_shape(self, NULL);
 	PyObject *text = shape ? PyUnicode_FromFormat(
 	                                 "penstock.Tensor(shape=%R, dtype=%s)", shape, dtype_name(t->dtype))
 	                       : NULL;
@@ -307,25 +279,19 @@ static PyObject *tensor_repr(PyObject *self)
 
 /* For consumers without DLPack. The stream that they will use is not known, so the legacy default stream
  * waits. */
-static PyObject *tensor_cuda_array_interface(PyObject *self, void *unused)
+static PyObject *tensor_cuda_array_interface(PyObject *self, void *Py_UNUSED(unused))
 {
 	struct tensor_object *t = (struct tensor_object *)self;
 	const char *type = dtypes[t->dtype].array_type;
 
-	(void)unused;
 	if (t->memory != PENSTOCK_MEMORY_CUDA || !type)
 		return PyErr_Format(PyExc_AttributeError, "__cuda_array_interface__: the tensor %s",
 		        type ? "is in host memory" : "has a dtype that this interface lacks");
 	if (!stream_wait(t, Py_None))
 		return NULL;
-	PyObject *shape = shape_tuple(t), *strides = shape ? strides_tuple(t) : NULL;
-	if (!strides) {
-		Py_XDECREF(shape);
-		return NULL;
-	}
-	return Py_BuildValue("{s:i,s:s,s:N,s:N,s:(NO),s:i}", "version", 3, "typestr", type, "shape", shape,
-	        "strides", strides, "data", PyLong_FromVoidPtr((void *)(uintptr_t)t->data), Py_False,
-	        "stream", 1);
+	return Py_BuildValue("{s:i,s:s,s:N,s:N,s:(NO),s:i}", "version", 3, "typestr", type, "shape",
+	        tensor_shape(self, NULL), "strides", strides_tuple(t), "data",
+	        PyLong_FromVoidPtr((void *)(uintptr_t)t->data), Py_False, "stream", 1);
 }
 
 static PyMethodDef tensor_methods[] = {

@@ -6,7 +6,7 @@ struct writer_object {
 	struct penstock_shard_writer *_Atomic writer; /* NULL: finished, aborted, or a thread is in it */
 };
 
-static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
 	struct module_state *state = PyType_GetModuleState(type);
 	struct penstock_error error = {0};
@@ -15,7 +15,6 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 	PyObject *path = NULL;
 	int level, r;
 
-	(void)kwargs;
 	if (!state || !PyArg_ParseTuple(args, "O&i", PyUnicode_FSConverter, &path, &level))
 		return NULL;
 	w = (struct writer_object *)PyType_GenericAlloc(type, 0);
@@ -67,9 +66,7 @@ static PyObject *writer_add(PyObject *self, PyObject *args)
 	rc = penstock_shard_writer_add(writer, name, data, (size_t)n, &error);
 	Py_END_ALLOW_THREADS;
 	atomic_store(&w->writer, writer);
-	if (rc < 0)
-		return raise_error(w->state, rc, &error);
-	Py_RETURN_NONE;
+	return none_or_error(w->state, rc, &error);
 }
 
 static PyObject *writer_finish(PyObject *self, PyObject *args)
@@ -84,26 +81,22 @@ static PyObject *writer_finish(PyObject *self, PyObject *args)
 	Py_BEGIN_ALLOW_THREADS;
 	r = penstock_shard_writer_finish(writer, index, &error);
 	Py_END_ALLOW_THREADS;
-	if (r < 0)
-		return raise_error(w->state, r, &error);
-	Py_RETURN_NONE;
+	return none_or_error(w->state, r, &error);
 }
 
-static PyObject *writer_abort(PyObject *self, PyObject *unused)
+static PyObject *writer_abort(PyObject *self, PyObject *Py_UNUSED(unused))
 {
 	struct writer_object *w = (struct writer_object *)self;
 
-	(void)unused;
 	penstock_shard_writer_abort(atomic_exchange(&w->writer, NULL));
 	Py_RETURN_NONE;
 }
 
-PyObject *member_nbytes(PyObject *module, PyObject *args)
+PyObject *member_nbytes(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	unsigned long long n;
 	const char *name;
 
-	(void)module;
 	if (!PyArg_ParseTuple(args, "sK", &name, &n))
 		return NULL;
 	return PyLong_FromUnsignedLongLong(penstock_shard_writer_member_nbytes(name, n));
