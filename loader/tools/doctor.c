@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/io.h"
 #include "shard/file/file.h"
 #include "tools/doctor_find.h"
 #include "tools/tools.h"
@@ -55,19 +56,13 @@ struct fixed {
 	uint64_t samples;
 };
 
-static void fixed_fini(struct fixed *f)
-{
-	free(f->path);
-}
-
 /* Reports ------------------------------------------------------------------------------------------------ */
 
 static void report_json(const char *shard, const struct ps_chart *c, const struct fixed *fixed)
 {
 	bool first = true;
 
-	printf("{\"shard\": ");
-	ps_json_print(stdout, shard);
+	ps_json_shard(shard);
 	printf(", \"samples\": %ju, \"findings\": [", (uintmax_t)(fixed->path ? fixed->samples : c->samples));
 	for (int k = 0; k < PS_FOUND_NKINDS; k++) {
 		const struct ps_finding *f = &c->findings[k];
@@ -135,17 +130,13 @@ static int tar_open(const char *shard, const char *dir, struct ps_error *err)
 	} else if (r == 0) {
 		fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 		while (fd >= 0 && (r = ps_stream_peek_some(stream, &p, &n, err)) == 0 && n > 0) {
-			ssize_t w = write(fd, p, n);
-
-			if (w < 0 && errno == EINTR)
-				continue;
-			if (w < 0) {
-				r = ps_error_set(err, errno, "%s: cannot write a decompressed copy: %s", dir,
-				        strerror(errno));
+			r = ps_write_all(fd, p, n);
+			if (r < 0) {
+				r = ps_error_set(err, -r, "%s: cannot write a decompressed copy: %s", dir,
+				        strerror(-r));
 				break;
 			}
-			ps_stream_take(stream, (size_t)w);
-			n = 0;
+			ps_stream_take(stream, n);
 		}
 		if (r == -EBADMSG)
 			/* the shard is cut off: the copy has the bytes before the cut, and the chart lists no
@@ -162,18 +153,13 @@ static int tar_open(const char *shard, const char *dir, struct ps_error *err)
 
 static int bytes_read(int fd, const struct ps_chart_member *m, uint8_t **buf, struct ps_error *err)
 {
-	*buf = ps_need(realloc(*buf, m->size ? m->size : 1));
-	for (uint64_t at = 0; at < m->size;) {
-		ssize_t n = pread(fd, *buf + at, m->size - at, (off_t)(m->offset + at));
+	ssize_t n;
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return ps_error_set(
-			        err, n < 0 ? errno : EIO, "%s: cannot be read again: it changed", m->name);
-		at += (uint64_t)n;
-	}
-	return 0;
+	*buf = ps_need(realloc(*buf, m->size ? m->size : 1));
+	n = ps_pread_all(fd, *buf, m->size, m->offset);
+	if (n == (ssize_t)m->size)
+		return 0;
+	return ps_error_set(err, n < 0 ? (int)-n : EIO, "%s: cannot be read again: it changed", m->name);
 }
 
 static int member_write(
@@ -290,7 +276,7 @@ static const char *hindrance(const struct ps_chart *c)
 static void shard_see(struct doctor *d, const char *shard)
 {
 	__attribute__((cleanup(ps_chart_fini))) struct ps_chart chart = {0};
-	__attribute__((cleanup(fixed_fini))) struct fixed fixed = {0};
+	struct fixed fixed = {0};
 	struct ps_error err = {0};
 	const char *hinders = NULL;
 	int rc = ps_chart_make(shard, &chart, &d->progress, &err);
@@ -316,6 +302,7 @@ static void shard_see(struct doctor *d, const char *shard)
 		if (chart.findings[k].count > 0 && kinds[k].error &&
 		        !(fixed.path && kinds[k].fix == REPAIRED))
 			d->unsound = true;
+	free(fixed.path);
 	ps_tool_progress_add(&d->progress, 1, 0);
 }
 

@@ -22,8 +22,7 @@ struct index_options {
 	bool force, json;
 	bool verify, catalogue;
 	struct ps_part part;
-	struct ps_column_spec columns[PS_INDEX_MAX_COLUMNS];
-	size_t ncolumns;
+	struct ps_columns columns;
 	struct listed listed;
 };
 
@@ -31,8 +30,7 @@ static void line_print(
         const struct index_options *o, const char *shard, uint64_t samples, uint64_t bad, bool made)
 {
 	if (o->json) {
-		printf("{\"shard\": ");
-		ps_json_print(stdout, shard);
+		ps_json_shard(shard);
 		printf(", \"samples\": %ju, \"bad\": %ju, \"written\": %s}\n", (uintmax_t)samples,
 		        (uintmax_t)bad, made ? "true" : "false");
 		return;
@@ -66,10 +64,10 @@ static bool is_up_to_date(
 	all = is_newer(ps_shard_index_path_of(index), shard) &&
 	      ps_shard_index_first_read(shard, &first, NULL) == 0 &&
 	      first == ps_shard_index_binding(index)->first;
-	for (size_t i = 0; i < o->ncolumns && all; i++) {
-		int column = ps_shard_index_column(index, o->columns[i].name);
+	for (size_t i = 0; i < o->columns.n && all; i++) {
+		int column = ps_shard_index_column(index, o->columns.v[i].name);
 
-		all = column >= 0 && ps_shard_index_column_is(index, column, o->columns[i].from);
+		all = column >= 0 && ps_shard_index_column_is(index, column, o->columns.v[i].from);
 	}
 	ps_shard_index_close(index);
 	return all;
@@ -197,8 +195,7 @@ static bool shard_verify(const struct index_options *o, const char *shard)
 	if (rc < 0)
 		ps_complain("%s", err.text);
 	if (o->json) {
-		printf("{\"shard\": ");
-		ps_json_print(stdout, shard);
+		ps_json_shard(shard);
 		printf(", \"samples\": %ju, \"bad\": %ju, \"verified\": %s}\n", (uintmax_t)samples,
 		        (uintmax_t)bad, rc < 0 ? "false" : "true");
 	} else if (rc >= 0) {
@@ -254,7 +251,7 @@ static int shard_publish(const struct index_options *o, struct listed *l, const 
 	int rc = ps_digest_file(shard, e.sha256, err);
 
 	if (rc == 0)
-		rc = ps_shard_index_make(shard, NULL, o->columns, o->ncolumns, e.sha256, res, err);
+		rc = ps_shard_index_make(shard, NULL, o->columns.v, o->columns.n, e.sha256, res, err);
 	if (rc == 0)
 		rc = ps_shard_index_open(shard, NULL, &index, err);
 	if (rc < 0)
@@ -281,7 +278,7 @@ static bool shard_index(struct index_options *o, const char *shard)
 		return true;
 	}
 	rc = o->catalogue ? shard_publish(o, &o->listed, shard, &res, &err)
-	                  : ps_shard_index_make(shard, o->dir, o->columns, o->ncolumns, NULL, &res, &err);
+	                  : ps_shard_index_make(shard, o->dir, o->columns.v, o->columns.n, NULL, &res, &err);
 	if (rc < 0)
 		return ps_complain(
 		        "%s%s", err.text, o->dir ? "" : "; --dir puts indexes into a folder of your own");
@@ -294,38 +291,22 @@ static bool shard_index(struct index_options *o, const char *shard)
 
 static void options_fini(struct index_options *o)
 {
-	for (size_t i = 0; i < o->ncolumns; i++)
-		ps_column_spec_fini(&o->columns[i]);
-}
-
-static bool column_take(void *ctx, char *value)
-{
-	struct index_options *o = ctx;
-
-	return ps_arg_column(value, o->columns, &o->ncolumns);
-}
-
-static bool part_take(void *ctx, char *value)
-{
-	struct index_options *o = ctx;
-
-	return ps_arg_part("--part", value, &o->part);
+	ps_columns_fini(&o->columns);
 }
 
 static const struct ps_flag flags[] = {
         {"dir", PS_FLAG_TEXT, offsetof(struct index_options, dir), "DIR",
                 "put the indexes into that directory, made if need be; else beside the shards"},
-        {"column", PS_FLAG_CALL, 0, "NAME=SUFFIX[:PATH]",
-                "keep a value of each sample, from member .SUFFIX, or from PATH inside of its JSON",
-                .take = column_take},
+        {"column", PS_FLAG_COLUMN, offsetof(struct index_options, columns), "NAME=SUFFIX[:PATH]",
+                "keep a value of each sample, from member .SUFFIX, or from PATH inside of its JSON"},
         {"catalogue", PS_FLAG_SET, offsetof(struct index_options, catalogue),
                 .text = "for publishers: also hash each whole shard, and write SHARDS.psc beside them"},
         {"force", PS_FLAG_SET, offsetof(struct index_options, force),
                 .text = "make the indexes again, also those that are up to date"},
         {"verify", PS_FLAG_SET, offsetof(struct index_options, verify),
                 .text = "make nothing: read all of each shard, and compare it with its index and catalogue"},
-        {"part", PS_FLAG_CALL, 0, "K/N", "only part K of N of the shards: all parts together are one run",
-                .take = part_take},
+        {"part", PS_FLAG_PART, offsetof(struct index_options, part), "K/N",
+                "only part K of N of the shards: all parts together are one run"},
         {"json", PS_FLAG_SET, offsetof(struct index_options, json),
                 .text = "a JSON object a line: shard, samples, bad, written (or verified)"},
         {"dali", PS_FLAG_GONE, .text = "DALI's own wds2idx SHARD INDEX writes its indexes"},
@@ -356,7 +337,7 @@ int ps_cmd_index(int argc, char **argv)
 
 	if (rc >= 0)
 		return rc;
-	if ((o.verify && o.ncolumns > 0) || ((o.verify || o.catalogue) && o.force))
+	if ((o.verify && o.columns.n > 0) || ((o.verify || o.catalogue) && o.force))
 		return ps_fail(PS_EXIT_USAGE, o.verify ? "--verify goes with neither --column nor --force"
 		                                       : "--catalogue does not go with --force");
 	if (o.catalogue && (o.dir || o.verify))

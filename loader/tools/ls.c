@@ -8,8 +8,7 @@
 
 static void json_line(const struct ps_sample *s)
 {
-	printf("{\"shard\": ");
-	ps_json_print(stdout, s->file->path);
+	ps_json_shard(s->file->path);
 	printf(", \"key\": ");
 	ps_json_print(stdout, s->key);
 	printf(", \"fields\": {");

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/cpus.h"
+#include "base/io.h"
 #include "base/process.h"
 #include "image/image.h"
 #include "shard/file/file.h"
@@ -72,28 +73,22 @@ static void jobs_plan(struct pack *p)
 static uint8_t *file_read(const struct ps_pack_file *f, struct ps_error *err)
 {
 	ps_autofd int fd = open(f->path, O_RDONLY | O_CLOEXEC);
-	uint8_t *bytes = fd < 0 ? NULL : ps_need(malloc((size_t)f->size + 1));
-	uint64_t at = 0;
+	ps_autofree uint8_t *bytes = NULL;
+	ssize_t n;
 
-	if (fd < 0)
+	if (fd < 0) {
 		ps_error_set(err, errno, "%s: %s", f->path, strerror(errno));
-	while (bytes) {
-		/* One byte more than is left, to detect a file that has grown. */
-		ssize_t n = read(fd, bytes + at, (size_t)(f->size + 1 - at));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		at += n > 0 ? (uint64_t)n : 0;
-		if (n == 0 && at == f->size)
-			return bytes;
-		if (n > 0 && at <= f->size)
-			continue;
-		if (n < 0)
-			ps_error_set(err, errno, "%s: cannot read: %s", f->path, strerror(errno));
-		else
-			ps_error_set(err, EIO, "%s: it changed while it was packed", f->path);
-		free(ps_steal_ptr(&bytes));
+		return NULL;
 	}
+	bytes = ps_need(malloc((size_t)f->size + 1));
+	n = ps_pread_all(
+	        fd, bytes, (size_t)f->size + 1, 0); /* one byte more, to detect a file that has grown */
+	if (n >= 0 && (uint64_t)n == f->size)
+		return ps_steal_ptr(&bytes);
+	if (n < 0)
+		ps_error_set(err, (int)-n, "%s: cannot read: %s", f->path, strerror((int)-n));
+	else
+		ps_error_set(err, EIO, "%s: it changed while it was packed", f->path);
 	return NULL;
 }
 
@@ -218,7 +213,7 @@ static int shard_write(
 		ps_digest_finish(digest, e->sha256);
 	ps_digest_free(digest);
 	if (rc == 0)
-		rc = ps_shard_index_make(name, NULL, p->o->columns, p->o->ncolumns, e->sha256, &res, err);
+		rc = ps_shard_index_make(name, NULL, p->o->columns.v, p->o->columns.n, e->sha256, &res, err);
 	if (rc < 0)
 		return rc;
 	e->name = ps_need(strdup(slash ? slash + 1 : name));
@@ -235,8 +230,7 @@ static void shard_report(struct pack *p, const char *name, const struct job *job
 	p->nbytes += nbytes;
 	if (!p->o->json)
 		return;
-	printf("{\"shard\": ");
-	ps_json_print(stdout, name);
+	ps_json_shard(name);
 	printf(", \"samples\": %zu, \"bytes\": %ju}\n", job->n, (uintmax_t)nbytes);
 }
 
@@ -418,25 +412,12 @@ static int parquet_exec(const struct ps_pack_options *o, int n, char **words)
 	return PS_EXIT_FAILED;
 }
 
-static void options_fini(struct ps_pack_options *o)
-{
-	for (size_t i = 0; i < o->ncolumns; i++)
-		ps_column_spec_fini(&o->columns[i]);
-}
-
 static bool shuffle_take(void *ctx, char *value)
 {
 	struct ps_pack_options *o = ctx;
 
 	o->shuffle = true;
 	return ps_arg_u64("--shuffle", value, 0, UINT64_MAX, &o->seed);
-}
-
-static bool column_take(void *ctx, char *value)
-{
-	struct ps_pack_options *o = ctx;
-
-	return ps_arg_column(value, o->columns, &o->ncolumns);
 }
 
 static bool format_take(void *ctx, char *value)
@@ -453,11 +434,9 @@ static bool format_take(void *ctx, char *value)
 
 #define AT(member) offsetof(struct ps_pack_options, member)
 
-static bool part_take(void *ctx, char *value)
+static void options_fini(struct ps_pack_options *o)
 {
-	struct ps_pack_options *o = ctx;
-
-	return ps_arg_part("--part", value, &o->part);
+	ps_columns_fini(&o->columns);
 }
 
 static const struct ps_flag flags[] = {
@@ -487,8 +466,8 @@ static const struct ps_flag flags[] = {
                 PS_TAR_OUT_MAX_LEVEL},
         {"index", PS_FLAG_SET, AT(index),
                 .text = "write each shard's index beside it, and a catalogue of all, SHARDS.psc"},
-        {"column", PS_FLAG_CALL, 0, "NAME=SUFFIX[:PATH]",
-                "with --index: keep a value of each sample, as index does", .take = column_take},
+        {"column", PS_FLAG_COLUMN, AT(columns), "NAME=SUFFIX[:PATH]",
+                "with --index: keep a value of each sample, as index does"},
         {"resize", PS_FLAG_U32, AT(recode.resize), "N",
                 "shrink images whose shorter side is longer than N pixels, to N", 1, PS_IMAGE_SIDE_MAX},
         {"to", PS_FLAG_CALL, 0, "jpeg|webp", "convert images (PNG: with --images), and change their suffix",
@@ -498,8 +477,8 @@ static const struct ps_flag flags[] = {
         {"images", PS_FLAG_TEXT, AT(recode.images), "SUFFIXES", "which members are images [jpg;jpeg;webp]"},
         {"threads", PS_FLAG_U64, AT(threads), "N", "shards that are written at once [the processors]", 1,
                 MAX_THREADS},
-        {"part", PS_FLAG_CALL, 0, "K/N", "only part K of N of the shards: all parts together are one run",
-                .take = part_take},
+        {"part", PS_FLAG_PART, AT(part), "K/N",
+                "only part K of N of the shards: all parts together are one run"},
         {"force", PS_FLAG_SET, AT(force), .text = "write over shards that are there"},
         {"json", PS_FLAG_SET, AT(json), .text = "a JSON object a line for each shard, and one for all"},
 };
@@ -549,7 +528,7 @@ int ps_cmd_pack(int argc, char **argv)
 	o.out = argv[argc - 1];
 	if (!o.repack && (o.parts || o.shares || o.key || o.field || o.lines))
 		return ps_fail(PS_EXIT_USAGE, "--parts, --shares, --key, --field and --lines need --repack");
-	if ((o.from || o.repack) && (o.classes || o.shuffle || o.ncolumns > 0 || o.threads || o.part.of ||
+	if ((o.from || o.repack) && (o.classes || o.shuffle || o.columns.n > 0 || o.threads || o.part.of ||
 	                                    ps_recode_acts(&o.recode) || (o.repack && (o.from || o.index))))
 		return ps_fail(PS_EXIT_USAGE,
 		        o.repack ? "--repack goes with --max-size, --max-count, --parts, --shares, --zstd, "
@@ -564,7 +543,7 @@ int ps_cmd_pack(int argc, char **argv)
 		return parquet_exec(&o, argc - optind, argv + optind);
 	if (o.classes && o.source[0] == '@')
 		return ps_fail(PS_EXIT_USAGE, "--classes needs a folder; a list has labels of its own");
-	if (o.ncolumns > 0 && !o.index)
+	if (o.columns.n > 0 && !o.index)
 		return ps_fail(PS_EXIT_USAGE, "--column needs --index");
 	return pack_run(&o, &list);
 }

@@ -15,8 +15,7 @@ struct ps_pack_options {
 	int level;
 	struct ps_part part;
 	struct ps_recode recode;
-	struct ps_column_spec columns[PS_INDEX_MAX_COLUMNS];
-	size_t ncolumns;
+	struct ps_columns columns;
 	/* of ps_repack() alone */
 	uint64_t parts;
 	char *shares; /* is written to */

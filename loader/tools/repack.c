@@ -107,8 +107,7 @@ static int sink_close(struct repack *r, struct sink *sink, struct ps_error *err)
 	ps_tool_progress_add(&r->progress, 1, 0);
 	if (!r->o->json)
 		return 0;
-	printf("{\"shard\": ");
-	ps_json_print(stdout, sink->name);
+	ps_json_shard(sink->name);
 	printf(", \"samples\": %ju, \"bytes\": %ju}\n", (uintmax_t)sink->count, (uintmax_t)nbytes);
 	return 0;
 }

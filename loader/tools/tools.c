@@ -276,6 +276,53 @@ static bool loader_take(const char *flag, const struct ps_option *o, char *value
 	return true;
 }
 
+static bool number_parse(const char *text, char **ret_end, uint64_t *ret_value)
+{
+	if (*text < '0' || *text > '9')
+		return false;
+	errno = 0;
+	*ret_value = strtoull(text, ret_end, 10);
+	return errno == 0;
+}
+
+#define PARTS_MAX 1000000u
+
+static bool part_take(const char *option, const char *text, struct ps_part *ret_part)
+{
+	uint64_t number, of;
+	char *slash, *end;
+
+	if (!number_parse(text, &slash, &number) || *slash != '/' || !number_parse(slash + 1, &end, &of) ||
+	        *end || number < 1 || number > of || of > PARTS_MAX)
+		return ps_complain(
+		        "%s %s: must be K/N, part K (1 to N) of N (at most %u)", option, text, PARTS_MAX);
+	*ret_part = (struct ps_part){number, of};
+	return true;
+}
+
+static bool column_take(const char *text, struct ps_columns *columns)
+{
+	struct ps_error err = {0};
+
+	if (columns->n == PS_INDEX_MAX_COLUMNS)
+		return ps_complain("more than %d columns", PS_INDEX_MAX_COLUMNS);
+	if (ps_column_spec_parse(text, &columns->v[columns->n], &err) < 0)
+		return ps_complain("%s", err.text);
+	columns->n++;
+	for (size_t i = 0; i + 1 < columns->n; i++)
+		if (strcmp(columns->v[i].name, columns->v[columns->n - 1].name) == 0)
+			return ps_complain("--column %s: there is a column of that name already; give each a "
+			                   "name of its own",
+			        text);
+	return true;
+}
+
+void ps_columns_fini(struct ps_columns *columns)
+{
+	for (size_t i = 0; i < columns->n; i++)
+		ps_column_spec_fini(&columns->v[i]);
+}
+
 static bool flag_take(const struct ps_flags *flags, const struct ps_flag *flag, void *ctx, char *value)
 {
 	void *to = (char *)ctx + flag->at;
@@ -300,6 +347,10 @@ static bool flag_take(const struct ps_flags *flags, const struct ps_flag *flag, 
 		return true;
 	case PS_FLAG_BYTES:
 		return ps_arg_bytes(name, value, to);
+	case PS_FLAG_COLUMN:
+		return column_take(value, to);
+	case PS_FLAG_PART:
+		return part_take(name, value, to);
 	case PS_FLAG_CALL:
 		return flag->take(ctx, value);
 	case PS_FLAG_GONE:
@@ -382,15 +433,6 @@ void ps_plain_print(FILE *out, const char *text)
 		putc((unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text, out);
 }
 
-static bool number_parse(const char *text, char **ret_end, uint64_t *ret_value)
-{
-	if (*text < '0' || *text > '9')
-		return false;
-	errno = 0;
-	*ret_value = strtoull(text, ret_end, 10);
-	return errno == 0;
-}
-
 bool ps_arg_u64(const char *option, const char *text, uint64_t least, uint64_t most, uint64_t *ret_value)
 {
 	uint64_t v;
@@ -400,21 +442,6 @@ bool ps_arg_u64(const char *option, const char *text, uint64_t least, uint64_t m
 		return ps_complain("%s %s: must be a number from %ju to %ju", option, text, (uintmax_t)least,
 		        (uintmax_t)most);
 	*ret_value = v;
-	return true;
-}
-
-#define PARTS_MAX 1000000u
-
-bool ps_arg_part(const char *option, const char *text, struct ps_part *ret_part)
-{
-	uint64_t number, of;
-	char *slash, *end;
-
-	if (!number_parse(text, &slash, &number) || *slash != '/' || !number_parse(slash + 1, &end, &of) ||
-	        *end || number < 1 || number > of || of > PARTS_MAX)
-		return ps_complain(
-		        "%s %s: must be K/N, part K (1 to N) of N (at most %u)", option, text, PARTS_MAX);
-	*ret_part = (struct ps_part){number, of};
 	return true;
 }
 
@@ -443,24 +470,6 @@ bool ps_arg_bytes(const char *option, const char *text, uint64_t *ret_value)
 		}
 	}
 	return ps_complain("%s %s: must be a number of bytes, as 64K, 512M or 2G", option, text);
-}
-
-bool ps_arg_column(const char *text, struct ps_column_spec *columns, size_t *n)
-{
-	struct ps_error err = {0};
-
-	if (*n == PS_INDEX_MAX_COLUMNS)
-		return ps_complain("more than %d columns", PS_INDEX_MAX_COLUMNS);
-	if (ps_column_spec_parse(text, &columns[*n], &err) < 0)
-		return ps_complain("%s", err.text);
-	(*n)++;
-	for (size_t i = 0; i + 1 < *n; i++)
-		if (strcmp(columns[i].name, columns[*n - 1].name) == 0)
-			return ps_complain(
-			        "--column %s: there is a column of that name already; give each a name "
-			        "of its own",
-			        text);
-	return true;
 }
 
 bool ps_arg_choice(
@@ -500,44 +509,43 @@ void ps_json_print(FILE *out, const char *text)
 	putc('"', out);
 }
 
+void ps_json_shard(const char *name)
+{
+	printf("{\"shard\": ");
+	ps_json_print(stdout, name);
+}
+
 /* SHA-256 of a shard ------------------------------------------------------------------------------------- */
 
 #define BUF_NBYTES (1UL << 20)
 
-struct ps_digest {
-	EVP_MD_CTX *ctx;
-};
-
-/* libcrypto's hashes fail only for lack of memory. */
-static void crypto_need(struct ps_digest *d, int rc)
+/* struct ps_digest is libcrypto's EVP_MD_CTX. Its hashes fail only for lack of memory. */
+static void crypto_need(int rc)
 {
-	ps_need(rc == 1 ? d : NULL);
+	ps_need(rc == 1 ? &rc : NULL);
 }
 
 struct ps_digest *ps_digest_new(void)
 {
-	struct ps_digest *d = ps_need(calloc(1, sizeof(*d)));
+	EVP_MD_CTX *ctx = ps_need(EVP_MD_CTX_new());
 
-	d->ctx = ps_need(EVP_MD_CTX_new());
-	crypto_need(d, EVP_DigestInit_ex(d->ctx, EVP_sha256(), NULL));
-	return d;
+	crypto_need(EVP_DigestInit_ex(ctx, EVP_sha256(), NULL));
+	return (struct ps_digest *)ctx;
 }
 
 void ps_digest_add(struct ps_digest *d, const void *p, size_t n)
 {
-	crypto_need(d, EVP_DigestUpdate(d->ctx, p, n));
+	crypto_need(EVP_DigestUpdate((EVP_MD_CTX *)d, p, n));
 }
 
 void ps_digest_finish(struct ps_digest *d, uint8_t ret_sha256[static PS_DIGEST_NBYTES])
 {
-	crypto_need(d, EVP_DigestFinal_ex(d->ctx, ret_sha256, NULL));
+	crypto_need(EVP_DigestFinal_ex((EVP_MD_CTX *)d, ret_sha256, NULL));
 }
 
 void ps_digest_free(struct ps_digest *d)
 {
-	if (d)
-		EVP_MD_CTX_free(d->ctx);
-	free(d);
+	EVP_MD_CTX_free((EVP_MD_CTX *)d);
 }
 
 int ps_digest_file(const char *path, uint8_t ret_sha256[static PS_DIGEST_NBYTES], struct ps_error *err)

@@ -53,9 +53,11 @@ enum ps_flag_kind {
 	PS_FLAG_TEXT, /* const char *, borrowed from argv */
 	PS_FLAG_U32,  /* uint32_t or int, from least to most */
 	PS_FLAG_U64,
-	PS_FLAG_BYTES, /* uint64_t, as ps_arg_bytes() */
-	PS_FLAG_CALL,  /* calls take() */
-	PS_FLAG_GONE,  /* of an earlier version: refused; `text` says what to do instead */
+	PS_FLAG_BYTES,  /* uint64_t, as ps_arg_bytes() */
+	PS_FLAG_COLUMN, /* struct ps_columns: adds a column */
+	PS_FLAG_PART,   /* struct ps_part: "K/N" */
+	PS_FLAG_CALL,   /* calls take() */
+	PS_FLAG_GONE,   /* of an earlier version: refused; `text` says what to do instead */
 };
 
 /* One option: its line of --help, its name for getopt_long(), and where its value goes. */
@@ -89,10 +91,13 @@ bool ps_arg_u64(const char *option, const char *text, uint64_t least, uint64_t m
 /* Parses a number of bytes: 1000, 64K, 512M, 2G (powers of 1024). False: failed, with a message on stderr. */
 bool ps_arg_bytes(const char *option, const char *text, uint64_t *ret_value);
 
-struct ps_column_spec; /* shard/index/index.h */
+/* Columns of an index. */
+struct ps_columns {
+	struct ps_column_spec v[PS_INDEX_MAX_COLUMNS];
+	size_t n;
+};
 
-/* Adds a column of an index, up to PS_INDEX_MAX_COLUMNS. False: failed, with a message on stderr. */
-bool ps_arg_column(const char *text, struct ps_column_spec *columns, size_t *n);
+void ps_columns_fini(struct ps_columns *columns);
 
 /* Finds the index of `text` among n names. False: failed, with a message on stderr. */
 bool ps_arg_choice(
@@ -103,9 +108,6 @@ bool ps_arg_choice(
 struct ps_part {
 	uint64_t number, of;
 };
-
-/* Parses "K/N". False: failed, with a message on stderr. */
-bool ps_arg_part(const char *option, const char *text, struct ps_part *ret_part);
 
 /* The part of n units: [*ret_first, *ret_end). All parts together are all units, each once. */
 void ps_part_of(const struct ps_part *part, size_t n, size_t *ret_first, size_t *ret_end);
@@ -126,6 +128,8 @@ void ps_plain_print(FILE *out, const char *text);
 
 /* Prints bytes as a JSON string. Bytes that are not UTF-8 become \udcXX, as in Python's surrogateescape. */
 void ps_json_print(FILE *out, const char *text);
+/* Begins an object of a shard on stdout: {"shard": "NAME" */
+void ps_json_shard(const char *name);
 
 /* SHA-256 of a shard ------------------------------------------------------------------------------------- */
 
