@@ -21,19 +21,17 @@ void ps_builder_init(struct ps_builder *b, const struct ps_shard_options *option
 	b->file = file;
 }
 
-static void field_free(struct ps_builder *b, struct ps_builder_field *f)
-{
-	if (!f->data || !f->owned)
-		return;
-	if (b->options->budget)
-		ps_byte_budget_give(b->options->budget, f->size);
-	free(f->data);
-}
-
 void ps_builder_reset(struct ps_builder *b)
 {
-	for (uint32_t i = 0; i < b->nfields; i++)
-		field_free(b, &b->fields[i]);
+	for (uint32_t i = 0; i < b->nfields; i++) {
+		struct ps_builder_field *f = &b->fields[i];
+
+		if (!f->data || !f->owned)
+			continue;
+		if (b->options->budget)
+			ps_byte_budget_give(b->options->budget, f->size);
+		free(f->data);
+	}
 	if (b->slab && b->open)
 		ps_slab_rewind(b->slab, b->slab_used);
 	free(b->reason);
@@ -105,13 +103,6 @@ static bool is_taken(const struct ps_builder *b, const char *suffix, size_t len)
 
 #define PACKED_LEN (sizeof(PS_UNPACK_SUFFIX) - 1)
 
-/* True if the member `name` is packed: "json.zst" where a field wants "json". */
-static bool is_packed(const struct ps_shard_options *o, const char *name, size_t len)
-{
-	return len > PACKED_LEN && memcmp(name + len - PACKED_LEN, PS_UNPACK_SUFFIX, PACKED_LEN) == 0 &&
-	       o->wants(o->wants_ctx, name, len - PACKED_LEN);
-}
-
 /* Allocates memory for a field's bytes. Returns 0 with *ret_data NULL if the bytes are not held. */
 static int field_alloc(struct ps_builder *b, uint64_t size, bool *ret_owned, uint8_t **ret_data)
 {
@@ -176,8 +167,10 @@ int ps_builder_field(struct ps_builder *b, const char *suffix, size_t suffix_len
 	        .offset = offset,
 	        .size = size,
 	        .wanted = !o->wants || o->wants(o->wants_ctx, name, suffix_len)};
-	if (!f->wanted && is_packed(o, name, suffix_len))
-		f->wanted = f->packed = true;
+	if (!f->wanted && suffix_len > PACKED_LEN &&
+	        memcmp(name + suffix_len - PACKED_LEN, PS_UNPACK_SUFFIX, PACKED_LEN) == 0 &&
+	        o->wants(o->wants_ctx, name, suffix_len - PACKED_LEN))
+		f->wanted = f->packed = true; /* "json.zst" where a field wants "json" */
 	if (f->wanted && hold && !o->never_hold && !b->bad && size > 0) {
 		if (!ps_u64_add(b->held, size, &b->held) ||
 		        (o->max_sample_nbytes && b->held > o->max_sample_nbytes))
@@ -235,16 +228,6 @@ static void fields_move(struct ps_builder *b, struct ps_sample *sample, char *na
 	}
 }
 
-static struct ps_shard_file *file_share(struct ps_builder *b)
-{
-	if (b->file_refs == 0) {
-		ps_shard_file_ref(b->file, FILE_REFS);
-		b->file_refs = FILE_REFS;
-	}
-	b->file_refs--;
-	return b->file;
-}
-
 int ps_builder_finish(struct ps_builder *b, uint64_t ordinal, uint64_t resume_offset,
         struct ps_sample **ret_sample, struct ps_error *err)
 {
@@ -262,7 +245,12 @@ int ps_builder_finish(struct ps_builder *b, uint64_t ordinal, uint64_t resume_of
 		sample = malloc(nbytes);
 	if (!sample)
 		return ps_error_set(err, ENOMEM, "%s: out of memory", b->file->path);
-	*sample = (struct ps_sample){.file = file_share(b),
+	if (b->file_refs == 0) {
+		ps_shard_file_ref(b->file, FILE_REFS);
+		b->file_refs = FILE_REFS;
+	}
+	b->file_refs--;
+	*sample = (struct ps_sample){.file = b->file,
 	        .budget = b->options->budget,
 	        .slab = b->slab,
 	        .in_slab = in_slab,
@@ -348,14 +336,6 @@ static bool is_blank(const uint8_t *p, size_t n)
 	return true;
 }
 
-/* Adds a piece of a line to l->parts. */
-static int part_add(struct ps_lines *l, struct line *line, const uint8_t *p, size_t n)
-{
-	line->blank = line->blank && is_blank(p, n);
-	line->n += n;
-	return line->n > l->max ? 0 : ps_buf_add(&l->parts, p, n);
-}
-
 /* Reads a line, without its line end: 1, or 0 at the end of the file. The line is valid until the stream is
  * read again. */
 static int line_read(struct ps_lines *l, struct line *line, struct ps_error *err)
@@ -381,8 +361,11 @@ static int line_read(struct ps_lines *l, struct line *line, struct ps_error *err
 			line->p = p;
 			line->n = part;
 			line->blank = l->skip_blank && is_blank(p, part);
-		} else if (part_add(l, line, p, part) < 0) {
-			return -ENOMEM;
+		} else {
+			line->blank = line->blank && is_blank(p, part);
+			line->n += part;
+			if (line->n <= l->max && ps_buf_add(&l->parts, p, part) < 0)
+				return -ENOMEM;
 		}
 		ps_stream_take(l->stream, part + (end != NULL));
 	}
@@ -463,12 +446,13 @@ void ps_tokens_free(struct ps_tokens *t)
 	free(t);
 }
 
-/* Reads the next window into t->window; what it shares with the previous one is moved. -ENODATA: there is
- * none. */
-static int window_read(struct ps_tokens *t, struct ps_error *err)
+int ps_tokens_next(
+        struct ps_tokens *t, struct ps_builder *b, uint64_t ordinal, bool hold, struct ps_error *err)
 {
 	const struct ps_windows *w = &t->windows;
+	/* what the window shares with the previous one is moved */
 	uint64_t shared = t->begun && w->stride < w->nbytes ? w->nbytes - w->stride : 0;
+	uint8_t *data = NULL;
 	int rc = 0;
 
 	if (shared > 0)
@@ -478,16 +462,6 @@ static int window_read(struct ps_tokens *t, struct ps_error *err)
 	if (rc == 0)
 		rc = ps_stream_read(t->stream, t->window + shared, (size_t)(w->nbytes - shared), err);
 	t->begun = true;
-	return rc;
-}
-
-int ps_tokens_next(
-        struct ps_tokens *t, struct ps_builder *b, uint64_t ordinal, bool hold, struct ps_error *err)
-{
-	const struct ps_windows *w = &t->windows;
-	uint8_t *data = NULL;
-	int rc = window_read(t, err);
-
 	if (rc == -ENODATA) {
 		if (ps_stream_offset(t->stream) % w->item == 0)
 			return 0;

@@ -99,28 +99,18 @@ static int grow(struct ps_links *l)
 	return 0;
 }
 
-/* The entry with that name, or NULL. */
-static int find(struct ps_links *l, const char *name, struct entry **ret_entry)
-{
-	size_t begin = l->texts.n, len;
-	int rc = name_put(l, name, &len);
-
-	*ret_entry = NULL;
-	if (rc == 0 && l->n > 0) {
-		uint32_t slot = *slot_of(l, ps_hash(PS_HASH_BEGIN, l->texts.p + begin, len), begin, len);
-
-		*ret_entry = slot ? &l->entries[slot - 1] : NULL;
-	}
-	l->texts.n = begin;
-	return rc;
-}
-
 int ps_links_add(struct ps_links *l, struct ps_tar_member *m)
 {
 	struct entry *target = NULL, e;
 	uint32_t *slot;
-	int rc = m->kind == PS_TAR_HARDLINK ? find(l, m->link, &target) : 0;
+	size_t begin = l->texts.n, len;
+	int rc = m->kind == PS_TAR_HARDLINK ? name_put(l, m->link, &len) : 0;
 
+	if (m->kind == PS_TAR_HARDLINK && rc == 0 && l->n > 0) {
+		slot = slot_of(l, ps_hash(PS_HASH_BEGIN, l->texts.p + begin, len), begin, len);
+		target = *slot ? &l->entries[*slot - 1] : NULL;
+	}
+	l->texts.n = begin;
 	if (m->kind == PS_TAR_HARDLINK && target && target->kind == PS_TAR_FILE) {
 		m->offset = target->offset;
 		m->size = target->size;

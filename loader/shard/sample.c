@@ -34,23 +34,18 @@ void ps_shard_file_unref(struct ps_shard_file *file, uint32_t n)
 	free(file);
 }
 
-static uint64_t kept_most(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY)
-		return UINT64_MAX;
-	return limit.rlim_cur / 4;
-}
-
 int ps_shard_file_keep(struct ps_shard_file *file, int fd)
 {
+	struct rlimit limit;
 	struct stat was;
+	uint64_t most = UINT64_MAX;
 
 	if (file->fd >= 0 || file->again)
 		return 0;
-	if (atomic_fetch_add_explicit(&nkept, 1, memory_order_relaxed) >= kept_most() &&
-	        fstat(fd, &was) == 0 && S_ISREG(was.st_mode)) {
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+		most = limit.rlim_cur / 4;
+	if (atomic_fetch_add_explicit(&nkept, 1, memory_order_relaxed) >= most && fstat(fd, &was) == 0 &&
+	        S_ISREG(was.st_mode)) {
 		file->was = was;
 		file->again = true;
 	} else {
@@ -87,26 +82,6 @@ struct ps_sample_field *ps_sample_find(struct ps_sample *s, const char *suffix, 
 	return NULL;
 }
 
-static int field_unpack(struct ps_sample *s, struct ps_sample_field *f, struct ps_error *err)
-{
-	struct ps_buf bytes = {0};
-	int rc = ps_unpack(f->data ? f->data : (const uint8_t *)"", f->data ? (size_t)f->size : 0,
-	        s->budget ? s->budget->limit : MAX_UNPACKED, &bytes, err);
-
-	if (rc < 0) {
-		ps_buf_fini(&bytes);
-		return rc;
-	}
-	ps_sample_drop(s, f);
-	if (s->budget)
-		ps_byte_budget_force(s->budget, bytes.n);
-	f->data = bytes.p;
-	f->size = bytes.n;
-	f->owned = true;
-	f->packed = false;
-	return 0;
-}
-
 static int field_read(struct ps_sample *s, struct ps_sample_field *f, struct ps_error *err)
 {
 	ps_autofree uint8_t *data = NULL;
@@ -136,9 +111,25 @@ static int field_read(struct ps_sample *s, struct ps_sample_field *f, struct ps_
 
 int ps_sample_load(struct ps_sample *s, struct ps_sample_field *f, struct ps_error *err)
 {
+	struct ps_buf bytes = {0};
 	int rc = field_read(s, f, err);
 
-	return rc == 0 && f->packed ? field_unpack(s, f, err) : rc;
+	if (rc < 0 || !f->packed)
+		return rc;
+	rc = ps_unpack(f->data ? f->data : (const uint8_t *)"", f->data ? (size_t)f->size : 0,
+	        s->budget ? s->budget->limit : MAX_UNPACKED, &bytes, err);
+	if (rc < 0) {
+		ps_buf_fini(&bytes);
+		return rc;
+	}
+	ps_sample_drop(s, f);
+	if (s->budget)
+		ps_byte_budget_force(s->budget, bytes.n);
+	f->data = bytes.p;
+	f->size = bytes.n;
+	f->owned = true;
+	f->packed = false;
+	return 0;
 }
 
 bool ps_errno_is_lost(int errnum)
@@ -291,26 +282,20 @@ void ps_slab_pool_fini(struct ps_slab_pool *pool)
 	pthread_mutex_destroy(&pool->lock);
 }
 
-static struct ps_slab *pool_take(struct ps_slab_pool *pool)
-{
-	struct ps_slab *slab;
-
-	PS_LOCK_SCOPE(&pool->lock);
-	slab = pool->free;
-	if (slab) {
-		pool->free = slab->next;
-		pool->nfree--;
-	}
-	return slab;
-}
-
 struct ps_slab *ps_slab_new(struct ps_slab_pool *pool, struct ps_byte_budget *budget)
 {
-	struct ps_slab *slab;
+	struct ps_slab *slab = NULL;
 
 	if (budget && !ps_byte_budget_take(budget, PS_SLAB_NBYTES))
 		return NULL;
-	slab = pool ? pool_take(pool) : NULL;
+	if (pool) {
+		PS_LOCK_SCOPE(&pool->lock);
+		slab = pool->free;
+		if (slab) {
+			pool->free = slab->next;
+			pool->nfree--;
+		}
+	}
 	if (!slab)
 		slab = malloc(PS_SLAB_NBYTES);
 	if (!slab) {
@@ -355,10 +340,14 @@ void ps_slab_share(struct ps_slab *slab)
 	slab->in_hand--;
 }
 
-static void slab_free(struct ps_slab *slab)
+/* Drops n references; the last one frees the slab, or gives it to its pool. */
+static void refs_drop(struct ps_slab *slab, uint32_t n)
 {
 	struct ps_slab_pool *pool = slab->pool;
 
+	/* acq_rel: the freeing thread sees the writes of all others */
+	if (atomic_fetch_sub_explicit(&slab->refs, n, memory_order_acq_rel) != n)
+		return;
 	if (slab->budget)
 		ps_byte_budget_give(slab->budget, PS_SLAB_NBYTES);
 	if (pool) {
@@ -371,13 +360,6 @@ static void slab_free(struct ps_slab *slab)
 		}
 	}
 	free(slab);
-}
-
-static void refs_drop(struct ps_slab *slab, uint32_t n)
-{
-	/* acq_rel: the freeing thread sees the writes of all others */
-	if (atomic_fetch_sub_explicit(&slab->refs, n, memory_order_acq_rel) == n)
-		slab_free(slab);
 }
 
 void ps_slab_retire(struct ps_slab *slab)

@@ -101,29 +101,6 @@ static bool recovery_is_whole(const struct ps_recovery *rec, uint64_t ordinal, c
 	return true;
 }
 
-/* The offset at which a walk can begin with that sample; 0: nowhere. */
-static uint64_t recovery_offset(const struct ps_recovery *rec, uint64_t ordinal)
-{
-	struct ps_shard_index_place place;
-
-	return ps_shard_index_place(rec->index, ordinal, &place, NULL, NULL) == 0 ? place.resume_offset : 0;
-}
-
-/* Begins that sample in the builder, as a bad one. */
-static int recovery_hole(const struct ps_recovery *rec, uint64_t ordinal, struct ps_builder *b)
-{
-	struct ps_shard_index_place place = {0};
-	const char *key = "";
-	size_t len = 0;
-	int rc;
-
-	if (ps_shard_index_place(rec->index, ordinal, &place, NULL, NULL) < 0 ||
-	        ps_shard_index_key(rec->index, ordinal, &key, &len, NULL) < 0)
-		key = ""; /* a damaged index: only the sample's place in the order is known */
-	rc = ps_builder_begin(b, key, len, place.offset);
-	return rc < 0 ? rc : ps_builder_bad(b, rec->bad, rec->reason);
-}
-
 /* Shards ------------------------------------------------------------------------------------------------- */
 
 struct ps_shard {
@@ -216,15 +193,6 @@ bool ps_shard_has_no_end(const struct ps_shard *s)
 	return s->no_end;
 }
 
-/* True if both streams read the same file. */
-static bool is_same_file(const struct ps_stream *a, const struct ps_stream *b)
-{
-	struct stat x, y;
-
-	return fstat(ps_stream_fd(a), &x) == 0 && fstat(ps_stream_fd(b), &y) == 0 && x.st_dev == y.st_dev &&
-	       x.st_ino == y.st_ino;
-}
-
 /* Reads the files before a hard link, which is the shard's first. */
 static int links_begin(struct ps_shard *s, uint64_t until, struct ps_error *err)
 {
@@ -232,14 +200,16 @@ static int links_begin(struct ps_shard *s, uint64_t until, struct ps_error *err)
 	struct ps_stream *stream = NULL;
 	struct ps_tar *tar = NULL;
 	struct ps_tar_member m;
+	struct stat ours, its;
 	int rc;
 
 	options.buf_nbytes = PS_STREAM_BUF_MIN;
 	options.meter = NULL;
 	s->links = ps_links_new();
 	rc = s->links ? ps_stream_open(s->file->path, &options, &stream, err) : ps_no_memory(err);
-	if (rc == 0 &&
-	        !is_same_file(s->stream, stream)) /* the places of its files are not those of this one */
+	if (rc == 0 && (fstat(ps_stream_fd(s->stream), &ours) < 0 || fstat(ps_stream_fd(stream), &its) < 0 ||
+	                       ours.st_dev != its.st_dev || ours.st_ino != its.st_ino))
+		/* the places of its files are not those of this one */
 		rc = ps_error_set(err, ESTALE, "the shard was replaced while it was read");
 	if (rc == 0)
 		tar = ps_stream_tar(stream);
@@ -595,11 +565,6 @@ static int shard_end(struct ps_shard *s, struct ps_error *err)
 	return rc;
 }
 
-static bool key_matches(const struct ps_builder *b, const char *key, size_t len)
-{
-	return b->open && b->key_len == len && memcmp(b->names.p, key, len) == 0;
-}
-
 /* Reads until a sample is whole (or known to be bad, or the shard is at its end). */
 static int group_read(struct ps_shard *s, struct ps_error *err)
 {
@@ -614,7 +579,8 @@ static int group_read(struct ps_shard *s, struct ps_error *err)
 			return rc;
 		if (rc == 0)
 			return shard_end(s, err);
-		if (!key_matches(b, m.name, parts.key_len)) {
+		if (!b->open || b->key_len != parts.key_len ||
+		        memcmp(b->names.p, m.name, parts.key_len) != 0) {
 			if (b->open) {
 				s->has_pending = true;
 				s->pending = m;
@@ -634,12 +600,12 @@ static int group_read(struct ps_shard *s, struct ps_error *err)
 /* Opens the shard again at the next sample. False: it cannot be read. */
 static bool reopen(struct ps_shard *s)
 {
-	uint64_t offset = recovery_offset(&s->recovery, s->ordinal);
-	bool ok;
+	struct ps_shard_index_place place;
 
-	if (s->failed != -EBADMSG || offset == 0)
-		/* after an error other than damage, reading each further sample could block as long as this
-		 * one did */
+	/* After an error other than damage, reading each further sample could block as long as this one did. */
+	if (s->failed != -EBADMSG ||
+	        ps_shard_index_place(s->recovery.index, s->ordinal, &place, NULL, NULL) < 0 ||
+	        place.resume_offset == 0)
 		return false;
 	ps_links_free(ps_steal_ptr(&s->links));
 	ps_tar_free(ps_steal_ptr(&s->tar));
@@ -647,9 +613,8 @@ static bool reopen(struct ps_shard *s)
 	ps_tokens_free(ps_steal_ptr(&s->tokens));
 	ps_stream_free(ps_steal_ptr(&s->stream));
 	s->has_pending = s->started = false;
-	ok = ps_stream_open(s->file->path, &s->options.stream, &s->stream, NULL) == 0 &&
-	     ps_stream_skip(s->stream, offset, NULL) == 0;
-	return ok && reader_make(s, NULL) == 0;
+	return ps_stream_open(s->file->path, &s->options.stream, &s->stream, NULL) == 0 &&
+	       ps_stream_skip(s->stream, place.resume_offset, NULL) == 0 && reader_make(s, NULL) == 0;
 }
 
 /* After a failed read, continues with the next sample, if the index lists it. */
@@ -667,6 +632,12 @@ static void recover(struct ps_shard *s)
  * sample. */
 static int hole_make(struct ps_shard *s)
 {
+	struct ps_recovery *rec = &s->recovery;
+	struct ps_shard_index_place place = {0};
+	const char *key = "";
+	size_t len = 0;
+	int rc;
+
 	if (!recovery_has(&s->recovery, s->ordinal)) {
 		s->holes = 0;
 		s->ended = true;
@@ -674,7 +645,11 @@ static int hole_make(struct ps_shard *s)
 		return 0;
 	}
 	s->holes--;
-	return recovery_hole(&s->recovery, s->ordinal, &s->b);
+	if (ps_shard_index_place(rec->index, s->ordinal, &place, NULL, NULL) < 0 ||
+	        ps_shard_index_key(rec->index, s->ordinal, &key, &len, NULL) < 0)
+		key = ""; /* a damaged index: only the sample's place in the order is known */
+	rc = ps_builder_begin(&s->b, key, len, place.offset);
+	return rc < 0 ? rc : ps_builder_bad(&s->b, rec->bad, rec->reason);
 }
 
 /* Makes the open sample of a compressed shard bad if a checksum that covers it is known to be wrong, or one that
@@ -728,22 +703,6 @@ static int sum_check(struct ps_shard *s, struct ps_error *err)
 	return ps_builder_bad(b, EBADMSG, text);
 }
 
-/* Reads the next sample into the builder; none at the end of the shard. */
-static int sample_read(struct ps_shard *s, struct ps_error *err)
-{
-	bool hold = s->ordinal >= s->start_ordinal;
-	int rc;
-
-	if (s->tar)
-		return group_read(s, err);
-	if (s->lines)
-		rc = ps_lines_next(s->lines, &s->b, s->ordinal, hold, err);
-	else
-		rc = ps_tokens_next(s->tokens, &s->b, s->ordinal, hold, err);
-	s->ended = rc == 0 && !s->b.open;
-	return rc;
-}
-
 /* Puts the next sample into the builder, recovered or as a hole if need be; none at the end of the shard. */
 static int sample_make(struct ps_shard *s, struct ps_error *err)
 {
@@ -761,8 +720,15 @@ static int sample_make(struct ps_shard *s, struct ps_error *err)
 		return 0;
 	}
 	rc = s->started ? 0 : shard_start(s, &why);
-	if (rc == 0)
-		rc = sample_read(s, &why);
+	bool hold = s->ordinal >= s->start_ordinal;
+	if (rc == 0 && s->tar)
+		rc = group_read(s, &why);
+	else if (rc == 0 && s->lines)
+		rc = ps_lines_next(s->lines, &s->b, s->ordinal, hold, &why);
+	else if (rc == 0)
+		rc = ps_tokens_next(s->tokens, &s->b, s->ordinal, hold, &why);
+	if (!s->tar)
+		s->ended = rc == 0 && !s->b.open;
 	if (rc == 0 && (s->ended || !s->b.dropped) && ps_stream_is_inflated(s->stream))
 		rc = sum_check(s, &why);
 	if (rc == 0 && s->options.check && s->b.open && !s->b.bad && !s->b.dropped)

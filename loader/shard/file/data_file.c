@@ -52,23 +52,12 @@ static bool mount_user(dev_t dev, uid_t *ret_uid)
 	return found;
 }
 
-/* A mount of another user could name any file that this process may read, so the data file must be one that
- * the mount's user owns. */
-static bool is_that_file(int fd, const struct stat *shard, const struct ioc_data_file *want)
-{
-	struct stat st;
-	uid_t user;
-
-	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_dev == want->dev &&
-	       st.st_ino == want->ino && (uint64_t)st.st_size == want->nbytes &&
-	       st.st_size == shard->st_size && mount_user(shard->st_dev, &user) && st.st_uid == user;
-}
-
 int ps_data_file_open(int shard_fd)
 {
 	ps_autofree struct ioc_data_file *file = NULL;
 	struct statfs fs;
-	struct stat shard;
+	struct stat shard, st;
+	uid_t user;
 	char path[64];
 
 	if (fstatfs(shard_fd, &fs) < 0 || (uint32_t)fs.f_type != FUSE_SUPER || fstat(shard_fd, &shard) < 0 ||
@@ -78,7 +67,11 @@ int ps_data_file_open(int shard_fd)
 	/* O_PATH first: the file is opened for reading after it is known which file it is, since opening a
 	 * device or a pipe has effects. */
 	ps_autofd int fd = open(file->path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || !is_that_file(fd, &shard, file))
+	/* A mount of another user could name any file that this process may read, so the data file must be one
+	 * that the mount's user owns. */
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_dev != file->dev ||
+	        st.st_ino != file->ino || (uint64_t)st.st_size != file->nbytes ||
+	        st.st_size != shard.st_size || !mount_user(shard.st_dev, &user) || st.st_uid != user)
 		return -1;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	return open(path, O_RDONLY | O_CLOEXEC);

@@ -42,23 +42,6 @@
 #define PS_INFLATE_MAGIC 4           /* bytes that identify the format ... */
 #define PS_INFLATE_SKIPPABLE 8       /* ... and those of a skippable frame's head */
 
-/* True if `head` begins a skippable frame; *ret_nbytes is its size, head included. */
-static bool codec_skippable(const uint8_t head[static PS_INFLATE_SKIPPABLE], uint64_t *ret_nbytes);
-
-struct ps_inflate;
-
-/* On failure `in` is still the caller's. `budget` may be NULL; else it must outlive the decompressor. */
-static int inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_byte_budget *budget,
-        struct ps_inflate **ret_inflate, struct ps_error *err);
-static void inflate_free(struct ps_inflate *inflate); /* NULL is allowed */
-
-/* Reads up to n bytes; *ret_got is 0 at the end. */
-static int inflate_read(
-        struct ps_inflate *inflate, void *dst, size_t n, size_t *ret_got, struct ps_error *err);
-
-/* True if the last read failed because the bytes after the last frame are not a frame. */
-static bool inflate_has_garbage(const struct ps_inflate *inflate);
-
 /* If at least DIRECT_READ_MIN bytes of a field are still to be read, they are read straight into their place.
  * The same call reads some bytes after the field for the next headers: one call a field is cheaper than
  * copying the field. As many of these bytes are read as were used the last time; further ones would belong to
@@ -92,6 +75,478 @@ struct ps_stream {
 	size_t cap, beg, end;
 	struct ps_stream_options options;
 };
+
+/* Decompression ------------------------------------------------------------------------------------------ */
+
+/* A piece of compressed bytes, and the memory for the decompressed ones. */
+struct step {
+	const uint8_t *in;
+	size_t in_n;
+	uint8_t *out;
+	size_t out_n;
+	size_t taken, made;
+	bool ended; /* a frame (member) ended with `taken` ... */
+	bool wrong; /* ... and its checksum does not match */
+};
+
+/* A frame (of gzip: member) of which bytes were read. */
+struct frame {
+	uint64_t begin; /* place of its first byte in the decompressed bytes */
+	bool wrong;     /* its checksum does not match */
+};
+
+struct ps_inflate {
+	struct ps_stream *in;
+	enum ps_codec codec;
+	bool inside;                   /* inside of a frame: the input must not end here */
+	bool any, garbage;             /* any: a frame has ended; garbage: what follows is not a frame */
+	struct ps_byte_budget *budget; /* NULL: not counted */
+	size_t held;                   /* bytes that are counted in the budget */
+	uint64_t made;                 /* decompressed bytes so far */
+	struct ps_buf frames;          /* struct frame, in order */
+	size_t frame_at;               /* the one that ps_stream_sum() begins with */
+	size_t last;                   /* the last one that it looked at, ... */
+	bool asked;                    /* ... whose checksum was not known to be wrong */
+	/* zstd and lz4: bytes that the decoder asks for. It is given at most these, so that it takes a checksum by
+	 * itself, ... */
+	size_t hint;
+	bool full; /* ... after all bytes before it were handed out: the last step had no room left */
+	union {
+		ZSTD_DCtx *zstd;
+#ifdef HAVE_LISAL
+		struct inflate_state *gzip;
+#endif
+#ifdef HAVE_LZ4
+		LZ4F_dctx *lz4;
+#endif
+	};
+};
+
+static const char *const names[] = {"", "zstd", "gzip", "lz4", "lz4 (legacy format)"};
+
+static bool is_lz4_legacy(const uint8_t *p)
+{
+	return p[0] == 0x02 && p[1] == 0x21 && p[2] == 0x4c && p[3] == 0x18;
+}
+
+static bool is_skippable(const uint8_t *p)
+{
+	return (p[0] & 0xf0) == 0x50 && p[1] == 0x2a && p[2] == 0x4d && p[3] == 0x18;
+}
+
+/* True if `head` begins a skippable frame; *ret_nbytes is its size, head included. */
+static bool codec_skippable(const uint8_t head[static PS_INFLATE_SKIPPABLE], uint64_t *ret_nbytes)
+{
+	*ret_nbytes = PS_INFLATE_SKIPPABLE + ((uint64_t)head[4] | (uint64_t)head[5] << 8 |
+	                                             (uint64_t)head[6] << 16 | (uint64_t)head[7] << 24);
+	return is_skippable(head);
+}
+
+enum ps_codec ps_codec_detect(const uint8_t *p, size_t n)
+{
+	if (n < PS_INFLATE_MAGIC)
+		return PS_CODEC_NONE;
+	if (p[0] == 0x1f && p[1] == 0x8b && p[2] == 8)
+		return PS_CODEC_GZIP;
+	if (p[0] == 0x28 && p[1] == 0xb5 && p[2] == 0x2f && p[3] == 0xfd)
+		return PS_CODEC_ZSTD;
+	if (p[0] == 0x04 && p[1] == 0x22 && p[2] == 0x4d && p[3] == 0x18)
+		return PS_CODEC_LZ4;
+	if (is_lz4_legacy(p))
+		return PS_CODEC_LZ4_LEGACY;
+	return is_skippable(p) ? PS_CODEC_ZSTD : PS_CODEC_NONE;
+}
+
+/* zstd --------------------------------------------------------------------------------------------------- */
+
+#define FIRST_HINT 5 /* bytes at the beginning of a frame from which the decoders know how to continue */
+
+/* Ends a frame by its checksum, the `n` bytes at s->in, which does not match. */
+static void sum_mismatches(struct ps_inflate *f, struct step *s, size_t n)
+{
+	s->taken = n;
+	s->ended = s->wrong = true;
+	f->hint = FIRST_HINT;
+}
+
+static int zstd_step(struct ps_inflate *f, struct step *s, struct ps_error *err)
+{
+	ZSTD_inBuffer in = {.src = s->in, .size = f->full ? 0 : PS_MIN(s->in_n, f->hint)};
+	ZSTD_outBuffer out = {.dst = s->out, .size = s->out_n};
+	size_t left = ZSTD_decompressStream(f->zstd, &out, &in);
+
+	if (ZSTD_isError(left)) {
+		uint64_t at = ps_stream_offset(f->in);
+
+		if (ZSTD_getErrorCode(left) == ZSTD_error_checksum_wrong) {
+			(void)ZSTD_DCtx_reset(f->zstd, ZSTD_reset_session_only);
+			sum_mismatches(f, s, in.size);
+			return 0;
+		}
+		if (ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge)
+			return ps_error_set(err, EFBIG,
+			        "zstd data with a window of more than 128 MiB; compress it without --long=28 "
+			        "or more");
+		if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation)
+			return ps_error_set(err, ENOMEM, "no memory for decompression");
+		return ps_error_set(err, EBADMSG, "damaged zstd data near byte %ju of the file: %s",
+		        (uintmax_t)at, ZSTD_getErrorName(left));
+	}
+	s->taken = in.pos;
+	s->made = out.pos;
+	s->ended = left == 0;
+	f->hint = left > 0 ? left : FIRST_HINT;
+	return 0;
+}
+
+/* gzip --------------------------------------------------------------------------------------------------- */
+
+#ifdef HAVE_LISAL
+static void gzip_begin(struct ps_inflate *f)
+{
+	isal_inflate_init(f->gzip);
+	f->gzip->crc_flag = ISAL_GZIP;
+}
+
+static int gzip_step(struct ps_inflate *f, struct step *s, struct ps_error *err)
+{
+	size_t in_n = PS_MIN(s->in_n, (size_t)1 << 30), out_n = PS_MIN(s->out_n, (size_t)1 << 30);
+	int rc;
+
+	if (!f->inside) {
+		size_t zeros = 0;
+
+		while (zeros < s->in_n && s->in[zeros] == 0) /* padding from tapes and block devices */
+			zeros++;
+		if (zeros > 0) {
+			s->taken = zeros;
+			s->ended = true;
+			return 0;
+		}
+		gzip_begin(f);
+	}
+	f->gzip->next_in = (uint8_t *)(uintptr_t)s->in; /* it is not written to */
+	f->gzip->avail_in = (uint32_t)in_n;
+	f->gzip->next_out = s->out;
+	f->gzip->avail_out = (uint32_t)out_n;
+	rc = isal_inflate(f->gzip);
+	s->wrong = rc == ISAL_INCORRECT_CHECKSUM;
+	if ((rc < 0 && !s->wrong) || rc == ISAL_NEED_DICT)
+		return ps_error_set(err, EBADMSG, "damaged gzip data near byte %ju of the file: invalid gzip",
+		        (uintmax_t)ps_stream_offset(f->in));
+	s->taken = in_n - f->gzip->avail_in;
+	s->made = out_n - f->gzip->avail_out;
+	s->ended = s->wrong || f->gzip->block_state == ISAL_BLOCK_FINISH;
+	return 0;
+}
+#endif
+
+/* lz4 ---------------------------------------------------------------------------------------------------- */
+
+#ifdef HAVE_LZ4
+static int lz4_step(struct ps_inflate *f, struct step *s, struct ps_error *err)
+{
+	size_t given = f->full ? 0 : PS_MIN(s->in_n, f->hint), in_n = given, out_n = s->out_n,
+	       left = LZ4F_decompress(f->lz4, s->out, &out_n, s->in, &in_n, NULL);
+
+	if (LZ4F_isError(left) && strcmp(LZ4F_getErrorName(left), "ERROR_contentChecksum_invalid") == 0) {
+		LZ4F_resetDecompressionContext(f->lz4);
+		sum_mismatches(f, s, given);
+		return 0;
+	}
+	if (LZ4F_isError(left))
+		return ps_error_set(err, EBADMSG, "damaged lz4 data near byte %ju of the file: %s",
+		        (uintmax_t)ps_stream_offset(f->in), LZ4F_getErrorName(left));
+	s->taken = in_n;
+	s->made = out_n;
+	s->ended = left == 0;
+	f->hint = left > 0 ? left : FIRST_HINT;
+	return 0;
+}
+
+/* The library does not report its memory. An estimate: two blocks, and the output that later blocks refer
+ * to. */
+static size_t lz4_nbytes(const struct ps_inflate *f)
+{
+	static const size_t blocks[] = {[LZ4F_max64KB] = 64UL << 10,
+	        [LZ4F_max256KB] = 256UL << 10,
+	        [LZ4F_max1MB] = 1UL << 20,
+	        [LZ4F_max4MB] = 4UL << 20};
+	LZ4F_frameInfo_t info;
+	size_t none = 0;
+
+	if (!f->inside || LZ4F_isError(LZ4F_getFrameInfo(f->lz4, &info, NULL, &none)) ||
+	        (size_t)info.blockSizeID >= PS_ARRAY_LEN(blocks))
+		return f->held;
+	return 2 * blocks[info.blockSizeID] + (128UL << 10);
+}
+#endif
+
+/* All ---------------------------------------------------------------------------------------------------- */
+
+static int unsupported(enum ps_codec codec, const char *library, struct ps_error *err)
+{
+	return ps_error_set(err, ENOSYS,
+	        "is compressed by %s, which this build cannot read: install %s and build penstock again",
+	        names[codec], library);
+}
+
+static int legacy_refuse(struct ps_error *err)
+{
+	return ps_error_set(err, ENOSYS,
+	        "is compressed in lz4's legacy format, which is not read; compress it again with lz4 without "
+	        "-l");
+}
+
+/* Makes the decoder. */
+static int codec_new(struct ps_inflate *f, struct ps_error *err)
+{
+	bool made = false;
+
+	f->hint = FIRST_HINT;
+	switch (f->codec) {
+	case PS_CODEC_ZSTD:
+		f->zstd = ZSTD_createDCtx();
+		made = f->zstd;
+		if (made)
+			(void)ZSTD_DCtx_setParameter(f->zstd, ZSTD_d_windowLogMax, PS_INFLATE_MAX_WINDOW_LOG);
+		break;
+	case PS_CODEC_GZIP:
+#ifdef HAVE_LISAL
+		f->gzip = malloc(sizeof(*f->gzip));
+		made = f->gzip;
+		if (made)
+			gzip_begin(f);
+		break;
+#else
+		return unsupported(f->codec, "libisal-dev", err);
+#endif
+	case PS_CODEC_LZ4:
+#ifdef HAVE_LZ4
+		made = !LZ4F_isError(LZ4F_createDecompressionContext(&f->lz4, LZ4F_VERSION));
+		break;
+#else
+		return unsupported(f->codec, "liblz4-dev", err);
+#endif
+	case PS_CODEC_LZ4_LEGACY:
+		return legacy_refuse(err);
+	case PS_CODEC_NONE:
+		return unsupported(PS_CODEC_NONE, "", err);
+	}
+	return made ? 0 : ps_error_set(err, ENOMEM, "no memory for decompression");
+}
+
+/* Counts the decoder's memory in the budget, even beyond it; the sample window gets the rest. */
+static void held_count(struct ps_inflate *f)
+{
+	size_t held = f->held;
+
+	if (!f->budget)
+		return;
+	if (f->codec == PS_CODEC_ZSTD)
+		held = ZSTD_sizeof_DCtx(f->zstd);
+#ifdef HAVE_LISAL
+	if (f->codec == PS_CODEC_GZIP)
+		held = sizeof(*f->gzip);
+#endif
+#ifdef HAVE_LZ4
+	if (f->codec == PS_CODEC_LZ4)
+		held = lz4_nbytes(f);
+#endif
+	if (held > f->held)
+		ps_byte_budget_force(f->budget, held - f->held);
+	else if (held < f->held)
+		ps_byte_budget_give(f->budget, f->held - held);
+	f->held = held;
+}
+
+/* On failure `in` is still the caller's. */
+static int inflate_new(
+        enum ps_codec codec, struct ps_stream *in, struct ps_inflate **ret_inflate, struct ps_error *err)
+{
+	struct ps_inflate *f = calloc(1, sizeof(*f));
+	int rc;
+
+	if (!f)
+		return ps_no_memory(err);
+	f->codec = codec;
+	rc = codec_new(f, err);
+	if (rc < 0) {
+		free(f);
+		return rc;
+	}
+	f->in = in;
+	f->budget = in->options.budget;
+	*ret_inflate = f;
+	return 0;
+}
+
+static void inflate_free(struct ps_inflate *f)
+{
+	if (!f)
+		return;
+	if (f->held > 0)
+		ps_byte_budget_give(f->budget, f->held);
+	switch (f->codec) {
+	case PS_CODEC_ZSTD:
+		ZSTD_freeDCtx(f->zstd);
+		break;
+	case PS_CODEC_GZIP:
+#ifdef HAVE_LISAL
+		free(f->gzip);
+#endif
+		break;
+	case PS_CODEC_LZ4:
+#ifdef HAVE_LZ4
+		LZ4F_freeDecompressionContext(f->lz4);
+#endif
+		break;
+	case PS_CODEC_LZ4_LEGACY:
+	case PS_CODEC_NONE:
+		break;
+	}
+	ps_stream_free(f->in);
+	ps_buf_fini(&f->frames);
+	free(f);
+}
+
+static int step_make(struct ps_inflate *f, struct step *s, struct ps_error *err)
+{
+	switch (f->codec) {
+	case PS_CODEC_ZSTD:
+		return zstd_step(f, s, err);
+#ifdef HAVE_LISAL
+	case PS_CODEC_GZIP:
+		return gzip_step(f, s, err);
+#endif
+#ifdef HAVE_LZ4
+	case PS_CODEC_LZ4:
+		return lz4_step(f, s, err);
+#endif
+	default:
+		return -ENOSYS;
+	}
+}
+
+/* True if the n bytes after a frame may begin another one; n may be less than a magic number. */
+static bool may_begin(enum ps_codec codec, const uint8_t *p, size_t n)
+{
+	static const uint8_t magics[][4] = {[PS_CODEC_ZSTD] = {0x28, 0xb5, 0x2f, 0xfd},
+	        [PS_CODEC_GZIP] = {0x1f, 0x8b, 8},
+	        [PS_CODEC_LZ4] = {0x04, 0x22, 0x4d, 0x18}};
+
+	if (codec == PS_CODEC_GZIP)
+		return p[0] == 0 || memcmp(p, magics[codec], PS_MIN(n, (size_t)3)) == 0;
+	return memcmp(p, magics[codec], PS_MIN(n, (size_t)4)) == 0 ||
+	       ((p[0] & 0xf0) == 0x50 && memcmp(p + 1, "\x2a\x4d\x18", PS_MIN(n - 1, (size_t)3)) == 0);
+}
+
+static struct frame *frames_of(const struct ps_inflate *f)
+{
+	return (struct frame *)(void *)f->frames.p;
+}
+
+/* Notes where a frame begins. One without a byte is replaced by the next, unless its checksum is wrong. Forgets
+ * frames that are no longer asked about. */
+static int frame_begin(struct ps_inflate *f)
+{
+	struct frame frame = {.begin = f->made};
+	size_t n = f->frames.n / sizeof(frame);
+
+	if (f->frame_at > n / 2) {
+		n -= f->frame_at;
+		memmove(f->frames.p, &frames_of(f)[f->frame_at], n * sizeof(frame));
+		f->frames.n = n * sizeof(frame);
+		f->last -= f->frame_at;
+		f->frame_at = 0;
+	}
+	if (n > 0 && frames_of(f)[n - 1].begin == f->made && !frames_of(f)[n - 1].wrong)
+		return 0;
+	return ps_buf_add(&f->frames, &frame, sizeof(frame));
+}
+
+struct ps_stream_sum ps_stream_sum(struct ps_stream *s, uint64_t from, uint64_t to)
+{
+	struct ps_inflate *f = s->inflate;
+	const struct frame *frames = frames_of(f);
+	size_t n = f->frames.n / sizeof(*frames);
+	struct ps_stream_sum sum = {0};
+
+	if (f->asked && frames[f->last].wrong)
+		sum.passed = (f->last + 1 < n ? frames[f->last + 1].begin : f->made) <= from;
+	while (f->frame_at + 1 < n && frames[f->frame_at + 1].begin <= from)
+		f->frame_at++;
+	f->last = f->frame_at;
+	for (size_t i = f->frame_at; i < n && frames[i].begin < to; i++) {
+		f->last = i;
+		sum.last = frames[i].begin;
+		if (!frames[i].wrong)
+			continue;
+		sum.wrong = true;
+		if (i == f->frame_at)
+			sum.wrong_before = frames[i].begin < from;
+	}
+	f->asked = n > 0 && !frames[f->last].wrong;
+	return sum;
+}
+
+/* Reads up to n bytes; *ret_got is 0 at the end. */
+static int inflate_read(struct ps_inflate *f, void *dst, size_t n, size_t *ret_got, struct ps_error *err)
+{
+	struct step s = {.out = dst, .out_n = n};
+
+	*ret_got = 0;
+	while (s.made == 0) {
+		bool at_end;
+		int rc = ps_stream_peek_some(f->in, &s.in, &s.in_n, err);
+
+		if (rc < 0)
+			return rc;
+		at_end = s.in_n == 0;
+		if (at_end && !f->inside)
+			return 0;
+		f->garbage = !f->inside && f->any && !may_begin(f->codec, s.in, s.in_n);
+		if (f->garbage && s.in_n >= PS_INFLATE_MAGIC && is_lz4_legacy(s.in))
+			return legacy_refuse(err);
+		if (f->garbage)
+			return ps_error_set(err, EBADMSG,
+			        "garbage after the end of the %s data, at byte %ju of the file; write the "
+			        "file again without it",
+			        names[f->codec], (uintmax_t)ps_stream_offset(f->in));
+		s.taken = 0;
+		s.ended = s.wrong = false;
+		if (!f->inside && frame_begin(f) < 0)
+			return ps_no_memory(err);
+		/* also at the end of the input: the decoder may hold output that had no room yet */
+		rc = step_make(f, &s, err);
+		if (rc < 0)
+			return rc;
+		if (s.taken == 0 && s.made == 0 && f->full) {
+			f->full = false; /* nothing was left to be handed out */
+			continue;
+		}
+		f->full = s.made == n;
+		f->made += s.made;
+		if (s.wrong)
+			frames_of(f)[f->frames.n / sizeof(struct frame) - 1].wrong = true;
+		ps_stream_take(f->in, s.taken);
+		f->inside = !s.ended;
+		f->any = f->any || s.ended;
+		held_count(f);
+		if (at_end && s.made == 0 && f->inside)
+			return ps_error_set(err, EBADMSG,
+			        "truncated: the %s data end inside of a frame, at byte %ju of the file",
+			        names[f->codec], (uintmax_t)ps_stream_offset(f->in));
+		if (!at_end && s.taken == 0 && s.made == 0)
+			return ps_error_set(err, EBADMSG,
+			        "damaged %s data at byte %ju of the file: no progress", names[f->codec],
+			        (uintmax_t)ps_stream_offset(f->in));
+	}
+	*ret_got = s.made;
+	return 0;
+}
+
+/* Reading ------------------------------------------------------------------------------------------------ */
 
 static bool stopped(const struct ps_stream *s)
 {
@@ -350,22 +805,15 @@ static int direct_read(struct ps_stream *s, void *dst, size_t n, size_t *ret_got
 	return 0;
 }
 
-/* Called where a large field begins. The bytes left in the buffer were read after the last field and not
- * used. */
-static void behind_learn(struct ps_stream *s)
-{
-	if (s->beg == s->end)
-		s->after = AFTER_MAX; /* all bytes were used: more may have been needed */
-	else if (s->end <= AFTER_MAX)
-		s->after = PS_MAX(s->beg, AFTER_MIN);
-}
-
 int ps_stream_read(struct ps_stream *s, void *dst, size_t n, struct ps_error *err)
 {
 	uint8_t *out = dst;
 
-	if (n >= DIRECT_READ_MIN)
-		behind_learn(s);
+	/* Where a large field begins, the bytes left in the buffer were read after the last field and not used. */
+	if (n >= DIRECT_READ_MIN && s->beg == s->end)
+		s->after = AFTER_MAX; /* all bytes were used: more may have been needed */
+	else if (n >= DIRECT_READ_MIN && s->end <= AFTER_MAX)
+		s->after = PS_MAX(s->beg, AFTER_MIN);
 	while (n > 0) {
 		size_t have = PS_MIN(n, s->end - s->beg);
 		size_t got;
@@ -488,7 +936,7 @@ int ps_stream_inflate(struct ps_stream **stream, struct ps_error *err)
 	s->options = in->options;
 	s->cap = PS_MAX(in->fd >= 0 ? in->cap : 0, PS_STREAM_BUF_MIN);
 	s->buf = malloc(s->cap);
-	rc = s->buf ? inflate_new(codec, in, in->options.budget, &s->inflate, err) : ps_no_memory(err);
+	rc = s->buf ? inflate_new(codec, in, &s->inflate, err) : ps_no_memory(err);
 	if (rc < 0) {
 		free(s->buf);
 		free(s);
@@ -514,7 +962,7 @@ int ps_stream_drain(struct ps_stream *s, bool *ret_garbage, struct ps_error *err
 		int rc = ps_stream_peek_some(s, &p, &n, err);
 
 		if (rc < 0) {
-			*ret_garbage = inflate_has_garbage(s->inflate);
+			*ret_garbage = s->inflate->garbage;
 			return rc;
 		}
 		ps_stream_take(s, n);
@@ -540,492 +988,6 @@ int64_t ps_stream_size(const struct ps_stream *s)
 int ps_stream_fd(const struct ps_stream *s)
 {
 	return s->seekable ? s->fd : -1;
-}
-
-/* Decompression ------------------------------------------------------------------------------------------ */
-
-/* A piece of compressed bytes, and the memory for the decompressed ones. */
-struct step {
-	const uint8_t *in;
-	size_t in_n;
-	uint8_t *out;
-	size_t out_n;
-	size_t taken, made;
-	bool ended; /* a frame (member) ended with `taken` ... */
-	bool wrong; /* ... and its checksum does not match */
-};
-
-/* A frame (of gzip: member) of which bytes were read. */
-struct frame {
-	uint64_t begin; /* place of its first byte in the decompressed bytes */
-	bool wrong;     /* its checksum does not match */
-};
-
-struct ps_inflate {
-	struct ps_stream *in;
-	enum ps_codec codec;
-	bool inside;                   /* inside of a frame: the input must not end here */
-	bool any, garbage;             /* any: a frame has ended; garbage: what follows is not a frame */
-	struct ps_byte_budget *budget; /* NULL: not counted */
-	size_t held;                   /* bytes that are counted in the budget */
-	uint64_t made;                 /* decompressed bytes so far */
-	struct ps_buf frames;          /* struct frame, in order */
-	size_t frame_at;               /* the one that ps_stream_sum() begins with */
-	size_t last;                   /* the last one that it looked at, ... */
-	bool asked;                    /* ... whose checksum was not known to be wrong */
-	/* zstd and lz4: bytes that the decoder asks for. It is given at most these, so that it takes a checksum by
-	 * itself, ... */
-	size_t hint;
-	bool full; /* ... after all bytes before it were handed out: the last step had no room left */
-	union {
-		ZSTD_DCtx *zstd;
-#ifdef HAVE_LISAL
-		struct inflate_state *gzip;
-#endif
-#ifdef HAVE_LZ4
-		LZ4F_dctx *lz4;
-#endif
-	};
-};
-
-static const char *const names[] = {"", "zstd", "gzip", "lz4", "lz4 (legacy format)"};
-
-static bool is_lz4_legacy(const uint8_t *p)
-{
-	return p[0] == 0x02 && p[1] == 0x21 && p[2] == 0x4c && p[3] == 0x18;
-}
-
-static bool is_skippable(const uint8_t *p)
-{
-	return (p[0] & 0xf0) == 0x50 && p[1] == 0x2a && p[2] == 0x4d && p[3] == 0x18;
-}
-
-static bool codec_skippable(const uint8_t head[static PS_INFLATE_SKIPPABLE], uint64_t *ret_nbytes)
-{
-	*ret_nbytes = PS_INFLATE_SKIPPABLE + ((uint64_t)head[4] | (uint64_t)head[5] << 8 |
-	                                             (uint64_t)head[6] << 16 | (uint64_t)head[7] << 24);
-	return is_skippable(head);
-}
-
-enum ps_codec ps_codec_detect(const uint8_t *p, size_t n)
-{
-	if (n < PS_INFLATE_MAGIC)
-		return PS_CODEC_NONE;
-	if (p[0] == 0x1f && p[1] == 0x8b && p[2] == 8)
-		return PS_CODEC_GZIP;
-	if (p[0] == 0x28 && p[1] == 0xb5 && p[2] == 0x2f && p[3] == 0xfd)
-		return PS_CODEC_ZSTD;
-	if (p[0] == 0x04 && p[1] == 0x22 && p[2] == 0x4d && p[3] == 0x18)
-		return PS_CODEC_LZ4;
-	if (is_lz4_legacy(p))
-		return PS_CODEC_LZ4_LEGACY;
-	return is_skippable(p) ? PS_CODEC_ZSTD : PS_CODEC_NONE;
-}
-
-/* zstd --------------------------------------------------------------------------------------------------- */
-
-#define FIRST_HINT 5 /* bytes at the beginning of a frame from which the decoders know how to continue */
-
-/* Ends a frame by its checksum, the `n` bytes at s->in, which does not match. */
-static void sum_mismatches(struct ps_inflate *f, struct step *s, size_t n)
-{
-	s->taken = n;
-	s->ended = s->wrong = true;
-	f->hint = FIRST_HINT;
-}
-
-static int zstd_new(struct ps_inflate *f, struct ps_error *err)
-{
-	f->zstd = ZSTD_createDCtx();
-	if (!f->zstd)
-		return ps_error_set(err, ENOMEM, "no memory for decompression");
-	(void)ZSTD_DCtx_setParameter(f->zstd, ZSTD_d_windowLogMax, PS_INFLATE_MAX_WINDOW_LOG);
-	f->hint = FIRST_HINT;
-	return 0;
-}
-
-static int zstd_step(struct ps_inflate *f, struct step *s, struct ps_error *err)
-{
-	ZSTD_inBuffer in = {.src = s->in, .size = f->full ? 0 : PS_MIN(s->in_n, f->hint)};
-	ZSTD_outBuffer out = {.dst = s->out, .size = s->out_n};
-	size_t left = ZSTD_decompressStream(f->zstd, &out, &in);
-
-	if (ZSTD_isError(left)) {
-		uint64_t at = ps_stream_offset(f->in);
-
-		if (ZSTD_getErrorCode(left) == ZSTD_error_checksum_wrong) {
-			(void)ZSTD_DCtx_reset(f->zstd, ZSTD_reset_session_only);
-			sum_mismatches(f, s, in.size);
-			return 0;
-		}
-		if (ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge)
-			return ps_error_set(err, EFBIG,
-			        "zstd data with a window of more than 128 MiB; compress it without --long=28 "
-			        "or more");
-		if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation)
-			return ps_error_set(err, ENOMEM, "no memory for decompression");
-		return ps_error_set(err, EBADMSG, "damaged zstd data near byte %ju of the file: %s",
-		        (uintmax_t)at, ZSTD_getErrorName(left));
-	}
-	s->taken = in.pos;
-	s->made = out.pos;
-	s->ended = left == 0;
-	f->hint = left > 0 ? left : FIRST_HINT;
-	return 0;
-}
-
-/* gzip --------------------------------------------------------------------------------------------------- */
-
-#ifdef HAVE_LISAL
-static void gzip_begin(struct ps_inflate *f)
-{
-	isal_inflate_init(f->gzip);
-	f->gzip->crc_flag = ISAL_GZIP;
-}
-
-static int gzip_new(struct ps_inflate *f, struct ps_error *err)
-{
-	f->gzip = malloc(sizeof(*f->gzip));
-	if (!f->gzip)
-		return ps_error_set(err, ENOMEM, "no memory for decompression");
-	gzip_begin(f);
-	return 0;
-}
-
-static int gzip_step(struct ps_inflate *f, struct step *s, struct ps_error *err)
-{
-	size_t in_n = PS_MIN(s->in_n, (size_t)1 << 30), out_n = PS_MIN(s->out_n, (size_t)1 << 30);
-	int rc;
-
-	if (!f->inside) {
-		size_t zeros = 0;
-
-		while (zeros < s->in_n && s->in[zeros] == 0) /* padding from tapes and block devices */
-			zeros++;
-		if (zeros > 0) {
-			s->taken = zeros;
-			s->ended = true;
-			return 0;
-		}
-		gzip_begin(f);
-	}
-	f->gzip->next_in = (uint8_t *)(uintptr_t)s->in; /* it is not written to */
-	f->gzip->avail_in = (uint32_t)in_n;
-	f->gzip->next_out = s->out;
-	f->gzip->avail_out = (uint32_t)out_n;
-	rc = isal_inflate(f->gzip);
-	s->wrong = rc == ISAL_INCORRECT_CHECKSUM;
-	if ((rc < 0 && !s->wrong) || rc == ISAL_NEED_DICT)
-		return ps_error_set(err, EBADMSG, "damaged gzip data near byte %ju of the file: invalid gzip",
-		        (uintmax_t)ps_stream_offset(f->in));
-	s->taken = in_n - f->gzip->avail_in;
-	s->made = out_n - f->gzip->avail_out;
-	s->ended = s->wrong || f->gzip->block_state == ISAL_BLOCK_FINISH;
-	return 0;
-}
-#endif
-
-/* lz4 ---------------------------------------------------------------------------------------------------- */
-
-#ifdef HAVE_LZ4
-static int lz4_new(struct ps_inflate *f, struct ps_error *err)
-{
-	if (LZ4F_isError(LZ4F_createDecompressionContext(&f->lz4, LZ4F_VERSION)))
-		return ps_error_set(err, ENOMEM, "no memory for decompression");
-	f->hint = FIRST_HINT;
-	return 0;
-}
-
-static int lz4_step(struct ps_inflate *f, struct step *s, struct ps_error *err)
-{
-	size_t given = f->full ? 0 : PS_MIN(s->in_n, f->hint), in_n = given, out_n = s->out_n,
-	       left = LZ4F_decompress(f->lz4, s->out, &out_n, s->in, &in_n, NULL);
-
-	if (LZ4F_isError(left) && strcmp(LZ4F_getErrorName(left), "ERROR_contentChecksum_invalid") == 0) {
-		LZ4F_resetDecompressionContext(f->lz4);
-		sum_mismatches(f, s, given);
-		return 0;
-	}
-	if (LZ4F_isError(left))
-		return ps_error_set(err, EBADMSG, "damaged lz4 data near byte %ju of the file: %s",
-		        (uintmax_t)ps_stream_offset(f->in), LZ4F_getErrorName(left));
-	s->taken = in_n;
-	s->made = out_n;
-	s->ended = left == 0;
-	f->hint = left > 0 ? left : FIRST_HINT;
-	return 0;
-}
-
-/* The library does not report its memory. An estimate: two blocks, and the output that later blocks refer
- * to. */
-static size_t lz4_nbytes(const struct ps_inflate *f)
-{
-	static const size_t blocks[] = {[LZ4F_max64KB] = 64UL << 10,
-	        [LZ4F_max256KB] = 256UL << 10,
-	        [LZ4F_max1MB] = 1UL << 20,
-	        [LZ4F_max4MB] = 4UL << 20};
-	LZ4F_frameInfo_t info;
-	size_t none = 0;
-
-	if (!f->inside || LZ4F_isError(LZ4F_getFrameInfo(f->lz4, &info, NULL, &none)) ||
-	        (size_t)info.blockSizeID >= PS_ARRAY_LEN(blocks))
-		return f->held;
-	return 2 * blocks[info.blockSizeID] + (128UL << 10);
-}
-#endif
-
-/* All ---------------------------------------------------------------------------------------------------- */
-
-static int unsupported(enum ps_codec codec, const char *library, struct ps_error *err)
-{
-	return ps_error_set(err, ENOSYS,
-	        "is compressed by %s, which this build cannot read: install %s and build penstock again",
-	        names[codec], library);
-}
-
-static int legacy_refuse(struct ps_error *err)
-{
-	return ps_error_set(err, ENOSYS,
-	        "is compressed in lz4's legacy format, which is not read; compress it again with lz4 without "
-	        "-l");
-}
-
-static int codec_new(struct ps_inflate *f, struct ps_error *err)
-{
-	switch (f->codec) {
-	case PS_CODEC_ZSTD:
-		return zstd_new(f, err);
-	case PS_CODEC_GZIP:
-#ifdef HAVE_LISAL
-		return gzip_new(f, err);
-#else
-		return unsupported(f->codec, "libisal-dev", err);
-#endif
-	case PS_CODEC_LZ4:
-#ifdef HAVE_LZ4
-		return lz4_new(f, err);
-#else
-		return unsupported(f->codec, "liblz4-dev", err);
-#endif
-	case PS_CODEC_LZ4_LEGACY:
-		return legacy_refuse(err);
-	case PS_CODEC_NONE:
-		break;
-	}
-	return unsupported(PS_CODEC_NONE, "", err);
-}
-
-/* Counts the decoder's memory in the budget, even beyond it; the sample window gets the rest. */
-static void held_count(struct ps_inflate *f)
-{
-	size_t held = f->held;
-
-	if (!f->budget)
-		return;
-	if (f->codec == PS_CODEC_ZSTD)
-		held = ZSTD_sizeof_DCtx(f->zstd);
-#ifdef HAVE_LISAL
-	if (f->codec == PS_CODEC_GZIP)
-		held = sizeof(*f->gzip);
-#endif
-#ifdef HAVE_LZ4
-	if (f->codec == PS_CODEC_LZ4)
-		held = lz4_nbytes(f);
-#endif
-	if (held > f->held)
-		ps_byte_budget_force(f->budget, held - f->held);
-	else if (held < f->held)
-		ps_byte_budget_give(f->budget, f->held - held);
-	f->held = held;
-}
-
-static int inflate_new(enum ps_codec codec, struct ps_stream *in, struct ps_byte_budget *budget,
-        struct ps_inflate **ret_inflate, struct ps_error *err)
-{
-	struct ps_inflate *f = calloc(1, sizeof(*f));
-	int rc;
-
-	if (!f)
-		return ps_no_memory(err);
-	f->codec = codec;
-	rc = codec_new(f, err);
-	if (rc < 0) {
-		free(f);
-		return rc;
-	}
-	f->in = in;
-	f->budget = budget;
-	*ret_inflate = f;
-	return 0;
-}
-
-static void inflate_free(struct ps_inflate *f)
-{
-	if (!f)
-		return;
-	if (f->held > 0)
-		ps_byte_budget_give(f->budget, f->held);
-	switch (f->codec) {
-	case PS_CODEC_ZSTD:
-		ZSTD_freeDCtx(f->zstd);
-		break;
-	case PS_CODEC_GZIP:
-#ifdef HAVE_LISAL
-		free(f->gzip);
-#endif
-		break;
-	case PS_CODEC_LZ4:
-#ifdef HAVE_LZ4
-		LZ4F_freeDecompressionContext(f->lz4);
-#endif
-		break;
-	case PS_CODEC_LZ4_LEGACY:
-	case PS_CODEC_NONE:
-		break;
-	}
-	ps_stream_free(f->in);
-	ps_buf_fini(&f->frames);
-	free(f);
-}
-
-static int step_make(struct ps_inflate *f, struct step *s, struct ps_error *err)
-{
-	switch (f->codec) {
-	case PS_CODEC_ZSTD:
-		return zstd_step(f, s, err);
-#ifdef HAVE_LISAL
-	case PS_CODEC_GZIP:
-		return gzip_step(f, s, err);
-#endif
-#ifdef HAVE_LZ4
-	case PS_CODEC_LZ4:
-		return lz4_step(f, s, err);
-#endif
-	default:
-		return -ENOSYS;
-	}
-}
-
-/* True if the n bytes after a frame may begin another one; n may be less than a magic number. */
-static bool may_begin(enum ps_codec codec, const uint8_t *p, size_t n)
-{
-	static const uint8_t magics[][4] = {[PS_CODEC_ZSTD] = {0x28, 0xb5, 0x2f, 0xfd},
-	        [PS_CODEC_GZIP] = {0x1f, 0x8b, 8},
-	        [PS_CODEC_LZ4] = {0x04, 0x22, 0x4d, 0x18}};
-
-	if (codec == PS_CODEC_GZIP)
-		return p[0] == 0 || memcmp(p, magics[codec], PS_MIN(n, (size_t)3)) == 0;
-	return memcmp(p, magics[codec], PS_MIN(n, (size_t)4)) == 0 ||
-	       ((p[0] & 0xf0) == 0x50 && memcmp(p + 1, "\x2a\x4d\x18", PS_MIN(n - 1, (size_t)3)) == 0);
-}
-
-static bool inflate_has_garbage(const struct ps_inflate *f)
-{
-	return f->garbage;
-}
-
-static struct frame *frames_of(const struct ps_inflate *f)
-{
-	return (struct frame *)(void *)f->frames.p;
-}
-
-/* Notes where a frame begins. One without a byte is replaced by the next, unless its checksum is wrong. Forgets
- * frames that are no longer asked about. */
-static int frame_begin(struct ps_inflate *f)
-{
-	struct frame frame = {.begin = f->made};
-	size_t n = f->frames.n / sizeof(frame);
-
-	if (f->frame_at > n / 2) {
-		n -= f->frame_at;
-		memmove(f->frames.p, &frames_of(f)[f->frame_at], n * sizeof(frame));
-		f->frames.n = n * sizeof(frame);
-		f->last -= f->frame_at;
-		f->frame_at = 0;
-	}
-	if (n > 0 && frames_of(f)[n - 1].begin == f->made && !frames_of(f)[n - 1].wrong)
-		return 0;
-	return ps_buf_add(&f->frames, &frame, sizeof(frame));
-}
-
-struct ps_stream_sum ps_stream_sum(struct ps_stream *s, uint64_t from, uint64_t to)
-{
-	struct ps_inflate *f = s->inflate;
-	const struct frame *frames = frames_of(f);
-	size_t n = f->frames.n / sizeof(*frames);
-	struct ps_stream_sum sum = {0};
-
-	if (f->asked && frames[f->last].wrong)
-		sum.passed = (f->last + 1 < n ? frames[f->last + 1].begin : f->made) <= from;
-	while (f->frame_at + 1 < n && frames[f->frame_at + 1].begin <= from)
-		f->frame_at++;
-	f->last = f->frame_at;
-	for (size_t i = f->frame_at; i < n && frames[i].begin < to; i++) {
-		f->last = i;
-		sum.last = frames[i].begin;
-		if (!frames[i].wrong)
-			continue;
-		sum.wrong = true;
-		if (i == f->frame_at)
-			sum.wrong_before = frames[i].begin < from;
-	}
-	f->asked = n > 0 && !frames[f->last].wrong;
-	return sum;
-}
-
-static int inflate_read(struct ps_inflate *f, void *dst, size_t n, size_t *ret_got, struct ps_error *err)
-{
-	struct step s = {.out = dst, .out_n = n};
-
-	*ret_got = 0;
-	while (s.made == 0) {
-		bool at_end;
-		int rc = ps_stream_peek_some(f->in, &s.in, &s.in_n, err);
-
-		if (rc < 0)
-			return rc;
-		at_end = s.in_n == 0;
-		if (at_end && !f->inside)
-			return 0;
-		f->garbage = !f->inside && f->any && !may_begin(f->codec, s.in, s.in_n);
-		if (f->garbage && s.in_n >= PS_INFLATE_MAGIC && is_lz4_legacy(s.in))
-			return legacy_refuse(err);
-		if (f->garbage)
-			return ps_error_set(err, EBADMSG,
-			        "garbage after the end of the %s data, at byte %ju of the file; write the "
-			        "file again without it",
-			        names[f->codec], (uintmax_t)ps_stream_offset(f->in));
-		s.taken = 0;
-		s.ended = s.wrong = false;
-		if (!f->inside && frame_begin(f) < 0)
-			return ps_no_memory(err);
-		/* also at the end of the input: the decoder may hold output that had no room yet */
-		rc = step_make(f, &s, err);
-		if (rc < 0)
-			return rc;
-		if (s.taken == 0 && s.made == 0 && f->full) {
-			f->full = false; /* nothing was left to be handed out */
-			continue;
-		}
-		f->full = s.made == n;
-		f->made += s.made;
-		if (s.wrong)
-			frames_of(f)[f->frames.n / sizeof(struct frame) - 1].wrong = true;
-		ps_stream_take(f->in, s.taken);
-		f->inside = !s.ended;
-		f->any = f->any || s.ended;
-		held_count(f);
-		if (at_end && s.made == 0 && f->inside)
-			return ps_error_set(err, EBADMSG,
-			        "truncated: the %s data end inside of a frame, at byte %ju of the file",
-			        names[f->codec], (uintmax_t)ps_stream_offset(f->in));
-		if (!at_end && s.taken == 0 && s.made == 0)
-			return ps_error_set(err, EBADMSG,
-			        "damaged %s data at byte %ju of the file: no progress", names[f->codec],
-			        (uintmax_t)ps_stream_offset(f->in));
-	}
-	*ret_got = s.made;
-	return 0;
 }
 
 /* Members that are compressed by themselves -------------------------------------------------------------- */

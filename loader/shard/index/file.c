@@ -123,15 +123,13 @@ static int name_compare(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool is_index(const char *name)
-{
-	size_t n = strlen(name);
-
-	return n > strlen(PS_PSX_SUFFIX) && strcmp(name + n - strlen(PS_PSX_SUFFIX), PS_PSX_SUFFIX) == 0;
-}
-
+/* Adds a name, if it is that of an index. */
 static int folder_add(struct ps_shard_index_folder *f, const char *name)
 {
+	size_t n = strlen(name), suffix = strlen(PS_PSX_SUFFIX);
+
+	if (n <= suffix || strcmp(name + n - suffix, PS_PSX_SUFFIX) != 0)
+		return 0;
 	if (f->n == f->cap) {
 		size_t cap = PS_MAX(f->cap * 2, (size_t)64);
 		char **grown = reallocarray(f->names, cap, sizeof(*grown));
@@ -161,8 +159,7 @@ int ps_shard_index_folder_read(
 	if (r == 0) {
 		f->changed = st.st_mtim;
 		while (r == 0 && (errno = 0, entry = readdir(d)))
-			if (is_index(entry->d_name))
-				r = folder_add(f, entry->d_name);
+			r = folder_add(f, entry->d_name);
 		r = r < 0 ? r : -errno;
 	}
 	if (d)

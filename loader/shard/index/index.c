@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/io.h"
+#include "base/number.h"
 #include "shard/index/format.h"
 
 #define MAX_FILE (UINT64_C(1) << 32)
@@ -231,12 +232,6 @@ static int head_parse(struct ps_shard_index *x, struct ps_error *err)
 	return 0;
 }
 
-/* True if the section has room for its marks, of `width` words each; its stream follows them. */
-static bool has_marks(const struct ps_shard_index *x, const struct ps_shard_index_section *s, size_t width)
-{
-	return ps_psx_nmarks(x->count) <= s->n / (width * 8);
-}
-
 static int parse(struct ps_shard_index *x, struct ps_error *err)
 {
 	int rc = head_parse(x, err);
@@ -248,13 +243,13 @@ static int parse(struct ps_shard_index *x, struct ps_error *err)
 		case PS_PSX_SHAPES:
 			rc = shapes_parse(x, s, err);
 			break;
-		case PS_PSX_SAMPLES:
+		case PS_PSX_SAMPLES: /* two words of each mark, then a stream; of keys one word */
 			x->samples = s;
-			rc = has_marks(x, s, 2) ? 0 : shard_index_damaged(x, err);
+			rc = ps_psx_nmarks(x->count) <= s->n / 16 ? 0 : shard_index_damaged(x, err);
 			break;
 		case PS_PSX_KEYS:
 			x->keys = s;
-			rc = has_marks(x, s, 1) ? 0 : shard_index_damaged(x, err);
+			rc = ps_psx_nmarks(x->count) <= s->n / 8 ? 0 : shard_index_damaged(x, err);
 			break;
 		case PS_PSX_COLUMN:
 			rc = column_parse(x, s) ? 0 : shard_index_damaged(x, err);
@@ -782,18 +777,6 @@ static int64_t integer_get(const uint8_t *p, unsigned width)
 	}
 }
 
-static double float_get(const uint8_t *p, unsigned width)
-{
-	uint32_t u32 = width == 4 ? ps_get_u32(p) : 0;
-	uint64_t u64 = width == 8 ? ps_get_u64(p) : 0;
-	float f;
-	double d;
-
-	memcpy(&f, &u32, sizeof(f));
-	memcpy(&d, &u64, sizeof(d));
-	return width == 4 ? (double)f : d;
-}
-
 int ps_shard_index_value(struct ps_shard_index *x, int column, uint64_t sample, struct ps_column_value *v,
         struct ps_error *err)
 {
@@ -815,7 +798,9 @@ int ps_shard_index_value(struct ps_shard_index *x, int column, uint64_t sample, 
 		v->number = (double)v->integer;
 		break;
 	case PS_COLUMN_FLOAT:
-		v->number = float_get(c->values + sample * c->width, c->width);
+		v->number = ps_number_load(c->width == 4 ? PS_F32 : PS_F64,
+		        __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__, c->values + sample * c->width)
+		                    .value;
 		break;
 	case PS_COLUMN_TEXT:
 		if (!text_find(x, c->values, s->p + s->n, sample, &v->text, &v->text_len))
