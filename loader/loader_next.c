@@ -103,15 +103,11 @@ void ps_share_begin(struct penstock_loader *l, uint64_t batches)
 /* Notes whether the rank's share of the epoch has good samples so far. Repeats are not of its share. */
 static void share_note(struct penstock_loader *l, const struct penstock_batch *b)
 {
-	uint32_t first;
-
 	if (b->repeats || l->has_good)
 		return;
 	l->has_good = b->nbad < b->nrows;
-	if (l->has_good || l->first_bad.err)
-		return;
-	first = b->bad_rows[0];
-	row_error(b, first, false, &l->first_key, &l->first_bad);
+	if (!l->has_good && !l->first_bad.err)
+		row_error(b, b->bad_rows[0], false, &l->first_key, &l->first_bad);
 }
 
 /* Judges the epoch that has ended. If no sample of the rank's share was good, it is an error even with SKIP: the
@@ -190,41 +186,35 @@ int penstock_loader_next(
 	return rc < 0 ? ps_give_error(error, rc, &err) : rc;
 }
 
-static int random_access_make(struct penstock_loader *l, struct ps_error *err)
-{
-	const struct penstock_options *o = &l->options.o;
-
-	return ps_random_access_new(&(struct ps_random_access_options){.shards = l->options.shards.names,
-	                                    .nshards = l->schedule.nshards,
-	                                    .indexes = l->indexes,
-	                                    .layout = l->layout,
-	                                    .reading = *ps_pipeline_reading(l->pipeline),
-	                                    .seed = o->seed,
-	                                    .epoch = o->epoch,
-	                                    .max_ragged_nbytes = o->memory_budget / 4},
-	        &l->random_access, err);
-}
-
 static int get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
         struct penstock_batch **ret_batch, struct ps_error *err)
 {
+	const struct penstock_options *o = &l->options.o;
 	struct penstock_batch *b;
 	int rc = ps_opener_check(l->pid, err);
 
 	if (rc == 0 && (n == 0 || n > PS_OPTIONS_MAX_BATCH))
 		rc = ps_error_set(err, EINVAL, "get of %u samples: must be 1 to %u", n, PS_OPTIONS_MAX_BATCH);
 	if (rc == 0 && !l->random_access)
-		rc = random_access_make(l, err);
+		rc = ps_random_access_new(
+		        &(struct ps_random_access_options){.shards = l->options.shards.names,
+		                .nshards = l->schedule.nshards,
+		                .indexes = l->indexes,
+		                .layout = l->layout,
+		                .reading = *ps_pipeline_reading(l->pipeline),
+		                .seed = o->seed,
+		                .epoch = o->epoch,
+		                .max_ragged_nbytes = o->memory_budget / 4},
+		        &l->random_access, err);
 	if (rc == 0)
 		rc = ps_random_access_read(l->random_access, numbers, n, &b, err);
 	if (rc < 0)
 		return rc;
 	ps_shard_errors_note(&l->lost, b);
-	if (l->options.o.on_error == PENSTOCK_FAIL && b->nbad > 0 && !b->failed) {
+	if (o->on_error == PENSTOCK_FAIL && b->nbad > 0 && !b->failed)
 		rc = row_error(b, b->bad_rows[0], true, &l->got_key, err);
-	} else if (b->failed) {
+	else if (b->failed)
 		rc = batch_error(b, &l->got_key, err);
-	}
 	if (rc < 0)
 		ps_random_access_give_back(b);
 	else

@@ -59,20 +59,14 @@ void ps_stats_judge(struct penstock_stats *s)
 	snprintf(s->advice, sizeof(s->advice), "%s", advice);
 }
 
-/* Images a second that the GPU decodes alone. In hybrid decoding all workers do their part. */
-static double gpu_rate(const struct ps_pipeline_stats *p)
-{
-	bool hybrid = p->hybrid_images > p->engine_images;
-	double row = hybrid ? p->costs.cpu_give / PS_MAX(p->workers, 1u) : p->costs.gpu;
-
-	return row > 0 ? 1 / row : 0;
-}
-
 /* Fills `stages` and what depends on it; s->samples must be set. */
 static void stats_fill(struct penstock_stats *s, const struct ps_pipeline_stats *p)
 {
 	static const char *const names[PENSTOCK_NSTAGES] = {"read", "decode", "consumer"};
 	const uint32_t threads[PENSTOCK_NSTAGES] = {p->readers, p->workers, 1};
+	/* Seconds of an image that the GPU decodes alone. In hybrid decoding all workers do their part. */
+	double gpu = p->hybrid_images > p->engine_images ? p->costs.cpu_give / PS_MAX(p->workers, 1u)
+	                                                 : p->costs.gpu;
 
 	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
 		uint64_t in = p->wait_ns[i][PS_WAIT_INPUT], out = p->wait_ns[i][PS_WAIT_OUTPUT];
@@ -91,7 +85,7 @@ static void stats_fill(struct penstock_stats *s, const struct ps_pipeline_stats 
 	s->gpu_hybrid_images = p->hybrid_images;
 	s->cpu_images = p->cpu_images;
 	s->gpu_share = p->offload / (double)PS_OFFLOAD_ALL;
-	s->gpu_images_per_second = gpu_rate(p);
+	s->gpu_images_per_second = gpu > 0 ? 1 / gpu : 0;
 	s->cpu_images_per_second = p->costs.cpu > 0 ? p->workers / p->costs.cpu : 0;
 	ps_stats_judge(s);
 }
@@ -147,10 +141,23 @@ int penstock_loader_lost(struct penstock_loader *l, uint64_t n, struct penstock_
 	return rc < 0 ? rc : ps_shard_errors_get(&l->lost, n, ret_lost);
 }
 
+/* Copies a text, which it frees, into the caller's buffer, unless that is NULL. Returns the text's length. */
+static int text_give(char *text, size_t n, const char *what, char *buf, size_t size, struct ps_error *err)
+{
+	ps_autofree char *owned = text;
+
+	if (buf && size <= n)
+		return ps_error_set(
+		        err, ENOBUFS, "the %s has %zu bytes, but there is room for %zu", what, n + 1, size);
+	if (buf)
+		memcpy(buf, owned, n + 1);
+	return (int)n;
+}
+
 int penstock_loader_profile(struct penstock_loader *l, char *buf, size_t size, struct penstock_error *error)
 {
 	struct ps_error err = {0};
-	ps_autofree char *text = NULL;
+	char *text = NULL;
 	size_t n = 0;
 	int rc = ps_opener_check(l->pid, &err);
 
@@ -158,14 +165,9 @@ int penstock_loader_profile(struct penstock_loader *l, char *buf, size_t size, s
 		rc = ps_error_set(&err, ENODATA, "the loader was opened without options.profile");
 	if (rc == 0)
 		rc = ps_profile_json(l->profile, &text, &n, &err);
-	if (rc == 0 && buf && size <= n)
-		rc = ps_error_set(
-		        &err, ENOBUFS, "the profile has %zu bytes, but there is room for %zu", n + 1, size);
-	if (rc < 0)
-		return ps_give_error(error, rc, &err);
-	if (buf)
-		memcpy(buf, text, n + 1);
-	return (int)n;
+	if (rc == 0)
+		rc = text_give(text, n, "profile", buf, size, &err);
+	return rc < 0 ? ps_give_error(error, rc, &err) : rc;
 }
 
 /* Fingerprints: experiment logs show by them whether two runs had the same data ------------------------- */
@@ -218,20 +220,15 @@ int penstock_loader_fingerprint(
         struct penstock_loader *l, char *buf, size_t size, struct penstock_error *error)
 {
 	struct ps_error err = {0};
-	ps_autofree char *text = NULL;
+	char *text = NULL;
 	size_t n = 0;
 	int rc = ps_opener_check(l->pid, &err);
 
 	if (rc == 0)
 		rc = text_make(l, &text, &n, &err);
-	if (rc == 0 && buf && size <= n)
-		rc = ps_error_set(&err, ENOBUFS, "the fingerprint has %zu bytes, but there is room for %zu",
-		        n + 1, size);
-	if (rc < 0)
-		return ps_give_error(error, rc, &err);
-	if (buf)
-		memcpy(buf, text, n + 1);
-	return (int)n;
+	if (rc == 0)
+		rc = text_give(text, n, "fingerprint", buf, size, &err);
+	return rc < 0 ? ps_give_error(error, rc, &err) : rc;
 }
 
 uint64_t ps_loader_epoch_nbytes(struct penstock_loader *l, uint64_t epoch)

@@ -155,6 +155,14 @@ static int ranges_check(const struct penstock_options *o, struct ps_error *err)
 		return ps_error_set(err, EINVAL, "epoch + epochs is beyond 64 bits");
 	if (rc == 0 && o->nmix > PS_MAX_SETS)
 		return ps_error_set(err, EINVAL, "nmix %u: must be 0 to %d", o->nmix, PS_MAX_SETS);
+	if (rc == 0 && o->gpu_decode != PENSTOCK_GPU_DECODE_AUTO &&
+	        !(o->gpu_decode >= 0 && o->gpu_decode <= 1))
+		return ps_error_set(err, EINVAL,
+		        "gpu_decode %g: must be 0 to 1, or auto (PENSTOCK_GPU_DECODE_AUTO)", o->gpu_decode);
+	if (rc == 0 && o->bucket > 1 && o->order != PENSTOCK_ORDER_WINDOW)
+		return ps_error_set(err, EINVAL, "bucket %u: needs order window", o->bucket);
+	if (rc == 0 && o->nmix > 1 && o->order == PENSTOCK_ORDER_PERMUTATION)
+		return ps_error_set(err, EINVAL, "mix: not possible with order permutation");
 	return rc;
 }
 
@@ -207,25 +215,6 @@ static void order_make(struct ps_options *p)
 		o->lanes = PS_MIN(ps_order_lanes_auto(o->world, UINT64_MAX), PS_ORDER_MAX_LANES);
 	else if (o->homes > 1 && o->lanes >= o->homes)
 		o->lanes -= o->lanes % o->homes;
-}
-
-static int gpu_decode_check(const struct penstock_options *o, struct ps_error *err)
-{
-	double share = o->gpu_decode;
-
-	if (share == PENSTOCK_GPU_DECODE_AUTO || (share >= 0 && share <= 1))
-		return 0;
-	return ps_error_set(
-	        err, EINVAL, "gpu_decode %g: must be 0 to 1, or auto (PENSTOCK_GPU_DECODE_AUTO)", share);
-}
-
-static int sampling_check(const struct penstock_options *o, struct ps_error *err)
-{
-	if (o->bucket > 1 && o->order != PENSTOCK_ORDER_WINDOW)
-		return ps_error_set(err, EINVAL, "bucket %u: needs order window", o->bucket);
-	if (o->nmix > 1 && o->order == PENSTOCK_ORDER_PERMUTATION)
-		return ps_error_set(err, EINVAL, "mix: not possible with order permutation");
-	return 0;
 }
 
 /* Takes the caller's numbers, which alone decide the order. */
@@ -354,10 +343,6 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 	rc = ranks_make(&p->o, err);
 	if (rc == 0)
 		rc = ranges_check(&p->o, err);
-	if (rc == 0)
-		rc = gpu_decode_check(&p->o, err);
-	if (rc == 0)
-		rc = sampling_check(&p->o, err);
 	if (rc == 0)
 		rc = mix_make(p, nshards, err);
 	if (rc == 0)

@@ -141,19 +141,6 @@ static bool is_own(const struct ps_schedule *s, const struct ps_state *state, co
 	return true;
 }
 
-/* Resumes where lengths are not known, and the state is of this rank. */
-static int resume_own(const struct ps_schedule *s, const struct ps_state *state, struct ps_position *at,
-        struct ps_error *err)
-{
-	if (state->turn >= at->nlanes)
-		return ps_error_set(err, EINVAL, "the state is damaged");
-	at->turn = state->turn;
-	for (uint32_t i = 0; i < at->nlanes; i++) {
-		at->lanes[i] = *saved(state, ps_order_lane(s->order, i));
-	}
-	return 0;
-}
-
 /* The position of a lane after `taken` delivered samples. It counts from the block of `saved`. If there is no
  * saved place, or its block begins after the position, it counts from the position's own block, and the place
  * in the shards is unknown. */
@@ -241,7 +228,12 @@ int ps_resume_position(const struct ps_schedule *s, const struct ps_state *state
 		return resume_numbers(s, state, at, err);
 	if (o->known || (o->world == 1 && state->known))
 		return resume_known(s, state, at, err);
-	if (is_own(s, state, at))
-		return resume_own(s, state, at, err);
-	return resume_other(s, state, at, err);
+	if (!is_own(s, state, at))
+		return resume_other(s, state, at, err);
+	if (state->turn >= at->nlanes)
+		return ps_error_set(err, EINVAL, "the state is damaged");
+	at->turn = state->turn;
+	for (uint32_t i = 0; i < at->nlanes; i++)
+		at->lanes[i] = *saved(state, ps_order_lane(s->order, i));
+	return 0;
 }

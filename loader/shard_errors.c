@@ -150,16 +150,6 @@ static int lane_want(struct search *s, struct ps_order *order, const struct ps_p
 	return PS_MIN(r, 0);
 }
 
-static int all_want(struct search *s, struct ps_order *order, const struct ps_position *at)
-{
-	int rc = 0;
-
-	for (uint32_t lane = 0; lane < ps_order_nlanes(order) && rc == 0; lane++)
-		if (ps_order_owns(order, lane))
-			rc = lane_want(s, order, at, lane);
-	return rc;
-}
-
 /* Search ------------------------------------------------------------------------------------------------ */
 
 /* True if there is time to look for another shard. */
@@ -177,19 +167,14 @@ static bool may_look(struct search *s)
 	return s->until_ns != 1;
 }
 
-static void miss(struct search *s, uint32_t shard)
-{
-	if (s->nmissing++ == 0)
-		s->first = shard;
-}
-
 /* Looks for shards by name. A broken link counts as missing. Other errors are left to the reader: it may
  * succeed, or has a better text. */
 static void names_look(struct search *s, const struct run *run)
 {
 	for (uint32_t i = run->from; i < run->to && may_look(s); i++)
-		if (s->wanted[i] && access(s->shards[i], F_OK) < 0 && (errno == ENOENT || errno == ENOTDIR))
-			miss(s, i);
+		if (s->wanted[i] && access(s->shards[i], F_OK) < 0 && (errno == ENOENT || errno == ENOTDIR) &&
+		        s->nmissing++ == 0)
+			s->first = i;
 }
 
 struct place {
@@ -260,16 +245,6 @@ static size_t folder_len(const char *name)
 	return slash ? (size_t)(slash - name) + 1 : 0;
 }
 
-static struct run run_next(const struct search *s, uint32_t from)
-{
-	struct run run = {.from = from, .to = from + 1, .folder = folder_len(s->shards[from])};
-
-	while (run.to < s->nshards && folder_len(s->shards[run.to]) == run.folder &&
-	        memcmp(s->shards[run.to], s->shards[from], run.folder) == 0)
-		run.to++;
-	return run;
-}
-
 static int run_look(struct search *s, const struct run *run)
 {
 	ps_autofree char *folder = run->folder ? strndup(s->shards[run->from], run->folder) : strdup(".");
@@ -303,11 +278,17 @@ int ps_shards_missing_check(struct ps_order *order, const struct ps_position *at
 {
 	ps_autofree uint8_t *wanted = calloc(nshards + 1, 1);
 	struct search s = {.shards = shards, .nshards = nshards, .wanted = wanted};
-	int rc = wanted ? all_want(&s, order, at) : -ENOMEM;
+	int rc = wanted ? 0 : -ENOMEM;
 
+	for (uint32_t lane = 0; lane < ps_order_nlanes(order) && rc == 0; lane++)
+		if (ps_order_owns(order, lane))
+			rc = lane_want(&s, order, at, lane);
 	for (uint32_t i = 0; i < nshards && rc == 0 && s.until_ns != 1;) {
-		struct run run = run_next(&s, i);
+		struct run run = {.from = i, .to = i + 1, .folder = folder_len(shards[i])};
 
+		while (run.to < nshards && folder_len(shards[run.to]) == run.folder &&
+		        memcmp(shards[run.to], shards[i], run.folder) == 0)
+			run.to++;
 		rc = run_look(&s, &run);
 		i = run.to;
 	}

@@ -421,16 +421,6 @@ static uint64_t sum_of(const void *state, size_t nbytes)
 	return ps_hash(PS_HASH_BEGIN, (const uint8_t *)state + from, nbytes - from);
 }
 
-static void offload_put(const struct ps_state *s, void *state)
-{
-	size_t w = W_HEAD + (size_t)s->nlanes * L_WORDS;
-
-	word_put(state, w + D_SHARE, s->offload.share | (s->offload.tuning ? D_TUNING : 0));
-	word_put(state, w + D_EPOCH, s->offload.epoch);
-	word_put(state, w + D_BATCH, s->offload.batch);
-	word_put(state, w + D_DECODER, s->decoder);
-}
-
 /* Reads the GPU's share of decoding, and the epoch and batch from which it holds. False: damaged. */
 static bool offload_read(const void *state, struct ps_state *s)
 {
@@ -474,8 +464,14 @@ void ps_state_write(const struct ps_state_print *print, const struct ps_state *s
 		word_put(state, w + L_COPY, l->copy);
 		word_put(state, w + L_NBYTES, l->nbytes);
 	}
-	if (s->decodes)
-		offload_put(s, state);
+	if (s->decodes) {
+		size_t w = W_HEAD + (size_t)s->nlanes * L_WORDS;
+
+		word_put(state, w + D_SHARE, s->offload.share | (s->offload.tuning ? D_TUNING : 0));
+		word_put(state, w + D_EPOCH, s->offload.epoch);
+		word_put(state, w + D_BATCH, s->offload.batch);
+		word_put(state, w + D_DECODER, s->decoder);
+	}
 	word_put(state, W_SUM, sum_of(state, ps_state_nbytes(s->nlanes, s->decodes)));
 }
 
