@@ -36,16 +36,6 @@ static double probability_of(const struct ps_image_spec *spec, uint32_t op)
 
 /* The text ----------------------------------------------------------------------------------------------- */
 
-static int unsound(const char *text, struct ps_error *err)
-{
-	return ps_error_set(err, EINVAL,
-	        "image: groups \"%.100s\": must be apply:PROBABILITY=NAME,NAME... or "
-	        "one:PROBABILITY=NAME,..., with "
-	        "';' between groups; each NAME is hflip, vflip, affine, jitter, gray, blur, noise or erase, "
-	        "at most once",
-	        text);
-}
-
 /* The operation whose name begins at *p, which moves past it. */
 static uint32_t op_parse(const char **p)
 {
@@ -106,7 +96,11 @@ int ps_choice_parse(const char *text, struct ps_choice_groups *ret_groups, struc
 	for (const char *p = text; p && *p; p += *p == ';') {
 		/* Each name may appear once, so there are no more groups than operations. */
 		if (all.n == PS_CHOICE_NOPS || !group_parse(&p, &taken, &all.groups[all.n++]))
-			return unsound(text, err);
+			return ps_error_set(err, EINVAL,
+			        "image: groups \"%.100s\": must be apply:PROBABILITY=NAME,NAME... or "
+			        "one:PROBABILITY=NAME,..., with ';' between groups; each NAME is hflip, "
+			        "vflip, affine, jitter, gray, blur, noise or erase, at most once",
+			        text);
 	}
 	*ret_groups = all;
 	return 0;

@@ -13,23 +13,6 @@ static double uniform(const struct ps_rng_key *key, uint32_t index, double min, 
 	return min + (max - min) * ps_rng_unit(key, PS_RNG_CROP, index);
 }
 
-/* The largest centred box whose ratio is within the spec's. */
-static void fallback_box(
-        const struct ps_image_spec *spec, struct ps_resize_geometry *g, uint32_t width, uint32_t height)
-{
-	double ratio = (double)width / height;
-	double w = width, h = height;
-	if (ratio < spec->ratio_min)
-		h = rint(w / spec->ratio_min);
-	else if (ratio > spec->ratio_max)
-		w = rint(h * spec->ratio_max);
-	/* At least one pixel, even with a ratio far from 1 on an image of a few pixels. */
-	g->box_w = (uint32_t)fmin(fmax(w, 1), width);
-	g->box_h = (uint32_t)fmin(fmax(h, 1), height);
-	g->box_x = (width - g->box_w) / 2;
-	g->box_y = (height - g->box_h) / 2;
-}
-
 static void random_box(const struct ps_image_spec *spec, struct ps_resize_geometry *g, uint32_t width,
         uint32_t height, const struct ps_rng_key *key)
 {
@@ -46,7 +29,17 @@ static void random_box(const struct ps_image_spec *spec, struct ps_resize_geomet
 		g->box_x = (uint32_t)ps_rng_below(key, PS_RNG_CROP, i + 3, width - g->box_w + 1);
 		return;
 	}
-	fallback_box(spec, g, width, height);
+	/* None fits: the largest centred box whose ratio is within the spec's. */
+	double ratio = (double)width / height, w = width, h = height;
+	if (ratio < spec->ratio_min)
+		h = rint(w / spec->ratio_min);
+	else if (ratio > spec->ratio_max)
+		w = rint(h * spec->ratio_max);
+	/* At least one pixel, even with a ratio far from 1 on an image of a few pixels. */
+	g->box_w = (uint32_t)fmin(fmax(w, 1), width);
+	g->box_h = (uint32_t)fmin(fmax(h, 1), height);
+	g->box_x = (width - g->box_w) / 2;
+	g->box_y = (height - g->box_h) / 2;
 }
 
 /* Sets the size that the whole image is resized to before it is cropped. */
@@ -65,14 +58,6 @@ static void scale(
 		g->scaled_h = spec->resize_shorter;
 		g->scaled_w = (uint32_t)PS_MIN(shorter * width / height, UINT32_MAX / 2);
 	}
-}
-
-static void center_window(
-        const struct ps_image_spec *spec, struct ps_resize_geometry *g, uint32_t width, uint32_t height)
-{
-	scale(spec, g, width, height);
-	g->window_x = (uint32_t)rint((g->scaled_w - spec->out_width) / 2.0);
-	g->window_y = (uint32_t)rint((g->scaled_h - spec->out_height) / 2.0);
 }
 
 /* Draws where a crop of `out` pixels begins, in pixels of the scaled image. */
@@ -149,7 +134,9 @@ void ps_augment_geometry(const struct ps_image_spec *spec, uint32_t width, uint3
 		random_box(spec, &g, width, height, key);
 		break;
 	case PS_CROP_CENTER:
-		center_window(spec, &g, width, height);
+		scale(spec, &g, width, height);
+		g.window_x = (uint32_t)rint((g.scaled_w - spec->out_width) / 2.0);
+		g.window_y = (uint32_t)rint((g.scaled_h - spec->out_height) / 2.0);
 		break;
 	case PS_CROP_RANDOM:
 		random_window(spec, &g, width, height, key);

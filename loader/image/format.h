@@ -1,4 +1,4 @@
-/* Private to this folder: the formats, and how an image is turned. */
+/* Private to this folder: the formats. */
 #ifndef PS_IMAGE_FORMAT_H
 #define PS_IMAGE_FORMAT_H
 
@@ -25,6 +25,7 @@ struct ps_format {
 	const char *name;
 	bool has_wide; /* open() takes PS_PIXELS_RGBA16: files of this format may have alpha or 16 bits */
 
+	size_t nbytes;         /* of the state, where it begins with zeros and there is no make() */
 	void *(*make)(void);   /* NULL: no memory */
 	void (*free)(void *f); /* NULL is allowed */
 
@@ -41,7 +42,7 @@ struct ps_format {
 	/* The next rows, valid until the next call. Not to be called when all have been taken. */
 	int (*rows)(void *f, struct ps_image_rows *ret_rows, struct ps_error *err);
 
-	void (*close)(void *f);
+	void (*close)(void *f); /* NULL: nothing is to be closed */
 
 	/* Between open and start: true if a GPU can decode the file's colour space: YCbCr or gray. NULL:
 	 * GPUs cannot decode this format. */
@@ -71,30 +72,11 @@ int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
 int ps_format_take_memory(const char *name, const char *what, uint64_t nbytes,
         const struct ps_image_limits *limits, struct ps_error *err) PS_MUST_USE;
 
-/* EXIF and orientation ----------------------------------------------------------------------------------- */
+/* Makes a buffer of `cap` bytes at least nbytes long. The new memory is zeroed, since callers read beyond the rows
+ * (slack_nbytes); the old contents are lost. False: out of memory. */
+bool ps_format_reserve(uint8_t **buf, size_t *cap, size_t nbytes) PS_MUST_USE;
 
-/* The orientation that EXIF data gives an image, and the transformation of regions and pixels from the stored
- * image to the upright one.
- *
- *   stored     1 upright    2 mirrored left to right   3 turned by 180 degrees   4 mirrored top to bottom
- *              5 transposed 6 to be turned right (clockwise)
- *              7 transposed along the other diagonal 8 to be turned left (counterclockwise)
- * Threads: any. Errors: none: a damaged EXIF block gives orientation 1, as in PIL and browsers. Blocks:
- * never. */
-
-/* 1 to 8; 1 where the TIFF structure has none or is damaged. */
-uint32_t ps_exif_orientation(const uint8_t *tiff, size_t nbytes);
-
-/* The size of the upright image. */
-struct ps_image_size ps_orient_size(uint32_t orientation, struct ps_image_size stored);
-
-/* Where a region of the upright image is stored. */
-struct ps_region ps_orient_region(
-        uint32_t orientation, struct ps_image_size stored, const struct ps_region *upright);
-
-/* Puts row `row` of a stored region (its `width` pixels of pixel_nbytes, 2, 3 or 8) in its place in the
- * upright region, whose rows are `stride` bytes apart. `stored` is the stored region. */
-void ps_orient_row(uint32_t orientation, const struct ps_region *stored, uint32_t row, const uint8_t *from,
-        size_t pixel_nbytes, uint8_t *upright, size_t stride);
+/* Widens the bytes of a row of labels to uint16_t, in place. */
+void ps_format_widen(uint8_t *row, uint32_t width);
 
 #endif

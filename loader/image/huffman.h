@@ -89,8 +89,4 @@ enum ps_huffman_end ps_huffman_mcu(struct ps_huffman *h, int16_t *const *blocks)
  * own decoder. */
 bool ps_jpeg_entropy_replace(j_decompress_ptr cinfo, struct ps_huffman *h);
 
-/* As ps_jpeg_version() and ps_jpeg_decoder() in image.h. */
-uint32_t ps_jpeg_entropy_library(void);
-const char *ps_jpeg_entropy_decoder(void);
-
 #endif

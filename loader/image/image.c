@@ -49,19 +49,6 @@ void ps_image_levels(const struct ps_image_spec *spec, float ret_scale[static 3]
 	}
 }
 
-static void make_levels(struct ps_image_decoder *d)
-{
-	if (ps_dtype_is_float(d->spec.dtype))
-		ps_image_levels(&d->spec, d->scale, d->bias);
-	for (int c = 0; ps_dtype_is_float(d->spec.dtype) && c < 3; c++) {
-		for (int v = 0; v < 256; v++) {
-			float level = ps_pixel_normalised((uint32_t)v, d->scale[c], d->bias[c]);
-			d->levels[c][v] = level;
-			d->halves[c][v] = d->spec.dtype == PS_F16 ? ps_f16_of(level) : ps_bf16_of(level);
-		}
-	}
-}
-
 static void tools_free(struct tools *t)
 {
 	if (!t)
@@ -81,10 +68,7 @@ static void tools_free(struct tools *t)
 static struct tools *tools_new(const struct ps_image_spec *spec)
 {
 	const struct ps_image_limits limits = {
-	        .max_pixels = spec->max_pixels ? spec->max_pixels : PS_IMAGE_MAX_PIXELS_DEFAULT,
-	        .max_scans = spec->max_scans ? spec->max_scans : PS_IMAGE_MAX_SCANS_DEFAULT,
-	        .max_memory = spec->max_memory ? spec->max_memory : PS_IMAGE_MAX_MEMORY_DEFAULT,
-	        .ticket = spec->ticket};
+	        .max_pixels = spec->max_pixels, .max_memory = spec->max_memory, .ticket = spec->ticket};
 	struct tools *t = calloc(1, sizeof(*t));
 	if (!t)
 		return NULL;
@@ -109,7 +93,14 @@ struct ps_image_decoder *ps_image_decoder_new(const struct ps_image_spec *spec, 
 	struct ps_image_decoder *d = calloc(1, sizeof(*d));
 	if (d) {
 		d->spec = *spec;
-		make_levels(d);
+		if (ps_dtype_is_float(spec->dtype))
+			ps_image_levels(spec, d->scale, d->bias);
+		for (uint32_t i = 0; ps_dtype_is_float(spec->dtype) && i < 3 * 256; i++) {
+			uint32_t c = i / 256, v = i % 256;
+			float level = ps_pixel_normalised(v, d->scale[c], d->bias[c]);
+			d->levels[c][v] = level;
+			d->halves[c][v] = spec->dtype == PS_F16 ? ps_f16_of(level) : ps_bf16_of(level);
+		}
 		d->nviews = ps_image_views(spec);
 		d->views = calloc(d->nviews, sizeof(*d->views));
 		d->tools = tools_new(spec);
@@ -138,7 +129,7 @@ void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_i
 	decoder->leader = leader;
 	if (decoder->nviews != leader->nviews || s->out_width != l->out_width ||
 	        s->out_height != l->out_height || s->orient != l->orient || s->max_pixels != l->max_pixels ||
-	        s->max_scans != l->max_scans || s->max_memory != l->max_memory || s->ticket != l->ticket ||
+	        s->max_memory != l->max_memory || s->ticket != l->ticket ||
 	        ps_image_is_wide(s) != ps_image_is_wide(l))
 		return;
 	tools_free(decoder->tools);
@@ -148,9 +139,21 @@ void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_i
 
 /* Before decoding: the region of each view -------------------------------------------------------------- */
 
-static int follow(struct ps_image_decoder *d, struct ps_error *err)
+static int views_draw(struct ps_image_decoder *d, struct ps_image_size size, const struct ps_rng_key *key,
+        struct ps_error *err)
 {
+	const struct ps_image_spec *s = &d->spec;
 	const struct ps_image_decoder *leader = d->leader;
+	d->size = size;
+	for (uint32_t v = 0; v < d->nviews; v++) {
+		struct ps_rng_key own = *key;
+		own.view += s->first_view + v;
+		if (!leader)
+			ps_augment_geometry(s, size.width, size.height, &own, &d->views[v].geometry);
+		ps_transform_draw(s, &own, &d->views[v].transform);
+	}
+	if (!leader)
+		return 0;
 	if (d->size.width != leader->size.width || d->size.height != leader->size.height)
 		return ps_error_set(err, EBADMSG,
 		        "image: is %u x %u, but the image that it follows is %u x %u", d->size.width,
@@ -162,21 +165,6 @@ static int follow(struct ps_image_decoder *d, struct ps_error *err)
 		d->views[v].transform.map = leader->views[v].transform.map;
 	}
 	return 0;
-}
-
-static int views_draw(struct ps_image_decoder *d, struct ps_image_size size, const struct ps_rng_key *key,
-        struct ps_error *err)
-{
-	const struct ps_image_spec *s = &d->spec;
-	d->size = size;
-	for (uint32_t v = 0; v < d->nviews; v++) {
-		struct ps_rng_key own = *key;
-		own.view += s->first_view + v;
-		if (!d->leader)
-			ps_augment_geometry(s, size.width, size.height, &own, &d->views[v].geometry);
-		ps_transform_draw(s, &own, &d->views[v].transform);
-	}
-	return d->leader ? follow(d, err) : 0;
 }
 
 /* The largest of 1, 2, 4 and 8 such that every crop is shrunk by that factor or more. */
@@ -354,41 +342,31 @@ static int stream_rows(struct ps_image_decoder *const *decoders, uint32_t n, con
 	return 0;
 }
 
-static int decode_open(struct ps_image_decoder *const *decoders, void *const *dsts, uint32_t n,
-        struct ps_image_size size, const struct ps_rng_key *key, struct ps_error *err)
+int ps_image_decode_shared(struct ps_image_decoder *const *decoders, void *const *dsts, uint32_t n,
+        const void *data, size_t nbytes, const struct ps_rng_key *key, struct ps_error *err)
 {
 	struct ps_image_reader *source = decoders[0]->tools->source;
+	struct ps_image_size size;
 	struct ps_region all = {0};
 	uint32_t shrunk = 1;
 	size_t slack = 0;
-	int rc = 0;
+	int rc = ps_image_reader_open(source, data, nbytes, &size, err);
 	for (uint32_t i = 0; i < n && rc == 0; i++)
 		rc = views_draw(decoders[i], size, key, err);
-	if (rc < 0)
-		return rc;
-	if (decoders[0]->spec.dct_scale)
+	if (rc == 0 && decoders[0]->spec.dct_scale)
 		shrunk = ps_image_reader_shrink(source, shrinkable(decoders, n));
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n && rc == 0; i++) {
 		if (views_begin(decoders[i], shrunk, dsts[i], &all, &slack) < 0)
-			return ps_error_set(err, ENOMEM, "image: out of memory resizing %u x %u", size.width,
+			rc = ps_error_set(err, ENOMEM, "image: out of memory resizing %u x %u", size.width,
 			        size.height);
 	}
-	rc = ps_image_reader_start(source, &all, slack, err);
+	if (rc == 0)
+		rc = ps_image_reader_start(source, &all, slack, err);
 	if (rc == 0)
 		rc = stream_rows(decoders, n, &all, err);
 	for (uint32_t i = 0; i < n && rc == 0; i++)
 		rc = views_finish(decoders[i], dsts[i], err);
-	return rc;
-}
-
-int ps_image_decode_shared(struct ps_image_decoder *const *decoders, void *const *dsts, uint32_t n,
-        const void *data, size_t nbytes, const struct ps_rng_key *key, struct ps_error *err)
-{
-	struct ps_image_size size;
-	int rc = ps_image_reader_open(decoders[0]->tools->source, data, nbytes, &size, err);
-	if (rc == 0)
-		rc = decode_open(decoders, dsts, n, size, key, err);
-	ps_image_reader_close(decoders[0]->tools->source);
+	ps_image_reader_close(source);
 	for (uint32_t i = 0; i < n && rc < 0; i++)
 		decoders[i]->size = (struct ps_image_size){0};
 	return rc;
@@ -400,34 +378,28 @@ int ps_image_decode(struct ps_image_decoder *decoder, const void *data, size_t n
 	return ps_image_decode_shared(&decoder, &dst, 1, data, nbytes, key, err);
 }
 
-static int sketch(struct ps_image_decoder *d, struct ps_image_size size, const struct ps_rng_key *key,
-        struct ps_image_outline *ret_outline, struct ps_error *err)
-{
-	struct ps_image_outline o = {
-	        .plain_jpeg = ps_image_reader_is_plain_jpeg(d->tools->source), .stored = size};
-	int rc = views_draw(d, size, key, err);
-	/* the CPU decodes images that are padded */
-	o.plain_jpeg = o.plain_jpeg && d->views[0].geometry.pad.width == 0;
-	if (rc == 0 && o.plain_jpeg) {
-		d->views[0].geometry.shrunk = 1;
-		if (ps_resize_plan(d->tools->works[0].resize, &d->views[0].geometry, d->spec.interpolation) <
-		        0)
-			return ps_error_set(err, ENOMEM, "image: out of memory resizing %u x %u", size.width,
-			        size.height);
-		ps_resize_source(d->tools->works[0].resize, &o.region);
-		ps_resize_tables(d->tools->works[0].resize, &o.resize);
-	}
-	*ret_outline = o;
-	return rc;
-}
-
 int ps_image_sketch(struct ps_image_decoder *d, const void *data, size_t nbytes, const struct ps_rng_key *key,
         struct ps_image_outline *ret_outline, struct ps_error *err)
 {
-	struct ps_image_size size;
-	int rc = ps_image_reader_open(d->tools->source, data, nbytes, &size, err);
+	struct ps_image_outline o = {0};
+	struct ps_resize *resize = d->tools->works[0].resize;
+	struct ps_resize_geometry *g = &d->views[0].geometry;
+	int rc = ps_image_reader_open(d->tools->source, data, nbytes, &o.stored, err);
 	if (rc == 0)
-		rc = sketch(d, size, key, ret_outline, err);
+		rc = views_draw(d, o.stored, key, err);
+	/* the CPU decodes images that are padded */
+	o.plain_jpeg = rc == 0 && g->pad.width == 0 && ps_image_reader_is_plain_jpeg(d->tools->source);
+	if (o.plain_jpeg) {
+		g->shrunk = 1;
+		if (ps_resize_plan(resize, g, d->spec.interpolation) < 0) {
+			rc = ps_error_set(err, ENOMEM, "image: out of memory resizing %u x %u",
+			        o.stored.width, o.stored.height);
+		} else {
+			ps_resize_source(resize, &o.region);
+			ps_resize_tables(resize, &o.resize);
+		}
+	}
+	*ret_outline = o;
 	ps_image_reader_close(d->tools->source);
 	if (rc < 0)
 		d->size = (struct ps_image_size){0};

@@ -79,6 +79,7 @@ static inline size_t ps_pixels_nbytes(enum ps_pixels pixels)
 	return pixels == PS_PIXELS_RGB ? 3 : sizeof(uint16_t) * (pixels == PS_PIXELS_RGBA16 ? 4 : 1);
 }
 
+/* 0: the defaults below. */
 struct ps_image_limits {
 	uint64_t max_pixels; /* by the header; checked before decoding */
 	uint32_t max_scans;  /* most scans of a progressive JPEG */
@@ -434,7 +435,6 @@ struct ps_image_spec {
 	bool deferred;
 	/* larger images (by their header) are refused; 0: the default above */
 	uint64_t max_pixels;
-	uint32_t max_scans;             /* most scans of a progressive file; 0: the default above */
 	uint64_t max_memory;            /* as in struct ps_image_limits; 0: the default above */
 	struct ps_image_ticket *ticket; /* as in struct ps_image_limits; borrowed by decoders */
 };

@@ -123,7 +123,13 @@ static void on_progress(j_common_ptr cinfo)
 		fail(j, EBADMSG, "JPEG: more than %u scans", j->limits.max_scans);
 }
 
-static void jpeg_close(void *f);
+static void jpeg_close(void *f)
+{
+	struct ps_jpeg *j = f;
+	if (j->created)
+		jpeg_abort_decompress(&j->cinfo);
+	j->rows_left = 0;
+}
 
 /* Runs a step that may leave by fail(). This is the only setjmp, so steps keep no locals across it. */
 static int run(struct ps_jpeg *j, void (*step)(struct ps_jpeg *), struct ps_error *err)
@@ -140,16 +146,6 @@ static void step_create(struct ps_jpeg *j)
 {
 	jpeg_create_decompress(&j->cinfo);
 	j->created = true;
-}
-
-uint32_t ps_jpeg_version(void)
-{
-	return ps_jpeg_entropy_library();
-}
-
-const char *ps_jpeg_decoder(void)
-{
-	return ps_jpeg_entropy_decoder();
 }
 
 static void *jpeg_make(void)
@@ -178,14 +174,6 @@ static void jpeg_free(void *f)
 	jpeg_destroy_decompress(&j->cinfo);
 	free(j->pixels);
 	free(j);
-}
-
-static void jpeg_close(void *f)
-{
-	struct ps_jpeg *j = f;
-	if (j->created)
-		jpeg_abort_decompress(&j->cinfo);
-	j->rows_left = 0;
 }
 
 static uint64_t round_up(uint64_t n, int unit)
@@ -349,12 +337,6 @@ static int jpeg_start(void *f, const struct ps_region *region, size_t slack_nbyt
 	return run(j, step_start, err);
 }
 
-static uint8_t div255(unsigned product)
-{
-	product += 128;
-	return (uint8_t)((product + (product >> 8)) >> 8);
-}
-
 /* Converts in place: a pixel's three bytes never overtake the four bytes they come from. */
 static void cmyk_to_rgb(uint8_t *row, uint32_t width)
 {
@@ -362,17 +344,12 @@ static void cmyk_to_rgb(uint8_t *row, uint32_t width)
 	for (uint32_t i = 0; i < width; i++, from += 4, row += 3) {
 		unsigned k = from[3];
 		uint8_t rgb[3];
-		for (int c = 0; c < 3; c++)
-			rgb[c] = (uint8_t)(k - div255(k * (255u - from[c])));
+		for (int c = 0; c < 3; c++) {
+			unsigned product = k * (255u - from[c]) + 128; /* to be divided by 255 */
+			rgb[c] = (uint8_t)(k - ((product + (product >> 8)) >> 8));
+		}
 		memcpy(row, rgb, 3);
 	}
-}
-
-static void widen_labels(uint8_t *row, uint32_t width)
-{
-	uint16_t *labels = (uint16_t *)(void *)row;
-	for (uint32_t i = width; i-- > 0;)
-		labels[i] = row[i];
 }
 
 static void step_rows(struct ps_jpeg *j)
@@ -390,7 +367,7 @@ static void step_rows(struct ps_jpeg *j)
 	for (uint32_t i = 0; i < want && j->cinfo.out_color_space == JCS_CMYK; i++)
 		cmyk_to_rgb(rows[i], j->cinfo.output_width);
 	for (uint32_t i = 0; i < want && j->pixels_kind == PS_PIXELS_LABELS; i++)
-		widen_labels(rows[i], j->cinfo.output_width);
+		ps_format_widen(rows[i], j->cinfo.output_width);
 	j->nrows = want;
 }
 

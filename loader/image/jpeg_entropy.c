@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/hash.h"
+#include "image/image.h"
 
 #ifdef PS_JPEG_ENTROPY
 
@@ -216,36 +217,29 @@ static void files_compare(struct trial *own, struct trial *theirs)
 	}
 }
 
-/* Hashes the library's messages, which include its version and the years of its copyright. */
-static uint64_t messages_hash(void)
-{
-	struct jpeg_error_mgr e;
-	uint64_t h = PS_HASH_BEGIN;
-
-	jpeg_std_error(&e);
-	for (int i = 0; i <= e.last_jpeg_message; i++)
-		if (e.jpeg_message_table[i])
-			h = ps_hash(h, e.jpeg_message_table[i], strlen(e.jpeg_message_table[i]) + 1);
-	return h;
-}
-
 static void library_learn(void)
 {
 	ps_autofree struct trial *trials = calloc(2, sizeof(*trials));
+	struct jpeg_error_mgr e;
 
-	library.version = messages_hash();
+	jpeg_std_error(&e);
+	library.version = PS_HASH_BEGIN;
+	for (int i = 0; i <= e.last_jpeg_message; i++)
+		if (e.jpeg_message_table[i])
+			library.version = ps_hash(library.version, e.jpeg_message_table[i],
+			        strlen(e.jpeg_message_table[i]) + 1);
 	if (trials)
 		files_compare(&trials[0], &trials[1]);
 	library.version = ps_hash(library.version, &library.same, sizeof(library.same));
 }
 
-uint32_t ps_jpeg_entropy_library(void)
+uint32_t ps_jpeg_version(void)
 {
 	pthread_once(&library.once, library_learn);
 	return (uint32_t)(library.version ^ library.version >> 32);
 }
 
-const char *ps_jpeg_entropy_decoder(void)
+const char *ps_jpeg_decoder(void)
 {
 	pthread_once(&library.once, library_learn);
 #ifdef PS_JPEG_ENTROPY

@@ -38,6 +38,23 @@ int ps_format_take_memory(const char *name, const char *what, uint64_t nbytes,
 	        (unsigned long long)nbytes, what, (unsigned long long)limits->max_memory);
 }
 
+bool ps_format_reserve(uint8_t **buf, size_t *cap, size_t nbytes)
+{
+	if (nbytes <= *cap)
+		return true;
+	free(*buf);
+	*buf = calloc(1, nbytes);
+	*cap = *buf ? nbytes : 0;
+	return *buf;
+}
+
+void ps_format_widen(uint8_t *row, uint32_t width)
+{
+	uint16_t *labels = (uint16_t *)(void *)row;
+	for (uint32_t i = width; i-- > 0;)
+		labels[i] = row[i];
+}
+
 /* Memory of all decoders --------------------------------------------------------------------------------- */
 
 #define TRIM_NBYTES (4UL << 20)

@@ -43,10 +43,7 @@ int ps_mask_spec_check(const struct ps_mask_spec *s, struct ps_error *err)
 struct ps_mask_decoder *ps_mask_decoder_new(const struct ps_mask_spec *spec)
 {
 	const struct ps_image_limits limits = {
-	        .max_pixels = spec->max_pixels ? spec->max_pixels : PS_IMAGE_MAX_PIXELS_DEFAULT,
-	        .max_scans = PS_IMAGE_MAX_SCANS_DEFAULT,
-	        .max_memory = spec->max_memory ? spec->max_memory : PS_IMAGE_MAX_MEMORY_DEFAULT,
-	        .ticket = spec->ticket};
+	        .max_pixels = spec->max_pixels, .max_memory = spec->max_memory, .ticket = spec->ticket};
 	struct ps_mask_decoder *m = calloc(1, sizeof(*m));
 	if (!m)
 		return NULL;
@@ -69,17 +66,6 @@ void ps_mask_decoder_free(struct ps_mask_decoder *m)
 	free(m->columns);
 	free(m->next);
 	free(m);
-}
-
-static int reserve(void *array_of_anything, size_t *cap, size_t n, size_t size)
-{
-	void **array = array_of_anything;
-	if (n <= *cap)
-		return 0;
-	free(*array);
-	*array = calloc(n, size);
-	*cap = *array ? n : 0;
-	return *array ? 0 : -ENOMEM;
 }
 
 /* The source row or column of output i. */
@@ -108,10 +94,10 @@ static int begin(struct ps_mask_decoder *m, const struct ps_image_placement *p, 
 	const struct ps_image_size picture = picture_of(p);
 	uint32_t width = picture.width, height = picture.height, n = p->nviews;
 	size_t pixels = (size_t)width * height;
-	if (reserve(&m->mapped, &m->cap_mapped, pixels, sizeof(*m->mapped)) < 0 ||
-	        reserve(&m->labels, &m->cap_labels, pixels * n, sizeof(*m->labels)) < 0 ||
-	        reserve(&m->columns, &m->cap_columns, (size_t)width * n, sizeof(*m->columns)) < 0 ||
-	        reserve(&m->next, &m->cap_next, n, sizeof(*m->next)) < 0)
+	if (ps_image_reserve(&m->mapped, &m->cap_mapped, pixels, sizeof(*m->mapped)) < 0 ||
+	        ps_image_reserve(&m->labels, &m->cap_labels, pixels * n, sizeof(*m->labels)) < 0 ||
+	        ps_image_reserve(&m->columns, &m->cap_columns, (size_t)width * n, sizeof(*m->columns)) < 0 ||
+	        ps_image_reserve(&m->next, &m->cap_next, n, sizeof(*m->next)) < 0)
 		return ps_error_set(err, ENOMEM, "mask: out of memory");
 	uint32_t left = UINT32_MAX, top = UINT32_MAX, right = 0, bottom = 0;
 	for (uint32_t v = 0; v < n; v++) {
@@ -197,16 +183,21 @@ static int finish(
 	return 0;
 }
 
-static int decode_open(struct ps_mask_decoder *m, const struct ps_image_placement *p,
-        struct ps_image_size size, void *dst, struct ps_error *err)
+int ps_mask_decode(struct ps_mask_decoder *m, const struct ps_image_placement *placement, const void *data,
+        size_t nbytes, void *dst, struct ps_error *err)
 {
+	const struct ps_image_placement *p = placement;
 	struct ps_image_rows rows = {0};
+	struct ps_image_size size;
 	struct ps_region all;
-	if (size.width != p->width || size.height != p->height)
-		return ps_error_set(err, EBADMSG,
-		        "mask: is %u x %u, but the image that it follows is %u x %u", size.width, size.height,
-		        p->width, p->height);
-	int rc = begin(m, p, &all, err);
+	if (p->width == 0)
+		return ps_error_set(err, EBADMSG, "mask: the image it follows was not decoded");
+	int rc = ps_image_reader_open(m->source, data, nbytes, &size, err);
+	if (rc == 0 && (size.width != p->width || size.height != p->height))
+		rc = ps_error_set(err, EBADMSG, "mask: is %u x %u, but the image that it follows is %u x %u",
+		        size.width, size.height, p->width, p->height);
+	if (rc == 0)
+		rc = begin(m, p, &all, err);
 	if (rc == 0)
 		rc = ps_image_reader_start(m->source, &all, 0, err);
 	for (uint32_t y = 0; rc == 0 && y < all.height; y += rows.n) {
@@ -215,18 +206,8 @@ static int decode_open(struct ps_mask_decoder *m, const struct ps_image_placemen
 			feed(m, p, all.x, all.y + y + i,
 			        (const uint16_t *)(const void *)(rows.first + i * rows.stride));
 	}
-	return rc < 0 ? rc : finish(m, p, dst, err);
-}
-
-int ps_mask_decode(struct ps_mask_decoder *m, const struct ps_image_placement *placement, const void *data,
-        size_t nbytes, void *dst, struct ps_error *err)
-{
-	struct ps_image_size size;
-	if (placement->width == 0)
-		return ps_error_set(err, EBADMSG, "mask: the image it follows was not decoded");
-	int rc = ps_image_reader_open(m->source, data, nbytes, &size, err);
 	if (rc == 0)
-		rc = decode_open(m, placement, size, dst, err);
+		rc = finish(m, p, dst, err);
 	ps_image_reader_close(m->source);
 	return rc;
 }

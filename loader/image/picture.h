@@ -120,28 +120,8 @@ void ps_wide_row(struct ps_wide *w, const uint16_t *rgba);
 /* Writes the padded picture to dst, in the spec's form, after all rows were fed. */
 int ps_wide_finish(struct ps_wide *w, void *dst) PS_MUST_USE;
 
-/* The weights of an axis --------------------------------------------------------------------------------- */
-
-/* The weights of one axis of a resize, in fixed point, as defined above. Private to resize*.c, and
- * to devices that resize themselves (ps_resize_tables()).
- * Ownership: the caller's struct, zeroed before the first plan; its arrays are kept from plan to plan.
- * Threads: one at a time.   Errors: 0 or -ENOMEM.   Blocks: never. */
-
-/* `span` source pixels from `begin` on (a fraction of the first pixel, 0 to 1) become `scaled` pixels. Of
- * those, outputs offset .. offset + size - 1 are computed, in reverse order if reversed. Source pixels from
- * `limit` on have no weight. */
-struct ps_resize_window {
-	double begin, span;
-	uint32_t limit, scaled, offset, size;
-	bool reversed;
-};
-
 /* Grows an array to n elements, the new ones undefined. 0; or -ENOMEM, and the array is unchanged. */
 int ps_image_reserve(void *array_of_anything, size_t *cap, size_t n, size_t size) PS_MUST_USE;
-
-int ps_resize_axis_plan(struct ps_resize_axis *axis, const struct ps_resize_window *window,
-        enum ps_interpolation interpolation) PS_MUST_USE;
-void ps_resize_axis_fini(struct ps_resize_axis *axis);
 
 /* Inner loops -------------------------------------------------------------------------------------------- */
 
@@ -151,7 +131,7 @@ void ps_resize_axis_fini(struct ps_resize_axis *axis);
 #define PS_RESIZE_LANES 16 /* rows between the passes are padded to this many columns */
 
 struct ps_resize_kernels {
-	/* Size of the kernel's own form of horizontal weights; 0: the kernel reads the axis itself. */
+	/* Size of the kernel's own form of horizontal weights. Both NULL: the kernel reads the axis itself. */
 	size_t (*packed_nbytes)(const struct ps_resize_axis *axis);
 	void (*pack)(const struct ps_resize_axis *axis, void *ret_packed); /* 32-byte aligned */
 
@@ -249,7 +229,6 @@ void ps_color_jitter(
 void ps_color_gray(const struct ps_planes *planes);
 void ps_blur_apply(double sigma, uint32_t size, const struct ps_planes *planes, uint8_t *spare);
 void ps_noise_apply(uint64_t noise_key, double sigma, const struct ps_planes *planes);
-void ps_erase_draw(const struct ps_image_spec *spec, const struct ps_rng_key *key, struct ps_transform *t);
 void ps_erase_apply(const struct ps_erase *erase, const struct ps_planes *planes);
 
 #endif

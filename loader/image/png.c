@@ -102,11 +102,6 @@ static int run(struct image *m, void (*step)(struct image *), struct ps_error *e
 	return 0;
 }
 
-static void *image_make(void)
-{
-	return calloc(1, sizeof(struct image));
-}
-
 static void image_free(void *f)
 {
 	struct image *m = f;
@@ -227,17 +222,13 @@ static void reserve_rows(struct image *m)
 	if (m->passes > 1 &&
 	        ps_format_take_memory("interlaced", "for all rows", nbytes, &m->limits, &why) < 0)
 		fail(m, EBADMSG, why.text);
-	if (nbytes > m->cap) {
-		free(m->out);
-		m->out = calloc(1, nbytes); /* the slack is read, though not used */
-		m->cap = m->out ? nbytes : 0;
-	}
+	bool sound = ps_format_reserve(&m->out, &m->cap, nbytes);
 	if (m->held > m->cap_pointers) {
 		free(m->row_pointers);
 		m->row_pointers = calloc(m->held, sizeof(*m->row_pointers));
 		m->cap_pointers = m->row_pointers ? m->held : 0;
 	}
-	if (!m->cap || !m->cap_pointers)
+	if (!sound || !m->cap_pointers)
 		fail(m, ENOMEM, "out of memory for rows");
 	for (uint32_t i = 0; i < m->held; i++)
 		m->row_pointers[i] = m->out + i * m->stride;
@@ -268,13 +259,6 @@ static int image_start(void *f, const struct ps_region *region, size_t slack_nby
 	return run(m, step_start, err);
 }
 
-static void widen_labels(const struct image *m, uint8_t *row)
-{
-	uint16_t *labels = (uint16_t *)(void *)row;
-	for (uint32_t i = m->size.width; i-- > 0;)
-		labels[i] = row[i];
-}
-
 static void step_rows(struct image *m)
 {
 	uint32_t left = m->region.y + m->region.height - m->next_row;
@@ -296,7 +280,7 @@ static int image_rows(void *f, struct ps_image_rows *ret_rows, struct ps_error *
 			return rc;
 	}
 	for (uint32_t i = 0; i < m->nrows && m->pixels == PS_PIXELS_LABELS && m->depth < 16; i++)
-		widen_labels(m, m->row_pointers[first + i]);
+		ps_format_widen(m->row_pointers[first + i], m->size.width);
 	ret_rows->first = m->row_pointers[first] + m->region.x * ps_pixels_nbytes(m->pixels);
 	ret_rows->stride = m->stride;
 	ret_rows->n = m->nrows;
@@ -312,7 +296,7 @@ const struct ps_format ps_format_png = {
         .name = "PNG",
         .has_wide = true,
         .library = png_library,
-        .make = image_make,
+        .nbytes = sizeof(struct image),
         .free = image_free,
         .open = image_open,
         .start = image_start,

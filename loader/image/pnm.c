@@ -21,22 +21,12 @@ struct pnm {
 	uint8_t *out;
 };
 
-static void *pnm_make(void)
-{
-	return calloc(1, sizeof(struct pnm));
-}
-
 static void pnm_free(void *f)
 {
 	struct pnm *p = f;
 	if (p)
 		free(p->out);
 	free(p);
-}
-
-static void pnm_close(void *f)
-{
-	((struct pnm *)f)->data = NULL;
 }
 
 static bool is_space(uint8_t c)
@@ -121,12 +111,9 @@ static int pnm_start(void *f, const struct ps_region *region, size_t slack_nbyte
 	p->chunk = (uint32_t)PS_MAX(1u, ROWS_NBYTES / p->stride);
 	if (!ps_size_mul(p->stride, p->chunk, &nbytes) || !ps_size_add(nbytes, slack_nbytes, &nbytes))
 		return ps_error_set(err, ENOMEM, "PNM: rows are too long");
-	if (nbytes <= p->cap)
+	if (ps_format_reserve(&p->out, &p->cap, nbytes))
 		return 0;
-	free(p->out);
-	p->out = calloc(1, nbytes); /* the slack is read, though not used */
-	p->cap = p->out ? nbytes : 0;
-	return p->out ? 0 : ps_error_set(err, ENOMEM, "PNM: out of memory for %zu bytes", nbytes);
+	return ps_error_set(err, ENOMEM, "PNM: out of memory for %zu bytes", nbytes);
 }
 
 static uint32_t value_at(const struct pnm *p, const uint8_t *from, size_t i)
@@ -184,10 +171,9 @@ static int pnm_rows(void *f, struct ps_image_rows *ret_rows, struct ps_error *er
 const struct ps_format ps_format_pnm = {
         .name = "PNM",
         .has_wide = true,
-        .make = pnm_make,
+        .nbytes = sizeof(struct pnm),
         .free = pnm_free,
         .open = pnm_open,
         .start = pnm_start,
         .rows = pnm_rows,
-        .close = pnm_close,
 };

@@ -10,6 +10,121 @@
 #include "base/size.h"
 #include "image/format.h"
 
+/* EXIF and orientation ----------------------------------------------------------------------------------- */
+
+/* The orientation that EXIF data gives an image, and the transformation of regions and pixels from the stored
+ * image to the upright one.
+ *
+ *   stored     1 upright    2 mirrored left to right   3 turned by 180 degrees   4 mirrored top to bottom
+ *              5 transposed 6 to be turned right (clockwise)
+ *              7 transposed along the other diagonal 8 to be turned left (counterclockwise)
+ * Threads: any. Errors: none: a damaged EXIF block gives orientation 1, as in PIL and browsers. Blocks:
+ * never. */
+
+#define TAG_ORIENTATION 0x0112
+#define TYPE_SHORT 3
+#define ENTRY_NBYTES 12u
+
+static uint32_t number(const uint8_t *p, unsigned nbytes, bool big)
+{
+	uint32_t v = 0;
+	for (unsigned i = 0; i < nbytes; i++)
+		v = v << 8 | p[big ? i : nbytes - 1 - i];
+	return v;
+}
+
+/* 1 to 8; 1 where the TIFF structure has none or is damaged. */
+static uint32_t exif_orientation(const uint8_t *tiff, size_t nbytes)
+{
+	if (!tiff || nbytes < 8 || (memcmp(tiff, "II*\0", 4) && memcmp(tiff, "MM\0*", 4)))
+		return 1;
+	bool big = tiff[0] == 'M';
+	size_t at = number(tiff + 4, 4, big);
+	if (at < 8 || at > nbytes - 2)
+		return 1;
+	uint32_t n = number(tiff + at, 2, big);
+	at += 2;
+	for (uint32_t i = 0; i < n && nbytes - at >= ENTRY_NBYTES; i++, at += ENTRY_NBYTES) {
+		if (number(tiff + at, 2, big) != TAG_ORIENTATION)
+			continue;
+		uint32_t value = number(tiff + at + 8, 2, big);
+		bool sound = number(tiff + at + 2, 2, big) == TYPE_SHORT && value >= 1 && value <= 8;
+		return sound ? value : 1;
+	}
+	return 1;
+}
+
+static bool is_transposed(uint32_t orientation)
+{
+	return orientation >= 5;
+}
+
+/* The upright image is the stored one, transposed if is_transposed(), then mirrored by mirrors_x() and
+ * mirrors_y(). */
+static bool mirrors_x(uint32_t orientation)
+{
+	return orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
+}
+
+static bool mirrors_y(uint32_t orientation)
+{
+	return orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
+}
+
+/* The size of the upright image. */
+static struct ps_image_size orient_size(uint32_t orientation, struct ps_image_size stored)
+{
+	if (is_transposed(orientation))
+		return (struct ps_image_size){stored.height, stored.width};
+	return stored;
+}
+
+/* Where a region of the upright image is stored. */
+static struct ps_region orient_region(
+        uint32_t orientation, struct ps_image_size stored, const struct ps_region *upright)
+{
+	struct ps_image_size size = orient_size(orientation, stored);
+	struct ps_region r = *upright;
+	if (mirrors_x(orientation))
+		r.x = size.width - r.x - r.width;
+	if (mirrors_y(orientation))
+		r.y = size.height - r.y - r.height;
+	if (is_transposed(orientation))
+		r = (struct ps_region){r.y, r.x, r.height, r.width};
+	return r;
+}
+
+/* Puts row `row` of a stored region (its `width` pixels of pixel_nbytes, 2, 3 or 8) in its place in the
+ * upright region, whose rows are `stride` bytes apart. `stored` is the stored region. */
+static void orient_row(uint32_t orientation, const struct ps_region *stored, uint32_t row,
+        const uint8_t *from, size_t pixel_nbytes, uint8_t *upright, size_t stride)
+{
+	bool transposed = is_transposed(orientation);
+	size_t x = transposed ? row : 0, y = transposed ? 0 : row;
+	size_t width = transposed ? stored->height : stored->width;
+	size_t height = transposed ? stored->width : stored->height;
+	if (mirrors_x(orientation))
+		x = width - 1 - x;
+	if (mirrors_y(orientation))
+		y = height - 1 - y;
+	/* Neighbours in a stored row are neighbours in an upright row, or in a column if transposed. */
+	bool backwards = transposed ? mirrors_y(orientation) : mirrors_x(orientation);
+	ptrdiff_t step = transposed ? (ptrdiff_t)stride : (ptrdiff_t)pixel_nbytes;
+	uint8_t *to = upright + y * stride + x * pixel_nbytes;
+	if (backwards)
+		step = -step;
+	for (uint32_t i = 0; i < stored->width; i++, to += step, from += pixel_nbytes) {
+		to[0] = from[0];
+		to[1] = from[1];
+		if (pixel_nbytes == 3)
+			to[2] = from[2];
+		else if (pixel_nbytes == 8)
+			memcpy(to, from, 8);
+	}
+}
+
+/* Formats ------------------------------------------------------------------------------------------------ */
+
 struct known {
 	const char *name;
 	bool (*matches)(const uint8_t *data, size_t nbytes);
@@ -96,6 +211,12 @@ struct ps_image_reader *ps_image_reader_new(
 	s->pixels = pixels;
 	s->orient = orient;
 	s->limits = *limits;
+	if (!limits->max_pixels)
+		s->limits.max_pixels = PS_IMAGE_MAX_PIXELS_DEFAULT;
+	if (!limits->max_scans)
+		s->limits.max_scans = PS_IMAGE_MAX_SCANS_DEFAULT;
+	if (!limits->max_memory)
+		s->limits.max_memory = PS_IMAGE_MAX_MEMORY_DEFAULT;
 	return s;
 }
 
@@ -114,7 +235,7 @@ void ps_image_reader_free(struct ps_image_reader *s)
 
 void ps_image_reader_close(struct ps_image_reader *s)
 {
-	if (s->format)
+	if (s->format && s->format->close)
 		s->format->close(s->decoder);
 	s->format = NULL;
 }
@@ -187,7 +308,9 @@ static int open_as(struct ps_image_reader *s, size_t i, const uint8_t *data, siz
 		        "%s: this build of libpenstock cannot read it; ./configure says which library is "
 		        "missing",
 		        formats[i].name);
-	if (!s->decoders[i] && !(s->decoders[i] = f->make()))
+	if (!s->decoders[i])
+		s->decoders[i] = f->make ? f->make() : calloc(1, f->nbytes);
+	if (!s->decoders[i])
 		return ps_error_set(err, ENOMEM, "%s: out of memory", f->name);
 	enum ps_pixels pixels = is_widened(s, f) ? PS_PIXELS_RGB : s->pixels;
 	int rc = f->open(s->decoders[i], data, nbytes, pixels, &s->limits, &s->stored, err);
@@ -199,9 +322,9 @@ static int open_as(struct ps_image_reader *s, size_t i, const uint8_t *data, siz
 	if (s->orient && f->exif) {
 		size_t exif_nbytes = 0;
 		const uint8_t *exif = f->exif(data, nbytes, &exif_nbytes);
-		s->orientation = ps_exif_orientation(exif, exif_nbytes);
+		s->orientation = exif_orientation(exif, exif_nbytes);
 	}
-	*ret_size = ps_orient_size(s->orientation, s->stored);
+	*ret_size = orient_size(s->orientation, s->stored);
 	return 0;
 }
 
@@ -238,7 +361,7 @@ int ps_image_reader_start(
 	s->slack_nbytes = slack_nbytes;
 	if (s->orientation == 1)
 		return s->format->start(s->decoder, region, slack_nbytes, err);
-	struct ps_region stored = ps_orient_region(s->orientation, s->stored, region);
+	struct ps_region stored = orient_region(s->orientation, s->stored, region);
 	return s->format->start(s->decoder, &stored, 0, err);
 }
 
@@ -249,12 +372,9 @@ static int reserve_turned(struct ps_image_reader *s, size_t stride, struct ps_er
 		return ps_error_set(err, ENOMEM, "image: %u x %u is too large to be turned", s->region.width,
 		        s->region.height);
 	int rc = ps_format_take_memory(s->format->name, "to be turned", nbytes, &s->limits, err);
-	if (rc < 0 || nbytes <= s->turned_cap)
+	if (rc < 0 || ps_format_reserve(&s->turned, &s->turned_cap, nbytes))
 		return rc;
-	free(s->turned);
-	s->turned = calloc(1, nbytes); /* the slack is read, though not used */
-	s->turned_cap = s->turned ? nbytes : 0;
-	return s->turned ? 0 : ps_error_set(err, ENOMEM, "image: no memory to turn it");
+	return ps_error_set(err, ENOMEM, "image: no memory to turn it");
 }
 
 /* Reads the next rows, of `width` pixels each. RGB is widened to RGBA16 where that is wanted and the format
@@ -292,125 +412,21 @@ static int format_rows(
 	return 0;
 }
 
-/* Reads the whole region, and turns it upright. */
-static int turn(struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_error *err)
+int ps_image_reader_rows(struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_error *err)
 {
-	struct ps_region stored = ps_orient_region(s->orientation, s->stored, &s->region);
+	if (s->orientation == 1)
+		return format_rows(s, s->region.width, ret_rows, err);
+	/* reads the whole region, and turns it upright */
+	struct ps_region stored = orient_region(s->orientation, s->stored, &s->region);
 	size_t pixel = ps_pixels_nbytes(s->pixels), stride = s->region.width * pixel;
 	struct ps_image_rows rows = {0};
 	int rc = reserve_turned(s, stride, err);
 	for (uint32_t y = 0; y < stored.height && rc == 0; y += rows.n) {
 		rc = format_rows(s, stored.width, &rows, err);
 		for (uint32_t i = 0; i < rows.n && rc == 0; i++)
-			ps_orient_row(s->orientation, &stored, y + i, rows.first + i * rows.stride, pixel,
+			orient_row(s->orientation, &stored, y + i, rows.first + i * rows.stride, pixel,
 			        s->turned, stride);
 	}
 	*ret_rows = (struct ps_image_rows){s->turned, stride, s->region.height};
 	return rc;
-}
-
-int ps_image_reader_rows(struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_error *err)
-{
-	if (s->orientation == 1)
-		return format_rows(s, s->region.width, ret_rows, err);
-	return turn(s, ret_rows, err);
-}
-
-/* EXIF and orientation ----------------------------------------------------------------------------------- */
-
-#define TAG_ORIENTATION 0x0112
-#define TYPE_SHORT 3
-#define ENTRY_NBYTES 12u
-
-static uint32_t number(const uint8_t *p, unsigned nbytes, bool big)
-{
-	uint32_t v = 0;
-	for (unsigned i = 0; i < nbytes; i++)
-		v = v << 8 | p[big ? i : nbytes - 1 - i];
-	return v;
-}
-
-uint32_t ps_exif_orientation(const uint8_t *tiff, size_t nbytes)
-{
-	if (!tiff || nbytes < 8 || (memcmp(tiff, "II*\0", 4) && memcmp(tiff, "MM\0*", 4)))
-		return 1;
-	bool big = tiff[0] == 'M';
-	size_t at = number(tiff + 4, 4, big);
-	if (at < 8 || at > nbytes - 2)
-		return 1;
-	uint32_t n = number(tiff + at, 2, big);
-	at += 2;
-	for (uint32_t i = 0; i < n && nbytes - at >= ENTRY_NBYTES; i++, at += ENTRY_NBYTES) {
-		if (number(tiff + at, 2, big) != TAG_ORIENTATION)
-			continue;
-		uint32_t value = number(tiff + at + 8, 2, big);
-		bool sound = number(tiff + at + 2, 2, big) == TYPE_SHORT && value >= 1 && value <= 8;
-		return sound ? value : 1;
-	}
-	return 1;
-}
-
-static bool is_transposed(uint32_t orientation)
-{
-	return orientation >= 5;
-}
-
-/* The upright image is the stored one, transposed if is_transposed(), then mirrored by mirrors_x() and
- * mirrors_y(). */
-static bool mirrors_x(uint32_t orientation)
-{
-	return orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
-}
-
-static bool mirrors_y(uint32_t orientation)
-{
-	return orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
-}
-
-struct ps_image_size ps_orient_size(uint32_t orientation, struct ps_image_size stored)
-{
-	if (is_transposed(orientation))
-		return (struct ps_image_size){stored.height, stored.width};
-	return stored;
-}
-
-struct ps_region ps_orient_region(
-        uint32_t orientation, struct ps_image_size stored, const struct ps_region *upright)
-{
-	struct ps_image_size size = ps_orient_size(orientation, stored);
-	struct ps_region r = *upright;
-	if (mirrors_x(orientation))
-		r.x = size.width - r.x - r.width;
-	if (mirrors_y(orientation))
-		r.y = size.height - r.y - r.height;
-	if (is_transposed(orientation))
-		r = (struct ps_region){r.y, r.x, r.height, r.width};
-	return r;
-}
-
-void ps_orient_row(uint32_t orientation, const struct ps_region *stored, uint32_t row, const uint8_t *from,
-        size_t pixel_nbytes, uint8_t *upright, size_t stride)
-{
-	bool transposed = is_transposed(orientation);
-	size_t x = transposed ? row : 0, y = transposed ? 0 : row;
-	size_t width = transposed ? stored->height : stored->width;
-	size_t height = transposed ? stored->width : stored->height;
-	if (mirrors_x(orientation))
-		x = width - 1 - x;
-	if (mirrors_y(orientation))
-		y = height - 1 - y;
-	/* Neighbours in a stored row are neighbours in an upright row, or in a column if transposed. */
-	bool backwards = transposed ? mirrors_y(orientation) : mirrors_x(orientation);
-	ptrdiff_t step = transposed ? (ptrdiff_t)stride : (ptrdiff_t)pixel_nbytes;
-	uint8_t *to = upright + y * stride + x * pixel_nbytes;
-	if (backwards)
-		step = -step;
-	for (uint32_t i = 0; i < stored->width; i++, to += step, from += pixel_nbytes) {
-		to[0] = from[0];
-		to[1] = from[1];
-		if (pixel_nbytes == 3)
-			to[2] = from[2];
-		else if (pixel_nbytes == 8)
-			memcpy(to, from, 8);
-	}
 }

@@ -14,18 +14,6 @@
 #define TAPS_PER_LOAD 4u /* in 12 of its 16 bytes */
 #define COLUMNS 8u       /* in one vertical step */
 
-static size_t packed_nbytes(const struct ps_resize_axis *axis)
-{
-	(void)axis;
-	return 0;
-}
-
-static void pack(const struct ps_resize_axis *axis, void *ret_packed)
-{
-	(void)axis;
-	(void)ret_packed;
-}
-
 /* Sums the taps of an output: r g b 0. */
 static inline int32x4_t one_output(const uint8_t *rgb, const int16_t *w, uint32_t taps, int32x4_t half)
 {
@@ -147,8 +135,6 @@ VERTICAL(vertical_f16, PS_F16)
 VERTICAL(vertical_bf16, PS_BF16)
 
 const struct ps_resize_kernels ps_resize_neon = {
-        .packed_nbytes = packed_nbytes,
-        .pack = pack,
         .horizontal = horizontal,
         .vertical = {vertical_u8, vertical_f32, vertical_f16, vertical_bf16},
 };

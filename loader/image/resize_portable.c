@@ -8,18 +8,6 @@ static int32_t clamp(int32_t v, int32_t max)
 	return v < 0 ? 0 : v > max ? max : v;
 }
 
-static size_t packed_nbytes(const struct ps_resize_axis *axis)
-{
-	(void)axis;
-	return 0;
-}
-
-static void pack(const struct ps_resize_axis *axis, void *ret_packed)
-{
-	(void)axis;
-	(void)ret_packed;
-}
-
 static void horizontal(const struct ps_resize_axis *axis, const void *packed, const uint8_t *rgb, int shift,
         int max, int16_t *dst, size_t stride)
 {
@@ -58,33 +46,20 @@ static void vertical_u8(const int16_t *const *rows, const int16_t *weights, uint
 		((uint8_t *)dst)[x] = (uint8_t)vertical(rows, weights, 2 * npairs, shift, x);
 }
 
-static void vertical_f32(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
-        uint32_t n, float scale, float bias, void *dst)
-{
-	for (uint32_t x = 0; x < n; x++)
-		((float *)dst)[x] = ps_pixel_normalised(
-		        (uint32_t)vertical(rows, weights, 2 * npairs, shift, x), scale, bias);
-}
+#define VERTICAL(name, type, of)                                                                         \
+	static void name(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift, \
+	        uint32_t n, float scale, float bias, void *dst)                                          \
+	{                                                                                                \
+		for (uint32_t x = 0; x < n; x++)                                                         \
+			((type *)dst)[x] = of(ps_pixel_normalised(                                       \
+			        (uint32_t)vertical(rows, weights, 2 * npairs, shift, x), scale, bias));  \
+	}
 
-static void vertical_f16(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
-        uint32_t n, float scale, float bias, void *dst)
-{
-	for (uint32_t x = 0; x < n; x++)
-		((uint16_t *)dst)[x] = ps_f16_of(ps_pixel_normalised(
-		        (uint32_t)vertical(rows, weights, 2 * npairs, shift, x), scale, bias));
-}
-
-static void vertical_bf16(const int16_t *const *rows, const int16_t *weights, uint32_t npairs, int shift,
-        uint32_t n, float scale, float bias, void *dst)
-{
-	for (uint32_t x = 0; x < n; x++)
-		((uint16_t *)dst)[x] = ps_bf16_of(ps_pixel_normalised(
-		        (uint32_t)vertical(rows, weights, 2 * npairs, shift, x), scale, bias));
-}
+VERTICAL(vertical_f32, float, )
+VERTICAL(vertical_f16, uint16_t, ps_f16_of)
+VERTICAL(vertical_bf16, uint16_t, ps_bf16_of)
 
 const struct ps_resize_kernels ps_resize_portable = {
-        .packed_nbytes = packed_nbytes,
-        .pack = pack,
         .horizontal = horizontal,
         .vertical = {vertical_u8, vertical_f32, vertical_f16, vertical_bf16},
 };

@@ -12,17 +12,6 @@ struct range {
 	double value, least, most;
 };
 
-/* Written so that a NaN is refused. */
-static int check_ranges(const struct range *r, size_t n, struct ps_error *err)
-{
-	for (size_t i = 0; i < n; i++) {
-		if (!(r[i].value >= r[i].least && r[i].value <= r[i].most))
-			return ps_error_set(err, EINVAL, "image: %s %g: must be %g to %g", r[i].name,
-			        r[i].value, r[i].least, r[i].most);
-	}
-	return 0;
-}
-
 /* The smallest size of the blur's kernel that is drawn. */
 static uint32_t blur_size(const struct ps_transform_spec *s, uint32_t width)
 {
@@ -68,7 +57,12 @@ int ps_transform_check(
 	        {"noise_sigma", s->noise_sigma, 0, 255}, {"noise_sigma_max", s->noise_sigma_max, 0, 255},
 	        {"erase", s->erase, 0, 1}, {"erase_sigma", s->erase_sigma[0], 0, 1000},
 	        {"erase_sigma", s->erase_sigma[1], 0, 1000}, {"erase_sigma", s->erase_sigma[2], 0, 1000}};
-	int rc = check_ranges(ranges, PS_ARRAY_LEN(ranges), err);
+	int rc = 0;
+	/* Conditions are written so that a NaN is refused. */
+	for (const struct range *r = ranges; r < ranges + PS_ARRAY_LEN(ranges) && rc == 0; r++)
+		if (!(r->value >= r->least && r->value <= r->most))
+			rc = ps_error_set(err, EINVAL, "image: %s %g: must be %g to %g", r->name, r->value,
+			        r->least, r->most);
 	if (rc == 0 && !(s->zoom_min == 0 && s->zoom_max == 0) &&
 	        !(s->zoom_min >= 0.01 && s->zoom_min <= s->zoom_max && s->zoom_max <= 100))
 		rc = ps_error_set(err, EINVAL, "image: zoom %g to %g: must be 0.01 <= min <= max <= 100",
@@ -155,6 +149,43 @@ static void draw_blur(const struct ps_transform_spec *s, uint32_t width, const s
 		        2 * (uint32_t)ps_rng_below(key, PS_RNG_BLUR, 2, (s->blur_size_max - least) / 2 + 1);
 }
 
+#define TRIES 10u
+#define DRAWS_PER_TRY 4u
+#define KEY_INDEX 64u
+
+/* Draws the rectangle to erase; nothing is erased if none of TRIES drawn rectangles fits. */
+static void draw_erase(const struct ps_image_spec *spec, const struct ps_rng_key *key, struct ps_transform *t)
+{
+	const struct ps_transform_spec *s = &spec->transforms;
+	struct ps_erase *e = &t->erased;
+	bool default_scale = s->erase_scale_max == 0, default_ratio = s->erase_ratio_max == 0;
+	double log_min = ps_fixed_log(default_ratio ? 0.3 : s->erase_ratio_min);
+	double log_max = ps_fixed_log(default_ratio ? 3.3 : s->erase_ratio_max);
+	for (uint32_t i = 1; i < 1 + TRIES * DRAWS_PER_TRY && !t->erase; i += DRAWS_PER_TRY) {
+		double area = (double)spec->out_width * spec->out_height *
+		              uniform(key, PS_RNG_ERASE, i, default_scale ? 0.02 : s->erase_scale_min,
+		                      default_scale ? 0.33 : s->erase_scale_max);
+		double ratio = ps_fixed_exp(uniform(key, PS_RNG_ERASE, i + 1, log_min, log_max));
+		double h = rint(sqrt(area * ratio)), w = rint(sqrt(area / ratio));
+		if (!(h >= 1 && h < spec->out_height && w >= 1 && w < spec->out_width))
+			continue;
+		e->y0 = (uint32_t)ps_rng_below(key, PS_RNG_ERASE, i + 2, spec->out_height - (uint32_t)h + 1);
+		e->x0 = (uint32_t)ps_rng_below(key, PS_RNG_ERASE, i + 3, spec->out_width - (uint32_t)w + 1);
+		e->y1 = e->y0 + (uint32_t)h;
+		e->x1 = e->x0 + (uint32_t)w;
+		t->erase = true;
+	}
+	if (!t->erase)
+		return;
+	memcpy(e->level, s->erase_level, sizeof(s->erase_level));
+	e->random = s->erase_random;
+	if (!s->erase_random)
+		return;
+	e->key = ps_rng_u64(key, PS_RNG_ERASE, KEY_INDEX);
+	for (int c = 0; c < 3; c++)
+		e->factor[c] = ps_noise_factor(s->erase_sigma[c]);
+}
+
 void ps_transform_draw(
         const struct ps_image_spec *spec, const struct ps_rng_key *key, struct ps_transform *ret_transform)
 {
@@ -183,7 +214,7 @@ void ps_transform_draw(
 		                        : s->noise_sigma;
 	}
 	if (ps_choice_happens(spec, PS_CHOICE_ERASE, key))
-		ps_erase_draw(spec, key, &t);
+		draw_erase(spec, key, &t);
 	*ret_transform = t;
 }
 
@@ -411,7 +442,7 @@ void ps_color_gray(const struct ps_planes *planes)
 #define ONE14 16384
 #define PAIR 2
 
-static uint32_t weights_of(double sigma, uint32_t size, int32_t *q)
+uint32_t ps_blur_weights(double sigma, uint32_t size, int32_t q[static PS_BLUR_REACH_MAX + 1])
 {
 	uint32_t reach = size / 2;
 	double w[PS_BLUR_REACH_MAX + 1], sum = 0;
@@ -429,11 +460,6 @@ static uint32_t weights_of(double sigma, uint32_t size, int32_t *q)
 	while (reach > 0 && q[reach] == 0) /* a weight of 0, at a small sigma */
 		reach--;
 	return reach;
-}
-
-uint32_t ps_blur_weights(double sigma, uint32_t size, int32_t ret_weights[static PS_BLUR_REACH_MAX + 1])
-{
-	return weights_of(sigma, size, ret_weights);
 }
 
 #define CHUNK 256u /* columns at a time: sums stay in the L1 cache */
@@ -510,7 +536,7 @@ void ps_blur_apply(double sigma, uint32_t size, const struct ps_planes *planes, 
 	uint32_t width = planes->width, height = planes->height;
 	int32_t q[PS_BLUR_REACH_MAX + 1];
 	int16_t *between = (int16_t *)(void *)spare;
-	const uint32_t reach = weights_of(sigma, size, q);
+	const uint32_t reach = ps_blur_weights(sigma, size, q);
 	for (size_t c = 0; c < 3; c++) {
 		uint8_t *plane = planes->p + c * width * height;
 		for (uint32_t y = 0; y < height; y++)
@@ -540,56 +566,6 @@ void ps_noise_apply(uint64_t noise_key, double sigma, const struct ps_planes *pl
 }
 
 /* Erase -------------------------------------------------------------------------------------------------- */
-
-/* The erasing that image.h defines. */
-
-#define TRIES 10u
-#define DRAWS_PER_TRY 4u
-#define KEY_INDEX 64u
-
-static double erase_uniform(const struct ps_rng_key *key, uint32_t index, double min, double max)
-{
-	return min + (max - min) * ps_rng_unit(key, PS_RNG_ERASE, index);
-}
-
-/* Draws the rectangle to erase; false: none of TRIES drawn rectangles fits. */
-static bool place(const struct ps_image_spec *spec, const struct ps_rng_key *key, struct ps_erase *e)
-{
-	const struct ps_transform_spec *s = &spec->transforms;
-	bool default_scale = s->erase_scale_max == 0, default_ratio = s->erase_ratio_max == 0;
-	double log_min = ps_fixed_log(default_ratio ? 0.3 : s->erase_ratio_min);
-	double log_max = ps_fixed_log(default_ratio ? 3.3 : s->erase_ratio_max);
-	for (uint32_t i = 1; i < 1 + TRIES * DRAWS_PER_TRY; i += DRAWS_PER_TRY) {
-		double area = (double)spec->out_width * spec->out_height *
-		              erase_uniform(key, i, default_scale ? 0.02 : s->erase_scale_min,
-		                      default_scale ? 0.33 : s->erase_scale_max);
-		double ratio = ps_fixed_exp(erase_uniform(key, i + 1, log_min, log_max));
-		double h = rint(sqrt(area * ratio)), w = rint(sqrt(area / ratio));
-		if (!(h >= 1 && h < spec->out_height && w >= 1 && w < spec->out_width))
-			continue;
-		e->y0 = (uint32_t)ps_rng_below(key, PS_RNG_ERASE, i + 2, spec->out_height - (uint32_t)h + 1);
-		e->x0 = (uint32_t)ps_rng_below(key, PS_RNG_ERASE, i + 3, spec->out_width - (uint32_t)w + 1);
-		e->y1 = e->y0 + (uint32_t)h;
-		e->x1 = e->x0 + (uint32_t)w;
-		return true;
-	}
-	return false;
-}
-
-void ps_erase_draw(const struct ps_image_spec *spec, const struct ps_rng_key *key, struct ps_transform *t)
-{
-	const struct ps_transform_spec *s = &spec->transforms;
-	t->erase = place(spec, key, &t->erased);
-	if (!t->erase)
-		return;
-	memcpy(t->erased.level, s->erase_level, sizeof(s->erase_level));
-	t->erased.random = s->erase_random;
-	if (!s->erase_random)
-		return;
-	t->erased.key = ps_rng_u64(key, PS_RNG_ERASE, KEY_INDEX);
-	for (int c = 0; c < 3; c++)
-		t->erased.factor[c] = ps_noise_factor(s->erase_sigma[c]);
-}
 
 void ps_erase_apply(const struct ps_erase *e, const struct ps_planes *planes)
 {

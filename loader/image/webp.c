@@ -29,22 +29,12 @@ struct image {
 	size_t cap;
 };
 
-static void *image_make(void)
-{
-	return calloc(1, sizeof(struct image));
-}
-
 static void image_free(void *f)
 {
 	struct image *m = f;
 	if (m)
 		free(m->out);
 	free(m);
-}
-
-static void image_close(void *f)
-{
-	((struct image *)f)->data = NULL;
 }
 
 static uint32_t little_endian(const uint8_t *p)
@@ -168,12 +158,9 @@ static int image_start(void *f, const struct ps_region *region, size_t slack_nby
 	if (!ps_size_mul((size_t)around.width * ps_pixels_nbytes(m->pixels), around.height, &nbytes) ||
 	        !ps_size_add(nbytes, slack_nbytes, &nbytes))
 		return ps_error_set(err, ENOMEM, "WebP: rows are too long");
-	if (nbytes <= m->cap)
+	if (ps_format_reserve(&m->out, &m->cap, nbytes))
 		return 0;
-	free(m->out);
-	m->out = calloc(1, nbytes); /* the slack is read, though not used */
-	m->cap = m->out ? nbytes : 0;
-	return m->out ? 0 : ps_error_set(err, ENOMEM, "WebP: out of memory for %zu bytes", nbytes);
+	return ps_error_set(err, ENOMEM, "WebP: out of memory for %zu bytes", nbytes);
 }
 
 /* Widens the four bytes of each pixel to four uint16_t, in place. */
@@ -228,12 +215,11 @@ const struct ps_format ps_format_webp = {
         .name = "WebP",
         .has_wide = true,
         .library = webp_library,
-        .make = image_make,
+        .nbytes = sizeof(struct image),
         .free = image_free,
         .open = image_open,
         .start = image_start,
         .rows = image_rows,
-        .close = image_close,
         .exif = image_exif,
 };
 

@@ -20,7 +20,6 @@ static struct ps_image_spec spec_of(unsigned form)
 	spec.out_width = WIDTH;
 	spec.views = VIEWS;
 	spec.max_pixels = 1 << 18;
-	spec.max_scans = 20;
 	spec.max_memory = 2 << 20;
 	spec.orient = form & 1;
 	spec.dct_scale = form & 2;

@@ -17,7 +17,6 @@ static struct ps_image_spec spec_of(unsigned form)
 	struct ps_image_spec spec = ps_image_spec_imagenet(24);
 	spec.out_width = 31;
 	spec.max_pixels = 1 << 20;
-	spec.max_scans = 20;
 	spec.max_memory = 8 << 20;
 	spec.crop = form % 3;
 	spec.resize_shorter = 40;
