@@ -100,9 +100,10 @@ int ps_bench_sweep(const struct ps_bench_options *options);
 
 double ps_bench_rate(const struct ps_bench_point *point); /* samples a second; 0: the run failed */
 
-/* Draws samples a second over threads as SVG, with a line for each batch size and device. False: the file
- * cannot be written, with errno set. */
-bool ps_bench_plot(const char *path, const struct ps_bench_point *points, size_t n);
+/* Draws samples a second over threads as SVG, with a line for each batch size and device; `best` (NULL: none)
+ * is marked. False: the file cannot be written, with errno set. */
+bool ps_bench_plot(const char *path, const struct ps_bench_point *points, size_t n,
+        const struct ps_bench_point *best);
 
 /* Profiles ----------------------------------------------------------------------------------------------- */
 

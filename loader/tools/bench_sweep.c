@@ -167,7 +167,7 @@ int ps_bench_sweep(const struct ps_bench_options *options)
 		report_json(points, n, best);
 	else
 		report_table(points, n, best);
-	if (o.plot && !ps_bench_plot(o.plot, points, n))
+	if (o.plot && !ps_bench_plot(o.plot, points, n, best))
 		return ps_fail(PS_EXIT_FAILED, "--plot %s: %s", o.plot, strerror(errno));
 	if (best)
 		return PS_EXIT_OK;
@@ -189,8 +189,15 @@ enum {
 
 struct plot {
 	FILE *out;
-	double most_rate;
+	double tick, top_rate; /* the distance of ticks; the first tick above the highest rate */
 	uint32_t least_threads, most_threads;
+};
+
+/* A line's label: where the line ends, and where the label is. */
+struct label {
+	const struct ps_bench_point *last;
+	const char *colour;
+	double y;
 };
 
 /* The distance of ticks: 1, 2 or 5 times a power of ten, and not below v / 5. */
@@ -212,14 +219,12 @@ static double x_of(const struct plot *p, uint32_t threads)
 
 static double y_of(const struct plot *p, double rate)
 {
-	return BOTTOM - (BOTTOM - TOP) * rate / p->most_rate;
+	return BOTTOM - (BOTTOM - TOP) * rate / p->top_rate;
 }
 
 static void axes(const struct plot *p, const struct ps_bench_point *points, size_t n)
 {
-	double tick = tick_of(p->most_rate);
-
-	for (double v = 0; v <= p->most_rate * 1.001; v += tick) {
+	for (double v = 0; v <= p->top_rate * 1.001; v += p->tick) {
 		fprintf(p->out, "<path d=\"M%d %.1fH%d\" stroke=\"#ddd\"/>", LEFT, y_of(p, v), RIGHT);
 		fprintf(p->out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.6g</text>\n", LEFT - 8,
 		        y_of(p, v) + 4, v);
@@ -232,58 +237,107 @@ static void axes(const struct plot *p, const struct ps_bench_point *points, size
 	fprintf(p->out, "<text x=\"%d\" y=\"%d\">samples a second</text>\n", LEFT, TOP - 12);
 }
 
-/* Draws the line of the points that share the first one's batch and device; returns their number. */
-static size_t line(const struct plot *p, const struct ps_bench_point *points, size_t n, unsigned number)
+/* Draws the line of the points that share the first one's batch and device; returns their number. last is NULL
+ * if no run of them worked. */
+static size_t line(const struct plot *p, const struct ps_bench_point *points, size_t n, const char *colour,
+        struct label *ret_label)
 {
-	static const char *const colours[] = {
-	        "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"};
-	const char *colour = colours[number % PS_ARRAY_LEN(colours)];
 	size_t k = 0;
 
+	*ret_label = (struct label){.colour = colour};
 	fprintf(p->out, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\" d=\"", colour);
-	for (char move = 'M';
-	        k < n && points[k].batch == points[0].batch && points[k].device == points[0].device; k++) {
+	for (; k < n && points[k].batch == points[0].batch && points[k].device == points[0].device; k++) {
 		if (ps_bench_rate(&points[k]) <= 0)
 			continue;
-		fprintf(p->out, "%c%.1f %.1f", move, x_of(p, points[k].threads),
+		fprintf(p->out, "%c%.1f %.1f", ret_label->last ? 'L' : 'M', x_of(p, points[k].threads),
 		        y_of(p, ps_bench_rate(&points[k])));
-		move = 'L';
+		ret_label->last = &points[k];
 	}
 	fprintf(p->out, "\"/>\n");
 	for (size_t i = 0; i < k; i++)
 		if (ps_bench_rate(&points[i]) > 0)
 			fprintf(p->out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n",
 			        x_of(p, points[i].threads), y_of(p, ps_bench_rate(&points[i])), colour);
-	fprintf(p->out, "<text x=\"%d\" y=\"%u\" fill=\"%s\">batch %u, ", RIGHT + 16, TOP + 10 + 20 * number,
-	        colour, points[0].batch);
-	for (const char *c = points[0].device; *c; c++)
-		putc(*c == '<' || *c == '&' ? '?' : *c, p->out);
-	fprintf(p->out, "</text>\n");
+	if (ret_label->last)
+		ret_label->y = y_of(p, ps_bench_rate(ret_label->last));
 	return k;
 }
 
-bool ps_bench_plot(const char *path, const struct ps_bench_point *points, size_t n)
+static int by_height(const void *a, const void *b)
 {
+	const struct label *l = a, *m = b;
+
+	return (l->y > m->y) - (l->y < m->y);
+}
+
+/* Writes the labels at the height where their lines end, or as near to it as the others allow. */
+static void labels_write(const struct plot *p, struct label *labels, size_t n)
+{
+	double apart = fmin(16, (double)(BOTTOM - TOP) / (double)n);
+
+	qsort(labels, n, sizeof(*labels), by_height);
+	for (size_t i = 1; i < n; i++)
+		labels[i].y = fmax(labels[i].y, labels[i - 1].y + apart);
+	for (size_t i = n; i-- > 0;)
+		labels[i].y = fmin(labels[i].y, i + 1 < n ? labels[i + 1].y - apart : BOTTOM);
+	for (size_t i = 0; i < n; i++) {
+		const struct ps_bench_point *last = labels[i].last;
+
+		fprintf(p->out, "<path stroke=\"%s\" d=\"M%.1f %.1fL%d %.1f\"/>\n", labels[i].colour,
+		        x_of(p, last->threads), y_of(p, ps_bench_rate(last)), RIGHT + 14, labels[i].y);
+		fprintf(p->out, "<text x=\"%d\" y=\"%.1f\" fill=\"%s\">batch %u, ", RIGHT + 18,
+		        labels[i].y + 4, labels[i].colour, last->batch);
+		for (const char *c = last->device; *c; c++)
+			putc(*c == '<' || *c == '&' ? '?' : *c, p->out);
+		fprintf(p->out, "</text>\n");
+	}
+}
+
+/* Circles the best point, and names it above the drawing. */
+static void best_mark(const struct plot *p, const struct ps_bench_point *best)
+{
+	fprintf(p->out,
+	        "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"8\" fill=\"none\" stroke=\"black\" "
+	        "stroke-width=\"2\"/>\n",
+	        x_of(p, best->threads), y_of(p, ps_bench_rate(best)));
+	fprintf(p->out,
+	        "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">best (circled): %u thread%s, batch %u</text>\n",
+	        WIDTH - 20, TOP - 12, best->threads, ps_plural(best->threads), best->batch);
+}
+
+bool ps_bench_plot(
+        const char *path, const struct ps_bench_point *points, size_t n, const struct ps_bench_point *best)
+{
+	static const char *const colours[] = {
+	        "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"};
 	struct plot p = {.out = fopen(path, "we"), .least_threads = UINT32_MAX, .most_threads = 1};
-	unsigned number = 0;
+	ps_autofree struct label *labels = ps_need(calloc(n, sizeof(*labels)));
+	size_t nlines = 0, nlabels = 0;
+	double most = 1;
 	bool ok;
 
 	if (!p.out)
 		return false;
 	for (size_t i = 0; i < n; i++) {
-		p.most_rate = fmax(p.most_rate, ps_bench_rate(&points[i]));
+		most = fmax(most, ps_bench_rate(&points[i]));
 		p.least_threads = PS_MIN(p.least_threads, points[i].threads);
 		p.most_threads = PS_MAX(p.most_threads, points[i].threads);
 	}
-	p.most_rate = fmax(p.most_rate, 1);
+	p.tick = tick_of(most);
+	p.top_rate = (floor(most / p.tick) + 1) * p.tick;
 	fprintf(p.out,
 	        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
 	        "font-family=\"sans-serif\" "
 	        "font-size=\"13\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
 	        WIDTH, HEIGHT);
 	axes(&p, points, n);
-	for (size_t i = 0; i < n;)
-		i += line(&p, points + i, n - i, number++);
+	for (size_t i = 0; i < n; nlines++) {
+		i += line(&p, points + i, n - i, colours[nlines % PS_ARRAY_LEN(colours)], &labels[nlabels]);
+		nlabels += labels[nlabels].last != NULL;
+	}
+	labels_write(&p, labels, nlabels);
+	if (best)
+		best_mark(&p, best);
 	fprintf(p.out, "</svg>\n");
 	ok = !ferror(p.out);
 	return fclose(p.out) == 0 && ok;

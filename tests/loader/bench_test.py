@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shutil
 import struct
 import tarfile
@@ -130,9 +131,39 @@ def a_sweep_runs_all_points_and_names_the_best():
     assert all(p["samples"] == 24 and p["samples_per_second"] > 0 for p in result["sweep"])
     assert result["best"]["samples_per_second"] >= 0.97 * max(p["samples_per_second"] for p in result["sweep"])
     svg = xml.etree.ElementTree.parse("s.svg").getroot()
-    tap.equal(len(svg.findall("{http://www.w3.org/2000/svg}circle")), 4)
+    points_of_the_plot_are_labelled(svg, result)
     r = tap.run("bench", *args, "a.tar")
     assert r.returncode == 0 and b"best: --threads" in r.stdout, r
+
+
+def points_of_the_plot_are_labelled(svg, result):
+    """Each line ends at its label, the best point has a ring, and a tick is above the highest rate."""
+    svg = [(e.tag.split("}")[1], e.attrib, e.text) for e in svg]
+    circles = [(float(a["cx"]), float(a["cy"]), a["r"]) for tag, a, _ in svg if tag == "circle"]
+    points = {(p["threads"], p["batch"]): c for p, c in zip(result["sweep"], circles)}
+    best = result["best"]
+    tap.equal(circles[-1], points[best["threads"], best["batch"]][:2] + ("8",))
+    tap.equal(len(circles), len(points) + 1)
+    texts = [(text, float(a["x"]), float(a["y"])) for tag, a, text in svg if tag == "text"]
+    assert [t for t, *_ in texts if t.startswith("best (circled): %d thread" % best["threads"]) and t.endswith("batch %d" % best["batch"])], texts
+    ticks = [(float(t), y - 4) for t, x, y in texts if x < 80 and t.replace(".", "").isdigit()]
+    rates = [p["samples_per_second"] for p in result["sweep"]]
+    assert ticks[-1][0] > max(rates) >= ticks[-2][0], (ticks, rates)
+    assert ticks[-1][1] < min(y for _, y, _ in circles), "the highest tick is above all points"
+    leaders = [re.fullmatch(r"M([0-9.]+) ([0-9.]+)L([0-9.]+) ([0-9.]+)", a["d"]) for tag, a, _ in svg if tag == "path"]
+    leaders = [tuple(float(v) for v in m.groups()) for m in leaders if m and m[3] == "614"]
+    labels = [(t, x, y - 4) for t, x, y in texts if t.startswith("batch ")]
+    last = max(p["threads"] for p in result["sweep"])
+    batches = sorted({p["batch"] for p in result["sweep"]})
+    for batch in batches:
+        [place] = [(x, y) for t, x, y in labels if t == "batch %d, cpu" % batch]
+        [leader] = [m for m in leaders if m[3] == place[1]]
+        tap.equal(leader[:2], points[last, batch][:2], "the line of batch %d" % batch)
+    # Labels are in the order in which the lines end, and do not cover each other.
+    ends = sorted(batches, key=lambda batch: points[last, batch][1])
+    tap.equal([int(t.split()[1].rstrip(",")) for t, *_ in sorted(labels, key=lambda label: label[2])], ends)
+    heights = sorted(y for _, _, y in labels)
+    assert all(b - a >= 15.9 for a, b in zip(heights, heights[1:])), heights
 
 
 @tap.test
