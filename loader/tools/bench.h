@@ -102,8 +102,8 @@ double ps_bench_rate(const struct ps_bench_point *point); /* samples a second; 0
 
 /* Draws samples a second over threads as SVG, with a line for each batch size and device; `best` (NULL: none)
  * is marked. False: the file cannot be written, with errno set. */
-bool ps_bench_plot(const char *path, const struct ps_bench_point *points, size_t n,
-        const struct ps_bench_point *best);
+bool ps_bench_plot(
+        const char *path, const struct ps_bench_point *points, size_t n, const struct ps_bench_point *best);
 
 /* Profiles ----------------------------------------------------------------------------------------------- */
 

@@ -229,7 +229,8 @@ static void axes(const struct plot *p, const struct ps_bench_point *points, size
 		fprintf(p->out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.6g</text>\n", LEFT - 8,
 		        y_of(p, v) + 4, v);
 	}
-	for (size_t i = 0; i < n; i++) /* later lines draw the same labels over these */
+	for (size_t i = 0;
+	        i < n && points[i].batch == points[0].batch && points[i].device == points[0].device; i++)
 		fprintf(p->out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%u</text>\n",
 		        x_of(p, points[i].threads), BOTTOM + 20, points[i].threads);
 	fprintf(p->out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">decoding threads</text>\n",
