@@ -23,17 +23,16 @@
 
 static int put_meta(struct ps_index *index, const char *name, const struct ps_strbuf *value)
 {
-	struct ps_kv_batch *batch = ps_kv_batch_new();
+	struct ps_index_batch *batch = ps_index_batch_new();
 	struct ps_index_key key;
+	int rc = -ENOMEM;
 
-	if (!batch || value->failed) {
-		ps_kv_batch_free(batch);
-		return -ENOMEM;
+	if (batch && !value->failed) {
+		ps_index_key_meta(&key, name);
+		ps_kv_batch_put(batch, key.bytes, key.n, value->s, value->len);
+		rc = ps_kv_write(index->kv, batch, 0, NULL);
 	}
-	ps_index_key_meta(&key, name);
-	ps_kv_batch_put(batch, key.bytes, key.n, value->s, value->len);
-	int rc = ps_kv_write(index->kv, batch);
-	ps_kv_batch_free(batch);
+	ps_index_batch_free(batch);
 	return rc;
 }
 
@@ -234,16 +233,6 @@ static void *check_later(void *arg)
 	return NULL;
 }
 
-static int check_index(struct ps_index *index, uint64_t large_nbytes, struct ps_error *err)
-{
-	bool later = (index->was_clean || index->kept) && ps_kv_live_nbytes(index->kv) >= large_nbytes;
-
-	if (later)
-		later = index->checks_later =
-		        ps_thread_start(&index->checker, "index-check", check_later, index) == 0;
-	return check_rows(index, later, err);
-}
-
 int ps_index_open_at_boot(
         const char *dir, unsigned flags, const char *boot_id, struct ps_index **ret, struct ps_error *err)
 {
@@ -264,8 +253,14 @@ int ps_index_open_at_boot(
 		rc = check_schema(index, err);
 	if (rc == 0)
 		rc = load_meta(index, boot_id ? NULL : dir, boot_id ? boot_id : now, err);
-	if (rc == 0 && !(flags & PS_INDEX_WAS_CHECKED && index->kept))
-		rc = check_index(index, flags & PS_INDEX_LARGE ? 0 : LARGE_NBYTES, err);
+	if (rc == 0 && !(flags & PS_INDEX_WAS_CHECKED && index->kept)) {
+		uint64_t large_nbytes = flags & PS_INDEX_LARGE ? 0 : LARGE_NBYTES;
+
+		index->checks_later =
+		        (index->was_clean || index->kept) && ps_kv_live_nbytes(index->kv) >= large_nbytes &&
+		        ps_thread_start(&index->checker, "index-check", check_later, index) == 0;
+		rc = check_rows(index, index->checks_later, err);
+	}
 	if (rc < 0)
 		ps_index_close(index);
 	else

@@ -25,8 +25,16 @@
  * cut. Blocks on disk. */
 
 struct ps_kv;
-struct ps_kv_batch;
 struct ps_kv_iter;
+struct rocksdb_writebatch_t;
+
+/* A batch of index.h. rocksdb.c has the writes; `value` is for the row that is being put. */
+struct ps_index_batch {
+	struct rocksdb_writebatch_t *writes;
+	size_t nput; /* the bytes that the batch puts; 0: it only deletes */
+	struct ps_strbuf value;
+	bool failed, unasked;
+};
 
 /* Opens the database, created if missing (the parent must exist). -EIO: it is damaged. -EBUSY: another
  * process has it open. Other errors (-ENOSPC, -EACCES, -EMFILE...) are the system's. */
@@ -59,23 +67,18 @@ uint64_t ps_kv_live_nbytes(struct ps_kv *kv);
 /* Replaces *value's content. -ENOENT: no such key. */
 int ps_kv_get(struct ps_kv *kv, const void *key, size_t nkey, struct ps_strbuf *value) PS_MUST_USE;
 
-struct ps_kv_batch *ps_kv_batch_new(void); /* NULL: out of memory */
-void ps_kv_batch_free(struct ps_kv_batch *batch);
 void ps_kv_batch_put(
-        struct ps_kv_batch *batch, const void *key, size_t nkey, const void *value, size_t nvalue);
-void ps_kv_batch_del(struct ps_kv_batch *batch, const void *key, size_t nkey);
+        struct ps_index_batch *batch, const void *key, size_t nkey, const void *value, size_t nvalue);
+void ps_kv_batch_del(struct ps_index_batch *batch, const void *key, size_t nkey);
 /* Writes the batch atomically. The batch stays the caller's. -ENOSPC (also before the disk is really full),
  * -EROFS: nothing has happened, and the write may be tried again. -EDQUOT, -EIO and other errors of
- * RocksDB: all writes fail until ps_kv_reopen(). */
-int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch) PS_MUST_USE;
-/* The same, but a batch that the disk refuses (-ENOSPC, -EDQUOT, -EROFS, -EIO) is kept in memory. Reads and
- * iterators see it. A later write or ps_kv_write_kept() that succeeds writes it; a kill loses it. refused <
- * 0: the batch is kept at once, as if the disk had returned this error. *ret_refused: the error of the
- * batch that was kept. On an error (too much is kept, or no memory) nothing has changed. */
-int ps_kv_write_or_keep(
-        struct ps_kv *kv, struct ps_kv_batch *batch, int refused, int *ret_refused) PS_MUST_USE;
-/* The bytes that the batch puts; 0: the batch only deletes. */
-size_t ps_kv_batch_nput(const struct ps_kv_batch *batch);
+ * RocksDB: all writes fail until ps_kv_reopen().
+ *
+ * If ret_refused is not NULL, a batch that the disk refuses (-ENOSPC, -EDQUOT, -EROFS, -EIO) is kept in memory.
+ * Reads and iterators see it. A later write or ps_kv_write_kept() that succeeds writes it; a kill loses it.
+ * refused < 0: the batch is kept at once, as if the disk had returned this error. *ret_refused: the error of
+ * the batch that was kept. On an error (too much is kept, or no memory) nothing has changed. */
+int ps_kv_write(struct ps_kv *kv, struct ps_index_batch *batch, int refused, int *ret_refused) PS_MUST_USE;
 /* Writes the kept rows, if there are any. */
 int ps_kv_write_kept(struct ps_kv *kv) PS_MUST_USE;
 /* Syncs everything written so far to the disk. */
@@ -199,9 +202,6 @@ const struct ps_index_key *ps_index_key_meta(struct ps_index_key *key, const cha
 const struct ps_index_key *ps_index_key_id(struct ps_index_key *key, char kind, const struct ps_id *id);
 const struct ps_index_key *ps_index_key_node(struct ps_index_key *key, char kind, uint64_t node);
 const struct ps_index_key *ps_index_key_child(struct ps_index_key *key, uint64_t parent, const char *name);
-/* The first key after the child's: the child's key and a NUL, which no name contains. */
-const struct ps_index_key *ps_index_key_after_child(
-        struct ps_index_key *key, uint64_t parent, const char *name);
 const struct ps_index_key *ps_index_key_extent(
         struct ps_index_key *key, const struct ps_id *id, uint32_t extent);
 const struct ps_index_key *ps_index_key_members(struct ps_index_key *key, uint64_t node, uint32_t row);

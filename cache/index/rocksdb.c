@@ -122,36 +122,6 @@ static int kv_try_to_write(const struct ps_kv *kv)
 	return rc == 0 && n < (ssize_t)sizeof(zeros) ? -ENOSPC : rc;
 }
 
-static bool kv_is_marked_damaged(const char *dir)
-{
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof(path), "%s/" DAMAGED_NAME, dir);
-	return access(path, F_OK) == 0;
-}
-
-/* RocksDB insists on a log file of its own. On a full disk, the second line of that file fails an assertion,
- * which ends the process in builds with assertions (Debian's). So the log file is made in memory and removed
- * once RocksDB has opened it; errors reach our log as status texts. False: the folder could not be made, and
- * the log file is in the index's folder, as usual. */
-static bool kv_log_dir_make(char ret_dir[static sizeof(PS_KV_LOG_DIR)])
-{
-	strcpy(ret_dir, PS_KV_LOG_DIR);
-	return mkdtemp(ret_dir);
-}
-
-static void kv_log_dir_remove(const char *path)
-{
-	DIR *dir = opendir(path);
-
-	for (struct dirent *d; dir && (d = readdir(dir));)
-		/* "." and ".." stay: unlinkat does not remove directories. */
-		unlinkat(dirfd(dir), d->d_name, 0);
-	if (dir)
-		closedir(dir);
-	rmdir(path);
-}
-
 /* Opening ------------------------------------------------------------------------------------------------ */
 
 /* The index of 100,000 shards takes some tens of megabytes on disk and is hardly ever read twice: a small
@@ -236,17 +206,27 @@ void ps_kv_close(struct ps_kv *kv)
 	free(kv);
 }
 
+/* RocksDB insists on a log file of its own. On a full disk, the second line of that file fails an assertion,
+ * which ends the process in builds with assertions (Debian's). So the log file is made in memory and removed
+ * once RocksDB has opened it; errors reach our log as status texts. If the folder for it cannot be made, the log
+ * file is in the index's folder, as usual. */
 static int open_db(struct ps_kv *kv, bool writable, struct ps_error *err)
 {
-	char log_dir[sizeof(PS_KV_LOG_DIR)];
+	char log_dir[] = PS_KV_LOG_DIR;
+	bool in_memory = mkdtemp(log_dir);
 	char *text = NULL;
 
-	bool in_memory = kv_log_dir_make(log_dir);
 	rocksdb_options_set_db_log_dir(kv->options, in_memory ? log_dir : "");
 	kv->db = writable ? rocksdb_open(kv->options, kv->dir, &text)
 	                  : rocksdb_open_for_read_only(kv->options, kv->dir, 0, &text);
+	DIR *dir = in_memory ? opendir(log_dir) : NULL;
+	for (struct dirent *d; dir && (d = readdir(dir));)
+		/* "." and ".." stay: unlinkat does not remove directories. */
+		unlinkat(dirfd(dir), d->d_name, 0);
+	if (dir)
+		closedir(dir);
 	if (in_memory)
-		kv_log_dir_remove(log_dir);
+		rmdir(log_dir);
 	if (!text)
 		return 0;
 	int rc = ps_error_set(err, kv_errno(text), "index %s: %s", kv->name, text);
@@ -258,9 +238,11 @@ static int open_db(struct ps_kv *kv, bool writable, struct ps_error *err)
 int ps_kv_open(const char *dir, size_t memtable_nbytes, struct ps_kv **ret, struct ps_error *err)
 {
 	struct ps_kv *kv = calloc(1, sizeof(*kv));
+	char damaged[PATH_MAX];
 
 	if (!kv)
 		return ps_error_set(err, ENOMEM, "index: out of memory");
+	snprintf(damaged, sizeof(damaged), "%s/" DAMAGED_NAME, dir);
 	pthread_rwlock_init(&kv->open_lock, NULL);
 	pthread_mutex_init(&kv->write_lock, NULL);
 	kv->memtable_nbytes = memtable_nbytes;
@@ -278,7 +260,7 @@ int ps_kv_open(const char *dir, size_t memtable_nbytes, struct ps_kv **ret, stru
 	if (kv->kept && kv->dir && kv->name && kv->options && kv->table && kv->cache && kv->read &&
 	        kv->write) {
 		set_options(kv);
-		rc = kv_is_marked_damaged(dir)
+		rc = access(damaged, F_OK) == 0
 		             ? ps_error_set(err, EIO, "index %s: an earlier run found it damaged", kv->name)
 		             : open_db(kv, true, err);
 	} else {
@@ -429,14 +411,9 @@ uint64_t ps_kv_live_nbytes(struct ps_kv *kv)
 
 /* Batches ------------------------------------------------------------------------------------------------ */
 
-struct ps_kv_batch {
-	rocksdb_writebatch_t *writes;
-	size_t nput;
-};
-
-struct ps_kv_batch *ps_kv_batch_new(void)
+struct ps_index_batch *ps_index_batch_new(void)
 {
-	struct ps_kv_batch *batch = calloc(1, sizeof(*batch));
+	struct ps_index_batch *batch = calloc(1, sizeof(*batch));
 
 	if (!batch)
 		return NULL;
@@ -448,27 +425,23 @@ struct ps_kv_batch *ps_kv_batch_new(void)
 	return batch;
 }
 
-void ps_kv_batch_free(struct ps_kv_batch *batch)
+void ps_index_batch_free(struct ps_index_batch *batch)
 {
 	if (!batch)
 		return;
 	rocksdb_writebatch_destroy(batch->writes);
+	ps_strbuf_fini(&batch->value);
 	free(batch);
 }
 
 void ps_kv_batch_put(
-        struct ps_kv_batch *batch, const void *key, size_t nkey, const void *value, size_t nvalue)
+        struct ps_index_batch *batch, const void *key, size_t nkey, const void *value, size_t nvalue)
 {
 	rocksdb_writebatch_put(batch->writes, key, nkey, value, nvalue);
 	batch->nput += nkey + nvalue;
 }
 
-size_t ps_kv_batch_nput(const struct ps_kv_batch *batch)
-{
-	return batch->nput;
-}
-
-void ps_kv_batch_del(struct ps_kv_batch *batch, const void *key, size_t nkey)
+void ps_kv_batch_del(struct ps_index_batch *batch, const void *key, size_t nkey)
 {
 	rocksdb_writebatch_delete(batch->writes, key, nkey);
 }
@@ -549,20 +522,9 @@ static void keep_deleted(void *rows, const char *key, size_t nkey)
 	ps_overlay_rows_put(rows, key, nkey, NULL, 0);
 }
 
-/* Keeps all rows of a batch in memory, or none: -ENOMEM, or `e` (the error that refused them) if there is no
- * room. Under write_lock. */
-static int keep(struct ps_kv *kv, rocksdb_writebatch_t *writes, int e)
+int ps_kv_write(struct ps_kv *kv, struct ps_index_batch *batch, int refused, int *ret_refused)
 {
 	struct ps_overlay_rows rows = {0};
-
-	rocksdb_writebatch_iterate(writes, &rows, keep_put, keep_deleted);
-	int kept = ps_overlay_add(kv->kept, &rows);
-	ps_overlay_rows_fini(&rows);
-	return kept == -ENOSPC ? e : kept;
-}
-
-static int kv_write(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, int *ret_refused)
-{
 	size_t nbytes = 0;
 
 	if (batch)
@@ -574,16 +536,15 @@ static int kv_write(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, in
 		rc = write_locked(kv, nbytes, batch ? batch->writes : NULL);
 	if (rc < 0 && ret_refused) {
 		*ret_refused = rc;
-		rc = keep(kv, batch->writes, rc);
+		/* Keeps all rows in memory, or none. */
+		rocksdb_writebatch_iterate(batch->writes, &rows, keep_put, keep_deleted);
+		int kept = ps_overlay_add(kv->kept, &rows);
+		ps_overlay_rows_fini(&rows);
+		rc = kept == -ENOSPC ? rc : kept;
 	}
 	pthread_mutex_unlock(&kv->write_lock);
 	pthread_rwlock_unlock(&kv->open_lock);
 	return rc;
-}
-
-int ps_kv_write(struct ps_kv *kv, struct ps_kv_batch *batch)
-{
-	return kv_write(kv, batch, 0, NULL);
 }
 
 int ps_kv_write_kept(struct ps_kv *kv)
@@ -596,14 +557,9 @@ int ps_kv_write_kept(struct ps_kv *kv)
 	return rc;
 }
 
-int ps_kv_write_or_keep(struct ps_kv *kv, struct ps_kv_batch *batch, int refused, int *ret_refused)
-{
-	return kv_write(kv, batch, refused, ret_refused);
-}
-
 int ps_kv_sync(struct ps_kv *kv)
 {
-	return kv_write(kv, NULL, 0, NULL);
+	return ps_kv_write(kv, NULL, 0, NULL);
 }
 
 /* Walks -------------------------------------------------------------------------------------------------- */
@@ -633,22 +589,6 @@ static size_t prefix_end(const void *prefix, size_t n, char *ret)
 	return n;
 }
 
-/* Opens the iterator over kept rows and the one over the index. If rows are kept, both are opened under the
- * lock, because no row may move from the kept ones into the index in between. */
-static void open_both(struct ps_kv_iter *it, const void *prefix, size_t nprefix)
-{
-	bool locked = !ps_overlay_is_empty(it->kv->kept);
-
-	if (locked)
-		pthread_mutex_lock(&it->kv->write_lock);
-	if (locked && ps_overlay_range(it->kv->kept, prefix, nprefix, it->end, it->nend, &it->kept) < 0)
-		it->kept.failed = true;
-	it->it = rocksdb_create_iterator(it->kv->db, it->read);
-	if (locked)
-		pthread_mutex_unlock(&it->kv->write_lock);
-	rocksdb_iter_seek(it->it, prefix, nprefix);
-}
-
 int ps_kv_iter_open(struct ps_kv *kv, const void *prefix, size_t nprefix, struct ps_kv_iter **ret)
 {
 	struct ps_kv_iter *it = calloc(1, sizeof(*it));
@@ -663,13 +603,21 @@ int ps_kv_iter_open(struct ps_kv *kv, const void *prefix, size_t nprefix, struct
 	rocksdb_readoptions_set_fill_cache(it->read, 0);
 	kv->niterators++;
 	pthread_rwlock_rdlock(&kv->open_lock);
-	if (kv->db)
-		open_both(it, prefix, nprefix);
+	/* If rows are kept, the iterator over them and the one over the index are opened under the lock, because
+	 * no row may move from the kept ones into the index in between. */
+	bool keeps = kv->db && !ps_overlay_is_empty(kv->kept);
+	if (keeps) {
+		pthread_mutex_lock(&kv->write_lock);
+		rc = ps_overlay_range(kv->kept, prefix, nprefix, it->end, it->nend, &it->kept);
+	}
+	it->it = kv->db ? rocksdb_create_iterator(kv->db, it->read) : NULL;
+	if (keeps)
+		pthread_mutex_unlock(&kv->write_lock);
+	if (it->it)
+		rocksdb_iter_seek(it->it, prefix, nprefix);
 	else
 		rc = -EIO;
 	pthread_rwlock_unlock(&kv->open_lock);
-	if (it->kept.failed)
-		rc = -ENOMEM;
 	if (rc < 0)
 		ps_kv_iter_close(it);
 	else
@@ -682,27 +630,6 @@ void ps_kv_iter_seek(struct ps_kv_iter *it, const void *key, size_t nkey)
 {
 	rocksdb_iter_seek(it->it, key, nkey);
 	it->nkept = ps_overlay_rows_find(&it->kept, key, nkey);
-	it->at = AT_NOTHING;
-}
-
-/* Called when the index has no next row: because of an error, or at the end. An error ends the whole
- * iteration. */
-static void look_at_end(struct ps_kv_iter *it)
-{
-	char *text = NULL;
-
-	rocksdb_iter_get_error(it->it, &text);
-	if (text)
-		it->status = kv_told(it->kv, "index walk", text);
-}
-
-/* Steps past the current row. */
-static void step(struct ps_kv_iter *it)
-{
-	if (it->at == AT_INDEX)
-		rocksdb_iter_next(it->it);
-	else if (it->at == AT_KEPT)
-		it->nkept++;
 	it->at = AT_NOTHING;
 }
 
@@ -727,10 +654,20 @@ static void choose(struct ps_kv_iter *it)
 bool ps_kv_iter_next(struct ps_kv_iter *it, const void **ret_key, size_t *ret_nkey, const void **ret_value,
         size_t *ret_nvalue)
 {
+	char *text = NULL;
+
 	do {
-		step(it);
+		if (it->at == AT_INDEX)
+			rocksdb_iter_next(it->it);
+		else if (it->at == AT_KEPT)
+			it->nkept++;
+		it->at = AT_NOTHING;
+		/* If the index has no next row, because of an error or at the end: an error ends the whole
+		 * iteration. */
 		if (it->status == 0 && !rocksdb_iter_valid(it->it))
-			look_at_end(it);
+			rocksdb_iter_get_error(it->it, &text);
+		if (text)
+			it->status = kv_told(it->kv, "index walk", text);
 		if (it->status < 0)
 			return false;
 		choose(it);

@@ -89,19 +89,6 @@ static void boolean(struct fields *f, bool *field)
 	f->bad |= v > 1;
 }
 
-static void bytes_of(struct fields *f, uint8_t *field, size_t n)
-{
-	if (f->out) {
-		ps_strbuf_addn(f->out, field, n);
-	} else if (f->bad || f->left < n) {
-		f->bad = true;
-	} else {
-		memcpy(field, f->p, n);
-		f->p += n;
-		f->left -= n;
-	}
-}
-
 /* Reads n bytes and adds a NUL. Text that contains a NUL is bad. */
 static void get_text(struct fields *f, size_t n, char *ret)
 {
@@ -161,7 +148,15 @@ static void string(struct fields *f, char **field)
 
 static void id(struct fields *f, struct ps_id *field)
 {
-	bytes_of(f, field->bytes, sizeof(field->bytes));
+	if (f->out) {
+		ps_strbuf_addn(f->out, field->bytes, sizeof(field->bytes));
+	} else if (f->bad || f->left < sizeof(field->bytes)) {
+		f->bad = true;
+	} else {
+		memcpy(field->bytes, f->p, sizeof(field->bytes));
+		f->p += sizeof(field->bytes);
+		f->left -= sizeof(field->bytes);
+	}
 }
 
 static void etag(struct fields *f, char *field)
@@ -197,15 +192,6 @@ static void dataset_fields(struct fields *f, void *arg)
 
 /* Nodes -------------------------------------------------------------------------------------------------- */
 
-static unsigned node_flags(const struct ps_node_row *row)
-{
-	bool sum = row->remote.checksum[0];
-
-	return (row->superseded ? FLAG_SUPERSEDED : 0) | (row->url ? FLAG_URL : 0) |
-	       (sum ? FLAG_CHECKSUM : 0) | (sum && row->sum_of_name ? FLAG_SUM_OF_NAME : 0) |
-	       ((unsigned)row->coding << CODING_SHIFT);
-}
-
 static void take_node_flags(struct fields *f, unsigned kind, unsigned flags, struct ps_node_row *row)
 {
 	if ((kind != PS_NODE_DIR && kind != PS_NODE_FILE) || (kind == PS_NODE_FILE && !(flags & FLAG_URL)) ||
@@ -224,7 +210,11 @@ static void take_node_flags(struct fields *f, unsigned kind, unsigned flags, str
 static void node_fields(struct fields *f, void *arg)
 {
 	struct ps_node_row *row = arg;
-	unsigned kind = row->kind, flags = node_flags(row);
+	bool sum = row->remote.checksum[0];
+	unsigned kind = row->kind, flags = (row->superseded ? FLAG_SUPERSEDED : 0) |
+	                                   (row->url ? FLAG_URL : 0) | (sum ? FLAG_CHECKSUM : 0) |
+	                                   (sum && row->sum_of_name ? FLAG_SUM_OF_NAME : 0) |
+	                                   ((unsigned)row->coding << CODING_SHIFT);
 
 	NUMBER(f, kind, 1);
 	NUMBER(f, flags, 1);
@@ -521,14 +511,6 @@ const struct ps_index_key *ps_index_key_child(struct ps_index_key *key, uint64_t
 {
 	ps_index_key_node(key, 'C', parent);
 	add(key, name, strlen(name));
-	return key;
-}
-
-const struct ps_index_key *ps_index_key_after_child(
-        struct ps_index_key *key, uint64_t parent, const char *name)
-{
-	ps_index_key_child(key, parent, name);
-	add(key, "", 1);
 	return key;
 }
 

@@ -6,12 +6,6 @@
 #include "base/log.h"
 #include "index/index_private.h"
 
-struct ps_index_batch {
-	struct ps_kv_batch *kv;
-	struct ps_strbuf value; /* reused for every row */
-	bool failed, unasked;
-};
-
 /* A seek costs about as much as this many steps. */
 #define NODES_MAX_STEPS 8
 
@@ -102,34 +96,11 @@ int ps_index_get_members(struct ps_index *index, uint64_t node, uint32_t row, st
 
 /* Batches ------------------------------------------------------------------------------------------------ */
 
-struct ps_index_batch *ps_index_batch_new(void)
-{
-	struct ps_index_batch *batch = calloc(1, sizeof(*batch));
-
-	if (!batch)
-		return NULL;
-	batch->kv = ps_kv_batch_new();
-	if (!batch->kv) {
-		free(batch);
-		return NULL;
-	}
-	return batch;
-}
-
-void ps_index_batch_free(struct ps_index_batch *batch)
-{
-	if (!batch)
-		return;
-	ps_kv_batch_free(batch->kv);
-	ps_strbuf_fini(&batch->value);
-	free(batch);
-}
-
 static void put_bytes(
         struct ps_index_batch *batch, const struct ps_index_key *key, const void *bytes, size_t nbytes)
 {
 	if (batch)
-		ps_kv_batch_put(batch->kv, key->bytes, key->n, bytes, nbytes);
+		ps_kv_batch_put(batch, key->bytes, key->n, bytes, nbytes);
 }
 
 static void put_value(struct ps_index_batch *batch, const struct ps_index_key *key)
@@ -152,7 +123,7 @@ static void put(struct ps_index_batch *batch, const struct ps_index_key *key, co
 static void del(struct ps_index_batch *batch, const struct ps_index_key *key)
 {
 	if (batch)
-		ps_kv_batch_del(batch->kv, key->bytes, key->n);
+		ps_kv_batch_del(batch, key->bytes, key->n);
 }
 
 void ps_index_batch_put_dataset(struct ps_index_batch *batch, const struct ps_dataset_row *row)
@@ -297,7 +268,7 @@ void ps_index_batch_del_members(struct ps_index *index, struct ps_index_batch *b
 	if (!batch || ps_kv_iter_open(index->kv, key.bytes, key.n, &it) < 0)
 		return;
 	while (ps_kv_iter_next(it, &at, &nat, &value, &nvalue))
-		ps_kv_batch_del(batch->kv, at, nat);
+		ps_kv_batch_del(batch, at, nat);
 	ps_kv_iter_close(it);
 }
 
@@ -317,9 +288,8 @@ void ps_index_batch_unasked(struct ps_index_batch *batch)
 
 static int ask_room(struct ps_index *index, const struct ps_index_batch *batch)
 {
-	size_t nput = ps_kv_batch_nput(batch->kv);
-
-	return nput == 0 || batch->unasked || !index->room ? 0 : index->room(index->room_arg, nput);
+	return batch->nput == 0 || batch->unasked || !index->room ? 0
+	                                                          : index->room(index->room_arg, batch->nput);
 }
 
 int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch)
@@ -327,7 +297,7 @@ int ps_index_batch_commit(struct ps_index *index, struct ps_index_batch *batch)
 	int rc = !batch || batch->failed ? -ENOMEM : ask_room(index, batch);
 
 	if (rc == 0)
-		rc = ps_kv_write(index->kv, batch->kv);
+		rc = ps_kv_write(index->kv, batch, 0, NULL);
 	committed(index, batch, rc);
 	return rc;
 }
@@ -337,7 +307,7 @@ int ps_index_batch_commit_or_keep(struct ps_index *index, struct ps_index_batch 
 	int e = -ENOMEM, refused = 0;
 
 	if (batch && !batch->failed)
-		e = ps_kv_write_or_keep(index->kv, batch->kv, ask_room(index, batch), &refused);
+		e = ps_kv_write(index->kv, batch, ask_room(index, batch), &refused);
 	committed(index, batch, refused ? refused : e);
 	return e;
 }
@@ -365,7 +335,10 @@ void ps_index_children_seek_after(struct ps_index_children *it, const char *name
 {
 	struct ps_index_key key;
 
-	ps_index_key_after_child(&key, it->parent, name);
+	/* The first key after the child's is that key and a NUL, which no name contains. */
+	ps_index_key_child(&key, it->parent, name);
+	if (key.n < sizeof(key.bytes))
+		key.bytes[key.n++] = 0;
 	ps_kv_iter_seek(it->it, key.bytes, key.n);
 }
 

@@ -91,16 +91,6 @@ static void opened(void *arg, int errnum, struct ps_handle *handle)
 	answer(arg, errnum, 0, handle);
 }
 
-static int look_up(struct ps_members *m, uint64_t folder, const char *name, uint64_t *ret_node)
-{
-	struct ask *ask = ask_new(m);
-
-	if (!ask)
-		return -ENOMEM;
-	ps_dataset_lookup(m->dataset, folder, name, looked_up, ask);
-	return ask_wait(ask, ret_node, NULL);
-}
-
 static int open_node(struct ps_members *m, uint64_t node, struct ps_handle **ret_handle)
 {
 	struct ask *ask = ask_new(m);
@@ -168,9 +158,14 @@ static int index_read(struct ps_members *m, struct ps_scan *scan, uint64_t folde
         uint8_t **ret_bytes, size_t *ret_n, struct ps_error *err)
 {
 	struct ps_handle *handle = NULL;
+	struct ask *ask = ask_new(m);
 	uint64_t node;
-	int rc = look_up(m, folder, name, &node);
+	int rc = -ENOMEM;
 
+	if (ask) {
+		ps_dataset_lookup(m->dataset, folder, name, looked_up, ask);
+		rc = ask_wait(ask, &node, NULL);
+	}
 	if (rc == 0)
 		rc = open_node(m, node, &handle);
 	if (rc < 0)

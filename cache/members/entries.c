@@ -157,22 +157,10 @@ int ps_table_load(struct ps_members *m, uint64_t shard, struct ps_member_table *
 	return rc == -EBADMSG ? -ENOENT : rc;
 }
 
-/* A table reveals what is in a shard. So it is shown only to credentials that have proved that they may read
- * the shard. */
-static bool may_know(struct ps_members *m, uint64_t shard)
-{
-	struct ps_node_row row;
-
-	if (ps_index_get_node(m->index, shard, &row) < 0)
-		return false;
-	bool may = ps_grant_of_row(m->dataset, &row) != PS_GRANT_NONE;
-	ps_node_row_fini(&row);
-	return may;
-}
-
 const struct ps_member_table *ps_members_known(struct ps_members *m, uint64_t shard)
 {
 	struct ps_member_table t;
+	struct ps_node_row row;
 
 	{
 		PS_LOCK_SCOPE(&m->lock);
@@ -181,7 +169,13 @@ const struct ps_member_table *ps_members_known(struct ps_members *m, uint64_t sh
 		if (table && table->state != UNKNOWN)
 			return table->state == KNOWN ? &table->t : NULL;
 	}
-	if (!may_know(m, shard) || ps_table_load(m, shard, &t) < 0)
+	/* A table reveals what is in a shard. So it is shown only to credentials that have proved that they
+	 * may read the shard. */
+	if (ps_index_get_node(m->index, shard, &row) < 0)
+		return NULL;
+	bool may_know = ps_grant_of_row(m->dataset, &row) != PS_GRANT_NONE;
+	ps_node_row_fini(&row);
+	if (!may_know || ps_table_load(m, shard, &t) < 0)
 		return NULL;
 	PS_LOCK_SCOPE(&m->lock);
 	struct table *table = ps_table_find_or_add(m, shard);
@@ -286,15 +280,6 @@ int ps_member_get(
 	return 0;
 }
 
-/* As strcmp(); the name of an entry contains no NUL. */
-static int compare(const char *name, size_t n, const struct ps_member_row *row, uint32_t ordinal)
-{
-	const struct ps_member_entry *e = &row->v[ordinal % PS_MEMBER_ROW];
-	int c = memcmp(name, row->text + e->name, PS_MIN(n, (size_t)e->name_len));
-
-	return c ? c : (n > e->name_len) - (n < e->name_len);
-}
-
 int ps_member_find(struct ps_members *m, const struct ps_member_table *table, uint32_t folder,
         const char *name, struct ps_member *ret)
 {
@@ -314,7 +299,11 @@ int ps_member_find(struct ps_members *m, const struct ps_member_table *table, ui
 		rc = ps_member_row_get(m, table, mid, &row);
 		if (rc < 0)
 			return rc;
-		int c = compare(name, n, row, mid);
+		/* As strcmp(); the name of an entry contains no NUL. */
+		const struct ps_member_entry *e = &row->v[mid % PS_MEMBER_ROW];
+		int c = memcmp(name, row->text + e->name, PS_MIN(n, (size_t)e->name_len));
+		if (c == 0)
+			c = (n > e->name_len) - (n < e->name_len);
 		if (c == 0)
 			member_of(row, mid, ret);
 		ps_member_row_put(row);

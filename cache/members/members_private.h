@@ -217,9 +217,6 @@ void ps_shards_open_free(struct ps_shards_open *open);
 
 /* Merging ------------------------------------------------------------------------------------------------ */
 
-struct ps_merged;
-struct ps_merged *ps_merged_new(void); /* NULL: out of memory */
-void ps_merged_free(struct ps_merged *merged);
 /* Makes the merged tree if it is not current. -EAGAIN: tables are missing. -ECANCELED: the members are
  * stopping. One call at a time. Blocks on the index, for long. */
 int ps_merged_make(struct ps_members *members) PS_MUST_USE;
@@ -237,8 +234,8 @@ struct ps_members {
 	struct ps_index *index;
 	struct ps_member_rows *rows; /* those that were read last */
 	struct ps_shards_open *open;
-	struct ps_merged *merged;
-	bool merges; /* the merged tree is made once all tables are known */
+	bool merges;                  /* the merged tree is made once all tables are known */
+	_Atomic uint64_t merged_root; /* of the merged tree that this mount shows; 0: none */
 	void (*merged_changed)(void *arg, const char *name);
 	void *merged_arg;
 	_Atomic bool stopping;
@@ -254,13 +251,14 @@ struct ps_members {
 	pthread_t threads[PS_MEMBERS_WORKERS];
 	struct ps_scan *scans[PS_MEMBERS_WORKERS]; /* under way, or NULL */
 	unsigned nthreads, nopening, nmaking;
-	bool wants_all;   /* ps_members_make_all() was called */
-	bool retries;     /* the next look retries shards that have failed */
-	bool looks;       /* a thread looks at all shards */
-	int trouble;      /* -errno of the last look or of the merged tree; 0: none */
-	uint64_t look_ns; /* the next look does not begin before this time */
-	bool look;        /* a look is requested */
-	uint64_t round;   /* number of complete looks */
+	unsigned nrunning; /* threads that have taken their number */
+	bool wants_all;    /* ps_members_make_all() was called */
+	bool retries;      /* the next look retries shards that have failed */
+	bool looks;        /* a thread looks at all shards */
+	int trouble;       /* -errno of the last look or of the merged tree; 0: none */
+	uint64_t look_ns;  /* the next look does not begin before this time */
+	bool look;         /* a look is requested */
+	uint64_t round;    /* number of complete looks */
 };
 
 #endif

@@ -18,6 +18,7 @@
 #include "base/hash.h"
 #include "base/hashtable.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "members/members_private.h"
 
 #define PUTS_PER_BATCH 4096
@@ -29,20 +30,6 @@ struct head {
 	uint64_t before; /* the tree that was complete before it; 0: none */
 	uint64_t doomed; /* the top folder of a tree that is to be deleted; 0: none */
 };
-
-struct ps_merged {
-	_Atomic uint64_t root; /* of the tree that this mount shows; 0: none */
-};
-
-struct ps_merged *ps_merged_new(void)
-{
-	return calloc(1, sizeof(struct ps_merged));
-}
-
-void ps_merged_free(struct ps_merged *merged)
-{
-	free(merged);
-}
 
 /* The head ----------------------------------------------------------------------------------------------- */
 
@@ -90,15 +77,8 @@ struct stack {
 
 static int push(struct stack *stack, uint64_t folder)
 {
-	if (stack->n == stack->cap) {
-		size_t cap = stack->cap * 2 + 64;
-		uint64_t *v = reallocarray(stack->v, cap, sizeof(*v));
-
-		if (!v)
-			return -ENOMEM;
-		stack->v = v;
-		stack->cap = cap;
-	}
+	if (!ps_grow(&stack->v, stack->n, &stack->cap, sizeof(*stack->v)))
+		return -ENOMEM;
 	stack->v[stack->n++] = folder;
 	return 0;
 }
@@ -180,15 +160,8 @@ static int add_shard(void *arg, uint64_t node, uint64_t size)
 		shards->unknown |= !ps_members_has_failed(shards->members, node);
 		return 0;
 	}
-	if (shards->n == shards->cap) {
-		size_t cap = shards->cap * 2 + 64;
-		const struct ps_member_table **v = reallocarray(shards->v, cap, sizeof(*v));
-
-		if (!v)
-			return -ENOMEM;
-		shards->v = v;
-		shards->cap = cap;
-	}
+	if (!ps_grow(&shards->v, shards->n, &shards->cap, sizeof(*shards->v)))
+		return -ENOMEM;
 	shards->v[shards->n++] = table;
 	return 0;
 }
@@ -335,14 +308,12 @@ static void report(struct ps_members *m, uint64_t root, uint64_t other)
 /* Shows the tree of the head, and reports the names that may have changed in its top folder. */
 static void show(struct ps_members *m, const struct head *head)
 {
-	uint64_t shown = atomic_exchange(&m->merged->root, head->root);
+	uint64_t shown = atomic_exchange(&m->merged_root, head->root);
 
-	if (shown == head->root)
-		return;
-	/* Nothing was shown before, so the kernel has no name; it may have an empty listing. */
-	if (!shown)
+	if (!shown && head->root) {
+		/* The kernel has no name of an earlier tree, but may have an empty listing. */
 		m->merged_changed(m->merged_arg, "");
-	if (shown) {
+	} else if (shown != head->root) {
 		report(m, shown, 0);
 		report(m, head->root, shown);
 	}
@@ -419,7 +390,7 @@ int ps_merged_make(struct ps_members *m)
 
 int ps_merged_root(struct ps_members *m, uint64_t *ret_folder)
 {
-	*ret_folder = atomic_load(&m->merged->root);
+	*ret_folder = atomic_load(&m->merged_root);
 	return *ret_folder ? 0 : -EAGAIN;
 }
 

@@ -185,25 +185,18 @@ struct walk {
 	char name[PS_TAR_MAX_NAME + 1];
 };
 
-static bool name_make(struct walk *w, const uint8_t *key, size_t key_len, const struct shape_member *m)
-{
-	if (key_len + 1 + m->suffix_len > PS_TAR_MAX_NAME || memchr(key, 0, key_len))
-		return false;
-	memcpy(w->name, key, key_len);
-	w->name[key_len] = '.';
-	memcpy(w->name + key_len + 1, m->suffix, m->suffix_len + 1);
-	w->member.name_len = key_len + 1 + m->suffix_len;
-	return true;
-}
-
 static int member_show(struct walk *w, const uint8_t *key, size_t key_len, const struct shape_member *m,
         struct ps_error *err)
 {
 	uint64_t size, left = w->limit - w->end, lead = m->lead * PS_TAR_BLOCK;
 
 	if (lead > left || !ps_get_varint(&w->x->samples, &size) || size > left - lead ||
-	        !name_make(w, key, key_len, m))
+	        key_len + 1 + m->suffix_len > PS_TAR_MAX_NAME || memchr(key, 0, key_len))
 		return damaged(err);
+	memcpy(w->name, key, key_len);
+	w->name[key_len] = '.';
+	memcpy(w->name + key_len + 1, m->suffix, m->suffix_len + 1);
+	w->member.name_len = key_len + 1 + m->suffix_len;
 	w->member.header_offset = w->end;
 	w->member.offset = w->end + lead;
 	w->member.size = size;

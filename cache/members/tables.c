@@ -392,18 +392,12 @@ static void look(struct ps_members *m)
 
 /* Threads ------------------------------------------------------------------------------------------------ */
 
-struct start {
-	struct ps_members *members;
-	unsigned number;
-};
-
 static void *run(void *arg)
 {
-	struct ps_members *m = ((struct start *)arg)->members;
-	unsigned number = ((struct start *)arg)->number;
+	struct ps_members *m = arg;
 
-	free(arg);
 	pthread_mutex_lock(&m->lock);
+	unsigned number = m->nrunning++;
 	while (!atomic_load(&m->stopping)) {
 		uint64_t now = ps_clock_mono_ns();
 
@@ -443,20 +437,10 @@ int ps_members_new(struct ps_dataset *dataset, bool merges, void (*changed)(void
 	pthread_mutex_init(&m->lock, NULL);
 	ps_cond_init(&m->wake);
 	m->rows = ps_member_rows_new();
-	m->merged = ps_merged_new();
-	rc = m->rows && m->merged ? ps_shards_open_new(dataset, &m->open) : -ENOMEM;
+	rc = m->rows ? ps_shards_open_new(dataset, &m->open) : -ENOMEM;
 	while (rc == 0 && m->nthreads < PS_MEMBERS_WORKERS) {
-		struct start *start = malloc(sizeof(*start));
-
-		rc = start ? 0 : -ENOMEM;
-		if (rc == 0) {
-			*start = (struct start){m, m->nthreads};
-			rc = ps_thread_start(&m->threads[m->nthreads], "members", run, start);
-		}
-		if (rc == 0)
-			m->nthreads++;
-		else
-			free(start);
+		rc = ps_thread_start(&m->threads[m->nthreads], "members", run, m);
+		m->nthreads += rc == 0;
 	}
 	if (rc < 0) {
 		ps_members_stop(m);
@@ -506,7 +490,6 @@ void ps_members_free(struct ps_members *m)
 		ps_table_free(PS_CONTAINER_OF(item, struct table, by_shard));
 	}
 	ps_member_rows_free(m->rows);
-	ps_merged_free(m->merged);
 	ps_shards_open_free(m->open);
 	pthread_cond_destroy(&m->wake);
 	pthread_mutex_destroy(&m->lock);

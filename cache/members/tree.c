@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/size.h"
 #include "members/members_private.h"
 
 #define PATH_MAX_LEN 4095
@@ -55,16 +56,6 @@ struct part {
 
 /* Items -------------------------------------------------------------------------------------------------- */
 
-static uint32_t hash_of(uint64_t seed, uint32_t parent, struct part name)
-{
-	uint64_t h = seed ^ parent;
-
-	for (size_t i = 0; i < name.n; i++)
-		h = (h ^ (uint8_t)name.s[i]) * 1099511628211u;
-	h = (h ^ h >> 32) * 0x9e3779b97f4a7c15u;
-	return (uint32_t)(h >> 32);
-}
-
 static bool is_named(const struct ps_member_tree *t, uint32_t item, uint32_t parent, struct part name)
 {
 	const struct item *i = &t->items[item];
@@ -75,8 +66,12 @@ static bool is_named(const struct ps_member_tree *t, uint32_t item, uint32_t par
 /* The slot of the item, or the free one where it belongs. */
 static uint32_t *slot_of(const struct ps_member_tree *t, uint32_t parent, struct part name)
 {
-	uint32_t at = hash_of(t->seed, parent, name) & (t->nslots - 1);
+	uint64_t h = t->seed ^ parent;
 
+	for (size_t i = 0; i < name.n; i++)
+		h = (h ^ (uint8_t)name.s[i]) * 1099511628211u;
+	h = (h ^ h >> 32) * 0x9e3779b97f4a7c15u;
+	uint32_t at = (uint32_t)(h >> 32) & (t->nslots - 1);
 	while (t->slots[at] != NONE && !is_named(t, t->slots[at], parent, name))
 		at = (at + 1) & (t->nslots - 1);
 	return &t->slots[at];
@@ -244,17 +239,6 @@ static const char *wrong_path(const char *path, size_t len)
 	return any ? NULL : "the name is empty";
 }
 
-/* Finds the item of a path from the top folder; the path has no "..". */
-static uint32_t find_path(const struct ps_member_tree *t, const char *path)
-{
-	uint32_t at = ROOT;
-	struct part part;
-
-	while (at != NONE && next_part(&path, &part))
-		at = t->items[at].kind == PS_MEMBER_FOLDER ? find(t, at, part) : NONE;
-	return at;
-}
-
 /* The folder of this name, made if missing. A folder hides a file or link of its name. */
 static int folder_in(struct ps_member_tree *t, uint32_t parent, struct part name, uint32_t *ret)
 {
@@ -325,7 +309,11 @@ int ps_member_tree_add(struct ps_member_tree *t, const struct ps_tar_member *m)
 	        !strstr(m->name, ".."))
 		return 0; /* "./": the top folder itself */
 	if (!why && m->kind == PS_TAR_HARDLINK) {
-		target = wrong_path(m->link, m->link_len) ? NONE : find_path(t, m->link);
+		const char *path = m->link;
+
+		target = wrong_path(m->link, m->link_len) ? NONE : ROOT;
+		while (target != NONE && next_part(&path, &name))
+			target = t->items[target].kind == PS_MEMBER_FOLDER ? find(t, target, name) : NONE;
 		if (target == NONE || t->items[target].kind != PS_MEMBER_FILE)
 			why = "a hard link to a file that is not shown, or comes later";
 		else
@@ -367,15 +355,8 @@ static int push(struct ps_member_tree *t, struct frames *frames, uint32_t link)
 {
 	struct item *item = &t->items[link];
 
-	if (frames->n == frames->cap) {
-		size_t cap = frames->cap * 2 + 64;
-		struct frame *v = reallocarray(frames->v, cap, sizeof(*v));
-
-		if (!v)
-			return -ENOMEM;
-		frames->v = v;
-		frames->cap = cap;
-	}
+	if (!ps_grow(&frames->v, frames->n, &frames->cap, sizeof(*frames->v)))
+		return -ENOMEM;
 	item->resolved = RESOLVING;
 	frames->v[frames->n++] =
 	        (struct frame){.link = link, .at = item->parent, .rest = t->text + item->link};

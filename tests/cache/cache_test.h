@@ -76,14 +76,14 @@ static inline int index_get_extent(
 static inline int index_set_schema(struct ps_index *index, uint64_t schema)
 {
 	ps_autostrbuf struct ps_strbuf value = {0};
-	struct ps_kv_batch *batch = ps_kv_batch_new();
+	struct ps_index_batch *batch = ps_index_batch_new();
 	struct ps_index_key key;
 
 	ps_index_key_meta(&key, "schema");
 	ps_row_encode('C', &schema, &value);
 	ps_kv_batch_put(batch, key.bytes, key.n, value.s, value.len);
-	int rc = ps_kv_write(index->kv, batch);
-	ps_kv_batch_free(batch);
+	int rc = ps_kv_write(index->kv, batch, 0, NULL);
+	ps_index_batch_free(batch);
 	return rc;
 }
 

@@ -730,15 +730,15 @@ static void damage_object_row(const char *dir, const struct ps_id *id)
 {
 	char path[4096];
 	struct ps_index *index = NULL;
-	struct ps_kv_batch *batch = ps_kv_batch_new();
+	struct ps_index_batch *batch = ps_index_batch_new();
 	struct ps_index_key key;
 
 	snprintf(path, sizeof(path), "%s/cache/index", dir);
 	assert_int_equal(ps_index_open(path, 0, &index, NULL), 0);
 	ps_index_key_id(&key, 'O', id);
 	ps_kv_batch_put(batch, key.bytes, key.n, "?", 1);
-	assert_int_equal(ps_kv_write(index->kv, batch), 0);
-	ps_kv_batch_free(batch);
+	assert_int_equal(ps_kv_write(index->kv, batch, 0, NULL), 0);
+	ps_index_batch_free(batch);
 	ps_index_close(index);
 }
 

@@ -633,15 +633,15 @@ static void a_schema_of_zero_counts_as_damage(void **state)
 static void rows_without_a_schema_count_as_damage(void **state)
 {
 	struct ps_index *index = open_index(*state);
-	struct ps_kv_batch *batch = ps_kv_batch_new();
+	struct ps_index_batch *batch = ps_index_batch_new();
 	struct ps_error err = {0};
 	struct ps_kv *kv;
 
 	ps_index_close(index);
 	assert_int_equal(ps_kv_open(*state, 1 << 20, &kv, &err), 0);
 	ps_kv_batch_del(batch, "Mschema", 7);
-	assert_int_equal(ps_kv_write(kv, batch), 0);
-	ps_kv_batch_free(batch);
+	assert_int_equal(ps_kv_write(kv, batch, 0, NULL), 0);
+	ps_index_batch_free(batch);
 	ps_kv_close(kv);
 	assert_int_equal(ps_index_open(*state, 0, &index, &err), -EIO);
 	assert_non_null(strstr(err.text, "index: it has rows, but no schema number"));

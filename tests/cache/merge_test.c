@@ -266,13 +266,13 @@ static void a_listing_without_versions_confirms_no_earlier_head(void **state)
 static void damage(struct fixture *f, uint64_t node)
 {
 	struct ps_index *index = ps_store_index(ps_cache_store(f->cache));
-	struct ps_kv_batch *batch = ps_kv_batch_new();
+	struct ps_index_batch *batch = ps_index_batch_new();
 	struct ps_index_key key;
 
 	ps_index_key_node(&key, 'N', node);
 	ps_kv_batch_put(batch, key.bytes, key.n, "?", 1);
-	assert_int_equal(ps_kv_write(index->kv, batch), 0);
-	ps_kv_batch_free(batch);
+	assert_int_equal(ps_kv_write(index->kv, batch, 0, NULL), 0);
+	ps_index_batch_free(batch);
 }
 
 /* The damaged rows are those of a name that still exists, of one that is gone, and of a folder. */
