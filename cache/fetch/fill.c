@@ -597,15 +597,6 @@ static void cancel_all(struct ps_fill *fill, struct ps_origin *origin)
 	}
 }
 
-/* No file of the origin is left. The engine's lock is held. */
-static bool is_drained(struct ps_fill *fill, struct ps_origin *origin)
-{
-	for (struct ps_tree_item *i = ps_tree_first(&fill->files); i; i = ps_tree_next(i))
-		if (ps_origin_is(PS_CONTAINER_OF(i, struct ps_fill_file, place)->origin, origin))
-			return false;
-	return fill->nending == 0;
-}
-
 void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 {
 	struct ps_outcome outcome;
@@ -631,7 +622,10 @@ void ps_fill_drain(struct ps_fill *fill, struct ps_origin *origin)
 		cancel_all(fill, origin);
 		ps_retained_drop_held(fill, origin);
 		PS_LOCK_SCOPE(&fill->lock);
-		if (is_drained(fill, origin)) {
+		bool left = fill->nending > 0;
+		for (struct ps_tree_item *i = ps_tree_first(&fill->files); i && !left; i = ps_tree_next(i))
+			left = ps_origin_is(PS_CONTAINER_OF(i, struct ps_fill_file, place)->origin, origin);
+		if (!left) {
 			ps_hedge_forget(fill, origin);
 			return;
 		}

@@ -312,55 +312,44 @@ int ps_fill_file_get(
 
 	if (ps_object_refusal(object, &refusal) && refusal.now)
 		return -EIO;
-	struct ps_fill_file *file = calloc(1, sizeof(*file));
-	struct ps_block_buffer **buffers = calloc(nblocks ? nblocks : 1, sizeof(*buffers));
-	if (!file || !buffers) {
-		free(file);
-		free(buffers);
+	ps_autofree struct ps_fill_file *file = calloc(1, sizeof(*file));
+	ps_autofree struct ps_block_buffer **buffers = calloc(nblocks ? nblocks : 1, sizeof(*buffers));
+	if (!file || !buffers)
 		return -ENOMEM;
+	PS_LOCK_SCOPE(&fill->lock);
+	for (struct ps_fill_file *old = ps_fill_file_first(fill, object); old; old = ps_fill_file_next(old)) {
+		if (old->refs > 0 && old->origin == origin && !old->draining) {
+			old->refs++;
+			*ret = old;
+			return 0;
+		}
 	}
-	{
-		PS_LOCK_SCOPE(&fill->lock);
-		for (struct ps_fill_file *old = ps_fill_file_first(fill, object); old;
-		        old = ps_fill_file_next(old)) {
-			if (old->refs > 0 && old->origin == origin && !old->draining) {
-				old->refs++;
-				*ret = old;
-				goto found;
-			}
-		}
-		file->fill = fill;
-		file->object = ps_object_ref(object);
-		file->origin = origin;
-		if (origin->answer_ns && !origin->slice_nbytes) {
-			ps_concurrency_expect(
-			        &fill->concurrency, ps_clock_mono_ns(), atomic_load(origin->answer_ns));
-			ps_fill_publish(fill);
-		}
-		atomic_init(&file->allowed, !(origin->base ? origin->base : origin)->proved);
-		file->refs = 1;
-		file->buffers = buffers;
-		if (origin->ops->ref)
-			origin->ops->ref(origin);
-		file->remote = *ps_object_remote(object);
-		if (!file->remote.etag[0])
-			ps_object_learned_etag(object, file->remote.etag);
-		ps_list_init(&file->waiters);
-		for (int cls = 0; cls < PS_DEMAND_CLASSES; cls++) {
-			file->demands[cls].file = file;
-			ps_list_init(&file->demands[cls].demands);
-		}
-		ps_demand_init(&file->warm, file, PS_DEMAND_WARM);
-		ps_demand_init(&file->spare, file, PS_DEMAND_READ);
-		pthread_mutex_init(&file->lock, NULL);
-		ps_list_init(&file->due_link);
-		ps_tree_insert(&fill->files, &file->place, (uintptr_t)object);
+	file->fill = fill;
+	file->object = ps_object_ref(object);
+	file->origin = origin;
+	if (origin->answer_ns && !origin->slice_nbytes) {
+		ps_concurrency_expect(&fill->concurrency, ps_clock_mono_ns(), atomic_load(origin->answer_ns));
+		ps_fill_publish(fill);
 	}
-	*ret = file;
-	return 0;
-found:
-	free(file);
-	free(buffers);
+	atomic_init(&file->allowed, !(origin->base ? origin->base : origin)->proved);
+	file->refs = 1;
+	file->buffers = ps_steal_ptr(&buffers);
+	if (origin->ops->ref)
+		origin->ops->ref(origin);
+	file->remote = *ps_object_remote(object);
+	if (!file->remote.etag[0])
+		ps_object_learned_etag(object, file->remote.etag);
+	ps_list_init(&file->waiters);
+	for (int cls = 0; cls < PS_DEMAND_CLASSES; cls++) {
+		file->demands[cls].file = file;
+		ps_list_init(&file->demands[cls].demands);
+	}
+	ps_demand_init(&file->warm, file, PS_DEMAND_WARM);
+	ps_demand_init(&file->spare, file, PS_DEMAND_READ);
+	pthread_mutex_init(&file->lock, NULL);
+	ps_list_init(&file->due_link);
+	ps_tree_insert(&fill->files, &file->place, (uintptr_t)object);
+	*ret = ps_steal_ptr(&file);
 	return 0;
 }
 

@@ -72,15 +72,26 @@ json_t *ps_read_stats_json(struct ps_read_stats *stats)
 	        ps_histogram_json(&stats->latency));
 }
 
-static void count(struct ps_read_stats *stats, const struct ps_read *read, uint64_t now_ns)
+static void count_hit(struct ps_read_stats *stats, size_t nbytes, uint64_t ns)
 {
 	/* Relaxed: nothing is ordered by these sums. */
+	atomic_fetch_add_explicit(&stats->counters.bytes, nbytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&stats->counters.ready_bytes, nbytes, memory_order_relaxed);
+	ps_histogram_add(&stats->latency, ns);
+}
+
+static void count(struct ps_read_stats *stats, const struct ps_read *read, uint64_t now_ns)
+{
+	uint64_t ns = now_ns - read->priv.issued_ns;
+
+	if (!read->priv.errnum && !read->priv.waited) {
+		count_hit(stats, read->nbytes, ns);
+		return;
+	}
 	if (!read->priv.errnum)
 		atomic_fetch_add_explicit(&stats->counters.bytes, read->nbytes, memory_order_relaxed);
-	if (!read->priv.errnum && !read->priv.waited)
-		atomic_fetch_add_explicit(&stats->counters.ready_bytes, read->nbytes, memory_order_relaxed);
 	if (read->priv.errnum != ECANCELED)
-		ps_histogram_add(&stats->latency, now_ns - read->priv.issued_ns);
+		ps_histogram_add(&stats->latency, ns);
 	if (read->priv.waited)
 		ps_waits_end(&stats->waits, now_ns);
 }
@@ -92,13 +103,6 @@ void ps_fill_count_read(struct ps_fill *fill, const struct ps_read *read)
 	count(&fill->reads, read, now_ns);
 	if (read->stats)
 		count(read->stats, read, now_ns);
-}
-
-static void count_hit(struct ps_read_stats *stats, size_t nbytes, uint64_t ns)
-{
-	atomic_fetch_add_explicit(&stats->counters.bytes, nbytes, memory_order_relaxed);
-	atomic_fetch_add_explicit(&stats->counters.ready_bytes, nbytes, memory_order_relaxed);
-	ps_histogram_add(&stats->latency, ns);
 }
 
 void ps_fill_count_hit(struct ps_fill *fill, struct ps_read_stats *stats, size_t nbytes, uint64_t issued_ns)

@@ -97,17 +97,6 @@ void ps_schedule_claim(struct ps_fill *fill, struct ps_turn *t, struct ps_outcom
 		        PS_MAX(fill->next_start_ns, now) + nbytes * PS_NS_PER_S / fill->max_bytes_per_s;
 }
 
-/* True if another transfer of this class may start. Some connections are reserved for demand reads. The
- * engine's lock is held. */
-static bool may_start(const struct ps_fill *fill, enum ps_demand_class cls)
-{
-	unsigned limit = limit_of(fill, cls), spare = cls == PS_DEMAND_READ ? 0 : PS_MAX(1u, limit / 8);
-
-	if (limit <= spare)
-		spare = limit - 1;
-	return fill->active < limit - spare;
-}
-
 /* True if this file may have another request. A file whose requests stall keeps its connections for long,
  * and would take over those of all others one by one. So each file has a share, and the last quarter of the
  * connections is for files with less than their share. A file with a pre-empted request does not get a
@@ -244,9 +233,13 @@ bool ps_schedule_next(struct ps_fill *fill, struct ps_turn *t, struct ps_fill_fi
 		return false;
 	}
 	for (int cls = PS_DEMAND_READ; cls <= PS_DEMAND_WARM; cls++) {
+		unsigned limit = limit_of(fill, (enum ps_demand_class)cls);
+		/* connections that are reserved for demand reads */
+		unsigned spare = cls == PS_DEMAND_READ ? 0 : PS_MIN(PS_MAX(1u, limit / 8), limit - 1);
+
 		if (ps_tree_empty(&fill->queues[cls]))
 			continue;
-		if (!may_start(fill, (enum ps_demand_class)cls))
+		if (fill->active >= limit - spare)
 			return false;
 		struct ps_demand *demand = first_demand(fill, (enum ps_demand_class)cls);
 		if (!demand)

@@ -21,53 +21,39 @@
 
 /* Meta rows, schema, open -------------------------------------------------------------------------------- */
 
-static int put_meta(struct ps_index *index, const char *name, const struct ps_strbuf *value)
+/* kind: 'M' for the stop, 'C' for a number. */
+static int put_meta(struct ps_index *index, const char *name, char kind, const void *row)
 {
 	struct ps_index_batch *batch = ps_index_batch_new();
 	struct ps_index_key key;
 	int rc = -ENOMEM;
 
-	if (batch && !value->failed) {
+	if (batch)
+		ps_row_encode(kind, row, &batch->value);
+	if (batch && !batch->value.failed) {
 		ps_index_key_meta(&key, name);
-		ps_kv_batch_put(batch, key.bytes, key.n, value->s, value->len);
+		ps_kv_batch_put(batch, key.bytes, key.n, batch->value.s, batch->value.len);
 		rc = ps_kv_write(index->kv, batch, 0, NULL);
 	}
 	ps_index_batch_free(batch);
 	return rc;
 }
 
-static int put_meta_number(struct ps_index *index, const char *name, uint64_t number)
+static int get_meta(struct ps_index *index, const char *name, char kind, void *ret)
 {
 	ps_autostrbuf struct ps_strbuf value = {0};
-
-	ps_row_encode('C', &number, &value);
-	return put_meta(index, name, &value);
-}
-
-static int get_meta_number(struct ps_index *index, const char *name, uint64_t *ret)
-{
-	ps_autostrbuf struct ps_strbuf value = {0};
+	const uint8_t letter = (uint8_t)kind;
 	struct ps_index_key key;
 
 	ps_index_key_meta(&key, name);
 	int rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	return rc < 0 ? rc
-	              : ps_index_bad_row(&key, ps_row_decode((const uint8_t *)"C", value.s, value.len, ret));
-}
-
-static int put_stop(struct ps_index *index, bool clean)
-{
-	ps_autostrbuf struct ps_strbuf value = {0};
-
-	index->stop.clean = clean;
-	ps_row_encode('M', &index->stop, &value);
-	return put_meta(index, "stop", &value);
+	return rc < 0 ? rc : ps_index_bad_row(&key, ps_row_decode(&letter, value.s, value.len, ret));
 }
 
 static int check_schema(struct ps_index *index, struct ps_error *err)
 {
 	uint64_t schema = 0;
-	int rc = get_meta_number(index, "schema", &schema);
+	int rc = get_meta(index, "schema", 'C', &schema);
 
 	if (rc == -ENOENT) {
 		/* An index without a schema is new if it has no rows at all. */
@@ -85,7 +71,8 @@ static int check_schema(struct ps_index *index, struct ps_error *err)
 		}
 		if (any)
 			return ps_error_set(err, EIO, "index: it has rows, but no schema number");
-		rc = put_meta_number(index, "schema", PS_INDEX_SCHEMA);
+		schema = PS_INDEX_SCHEMA;
+		rc = put_meta(index, "schema", 'C', &schema);
 		return rc < 0 ? ps_error_set(err, -rc, "index: cannot be written: %s", strerror(-rc)) : 0;
 	}
 	if (rc < 0)
@@ -106,7 +93,7 @@ static int check_schema(struct ps_index *index, struct ps_error *err)
 static int load_numbers(struct ps_index *index, struct ps_index_numbers *numbers, uint64_t first)
 {
 	uint64_t end = first;
-	int rc = get_meta_number(index, numbers->meta, &end);
+	int rc = get_meta(index, numbers->meta, 'C', &end);
 
 	if (rc < 0 && rc != -ENOENT)
 		return rc;
@@ -128,9 +115,7 @@ static uint64_t mount_id(const char *dir)
 /* dir NULL: assumes the mount of the last run. */
 static int load_meta(struct ps_index *index, const char *dir, const char *boot_id, struct ps_error *err)
 {
-	ps_autostrbuf struct ps_strbuf value = {0};
 	struct ps_stop_row stop = {.clean = true}; /* of a new index */
-	struct ps_index_key key;
 
 	int rc = load_numbers(index, &index->nodes, PS_NODE_FIRST);
 	if (rc == 0)
@@ -138,10 +123,7 @@ static int load_meta(struct ps_index *index, const char *dir, const char *boot_i
 	if (rc < 0)
 		return ps_error_set(err, rc == -EBADMSG ? EIO : -rc, "index: the numbers cannot be read");
 
-	ps_index_key_meta(&key, "stop");
-	rc = ps_kv_get(index->kv, key.bytes, key.n, &value);
-	if (rc == 0)
-		rc = ps_index_bad_row(&key, ps_row_decode(key.bytes, value.s, value.len, &stop));
+	rc = get_meta(index, "stop", 'M', &stop);
 	if (rc < 0 && rc != -ENOENT)
 		return ps_error_set(err, rc == -EBADMSG ? EIO : -rc, "index: the last stop cannot be read");
 	index->was_clean = stop.clean;
@@ -153,7 +135,7 @@ static int load_meta(struct ps_index *index, const char *dir, const char *boot_i
 	index->kept = index->same_boot && (!stop.mount_id || stop.mount_id == index->stop.mount_id);
 	index->stop.trust = stop.trust + (!index->was_clean && !index->kept);
 	memcpy(index->stop.boot_id, boot_id, strnlen(boot_id, sizeof(index->stop.boot_id) - 1));
-	rc = put_stop(index, false);
+	rc = put_meta(index, "stop", 'M', &index->stop); /* not a clean stop, so far */
 	/* Synced before any other write: if a power cut brought back the row of a clean stop, that row would
 	 * vouch for rows that may be lost. */
 	if (rc == 0)
@@ -297,8 +279,8 @@ bool ps_index_same_boot(const struct ps_index *index)
 
 int ps_index_mark_clean(struct ps_index *index)
 {
-	int rc = put_stop(index, true);
-
+	index->stop.clean = true;
+	int rc = put_meta(index, "stop", 'M', &index->stop);
 	return rc < 0 ? rc : ps_kv_sync(index->kv);
 }
 
@@ -351,7 +333,7 @@ static int new_numbers(struct ps_index *index, struct ps_index_numbers *numbers,
 
 	if (numbers->end - numbers->next < n) {
 		uint64_t end = numbers->next + n + NUMBER_CHUNK;
-		int rc = put_meta_number(index, numbers->meta, end);
+		int rc = put_meta(index, numbers->meta, 'C', &end);
 		if (rc < 0)
 			return rc;
 		numbers->end = end;

@@ -272,6 +272,10 @@ static struct ps_object *find_and_use(struct ps_store *store, const struct ps_id
 static int object_get(struct ps_store *store, const char *url, const struct ps_remote *remote,
         const struct ps_id *id, bool opened, uint32_t dataset, struct ps_object **ret)
 {
+	if (remote->size == PS_SIZE_UNKNOWN)
+		return -EINVAL;
+	if (remote->size > PS_OBJECT_MAX_NBYTES)
+		return -EFBIG;
 	pthread_mutex_lock(&store->lock);
 	struct ps_object *object = find_and_use(store, id);
 	if (!object) {
@@ -307,10 +311,6 @@ int ps_object_get(struct ps_store *store, const char *url, const struct ps_remot
 {
 	struct ps_id id;
 
-	if (remote->size == PS_SIZE_UNKNOWN)
-		return -EINVAL;
-	if (remote->size > PS_OBJECT_MAX_NBYTES)
-		return -EFBIG;
 	ps_object_id(url, remote, "raw", &id);
 	int rc = object_get(store, url, remote, &id, opened, dataset, ret);
 	if (rc == 0)
@@ -323,10 +323,6 @@ int ps_object_get_view(struct ps_store *store, const char *url, const struct ps_
 {
 	struct ps_remote remote = *source;
 
-	if (size == PS_SIZE_UNKNOWN)
-		return -EINVAL;
-	if (size > PS_OBJECT_MAX_NBYTES)
-		return -EFBIG;
 	remote.size = size;
 	remote.checksum[0] = '\0'; /* the checksum is of the source, not of the view */
 	return object_get(store, url, &remote, id, opened, dataset, ret);
@@ -345,8 +341,6 @@ int ps_object_get_unsized(struct ps_store *store, const char *url, const struct 
 	if (rc == 0) {
 		remote.size = row.remote.size;
 		ps_object_row_fini(&row);
-		if (remote.size > PS_OBJECT_MAX_NBYTES)
-			return -EFBIG;
 	} else if (rc != -ENOENT) {
 		return rc;
 	}
@@ -355,11 +349,19 @@ int ps_object_get_unsized(struct ps_store *store, const char *url, const struct 
 	return object_get(store, url, &remote, id, false, 0, ret);
 }
 
-int ps_object_get_row(struct ps_store *store, const struct ps_object_row *row, struct ps_object **ret)
+int ps_object_get_stored(
+        struct ps_store *store, const struct ps_id *id, struct ps_object **ret, bool *ret_any)
 {
-	if (row->remote.size > PS_OBJECT_MAX_NBYTES)
-		return -EFBIG;
-	return object_get(store, row->url, &row->remote, &row->id, false, row->dataset, ret);
+	struct ps_object_row row;
+	int rc = ps_index_get_object(store->index, id, &row);
+
+	*ret = NULL;
+	if (rc < 0)
+		return rc == -ENOENT || rc == -EBADMSG ? 0 : rc;
+	*ret_any = row.nblocks_present + row.partial_nbytes > 0;
+	rc = object_get(store, row.url, &row.remote, id, false, row.dataset, ret);
+	ps_object_row_fini(&row);
+	return rc;
 }
 
 struct ps_object *ps_object_ref(struct ps_object *object)

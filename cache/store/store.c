@@ -87,15 +87,6 @@ static int open_index(struct ps_store *store, struct ps_error *err)
 	return rc < 0 ? rc : try_index(store, err);
 }
 
-static int open_data(struct ps_store *store, struct ps_error *err)
-{
-	store->data_fd = ps_store_dir_sub(store->dir_fd, store->dir, "data", err);
-	if (store->data_fd < 0)
-		return store->data_fd;
-	store->can_punch = ps_datafile_can_punch(store->data_fd);
-	return 0;
-}
-
 /* Called before there are entries: nothing can be evicted yet. */
 static int count_index(struct ps_store *store, struct ps_error *err)
 {
@@ -115,8 +106,12 @@ static int count_index(struct ps_store *store, struct ps_error *err)
 	        ps_size_format(store->index_nbytes, index));
 }
 
-static int open_index_and_recover(struct ps_store *store, struct ps_error *err)
+static int open_data_and_index(struct ps_store *store, struct ps_error *err)
 {
+	store->data_fd = ps_store_dir_sub(store->dir_fd, store->dir, "data", err);
+	if (store->data_fd < 0)
+		return store->data_fd;
+	store->can_punch = ps_datafile_can_punch(store->data_fd);
 	struct ps_scan *scan = ps_scan_start(store->data_fd);
 	int rc = scan ? open_index(store, err) : ps_error_set(err, ENOMEM, "out of memory");
 
@@ -208,17 +203,6 @@ static void index_failed(void *arg, int e)
 		ps_commit_retry_locked(store);
 }
 
-static int start_threads(struct ps_store *store, struct ps_error *err)
-{
-	int rc = ps_commit_start(store);
-
-	if (rc == 0)
-		rc = ps_sync_start(store);
-	if (rc == 0)
-		rc = ps_check_start(store);
-	return rc < 0 ? ps_error_set(err, -rc, "thread: %s", strerror(-rc)) : 0;
-}
-
 /* Stops the store's threads. 0: the index has everything. */
 static int stop_threads(struct ps_store *store)
 {
@@ -249,14 +233,18 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 	if (rc == 0)
 		rc = set_limits(store, options, err);
 	if (rc == 0)
-		rc = open_data(store, err);
-	if (rc == 0)
-		rc = open_index_and_recover(store, err);
+		rc = open_data_and_index(store, err);
 	if (rc == 0) {
 		store->exact_mtimes = ps_index_was_clean(store->index);
 		store->checksum_retry_ms =
 		        options->checksum_retry_ms ? options->checksum_retry_ms : PS_SUM_RETRY_MS;
-		rc = start_threads(store, err);
+		rc = ps_commit_start(store);
+		if (rc == 0)
+			rc = ps_sync_start(store);
+		if (rc == 0)
+			rc = ps_check_start(store);
+		if (rc < 0)
+			ps_error_set(err, -rc, "thread: %s", strerror(-rc));
 	}
 	if (rc == -ENOSPC || rc == -EDQUOT)
 		(void)ps_store_dir_no_room(

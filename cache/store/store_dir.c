@@ -49,15 +49,7 @@ static int write_whole(int dir_fd, const char *name, const void *bytes, size_t n
 	ps_autofd int fd = openat(dir_fd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return -errno;
-	int rc = 0;
-	for (size_t n = 0; rc == 0 && n < nbytes;) {
-		ssize_t put = write(fd, (const char *)bytes + n, nbytes - n);
-
-		if (put < 0 && errno != EINTR)
-			rc = -errno;
-		else if (put >= 0)
-			n += (size_t)put;
-	}
+	int rc = ps_datafile_write_direct(-1, fd, bytes, nbytes, 0);
 	if (rc == 0 && (fsync(fd) < 0 || renameat(dir_fd, tmp, dir_fd, name) < 0 || fsync(dir_fd) < 0))
 		rc = -errno;
 	if (rc < 0)

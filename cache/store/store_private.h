@@ -278,9 +278,10 @@ struct ps_store {
  * enough for its array of extents and for ext4. */
 #define PS_OBJECT_UNSIZED_NBYTES (UINT64_C(1) << 43)
 
-/* As ps_object_get() without `opened`, for an object that has a row; -ENOENT: it has none. */
-int ps_object_get_row(
-        struct ps_store *store, const struct ps_object_row *row, struct ps_object **ret) PS_MUST_USE;
+/* As ps_object_get() without `opened`, for an object that has a row; *ret NULL: it has none, or a damaged one.
+ * *ret_any: the row has stored bytes. */
+int ps_object_get_stored(
+        struct ps_store *store, const struct ps_id *id, struct ps_object **ret, bool *ret_any) PS_MUST_USE;
 /* The disk space that the complete object may take: its blocks and the file system's map of them. */
 uint64_t ps_object_full_charge(const struct ps_object *object);
 uint32_t ps_nextents_of_size(uint64_t size);

@@ -156,24 +156,20 @@ static int verify_blocks(struct verifying *v, struct ps_object *object)
 
 static int verify_object(struct verifying *v, struct ps_store *store, const struct ps_id *id)
 {
-	struct ps_object_row row;
-	struct ps_object *object = NULL;
+	struct ps_object *object;
+	bool any;
 
-	int rc = ps_index_get_object(store->index, id, &row);
-	if (rc < 0)
-		return rc == -ENOENT || rc == -EBADMSG ? 0 : rc;
-	rc = ps_object_get_row(store, &row, &object);
-	if (rc == 0) {
-		v->result.objects++;
-		/* The object's row had blocks, but loading it found no file. */
-		if (row.nblocks_present + row.partial_nbytes > 0 && object->fd < 0)
-			v->result.missing_files++;
-		rc = verify_blocks(v, object);
-		if (rc == 0 && ps_object_checksum_check(object) < 0)
-			v->result.bad_objects++;
-		ps_object_put(object);
-	}
-	ps_object_row_fini(&row);
+	int rc = ps_object_get_stored(store, id, &object, &any);
+	if (!object)
+		return rc;
+	v->result.objects++;
+	/* The object's row had blocks, but loading it found no file. */
+	if (any && object->fd < 0)
+		v->result.missing_files++;
+	rc = verify_blocks(v, object);
+	if (rc == 0 && ps_object_checksum_check(object) < 0)
+		v->result.bad_objects++;
+	ps_object_put(object);
 	return rc;
 }
 
@@ -241,16 +237,12 @@ int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, u
 
 static int with_object(struct ps_store *store, const struct ps_id *id, uint64_t *nbytes, bool pin)
 {
-	struct ps_object *object = NULL;
-	struct ps_object_row row;
+	struct ps_object *object;
 	uint64_t added;
+	bool any;
 
-	int rc = ps_index_get_object(store->index, id, &row);
-	if (rc < 0)
-		return rc == -ENOENT || rc == -EBADMSG ? 0 : rc;
-	rc = ps_object_get_row(store, &row, &object);
-	ps_object_row_fini(&row);
-	if (rc < 0)
+	int rc = ps_object_get_stored(store, id, &object, &any);
+	if (!object)
 		return rc;
 	if (pin)
 		rc = ps_object_pin(object, &added);
@@ -313,25 +305,6 @@ static int by_url(const void *a, const void *b)
 	return strcmp(((const struct ps_pin_row *)a)->url, ((const struct ps_pin_row *)b)->url);
 }
 
-/* The sizes of the pinned version, if the index has a row of it. */
-static int pinned_sizes(
-        struct ps_store *store, const struct ps_pin_row *pin, uint64_t *ret_nbytes, uint64_t *ret_cached)
-{
-	struct ps_object *object = NULL;
-	struct ps_object_row row;
-
-	int rc = ps_index_get_object(store->index, &pin->object_id, &row);
-	if (rc < 0)
-		return rc == -ENOENT || rc == -EBADMSG ? 0 : rc;
-	*ret_nbytes = row.remote.size;
-	rc = ps_object_get_row(store, &row, &object);
-	ps_object_row_fini(&row);
-	if (rc == 0)
-		*ret_cached = ps_object_cached_nbytes(object);
-	ps_object_put(object);
-	return rc;
-}
-
 int ps_store_each_pin(struct ps_store *store, const char *const *globs, size_t n,
         int (*fn)(void *arg, const char *url, uint64_t nbytes, uint64_t cached_nbytes), void *arg)
 {
@@ -344,11 +317,15 @@ int ps_store_each_pin(struct ps_store *store, const char *const *globs, size_t n
 	if (rc == 0 && pins.n > 0)
 		qsort(pins.rows, pins.n, sizeof(*pins.rows), by_url);
 	for (size_t i = 0; rc == 0 && i < pins.n; i++) {
-		uint64_t nbytes = pins.rows[i].nbytes, cached = 0;
+		struct ps_object *object;
+		bool any;
 
-		rc = pinned_sizes(store, &pins.rows[i], &nbytes, &cached);
+		rc = ps_object_get_stored(store, &pins.rows[i].object_id, &object, &any);
+		/* Without a row of the pinned version, the size is the pin's. */
 		if (rc == 0)
-			rc = fn(arg, pins.rows[i].url, nbytes, cached);
+			rc = fn(arg, pins.rows[i].url, object ? ps_object_size(object) : pins.rows[i].nbytes,
+			        object ? ps_object_cached_nbytes(object) : 0);
+		ps_object_put(object);
 	}
 	for (size_t i = 0; i < pins.n; i++)
 		ps_pin_row_fini(&pins.rows[i]);
