@@ -166,9 +166,10 @@ const struct ps_opts ps_cmd_metrics = {
         .command = "metrics",
         .id = PS_CMD_METRICS,
         .usage = "[OPTION...]",
-        .about = "Prints the numbers of all penstock mounts of this node for Prometheus: each daemon's once, "
-                 "each\n"
-                 "mount's once, and penstock_up of each mount, which is 0 where its daemon does not answer.",
-        .words = {{"cache-dir", "ask only this cache's daemon, whatever namespaces its mounts are in"}},
+        .about = "Prints the figures of all penstock mounts of this node for Prometheus. penstock_up of a "
+                 "mount is 0 if its\n"
+                 "daemon does not answer.",
+        .words = {{"cache-dir",
+                "ask only the daemon of this cache, including for mounts in other namespaces"}},
         .run = run,
 };

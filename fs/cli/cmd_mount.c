@@ -431,13 +431,21 @@ const struct ps_opts ps_cmd_mount = {
         .command = "mount",
         .id = PS_CMD_MOUNT,
         .usage = "SOURCE|NAME=SOURCE... MOUNTPOINT, or NAME [MOUNTPOINT] [OPTION...]",
-        .about = "Shows the files of SOURCE below the folder MOUNTPOINT, read-only, through a cache.\n"
-                 "SOURCE: a URL with {000..999} braces, a URL ending in / (a listing), a manifest (.txt, or "
-                 "@FILE),\n"
-                 "s3://BUCKET/PREFIX/, az://ACCOUNT/CONTAINER/PREFIX/, hf://datasets/OWNER/NAME, "
-                 "file:///DIR/ or /DIR/.\n"
-                 "Several, as NAME=SOURCE, get a folder each.\n"
-                 "NAME: a mount of penstock.conf(5). See penstock-mount(1).",
+        .about = "Mounts SOURCE read-only on the empty folder MOUNTPOINT, with a cache on a local disk. "
+                 "Exits once the\n"
+                 "mount is ready; a daemon in the background serves it. Unmount with penstock umount "
+                 "MOUNTPOINT.\n"
+                 "\n"
+                 "SOURCE is one of:\n"
+                 "    https://HOST/x-{000..127}.tar    a URL with braces: one file per number\n"
+                 "    https://HOST/PATH/               a directory listing\n"
+                 "    s3://BUCKET/PREFIX/              a bucket; also gs:// and "
+                 "az://ACCOUNT/CONTAINER/PREFIX/\n"
+                 "    hf://datasets/OWNER/NAME         a repository of the Hugging Face Hub\n"
+                 "    https://HOST/list.txt, @FILE     a manifest: one URL per line\n"
+                 "    /DIR/                            a folder\n"
+                 "Several sources, as NAME=SOURCE, each get a folder in the mount. NAME alone is a mount of\n"
+                 "penstock.conf(5). penstock-mount(1) describes everything, with examples.",
         .lists = true,
         .max = PS_ARGS_ANY,
         .run = run,

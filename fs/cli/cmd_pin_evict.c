@@ -351,13 +351,12 @@ const struct ps_opts ps_cmd_pin = {
         .command = "pin",
         .id = PS_CMD_PIN,
         .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...] [--list [--json]]",
-        .about =
-                "Keeps files in the cache, cached already or not: those that match a GLOB, or all. Fetches "
-                "nothing.\n"
-                "Fails if all pinned files together would not fit into the cache. With --cache-dir a GLOB is "
-                "matched\n"
-                "against the URL, or its last part.",
-        .words = {{"cache-dir", "pin what is in this cache, which no mount may be using"},
+        .about = "Keeps files in the cache, whether they are cached already or not: those that match a GLOB, "
+                 "or all. Fetches\n"
+                 "nothing. Fails if the pinned files together would exceed the cache. With --cache-dir, a "
+                 "GLOB is compared\n"
+                 "with the URL, or with its last part.",
+        .words = {{"cache-dir", "pin files of this cache, which no mount may use meanwhile"},
                 {"json", "with --list: print JSON"}},
         .max = PS_ARGS_ANY,
         .run = run_pin,
@@ -367,9 +366,10 @@ const struct ps_opts ps_cmd_unpin = {
         .command = "unpin",
         .id = PS_CMD_UNPIN,
         .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...]",
-        .about = "Makes pinned files evictable again: those that match a GLOB, or all. Evicts nothing now.\n"
-                 "With --cache-dir a GLOB is matched against the URL, or its last part.",
-        .words = {{"cache-dir", "unpin what is pinned in this cache, which no mount may be using"}},
+        .about = "Allows pinned files to be evicted again: those that match a GLOB, or all. Evicts nothing "
+                 "now.\n"
+                 "With --cache-dir, a GLOB is compared with the URL, or with its last part.",
+        .words = {{"cache-dir", "unpin files of this cache, which no mount may use meanwhile"}},
         .max = PS_ARGS_ANY,
         .run = run_unpin,
 };
@@ -378,10 +378,10 @@ const struct ps_opts ps_cmd_evict = {
         .command = "evict",
         .id = PS_CMD_EVICT,
         .usage = "MOUNTPOINT|--cache-dir DIR [GLOB...]",
-        .about = "Drops files from the cache: those that match a GLOB, or all. Open files stay "
-                 "readable.\n"
-                 "With --cache-dir a GLOB is matched against the URL, or its last part.",
-        .words = {{"cache-dir", "drop from this cache, which no mount may be using"}},
+        .about = "Removes files from the cache: those that match a GLOB, or all. Programs can continue to "
+                 "read open files.\n"
+                 "With --cache-dir, a GLOB is compared with the URL, or with its last part.",
+        .words = {{"cache-dir", "evict from this cache, which no mount may use meanwhile"}},
         .max = PS_ARGS_ANY,
         .run = run_evict,
 };

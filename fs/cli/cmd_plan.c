@@ -215,11 +215,12 @@ const struct ps_opts ps_cmd_plan = {
         .command = "plan",
         .id = PS_CMD_PLAN,
         .usage = "MOUNTPOINT [OPTION...] <LIST",
-        .about = "Announces the files that a program is going to read. LIST has one path a line, in the "
-                 "order of the\n"
-                 "reads. The files are fetched ahead, and kept until the program has read them. The plan "
-                 "lasts until the\n"
-                 "command is ended (kill, Ctrl-C).\n\n"
+        .about = "Announces the files that a program is going to read. The daemon fetches them ahead of the "
+                 "program and keeps\n"
+                 "them until the program has read them. LIST has one path per line, in the order of the "
+                 "reads. The plan lasts\n"
+                 "until you end the command (kill, Ctrl-C).\n"
+                 "\n"
                  "    penstock plan /mnt/train <epoch-3.txt & plan=$!; python3 train.py epoch-3.txt; kill "
                  "$plan",
         .min = 1,

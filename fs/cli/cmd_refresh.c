@@ -94,13 +94,11 @@ const struct ps_opts ps_cmd_refresh = {
         .command = "refresh",
         .id = PS_CMD_REFRESH,
         .usage = "MOUNTPOINT",
-        .about = "Lists the sources of a mount again: new names appear, and names that a complete listing no "
-                 "longer has\n"
-                 "vanish. Open files stay readable. New contents of a known file are shown if the "
-                 "listing has\n"
-                 "versions (buckets, the Hub, folders, JSON); otherwise after a check by --revalidate, or at "
-                 "once after\n"
-                 "penstock evict. Without a refresh, a mount shows the names that it was made with.",
+        .about = "Lists the sources of a mount again: new files appear, and deleted files disappear. "
+                 "Programs can continue to\n"
+                 "read open files. Changed files show their new contents if the listing has versions "
+                 "(buckets, the Hub,\n"
+                 "folders, JSON); otherwise after --revalidate, or at the next open after penstock evict.",
         .min = 1,
         .max = 1,
         .run = run,

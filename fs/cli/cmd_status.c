@@ -626,8 +626,9 @@ const struct ps_opts ps_cmd_status = {
         .command = "status",
         .id = PS_CMD_STATUS,
         .usage = "[MOUNTPOINT] [OPTION...]",
-        .about = "Shows what a mount, or every penstock mount, is doing. Exit code 1 if one does not answer.",
-        .words = {{"cache-dir", "ask this cache's daemon, whatever namespaces its mounts are in"}},
+        .about = "Shows what a mount, or every penstock mount, is doing. Exits with status 1 if a mount does "
+                 "not answer.",
+        .words = {{"cache-dir", "ask the daemon of this cache, including for mounts in other namespaces"}},
         .max = 2,
         .run = run,
 };

@@ -469,12 +469,11 @@ const struct ps_opts ps_cmd_umount = {
         .command = "umount",
         .id = PS_CMD_UMOUNT,
         .usage = "[OPTION...] MOUNTPOINT|NAME...",
-        .about = "Unmounts penstock mounts, and waits until their daemon has released them and, after its "
-                 "last\n"
-                 "mount, the cache.\n"
-                 "NAME: a mount of penstock.conf(5).",
+        .about = "Unmounts penstock mounts. Waits until the daemon has released each mount and, after its "
+                 "last mount, the\n"
+                 "cache. NAME is a mount of penstock.conf(5).",
         .words = {{"all", "unmount every mount of penstock.conf(5)"},
-                {"config", "where NAME is looked up: see penstock mount --help"}},
+                {"config", "read this file instead of ~/.config/penstock.conf or /etc/penstock.conf"}},
         .max = PS_ARGS_ANY,
         .run = run,
 };

@@ -73,10 +73,9 @@ const struct ps_opts ps_cmd_upgrade = {
         .command = "upgrade",
         .id = PS_CMD_UPGRADE,
         .usage = "[MOUNTPOINT] [OPTION...]",
-        .about = "Starts a new daemon of this program, which takes over all mounts of a cache. Open files "
-                 "stay\n"
-                 "readable; reads wait for a moment. The cache is that of MOUNTPOINT, or that of "
-                 "--cache-dir.",
+        .about = "Replaces the daemon of a cache by one of this program, without unmounting. Files stay "
+                 "open; reads wait for\n"
+                 "a moment. The cache is that of MOUNTPOINT or --cache-dir.",
         .max = 1,
         .run = run,
 };

@@ -92,9 +92,10 @@ const struct ps_opts ps_cmd_verify = {
         .command = "verify",
         .id = PS_CMD_VERIFY,
         .usage = "[OPTION...]",
-        .about = "Reads every cached block and checks it against its checksum. Bad blocks are dropped, and "
-                 "will be\n"
-                 "fetched again. Exit code 1 if there were any. No mount may be using the cache meanwhile.",
+        .about =
+                "Reads every cached block and compares it with its checksum. Bad blocks are discarded, and "
+                "fetched again when\n"
+                "they are read. Exits with status 1 if there were any. No mount may use the cache meanwhile.",
         .words = {{"cache-dir", "the cache [that of penstock mount]"}},
         .run = run,
 };

@@ -493,13 +493,13 @@ const struct ps_opts ps_cmd_warm = {
         .command = "warm",
         .id = PS_CMD_WARM,
         .usage = "MOUNTPOINT|SOURCE [GLOB...] [OPTION...]",
-        .about = "Fetches files into the cache: those that match a GLOB, or all. Goes on where an earlier "
-                 "run ended.\n"
-                 "With a SOURCE (https://..., s3://BUCKET/PREFIX/ ...) it fills the cache itself, and takes "
-                 "the\n"
-                 "options of cache and origin below.",
+        .about = "Fetches files into the cache: those that match a GLOB, or all. Run it again after an "
+                 "interruption; it\n"
+                 "resumes. With a SOURCE (https://..., s3://BUCKET/PREFIX/ ...) it needs no mount, fills the "
+                 "cache itself, and\n"
+                 "accepts the options for cache and origin below.",
         .lists = true,
-        .words = {{"members", "fetch no files, but make the tables of what is in tar shards"}},
+        .words = {{"members", "read the tables of contents of tar shards, and fetch no files"}},
         .min = 1,
         .max = PS_ARGS_ANY,
         .run = run,

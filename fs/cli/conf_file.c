@@ -51,7 +51,7 @@ static int add_section(struct ps_conf *conf, const char *name, unsigned line, st
 		return bad_line(conf, line, err,
 		        "a name in brackets may have only letters, digits, '.', '_' and '-'");
 	if (ps_conf_find(conf, name))
-		return ps_error_set(err, EINVAL, "%s:%u: [%s] is there already", conf->path, line, name);
+		return ps_error_set(err, EINVAL, "%s:%u: [%s] is defined twice", conf->path, line, name);
 	conf->v = ps_need(reallocarray(conf->v, conf->n + 1, sizeof(*conf->v)));
 	conf->v[conf->n++] = (struct ps_conf_section){.name = ps_need(strdup(name)), .line = line};
 	return 0;

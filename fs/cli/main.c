@@ -16,29 +16,29 @@ static const struct {
 	const struct ps_opts *opts;
 	const char *about;
 } commands[] = {
-        {"mount", &ps_cmd_mount, "show a remote dataset as local files"},
-        {"umount", &ps_cmd_umount, "unmount"},
+        {"mount", &ps_cmd_mount, "mount a remote dataset as local files"},
+        {"umount", &ps_cmd_umount, "unmount datasets"},
         {"warm", &ps_cmd_warm, "fetch files into the cache ahead of time"},
         {"plan", &ps_cmd_plan, "announce the files that a program is going to read"},
-        {"status", &ps_cmd_status, "what mounts, cache and origin are doing"},
-        {"refresh", &ps_cmd_refresh, "list the source of a mount again"},
-        {"metrics", &ps_cmd_metrics, "the numbers of all mounts of this node for Prometheus"},
-        {"verify", &ps_cmd_verify, "check every cached block against its checksum"},
-        {"evict", &ps_cmd_evict, "drop files from the cache"},
+        {"status", &ps_cmd_status, "show what mounts, cache and origin are doing"},
+        {"refresh", &ps_cmd_refresh, "list the sources of a mount again"},
+        {"metrics", &ps_cmd_metrics, "print the figures of all mounts of this node for Prometheus"},
+        {"verify", &ps_cmd_verify, "compare every cached block with its checksum"},
+        {"evict", &ps_cmd_evict, "remove files from the cache"},
         {"pin", &ps_cmd_pin, "keep files in the cache"},
-        {"unpin", &ps_cmd_unpin, "let pinned files be evicted again"},
-        {"upgrade", &ps_cmd_upgrade, "hand the mounts of a cache to a daemon of this program"},
-        {"report", NULL /* penstock-report */, "collect what a report of a fault needs, without secrets"},
+        {"unpin", &ps_cmd_unpin, "allow pinned files to be evicted again"},
+        {"upgrade", &ps_cmd_upgrade, "replace the daemon of a cache without unmounting"},
+        {"report", NULL /* penstock-report */, "collect what a bug report needs, without secrets"},
 };
 
 static void usage(FILE *out)
 {
 	fputs("Usage: penstock COMMAND [ARGUMENT...]\n\n"
-	      "Shows remote sharded datasets as local files, through a cache on a local disk.\n\nCommands:\n",
+	      "Mounts remote sharded datasets as local files, with a cache on a local disk.\n\nCommands:\n",
 	        out);
 	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
 		fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].about);
-	fputs("  NAME       runs the program penstock-NAME from the PATH\n\n"
+	fputs("  NAME       run the program penstock-NAME from the PATH\n\n"
 	      "Options:\n  -h, --help     print this; penstock COMMAND --help describes one command\n"
 	      "  -V, --version  print the version\n",
 	        out);

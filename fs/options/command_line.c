@@ -482,8 +482,8 @@ static void print_help(const struct ps_opts *opts)
 		putchar('\n');
 	}
 	if (opts->lists)
-		printf("  %-28s %s\n", "-o OPTION[=VALUE][,...]", "the same options, as fstab spells them");
-	printf("  %-28s %s\n", "-h, --help", "print this");
+		printf("  %-28s %s\n", "-o OPTION[=VALUE][,...]", "options in a list, as in fstab");
+	printf("  %-28s %s\n", "-h, --help", "print this help");
 }
 
 static int parse_and_run(const struct ps_opts *opts, struct ps_mount_options *o, int argc, char **argv)

@@ -135,7 +135,7 @@ check "allow_other holds" grep -q " $T/m1 .*allow_other" /proc/mounts
 penstock umount "$T/m1"
 wrong ":4: the line is neither \[NAME\] nor KEY = VALUE" "just words"
 wrong ":5: the line has no '\]'" "" "[y"
-wrong ":4: \[x\] is there already" "[x]"
+wrong ":4: \[x\] is defined twice" "[x]"
 wrong ":4: a name in brackets" "[a/b]"
 wrong ":4: mountpoint is in line 3" "mountpoint = /elsewhere"
 wrong ":4: there is no source.val" "val.cacert = /x"

@@ -122,10 +122,10 @@ static void test_pages_have_each_option_with_its_default(void **state)
 
 static void test_the_configurations_page_has_each_key_with_its_default(void **state)
 {
-	static const char *const sections[] = {[PS_SCOPE_CACHE] = ".SS Of the cache and its daemon",
-	        [PS_SCOPE_DAEMON] = ".SS Of the cache and its daemon",
-	        [PS_SCOPE_SOURCE] = ".SS Of a source",
-	        [PS_SCOPE_MOUNT] = ".SS Of a mount"};
+	static const char *const sections[] = {[PS_SCOPE_CACHE] = ".SS Options of the cache and its daemon",
+	        [PS_SCOPE_DAEMON] = ".SS Options of the cache and its daemon",
+	        [PS_SCOPE_SOURCE] = ".SS Options of a source",
+	        [PS_SCOPE_MOUNT] = ".SS Options of a mount"};
 	struct page page;
 	size_t nkeys = 0, nfound = 0, nlines = 0;
 
