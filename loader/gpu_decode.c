@@ -97,11 +97,13 @@ static int refuse(const struct ps_gpu_decode *g, const struct ps_state *state, s
 		snprintf(theirs, sizeof(theirs), "%g", state->offload.share / (double)PS_OFFLOAD_ALL);
 	if (g->asked != 0 && !g->nvjpeg)
 		return ps_error_set(err, ESTALE,
-		        "the state is of a loader whose images a GPU decoded (gpu_decode %s), which gives "
+		        "the state was saved by a loader whose images a GPU decoded (gpu_decode %s), which "
+		        "gives "
 		        "other pixels; no GPU can decode here: %s",
 		        theirs, g->why.text);
 	return ps_error_set(err, ESTALE,
-	        "the state is of a loader with gpu_decode %s, which gives other pixels than %g; open this "
+	        "the state was saved by a loader with gpu_decode %s, which gives other pixels than %g; open "
+	        "this "
 	        "loader with %s, or with auto, which continues with the state's share",
 	        theirs, g->asked, theirs);
 }
@@ -118,9 +120,10 @@ int ps_gpu_decode_resume(const struct ps_gpu_decode *g, const struct ps_state *s
 		return refuse(g, state, err);
 	if (state->decodes && g->nvjpeg && state->decoder != ps_nvjpeg_print(g->nvjpeg))
 		return ps_error_set(err, ESTALE,
-		        "the state is of another version of nvJPEG or another kind of GPU (%ju, this is "
+		        "the state was saved with another version of nvJPEG or another kind of GPU (%ju, "
+		        "this is "
 		        "%ju), which gives "
-		        "other pixels; begin the epoch again",
+		        "other pixels; restart the epoch",
 		        (uintmax_t)state->decoder, (uintmax_t)ps_nvjpeg_print(g->nvjpeg));
 	*ret_offload = *theirs;
 	return 0;

@@ -25,10 +25,12 @@ static const char *row_advice(const struct penstock_batch *b, uint32_t row, enum
 		               ? "; no sample of this batch has it: check the field's name"
 		               : "; no sample of this batch is good: check that the field's kind fits";
 	if (cause == PS_CAUSE_FIELD)
-		return "; make the field optional (images cannot be), or skip such samples by on_error skip";
+		return "; make the field optional (images cannot be), or skip such samples with on_error "
+		       "skip";
 	if (b->rows[row].sample->key_len == 0 && b->rows[row].sample->offset == 0)
-		return "; is this file a shard? If so, repair it, or skip what is damaged by on_error skip";
-	return "; repair the shard, or skip such samples by on_error skip";
+		return "; is this file a shard? If so, repair it (penstock-loader doctor), or set on_error "
+		       "to skip damage";
+	return "; repair the shard (penstock-loader doctor), or skip such samples with on_error skip";
 }
 
 /* Makes the error's key a copy, *kept: the sample's own is freed with the batch. */
@@ -120,8 +122,7 @@ static int share_judge(struct penstock_loader *l, struct ps_error *err)
 	if (!l->has_good && l->first_bad.err) {
 		*err = l->first_bad;
 		rc = ps_error_prefix(err, -err->err,
-		        "epoch %ju had no good sample on this rank, so there is nothing to go on with; the "
-		        "first",
+		        "epoch %ju had no good sample on this rank, so the run cannot continue; the first",
 		        (uintmax_t)epoch);
 	}
 	ps_share_begin(l, 0);

@@ -99,7 +99,7 @@ static int resume_known(const struct ps_schedule *s, const struct ps_state *stat
 		rc = ps_error_set(err, ESTALE,
 		        "the state was saved by rank %u of world %u at the end of an epoch, which world %u "
 		        "cuts "
-		        "into other batches; continue with world %u, or begin the next epoch",
+		        "into other batches; continue with world %u, or start the next epoch",
 		        state->rank, state->world, o->world, state->world);
 	ps_epoch_unref(epoch);
 	for (uint32_t i = 0; i < at->nlanes && rc == 0; i++) {
@@ -220,7 +220,7 @@ int ps_resume_position(const struct ps_schedule *s, const struct ps_state *state
 		return ps_error_set(err, ESTALE,
 		        "the state was saved by rank %u of world %u, and order gives each rank its own "
 		        "numbers: this "
-		        "is rank %u of world %u; continue with world %u, or begin the next epoch",
+		        "is rank %u of world %u; continue with world %u, or start the next epoch",
 		        state->rank, state->world, s->rank, s->world, state->world);
 	if (state->batches == 0)
 		return 0;

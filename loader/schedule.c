@@ -105,9 +105,9 @@ static int known_decide(struct ps_schedule *s, const struct penstock_options *o,
 	        o->order == PENSTOCK_ORDER_PERMUTATION ? ""
 	        : o->order == PENSTOCK_ORDER_NUMBERS   ? PS_INDEX_AUTO_HINT
 	                                               : PS_INDEX_AUTO_HINT
-	                "; or give the number of batches of an epoch (steps= without repeat); or take "
-	                "end=\"uneven\", with which ranks may differ in batches, and synchronous training "
-	                "must stop each epoch itself");
+	                "; or give the number of batches of an epoch (steps= without repeat); or use "
+	                "end=\"uneven\", which lets ranks have different numbers of batches; synchronous "
+	                "training must then stop each epoch itself");
 }
 
 /* Mix ---------------------------------------------------------------------------------------------------- */
@@ -319,9 +319,11 @@ int ps_schedule_check(struct ps_schedule *s, uint64_t number, struct ps_error *e
 		all += ps_shard_indexes_count(s->indexes, i, &n, NULL) == 0 ? n : 0;
 	if (all == 0)
 		return ps_error_set(err, ENODATA,
-		        "no samples: the indexes of all shards count 0 (penstock-loader doctor says why)");
+		        "no samples: the indexes say that all shards are empty (penstock-loader doctor says "
+		        "why)");
 	return ps_error_set(err, ENODATA,
-	        "no samples: epoch %ju has none of the %ju in the shards; see filter, weights, skip and take",
+	        "no samples: epoch %ju includes none of the %ju in the shards; check filter, weights, skip "
+	        "and take",
 	        (uintmax_t)number, (uintmax_t)all);
 }
 

@@ -80,16 +80,16 @@ static bool attribute(const char *shard, const char *name, char *ret, size_t roo
 static const char *hint_of(const char *shard, int errnum)
 {
 	if (errnum == ENOTCONN)
-		return "the mount is gone: mount it again";
+		return "the mount has ended; mount it again";
 	if (errnum == ESTALE)
-		return "begin the epoch again to read the new version: set_epoch(), or a new loader";
+		return "to read the new version, restart the epoch with set_epoch(), or open a new loader";
 	if (ps_path_is_on_mount(shard))
 		return errnum == ENOENT
 		               ? "check the path, and the mount and its origin"
 		               : "check the mount and its origin (getfattr -n user.penstock.error FILE)";
 	if (errnum == ENOENT)
 		return ps_stream_path_hint(shard) ?: "check the path";
-	return "check the path, and the disk or share it is on";
+	return "check the path, and its disk or network share";
 }
 
 void ps_shard_error_explain(const char *shard, int errnum, struct ps_error *err)
@@ -99,7 +99,7 @@ void ps_shard_error_explain(const char *shard, int errnum, struct ps_error *err)
 
 	if ((errnum == EIO || errnum == EACCES) &&
 	        attribute(shard, "user.penstock.error", said, sizeof(said)))
-		ps_error_append(err, "; the mount says: %s", said);
+		ps_error_append(err, "; the mount reports: %s", said);
 	else if (!strstr(err->text, hint) && !strstr(err->text, PS_INDEX_STALE))
 		ps_error_append(err, "; %s", hint);
 }

@@ -507,8 +507,8 @@ static int number_refuse(const struct ps_state_print *print, int i, uint64_t the
 		snprintf(with, sizeof(with), "global_batch=%ju on a number of ranks that divides it",
 		        (uintmax_t)theirs);
 	return ps_error_set(err, ESTALE,
-	        "the state is of a loader with %s %s, but this one has %s; open it with %s", print_names[i],
-	        number_text(i, theirs, a), number_text(i, print->words[i], b), with);
+	        "the state was saved by a loader with %s %s, but this one has %s; open it with %s",
+	        print_names[i], number_text(i, theirs, a), number_text(i, print->words[i], b), with);
 }
 
 /* True if the state is of an earlier version that has the same order from the state's position on. */
@@ -535,13 +535,13 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 		theirs[i] = word_get(state, W_PRINT + i);
 	if (theirs[P_NSHARDS] != mine[P_NSHARDS])
 		return ps_error_set(err, ESTALE,
-		        "the state is of %ju shards, but the loader has %ju; open the loader with the list "
-		        "that the state was saved with",
+		        "the state was saved with %ju shards, but the loader has %ju; open the loader with "
+		        "the same list",
 		        (uintmax_t)theirs[P_NSHARDS], (uintmax_t)mine[P_NSHARDS]);
 	if (theirs[P_SHARDS] != mine[P_SHARDS])
 		return ps_error_set(err, ESTALE,
-		        "the state is of shards with other names, or of the same in another order; open the "
-		        "loader with the list that the state was saved with (the shards may be in another "
+		        "the state was saved with shards of other names, or in another order; open the "
+		        "loader with the same list (the shards may be in another "
 		        "folder)");
 	for (int i = P_NSHARDS + 1; i < PS_STATE_NPRINT; i++)
 		if (i != P_SAMPLING && theirs[i] != mine[i])
@@ -550,21 +550,24 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 		return ps_error_set(err, ESTALE,
 		        "the state was saved by rank %ju of world %ju with other sample numbers as order; "
 		        "open the loader with those (a rank's numbers and its state belong together), or "
-		        "begin the next epoch",
+		        "start the next epoch",
 		        (uintmax_t)word_get(state, W_RANK), (uintmax_t)word_get(state, W_WORLD));
 	if (theirs[P_SAMPLING] != mine[P_SAMPLING])
 		return ps_error_set(err, ESTALE,
-		        "the state is of a loader with another mix, filter, weights, draws or balance; open "
+		        "the state was saved by a loader with another mix, filter, weights, draws or "
+		        "balance; open "
 		        "this loader with those of the state");
 	if (theirs[P_FIELDS] != mine[P_FIELDS])
 		return ps_error_set(err, ESTALE,
-		        "the state is of a loader with other fields; open this loader with those of the "
+		        "the state was saved by a loader with other fields; open this loader with those of "
+		        "the "
 		        "state");
 	if (theirs[P_VERSIONS] != mine[P_VERSIONS] && !is_of_same_order(print, state))
 		return ps_error_set(err, ESTALE,
-		        "the state is of another version of the library or of libjpeg-turbo (%016jx, this is "
+		        "the state was saved by another version of the library or of libjpeg-turbo (%016jx, "
+		        "this is "
 		        "%016jx), "
-		        "which makes other batches; begin the epoch again",
+		        "which produces other batches; restart the epoch",
 		        (uintmax_t)theirs[P_VERSIONS], (uintmax_t)mine[P_VERSIONS]);
 	return 0;
 }
@@ -614,11 +617,11 @@ int ps_state_read(const struct ps_state_print *print, const void *state, size_t 
 	int rc;
 
 	if (nbytes < ps_state_nbytes(0, false) || MAGIC_NAME(word_get(state, W_MAGIC)) != MAGIC_NAME(MAGIC))
-		return ps_error_set(err, EINVAL, "these %zu bytes are not a loader's state", nbytes);
+		return ps_error_set(err, EINVAL, "these %zu bytes are not the state of a loader", nbytes);
 	if (word_get(state, W_MAGIC) != MAGIC)
 		return ps_error_set(err, ESTALE,
-		        "the state was written in the format of another version of penstock; begin the epoch "
-		        "again");
+		        "the state was written in the format of another version of penstock; restart the "
+		        "epoch");
 	if (nbytes % sizeof(uint64_t) != 0 || word_get(state, W_SUM) != sum_of(state, nbytes))
 		return ps_error_set(err, EINVAL, "the state is damaged, or was cut off at %zu bytes", nbytes);
 	rc = print_check(print, state, err);

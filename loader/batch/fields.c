@@ -68,7 +68,7 @@ static int elements_check(
 		size_t done = convert(f, piece, piece->data + i * size, out, k);
 
 		if (done < k) {
-			ps_error_set(err, EBADMSG, "its element %ju, a %s, %s in %s; ask for another dtype%s",
+			ps_error_set(err, EBADMSG, "its element %ju, a %s, %s in %s; choose another dtype%s",
 			        (uintmax_t)(i + done), ps_dtype_name(piece->dtype),
 			        f->rounds ? "has no finite value" : "has no exact value",
 			        ps_dtype_name(f->dtype),

@@ -174,7 +174,7 @@ static int finish(
 		if (!store(m->spec.dtype, labels, n,
 		            (uint8_t *)dst + v * n * ps_dtype_nbytes(m->spec.dtype))) {
 			ps_error_set(err, EBADMSG,
-			        "mask: has labels that %s cannot hold; ask for another dtype",
+			        "mask: has labels that %s cannot hold; choose another dtype",
 			        ps_dtype_name(m->spec.dtype));
 			err->advised = true;
 			return -EBADMSG;

@@ -39,7 +39,8 @@ static int check_size(const struct ps_image_spec *s, struct ps_error *err)
 		        s->padding_y, s->out_width, s->out_height);
 	if (s->resize_shorter && (s->resize_width || s->resize_height))
 		return ps_error_set(err, EINVAL,
-		        "image: resize_shorter %u has no effect beside resize_width and resize_height: give "
+		        "image: resize_shorter %u has no effect together with resize_width and "
+		        "resize_height: give "
 		        "only one of the two",
 		        s->resize_shorter);
 	if (!s->resize_width != !s->resize_height || s->resize_width > PS_IMAGE_SIDE_MAX ||

@@ -174,7 +174,7 @@ static int raw_read(struct ps_lane *lane, const char *path, bool hold, struct ps
 		ps_sample_free(ps_steal_ptr(ret_sample));
 	return ps_error_set(err, ESTALE,
 	        "%s: has %ju bytes, but had %ju when it was last open, or when the state was saved; give the "
-	        "shards of that run, or begin the epoch again",
+	        "shards of that run, or restart the epoch",
 	        path, (uintmax_t)size, (uintmax_t)nbytes);
 }
 
@@ -652,7 +652,7 @@ static int block_fill(struct ps_lane *lane, const struct ps_lane_source *source,
 	if (block->last && lane->from > lane->at)
 		return ps_error_set(err, ESTALE,
 		        "a lane holds fewer samples than the state says: the shards have changed, or other "
-		        "ranks' lanes had begun to end when the state was saved; begin the epoch again");
+		        "ranks' lanes had begun to end when the state was saved; restart the epoch");
 	if (block_judge(source, block) < 0 || block_permute(lane, source, block, &f) < 0)
 		return ps_error_set(err, ENOMEM, "no memory for a block of %u samples", n);
 	while (block->at < block->n && !block->samples[block->at])

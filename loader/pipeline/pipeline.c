@@ -424,7 +424,7 @@ int ps_pipeline_next(struct ps_pipeline *p, struct penstock_batch **ret_batch, s
 	if (p->deliver.epoch == p->o.end_epoch)
 		return 0;
 	if (feed_is_dry(p))
-		return ps_error_set(err, EAGAIN, "next: no batch was fed (penstock_loader_feed)");
+		return ps_error_set(err, EAGAIN, "no batch was fed: call penstock_loader_feed() first");
 	if (!b) {
 		p->ends[p->deliver.epoch & 1].known = false; /* the epoch's end is delivered now */
 		p->deliver.empty_epochs += p->position.batches == 0;

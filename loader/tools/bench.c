@@ -143,9 +143,9 @@ static bool sweep_device_take(void *ctx, char *rest)
 
 static const struct ps_flag flags[] = {
         {.name = "batch"},
-        {"image", PS_FLAG_CALL, 0, "N", "width and height of the images made, pixels (224)",
+        {"image", PS_FLAG_CALL, 0, "N", "width and height of the resulting images, in pixels (224)",
                 .take = ps_bench_take_side},
-        {"epochs", PS_FLAG_U64, AT(loader.epochs), "N", "epochs to run (2)", 1, PS_BENCH_MAX_EPOCHS},
+        {"epochs", PS_FLAG_U64, AT(loader.epochs), "N", "number of epochs (2)", 1, PS_BENCH_MAX_EPOCHS},
         {.name = "threads"},
         {.name = "readers"},
         {.name = "depth"},
@@ -153,19 +153,19 @@ static const struct ps_flag flags[] = {
         {"device", PS_FLAG_CALL, .take = device_take},
         {"gpu-decode", PS_FLAG_CALL, .take = gpu_decode_take},
         {"field", PS_FLAG_CALL, 0, "SUFFIX=KIND[:DTYPE]",
-                "a field of the batch, such as cls=int, instead of those above; may be repeated",
+                "load this field, such as cls=int, instead of jpg and cls; can be repeated",
                 .take = ps_bench_take_field},
         {.name = "device-pixels"},
-        {"dtype", PS_FLAG_CALL, 0, "f32|f16|bf16|u8", "values of the images; all but u8 are normalised (f32)",
-                .take = dtype_take},
+        {"dtype", PS_FLAG_CALL, 0, "f32|f16|bf16|u8",
+                "type of the images' values; all but u8 are normalised (f32)", .take = dtype_take},
         {"layout", PS_FLAG_CALL, 0, "nchw|nhwc", "order of the images' dimensions (nchw)",
                 .take = layout_take},
         {"crop", PS_FLAG_CALL, 0, "random|center|none|random_crop|letterbox",
-                "RandomResizedCrop and flip; Resize and CenterCrop; the whole; RandomCrop and flip; the "
-                "whole, padded (random)",
+                "RandomResizedCrop and flip; Resize and CenterCrop; complete image, stretched; "
+                "RandomCrop and flip; complete image, padded (random)",
                 .take = ps_bench_take_crop},
         {"image-option", PS_FLAG_CALL, 0, "NAME=VALUE",
-                "another option of images, named as in penstock.h: jitter=0.8; may be repeated",
+                "another option of images, such as jitter=0.8 (see penstock_field_init(3)); can be repeated",
                 .take = ps_bench_take_image_option},
         {.name = "order"},
         {.name = "shuffle-window"},
@@ -181,30 +181,33 @@ static const struct ps_flag flags[] = {
         {.name = "end"},
         {.name = "steps"},
         {"step-ms", PS_FLAG_CALL, 0, "MS",
-                "time that the consumer works on each batch: it sleeps, or multiplies matrices on the GPU",
+                "simulate a model that works this long on each batch: sleep, or multiply matrices on the GPU",
                 .take = step_take},
-        {"seconds", PS_FLAG_CALL, 0, "N", "end a run after that many seconds (0: with its epochs)",
+        {"seconds", PS_FLAG_CALL, 0, "N", "end the run after this many seconds (0: after its epochs)",
                 .take = seconds_take},
-        {"sweep", PS_FLAG_SET, AT(sweep), .text = "run threads x batches x devices, and say which are best"},
-        {"sweep-threads", PS_FLAG_CALL, 0, "LIST", "1,2,4 ... (powers of two up to the CPUs)",
-                .take = sweep_threads_take},
-        {"sweep-batch", PS_FLAG_CALL, 0, "LIST", "64,256 ... (32,64,128,256)", .take = sweep_batch_take},
-        {"sweep-device", PS_FLAG_CALL, 0, "LIST", "cpu,cuda ... (what --device says)",
+        {"sweep", PS_FLAG_SET, AT(sweep),
+                .text = "try all combinations of threads, batches and devices, and report the best"},
+        {"sweep-threads", PS_FLAG_CALL, 0, "LIST",
+                "threads to try, such as 1,2,4 (powers of two up to the CPUs)", .take = sweep_threads_take},
+        {"sweep-batch", PS_FLAG_CALL, 0, "LIST", "batches to try, such as 64,256 (32,64,128,256)",
+                .take = sweep_batch_take},
+        {"sweep-device", PS_FLAG_CALL, 0, "LIST", "devices to try, such as cpu,cuda (that of --device)",
                 .take = sweep_device_take},
-        {"plot", PS_FLAG_TEXT, AT(plot), "FILE", "sweep: draw it as SVG"},
-        {"profile", PS_FLAG_TEXT, AT(profile), "FILE", "write a profile of the data, as JSON"},
+        {"plot", PS_FLAG_TEXT, AT(plot), "FILE", "with --sweep: draw the result as SVG"},
+        {"profile", PS_FLAG_TEXT, AT(profile), "FILE", "write statistics of the data as JSON"},
         {"profile-against", PS_FLAG_TEXT, AT(profile_against), "FILE",
-                "warn where the data differs from a profile, and exit with 3"},
+                "compare the data with a profile; if it differs, warn and exit with status 3"},
         {"json", PS_FLAG_SET, AT(json), .text = "print the result as JSON"},
 };
 
 static const struct ps_flags command = {
         "Usage: penstock-loader bench [OPTION...] SHARDS...\n\n"
-        "Loads shards as a training run would: field jpg (or jpeg, png, webp) cropped, resized, flipped\n"
-        "and normalised into batches, field cls as an integer. Reports how fast that was and which stage is "
-        "the "
-        "bottleneck.\nWith --step-ms it also reports how much time a consumer that works on each batch "
-        "loses, and why.\n",
+        "Loads shards as a training run would, and reports how fast that was and which stage is the "
+        "bottleneck.\nBy default it crops, resizes, flips and normalises the image of each sample (jpg, "
+        "jpeg, "
+        "png or webp),\nand reads the label (cls) as an integer. With --step-ms it also reports how much "
+        "time "
+        "a model would\nlose by waiting.\n",
         "Examples:\n"
         "  penstock-loader bench 'train-{000..127}.tar'\n"
         "  penstock-loader bench --threads 1 --epochs 3 --json train-*.tar\n"
@@ -221,7 +224,7 @@ static int options_parse(struct ps_bench_options *o, int argc, char **argv)
 		return rc;
 	o->loader.profile = o->profile || o->profile_against;
 	if (optind == argc)
-		return ps_fail(PS_EXIT_USAGE, "no shards (see penstock-loader bench --help)");
+		return ps_fail(PS_EXIT_USAGE, "no shards given (see penstock-loader bench --help)");
 	if (o->plot && !o->sweep)
 		return ps_fail(PS_EXIT_USAGE, "--plot: needs --sweep");
 	o->shards = (const char *const *)argv + optind;
@@ -245,7 +248,7 @@ static int bench_once(struct ps_bench_options *o)
 	profile = all.profile;
 	ps_bench_report(o, &all, epochs);
 	if (all.stats.samples == 0 && all.stats.empty_epochs > 0)
-		return ps_fail(PS_EXIT_FAILED, "no batch in a whole epoch: %s", all.stats.advice);
+		return ps_fail(PS_EXIT_FAILED, "an epoch ended without a batch: %s", all.stats.advice);
 	return profile ? ps_bench_profile(o, profile) : PS_EXIT_OK;
 }
 

@@ -76,7 +76,7 @@ bool ps_bench_take_field(void *ctx, char *text)
 	name[name_len] = 0;
 	penstock_field_init(f, sizeof(*f), name, k);
 	if (dtype && !dtype_find(dtype + 1, &f->dtype))
-		return ps_complain("--field %s: no such dtype; as f32, i64, u8", text);
+		return ps_complain("--field %s: no such dtype; examples are f32, i64 and u8", text);
 	o->nnamed++;
 	return true;
 }
@@ -180,7 +180,7 @@ static bool image_option_take(struct penstock_field *image, const char *text)
 	size_t n = value ? (size_t)(value - text) : 0;
 
 	if (!value)
-		return ps_complain("--image-option %s: must be NAME=VALUE, as jitter=0.8", text);
+		return ps_complain("--image-option %s: must be NAME=VALUE, such as jitter=0.8", text);
 	bool resize = strncmp(text, "resize=", 7) == 0;
 	if (resize || strncmp(text, "padding=", 8) == 0) {
 		if (pair_take(image, resize, value + 1))

@@ -137,7 +137,7 @@ static void lost_tell(struct consumer *c)
 		if (c->talk)
 			fprintf(stderr, "\r\033[K");
 		if (c->nlost == LOST_LINES)
-			ps_complain("further lost shards are counted, not named");
+			ps_complain("more shards were lost; they are counted, but not listed");
 		else
 			ps_complain("lost shard %s: %s", lost.shard, lost.reason);
 	}

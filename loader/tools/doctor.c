@@ -295,7 +295,7 @@ static void shard_see(struct doctor *d, const char *shard)
 		report_plain(shard, &chart, &fixed);
 	}
 	if (hinders) {
-		ps_complain("%s: not written by --fix: %s", shard, hinders);
+		ps_complain("%s: --fix did not write it: %s", shard, hinders);
 		d->unsound = true;
 	}
 	for (int k = 0; k < PS_FOUND_NKINDS; k++)
@@ -308,22 +308,22 @@ static void shard_see(struct doctor *d, const char *shard)
 
 static const struct ps_flag flags[] = {
         {"decode", PS_FLAG_SET, offsetof(struct doctor, decode),
-                .text = "decode images, .cls, .json, .npy and .txt, too, on all processors"},
+                .text = "also decode images, .cls, .json, .npy and .txt, on all processors"},
         {"fix", PS_FLAG_TEXT, offsetof(struct doctor, fix), "DIR",
-                "write repaired shards into DIR under their own names, and sound ones, too"},
-        {"json", PS_FLAG_SET, offsetof(struct doctor, json), .text = "a JSON object a line for each shard"},
+                "write all shards into DIR under their own names, repaired where necessary"},
+        {"json", PS_FLAG_SET, offsetof(struct doctor, json), .text = "print one JSON object per shard"},
         {"machine", PS_FLAG_SET, offsetof(struct doctor, machine),
-                .text = "check this machine, and FOLDER's disk [.]: what slows loaders down, and the remedy"},
+                .text = "check this machine and the disk of FOLDER [.], and print remedies"},
 };
 
 int ps_cmd_doctor(int argc, char **argv)
 {
 	static const struct ps_flags command = {
 	        "Usage: penstock-loader doctor [OPTION...] SHARDS...|--machine [FOLDER]\n\n"
-	        "Checks shards as a loader reads them, says what slows loaders down, and\n"
-	        "with --fix writes repaired ones: the same samples with the same bytes,\n"
-	        "but progressive JPEGs as baseline ones of the same pixels.\n"
-	        "Exit status 1: something is wrong and was not repaired.\n",
+	        "Reads shards as a loader does, and reports damage and what slows loaders down.\n"
+	        "With --fix it writes repaired shards: the same samples with the same bytes, except that\n"
+	        "progressive JPEGs become baseline JPEGs with the same pixels.\n"
+	        "The exit status is 1 if something is wrong and was not repaired.\n",
 	        "Examples:\n"
 	        "  penstock-loader doctor 'train-{000..127}.tar'\n"
 	        "  penstock-loader doctor --decode --json train-*.tar\n"
@@ -338,7 +338,7 @@ int ps_cmd_doctor(int argc, char **argv)
 	if (rc >= 0)
 		return rc;
 	if (d.machine && (d.fix || d.decode || argc - optind > 1))
-		return ps_fail(PS_EXIT_USAGE, "--machine takes --json and one folder, nothing else");
+		return ps_fail(PS_EXIT_USAGE, "--machine accepts only --json and one folder");
 	if (d.machine)
 		return ps_doctor_machine(optind < argc ? argv[optind] : ".", d.json);
 	rc = ps_shards_take(argc, argv, &shards);

@@ -281,7 +281,7 @@ static bool shard_index(struct index_options *o, const char *shard)
 	                  : ps_shard_index_make(shard, o->dir, o->columns.v, o->columns.n, NULL, &res, &err);
 	if (rc < 0)
 		return ps_complain(
-		        "%s%s", err.text, o->dir ? "" : "; --dir puts indexes into a folder of your own");
+		        "%s%s", err.text, o->dir ? "" : "; use --dir to write the indexes to another folder");
 	line_print(o, shard, res.samples, res.bad, true);
 	if (res.bad > 0)
 		ps_complain("%ju bad sample%s; %s%s", (uintmax_t)res.bad, ps_plural(res.bad),
@@ -296,19 +296,20 @@ static void options_fini(struct index_options *o)
 
 static const struct ps_flag flags[] = {
         {"dir", PS_FLAG_TEXT, offsetof(struct index_options, dir), "DIR",
-                "put the indexes into that directory, made if need be; else beside the shards"},
+                "write the indexes to this folder (created if needed); by default next to the shards"},
         {"column", PS_FLAG_COLUMN, offsetof(struct index_options, columns), "NAME=SUFFIX[:PATH]",
-                "keep a value of each sample, from member .SUFFIX, or from PATH inside of its JSON"},
+                "also store a value of each sample: its member .SUFFIX, or the value at PATH in its JSON"},
         {"catalogue", PS_FLAG_SET, offsetof(struct index_options, catalogue),
-                .text = "for publishers: also hash each whole shard, and write SHARDS.psc beside them"},
+                .text = "for publishers: also hash each shard, and write SHARDS.psc next to the shards"},
         {"force", PS_FLAG_SET, offsetof(struct index_options, force),
-                .text = "make the indexes again, also those that are up to date"},
+                .text = "create indexes again even if they are up to date"},
         {"verify", PS_FLAG_SET, offsetof(struct index_options, verify),
-                .text = "make nothing: read all of each shard, and compare it with its index and catalogue"},
+                .text = "write nothing; read each shard completely and compare it with its index and "
+                        "catalogue"},
         {"part", PS_FLAG_PART, offsetof(struct index_options, part), "K/N",
-                "only part K of N of the shards: all parts together are one run"},
+                "index only part K of N parts of the shards, so that jobs can share the work"},
         {"json", PS_FLAG_SET, offsetof(struct index_options, json),
-                .text = "a JSON object a line: shard, samples, bad, written (or verified)"},
+                .text = "print one JSON object per shard: shard, samples, bad, written (or verified)"},
         {"dali", PS_FLAG_GONE, .text = "DALI's own wds2idx SHARD INDEX writes its indexes"},
         {"from-dali", PS_FLAG_GONE, .text = "without it, index reads the shards"},
 };
@@ -317,9 +318,10 @@ int ps_cmd_index(int argc, char **argv)
 {
 	static const struct ps_flags command = {
 	        "Usage: penstock-loader index [OPTION...] SHARDS...\n\n"
-	        "Writes an index for each shard: how many samples it holds, and where they "
-	        "begin.\nWith --column also values of samples: for weights, filters, "
-	        "statistics.\n",
+	        "Writes an index for each shard, which records how many samples it holds and where they "
+	        "are.\n"
+	        "Loaders then know the length of an epoch and can read single samples. With --column the\n"
+	        "index also holds values of the samples, for weights and filters.\n",
 	        "Examples:\n"
 	        "  penstock-loader index 'train-{000..127}.tar'\n"
 	        "  penstock-loader index --dir ~/indexes /mnt/data/train-*.tar\n"
@@ -338,10 +340,10 @@ int ps_cmd_index(int argc, char **argv)
 	if (rc >= 0)
 		return rc;
 	if ((o.verify && o.columns.n > 0) || ((o.verify || o.catalogue) && o.force))
-		return ps_fail(PS_EXIT_USAGE, o.verify ? "--verify goes with neither --column nor --force"
-		                                       : "--catalogue does not go with --force");
+		return ps_fail(PS_EXIT_USAGE, o.verify ? "--verify cannot be used with --column or --force"
+		                                       : "--catalogue cannot be used with --force");
 	if (o.catalogue && (o.dir || o.verify))
-		return ps_fail(PS_EXIT_USAGE, "--catalogue writes beside the shards; leave out %s",
+		return ps_fail(PS_EXIT_USAGE, "--catalogue writes next to the shards; leave out %s",
 		        o.dir ? "--dir" : "--verify");
 	o.listed.is_part = o.part.of > 0;
 	rc = ps_shards_take(argc, argv, &shards);

@@ -70,14 +70,14 @@ struct ls_options {
 
 static const struct ps_flag flags[] = {
         {"json", PS_FLAG_SET, offsetof(struct ls_options, json),
-                .text = "a JSON object a line: shard, key, fields with offset and size"},
+                .text = "print one JSON object per sample: shard, key, fields with offset and size"},
 };
 
 int ps_cmd_ls(int argc, char **argv)
 {
 	static const struct ps_flags command = {
 	        "Usage: penstock-loader ls [--json] SHARDS...\n\n"
-	        "Lists the samples of tar shards: key, fields and their sizes.\n",
+	        "Lists the samples of shards, one per line: the key, and each field with its size.\n",
 	        "Examples:\n"
 	        "  penstock-loader ls 'train-{000..007}.tar' | wc -l\n"
 	        "  penstock-loader ls --json train-000.tar | jq -r .key\n",

@@ -13,15 +13,13 @@ static const struct {
 	int (*run)(int argc, char **argv);
 	const char *text;
 } commands[] = {
-        {"bench", ps_cmd_bench,
-                "load shards as a training run would, and report the speed and the bottleneck"},
-        {"doctor", ps_cmd_doctor, "check shards, and repair them"},
-        {"index", ps_cmd_index,
-                "write indexes of shards: how many samples they hold, and where each sample begins"},
-        {"ls", ps_cmd_ls, "list the samples of shards, with the size of each field"},
+        {"bench", ps_cmd_bench, "load shards as a training run would, and report speed and bottleneck"},
+        {"doctor", ps_cmd_doctor, "find and repair damage in shards, or check this machine"},
+        {"index", ps_cmd_index, "record how many samples each shard holds and where they are"},
+        {"ls", ps_cmd_ls, "list the samples of shards with their fields and sizes"},
         {"make-dataset", ps_cmd_make_dataset, "draw a small dataset, for the guides and first experiments"},
-        {"pack", ps_cmd_pack, "write files, or the samples of shards, into shards"},
-        {"show", ps_cmd_show, "draw the first batch as a picture, with the labels"},
+        {"pack", ps_cmd_pack, "write files, rows of Parquet, or the samples of other shards into shards"},
+        {"show", ps_cmd_show, "draw the first batch, with its labels, as a picture"},
 };
 
 /* Commands of earlier versions. */
@@ -36,16 +34,17 @@ static const struct {
 static void help(FILE *out)
 {
 	fprintf(out, "Usage: penstock-loader COMMAND [OPTION...] SHARDS...\n\n"
-	             "Reads and writes WebDataset tar shards. SHARDS are paths, folders, patterns such as "
-	             "'train-{000..127}.tar' or 'train-*.tar', or @LIST files.\n\n"
+	             "Measures, indexes, lists, writes and repairs WebDataset tar shards.\n"
+	             "SHARDS are paths, folders, patterns such as 'train-{000..127}.tar' or 'train-*.tar',\n"
+	             "or @LIST for a file with one of these per line.\n\n"
 	             "Commands:\n");
 	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
 		fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].text);
 	fprintf(out, "\nOptions:\n"
-	             "  --help     print this text; with a command, its options\n"
+	             "  --help     print this text, or after a command, the options of the command\n"
 	             "  --version  print the version\n\n"
-	             "Exit status: 0 success, 1 failure, 2 wrong usage, 3 bench found data that differs from "
-	             "a profile.\n\n"
+	             "Exit status: 0 success, 1 failure, 2 wrong usage, 3 bench found that data "
+	             "differs from a profile.\n\n"
 	             "Examples:\n"
 	             "  penstock-loader bench 'data/train-{000..127}.tar'\n"
 	             "  penstock-loader ls --json data/train-000.tar\n"

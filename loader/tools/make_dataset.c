@@ -320,12 +320,12 @@ static int photos_make(const char *dir, struct ps_error *err)
 
 int ps_cmd_make_dataset(int argc, char **argv)
 {
-	static const struct ps_flags command = {
-	        "Usage: penstock-loader make-dataset DIR\n\n"
-	        "Draws a small dataset of discs, squares and triangles, without a network: the shards "
-	        "DIR/train "
-	        "and\nDIR/val, and the folders of pictures DIR/photos. The guides use it. Takes about a "
-	        "second and 7 MB.\n",
+	static const struct ps_flags command = {"Usage: penstock-loader make-dataset DIR\n\n"
+	                                        "Draws a small dataset of discs, squares and triangles, "
+	                                        "without a network, for first experiments:\n"
+	                                        "shards in DIR/train and DIR/val, and folders of pictures in "
+	                                        "DIR/photos. The guides use it. It\n"
+	                                        "takes about a second and 7 MB.\n",
 	        "Examples:\n"
 	        "  penstock-loader make-dataset shapes\n",
 	        NULL, 0, 0};

@@ -354,8 +354,8 @@ static int pack_run(const struct ps_pack_options *o, struct ps_pack_list *l)
 			return ps_fail(PS_EXIT_FAILED, "%s", err.text);
 	}
 	if (l->ignored > 0 && !o->classes)
-		ps_complain("left out %ju file%s of no sample (no suffix)", (uintmax_t)l->ignored,
-		        ps_plural(l->ignored));
+		ps_complain(
+		        "left out %ju file%s without a suffix", (uintmax_t)l->ignored, ps_plural(l->ignored));
 	ps_tool_progress_begin(&p.progress, "pack", "shards", p.end - p.first);
 	bool sound = shards_write(&p);
 	ps_tool_progress_end(&p.progress);
@@ -441,46 +441,49 @@ static void options_fini(struct ps_pack_options *o)
 
 static const struct ps_flag flags[] = {
         {"classes", PS_FLAG_SET, AT(classes),
-                .text = "each folder in SOURCE is a class: each image in it is a sample, with the number as "
-                        ".cls; writes "
-                        "CLASSES.txt"},
+                .text = "each folder in SOURCE is a class, and each image in it a sample with the class "
+                        "number "
+                        "as .cls; writes CLASSES.txt"},
         {"from", PS_FLAG_TEXT, AT(from), "FILE",
-                "rows of Parquet: FILE, a folder or a pattern; then COLUMN[=SUFFIX]... OUT follow"},
-        {"repack", PS_FLAG_SET, AT(repack), .text = "samples of shards: SHARDS... OUT follow"},
+                "pack the rows of Parquet files: FILE, a folder or a pattern; COLUMN[=SUFFIX]... OUT follow"},
+        {"repack", PS_FLAG_SET, AT(repack), .text = "pack the samples of other shards: SHARDS... OUT follow"},
         {"parts", PS_FLAG_U64, AT(parts), "N",
-                "with --repack: deal the samples in turn to N shards, whatever their size", 1,
+                "with --repack: distribute the samples in turn over N shards, whatever their size", 1,
                 PS_REPACK_MAX_PARTS},
         {"shares", PS_FLAG_TEXT, AT(shares), "NAME=SHARE,...",
-                "with --repack: into several sets by a hash of the key, as train=0.95,val=0.05; OUT holds "
-                "{}"},
-        {"key", PS_FLAG_TEXT, AT(key), "KEY", "with --repack: only the samples of that key"},
+                "with --repack: write several sets, such as train=0.95,val=0.05, by a hash of the key; "
+                "OUT contains {}"},
+        {"key", PS_FLAG_TEXT, AT(key), "KEY", "with --repack: only the samples with this key"},
         {"field", PS_FLAG_TEXT, AT(field), "SUFFIX",
-                "with --repack: the bytes of that field, one sample's after the other's; OUT is -"},
+                "with --repack: the bytes of this field of all samples, one after the other; OUT is -"},
         {"lines", PS_FLAG_SET, AT(lines), .text = "with --field: end each with a newline, unless it has one"},
         {"max-size", PS_FLAG_BYTES, AT(max_size), "SIZE",
-                "bytes of a shard before compression, as 256M [1G]"},
-        {"max-count", PS_FLAG_U64, AT(max_count), "N", "samples of a shard [no limit]", 1, UINT64_MAX},
-        {"shuffle", PS_FLAG_CALL, 0, "SEED", "put the samples into a random order, the same for each SEED",
+                "maximum size of a shard before compression, such as 256M [1G]"},
+        {"max-count", PS_FLAG_U64, AT(max_count), "N", "maximum number of samples in a shard [no limit]", 1,
+                UINT64_MAX},
+        {"shuffle", PS_FLAG_CALL, 0, "SEED", "shuffle the samples, with the same result for each SEED",
                 .take = shuffle_take},
-        {"zstd", PS_FLAG_U32, AT(level), "LEVEL", "compress, 1 to 19 [3 where OUT ends in .zst]", 1,
+        {"zstd", PS_FLAG_U32, AT(level), "LEVEL", "compression level, 1 to 19 [3 if OUT ends in .zst]", 1,
                 PS_TAR_OUT_MAX_LEVEL},
         {"index", PS_FLAG_SET, AT(index),
-                .text = "write each shard's index beside it, and a catalogue of all, SHARDS.psc"},
+                .text = "write the index of each shard next to it, and a catalogue of all shards, "
+                        "SHARDS.psc"},
         {"column", PS_FLAG_COLUMN, AT(columns), "NAME=SUFFIX[:PATH]",
-                "with --index: keep a value of each sample, as index does"},
+                "with --index: also store a value of each sample in the index"},
         {"resize", PS_FLAG_U32, AT(recode.resize), "N",
-                "shrink images whose shorter side is longer than N pixels, to N", 1, PS_IMAGE_SIDE_MAX},
-        {"to", PS_FLAG_CALL, 0, "jpeg|webp", "convert images (PNG: with --images), and change their suffix",
-                .take = format_take},
-        {"quality", PS_FLAG_U32, AT(recode.quality), "N", "quality of images that are recoded, 1 to 100 [90]",
-                1, 100},
-        {"images", PS_FLAG_TEXT, AT(recode.images), "SUFFIXES", "which members are images [jpg;jpeg;webp]"},
-        {"threads", PS_FLAG_U64, AT(threads), "N", "shards that are written at once [the processors]", 1,
-                MAX_THREADS},
+                "shrink images whose shorter side is longer than N pixels to N", 1, PS_IMAGE_SIDE_MAX},
+        {"to", PS_FLAG_CALL, 0, "jpeg|webp",
+                "convert images and change their suffix (PNG only with --images)", .take = format_take},
+        {"quality", PS_FLAG_U32, AT(recode.quality), "N",
+                "quality of the images that are written, 1 to 100 [90]", 1, 100},
+        {"images", PS_FLAG_TEXT, AT(recode.images), "SUFFIXES",
+                "suffixes of the members that are images [jpg;jpeg;webp]"},
+        {"threads", PS_FLAG_U64, AT(threads), "N",
+                "shards that are written at the same time [one per processor]", 1, MAX_THREADS},
         {"part", PS_FLAG_PART, AT(part), "K/N",
-                "only part K of N of the shards: all parts together are one run"},
-        {"force", PS_FLAG_SET, AT(force), .text = "write over shards that are there"},
-        {"json", PS_FLAG_SET, AT(json), .text = "a JSON object a line for each shard, and one for all"},
+                "write only part K of N parts of the shards, so that jobs can share the work"},
+        {"force", PS_FLAG_SET, AT(force), .text = "overwrite existing shards"},
+        {"json", PS_FLAG_SET, AT(json), .text = "print one JSON object per shard, and one for all"},
 };
 
 int ps_cmd_pack(int argc, char **argv)
@@ -489,13 +492,16 @@ int ps_cmd_pack(int argc, char **argv)
 	        "Usage: penstock-loader pack [OPTION...] SOURCE OUT\n"
 	        "       penstock-loader pack --from FILE [OPTION...] COLUMN[=SUFFIX]... OUT\n"
 	        "       penstock-loader pack --repack [OPTION...] SHARDS... OUT\n\n"
-	        "Writes files into shards. SOURCE is a folder: files whose paths are the same up to the "
-	        "first dot of\nthe name are one sample. Or it is @LIST, a text that names a file on each "
-	        "line:\nPATH[<tab>KEY[<tab>LABEL]] (@-: standard input). OUT names the shards: "
-	        "train-%06d.tar, or .tar.zst.\nThe same files give the same bytes.\n\n"
-	        "With --repack, pack writes the samples of shards, in their order and never cut, into "
-	        "shards of\nother sizes or into several sets; with - as OUT to standard output, as one tar "
-	        "or with --field\nthe bytes of a field.\n",
+	        "Writes files into shards. SOURCE is a folder, in which files whose paths agree up to the "
+	        "first "
+	        "dot of\nthe name are one sample, or @LIST (@-: standard input), with one file per line:\n"
+	        "PATH[<tab>KEY[<tab>LABEL]]. OUT is the name of the shards: train-%06d.tar, or .tar.zst for\n"
+	        "compressed shards. The same files always produce the same bytes.\n\n"
+	        "With --repack, pack writes the samples of existing shards, in their order, into shards of "
+	        "other\n"
+	        "sizes or into several sets. With - as OUT it writes to standard output: one tar, or with "
+	        "--field\n"
+	        "the bytes of a field.\n",
 	        "Examples:\n"
 	        "  penstock-loader pack --max-size 256M photos/ 'out/photos-%06d.tar'\n"
 	        "  penstock-loader pack --classes --shuffle 1 imagenet/train/ "

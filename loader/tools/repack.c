@@ -87,8 +87,8 @@ static void nothing_complain(const struct repack *r)
 	else if (r->matched == 0)
 		ps_complain("no field .%s: these shards hold no samples", field);
 	else
-		ps_complain("no field .%s in %s%s; there are %s", field, key ? "sample " : "these shards",
-		        key ? key : "", list);
+		ps_complain("no field .%s in %s%s; the fields are %s", field,
+		        key ? "sample " : "these shards", key ? key : "", list);
 }
 
 /* To shards ---------------------------------------------------------------------------------------------- */
@@ -232,7 +232,7 @@ static bool share_take(struct repack *r, char *text)
 	sink->pattern = ps_text("%.*s%s%s", (int)(braces - out), out, text, braces + 2);
 	for (size_t i = 0; i + 1 < r->nsinks; i++) {
 		if (strcmp(r->sinks[i].pattern, sink->pattern) == 0)
-			return ps_complain("--shares: %s comes twice", text);
+			return ps_complain("--shares: %s is given twice", text);
 	}
 	return ps_out_pattern_check(sink->pattern);
 }
@@ -242,13 +242,13 @@ static bool shares_take(struct repack *r)
 	char *rest = r->o->shares, *word;
 
 	if (!strstr(r->o->out, "{}"))
-		return ps_complain("--shares: OUT must hold {}, where the names go: '{}-%%06d.tar'");
+		return ps_complain("--shares: OUT must contain {} for the names, as in '{}-%%06d.tar'");
 	while ((word = strsep(&rest, ",")))
 		if (!share_take(r, word))
 			return false;
 	if (r->sinks[r->nsinks - 1].share_end < 1 - 1e-9)
 		return ps_complain(
-		        "--shares: they add up to less than 1, so some samples would be in no set");
+		        "--shares: the shares add up to less than 1, so some samples would be in no set");
 	return true;
 }
 
@@ -284,16 +284,16 @@ static bool options_check(const struct repack *r)
 	const struct ps_pack_options *o = r->o;
 
 	if (o->parts && o->shares)
-		ps_complain("--parts and --shares exclude each other");
+		ps_complain("--parts and --shares cannot be used together");
 	else if (r->to_stdout && (o->parts || o->shares || o->force || o->json || o->max_count < UINT64_MAX ||
 	                                 o->max_size != PS_PACK_MAX_SIZE))
-		ps_complain("to standard output (OUT is -) only --key, --field and --lines apply");
+		ps_complain("if OUT is - (standard output), only --key, --field and --lines can be used");
 	else if (o->field && !r->to_stdout)
-		ps_complain("--field writes to standard output: name - instead of %s", o->out);
+		ps_complain("--field writes to standard output: use - as OUT instead of %s", o->out);
 	else if (o->lines && !o->field)
 		ps_complain("--lines needs --field");
 	else if (r->to_stdout && !o->field && isatty(STDOUT_FILENO))
-		ps_complain("standard output is a terminal: redirect it, or name a --field");
+		ps_complain("standard output is a terminal; redirect it, or use --field");
 	else
 		return true;
 	return false;

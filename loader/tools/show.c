@@ -123,7 +123,7 @@ int ps_cmd_show(int argc, char **argv)
 	if (rc >= 0)
 		return rc;
 	if (optind == argc || !o.out) {
-		ps_complain(o.out ? "no shards (see penstock-loader show --help)"
+		ps_complain(o.out ? "no shards given (see penstock-loader show --help)"
 		                  : "needs -o FILE, as -o sheet.png");
 		return PS_EXIT_USAGE;
 	}

@@ -149,7 +149,7 @@ static bool complain_ambiguous(const char *word, const struct option *longs)
 	}
 	if (len == 0 || count < 2)
 		return false;
-	ps_complain("option '%.*s' may be %s", (int)len + 2, word, all);
+	ps_complain("option '%.*s' is ambiguous; it could be %s", (int)len + 2, word, all);
 	return true;
 }
 
@@ -311,8 +311,8 @@ static bool column_take(const char *text, struct ps_columns *columns)
 	columns->n++;
 	for (size_t i = 0; i + 1 < columns->n; i++)
 		if (strcmp(columns->v[i].name, columns->v[columns->n - 1].name) == 0)
-			return ps_complain("--column %s: there is a column of that name already; give each a "
-			                   "name of its own",
+			return ps_complain("--column %s: another column has that name; give each column a "
+			                   "different name",
 			        text);
 	return true;
 }
@@ -424,7 +424,7 @@ int ps_shards_take(int argc, char **argv, struct ps_shard_list *shards)
 	}
 	if (shards->n > 0)
 		return PS_EXIT_OK;
-	return ps_fail(PS_EXIT_USAGE, "no shards (see %s --help)", ps_command_name());
+	return ps_fail(PS_EXIT_USAGE, "no shards given (see %s --help)", ps_command_name());
 }
 
 void ps_plain_print(FILE *out, const char *text)
@@ -469,7 +469,7 @@ bool ps_arg_bytes(const char *option, const char *text, uint64_t *ret_value)
 			return true;
 		}
 	}
-	return ps_complain("%s %s: must be a number of bytes, as 64K, 512M or 2G", option, text);
+	return ps_complain("%s %s: must be a number of bytes, such as 64K, 512M or 2G", option, text);
 }
 
 bool ps_arg_choice(
@@ -657,7 +657,8 @@ bool ps_out_pattern_check(const char *pattern)
 
 	if (number_find(pattern, &width, &rest) && !strchr(rest, '%'))
 		return true;
-	return ps_complain("%s: the shards' name needs one number, as in train-%%06d.tar", pattern);
+	return ps_complain(
+	        "%s: the name of the shards must contain one number, as in train-%%06d.tar", pattern);
 }
 
 char *ps_out_name(const char *pattern, uint64_t n)
@@ -676,7 +677,7 @@ bool ps_out_level(const char *pattern, int level, int *ret_level)
 	bool zst = len > 4 && strcmp(pattern + len - 4, ".zst") == 0;
 
 	if (level > 0 && !zst)
-		return ps_complain("--zstd: needs a name for the shards that ends in .zst, not %s", pattern);
+		return ps_complain("--zstd: the name of the shards must end in .zst, but is %s", pattern);
 	*ret_level = zst && level == 0 ? LEVEL_DEFAULT : level;
 	return true;
 }

@@ -124,7 +124,7 @@ def indexes_may_be_in_another_folder():
 @tap.test
 def the_advice_on_a_lost_shard_is_not_to_skip_samples():
     os.symlink("/proc/self/mem", "broken.tar")
-    for shard, advice in ("broken.tar", b"check the path, and the disk"), ("gone.tar", b"check the path"):
+    for shard, advice in ("broken.tar", b"check the path, and its disk"), ("gone.tar", b"check the path"):
         r = tap.run("bench", shard)
         tap.equal(r.returncode, 1)
         assert advice in r.stderr and b"skip" not in r.stderr, r.stderr
@@ -141,7 +141,7 @@ def bench_counts_skipped_samples():
     assert b"\nbatches without a good sample: 2 (" in r.stdout, r.stdout
     r = tap.run("bench", "--epochs", "1", "bad.tar")
     tap.equal(r.returncode, 1)
-    assert re.fullmatch(rb'penstock-loader bench: bad.tar: sample "a" at offset 0: .*; repair the shard, .*\n', r.stderr), r.stderr
+    assert re.fullmatch(rb'penstock-loader bench: bad.tar: sample "a" at offset 0: .*; repair the shard .*\n', r.stderr), r.stderr
 
 
 @tap.test
@@ -290,7 +290,7 @@ BAD = [  # arguments, exit code, a part of the line on stderr
     (["bench", "--bacth=64", "t-0.tar"], 2, "penstock-loader bench: unknown option '--bacth'; did you mean '--batch'?"),
     (["bench", "--batch-size=64", "t-0.tar"], 2, "unknown option '--batch-size'; did you mean '--batch'?"),
     (["bench", "-batch", "64", "t-0.tar"], 2, "unknown option '-b'; did you mean '--batch'?"),
-    (["bench", "--sw=2", "t-0.tar"], 2, "option '--sw' may be --sweep, --sweep-threads, --sweep-batch, --sweep-device"),
+    (["bench", "--sw=2", "t-0.tar"], 2, "option '--sw' is ambiguous; it could be --sweep, --sweep-threads, --sweep-batch, --sweep-device"),
     (["bench", "--profile=p", "-x", "t-0.tar"], 2, "unknown option '-x' (see penstock-loader bench --help)"),
     (["shuffle-quality", "t-0.tar"], 2, "the command 'shuffle-quality' no longer exists: "),
     (["split", "t-0.tar", "a-%d.tar"], 2, "the command 'split' no longer exists: write pack --repack SHARDS... OUT"),
@@ -298,8 +298,8 @@ BAD = [  # arguments, exit code, a part of the line on stderr
     (["pack", "--parts", "2", "folder", "a-%d.tar"], 2, "need --repack"),
     (["pack", "--repack", "t-0.tar"], 2, "needs shards and a name for the new ones"),
     (["pack", "--repack", "--index", "t-0.tar", "a-%d.tar"], 2, "--repack goes with --max-size"),
-    (["pack", "--repack", "--max-count", "2", "t-0.tar", "-"], 2, "only --key, --field and --lines apply"),
-    (["pack", "--repack", "--field", "jpg", "t-0.tar", "a-%d.tar"], 2, "--field writes to standard output: name -"),
+    (["pack", "--repack", "--max-count", "2", "t-0.tar", "-"], 2, "only --key, --field and --lines can be used"),
+    (["pack", "--repack", "--field", "jpg", "t-0.tar", "a-%d.tar"], 2, "--field writes to standard output: use -"),
     (["pack", "--repack", "--lines", "t-0.tar", "-"], 2, "--lines needs --field"),
     (["bench", "t-0.tar", "--order"], 2, "option --order needs a value"),
     (["ls", "--frob", "t-0.tar"], 2, "unknown option"),
@@ -330,7 +330,7 @@ BAD = [  # arguments, exit code, a part of the line on stderr
     (["bench", "--homes", "0", "t-0.tar"], 2, "--homes 0: must be"),
     (["bench", "--world", "2", "t-0.tar"], 2, "penstock-loader index"),
     (["bench", "--world", "2", "t-0.tar"], 2, "--index-dir here); or give the number of batches of an epoch "
-     "(--steps without repeat); or take --end uneven, with"),
+     "(--steps without repeat); or use --end uneven, which"),
     (["bench", "--world", "2", "--end", "uneven", "t-0.tar"], 2, "each rank needs a shard"),
     (["bench", "--lanes", "1", "--world", "2", "--end", "uneven", "t-0.tar", "t-1.tar"], 2, "fewer than world 2"),
     (["bench", "--device", "cuda:999", "t-0.tar"], 1, "device cuda"),

@@ -98,7 +98,7 @@ static void crop_options_need_their_kind_of_crop(void **state)
 	REFUSED(f->resize_shorter = 99, "resize_shorter", "take crop center or random_crop");
 	REFUSED((f->crop = PENSTOCK_CROP_NONE, f->resize_shorter = 99), "resize_shorter", "take crop center");
 	REFUSED((f->crop = PENSTOCK_CROP_CENTER, f->resize_shorter = f->resize_width = f->resize_height = 99),
-	        "resize_shorter 99", "beside resize_width and resize_height");
+	        "resize_shorter 99", "together with resize_width and resize_height");
 	TAKEN((f->crop = PENSTOCK_CROP_CENTER, f->resize_width = f->resize_height = 99));
 	TAKEN((f->crop = PENSTOCK_CROP_RANDOM_CROP, f->resize_shorter = 99));
 	REFUSED(f->padding_x = 4, "padding_x", "take crop random_crop");

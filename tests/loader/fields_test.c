@@ -150,7 +150,7 @@ static void npy_arrays_need_the_fields_shape_and_exact_values(void **state)
 	        "any length");
 	member_npy(&t, 0, "npy", "<f8", false, "(2, 3)", (double[]){1, 2, 3, 4, 5, 0.1}, 48);
 	shard_end(&t);
-	bad_because(&s.o, "element 5, a f64, has no exact value in f32; ask for another dtype, or for "
+	bad_because(&s.o, "element 5, a f64, has no exact value in f32; choose another dtype, or for "
 	                  "rounding nearest");
 	s.f[0].rounding = PENSTOCK_ROUNDING_NEAREST;
 	l = open_ok(&s.o, pattern, 1);

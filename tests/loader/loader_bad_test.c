@@ -274,7 +274,7 @@ static void reasons_name_the_fault_in_images_masks_and_boxes(void **state)
 		const char *says;
 	} bad[] = {
 	        {SEG, "P5 2 2 65535\n\1\1\1\1\1\1\1\1", 21,
-	                "mask: has labels that u8 cannot hold; ask for another dtype"},
+	                "mask: has labels that u8 cannot hold; choose another dtype"},
 	        {BOX, "0 0 x 1", 7, "boxes: number 3: "},
 	        {PPM, "RIFF\x16\0\0\0WEBPVP8X\x0a\0\0\0\2\0\0\0\1\0\0\1\0\0", 30,
 	                "WebP: truncated: the animation has no whole frame"},

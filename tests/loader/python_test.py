@@ -238,7 +238,7 @@ def floats_are_rounded_to_the_nearest_if_asked():
     assert (got[0].numpy() == wide.astype("f2")).all()
     got = next(iter(made(dtype="bf16", rounding="nearest")))["x"]
     assert torch.equal(got[0], torch.from_numpy(wide).to(torch.bfloat16))
-    for options, why in ((dict(dtype="f16"), "no exact value in f16; ask for another dtype, or for rounding=\"nearest\""),
+    for options, why in ((dict(dtype="f16"), "no exact value in f16; choose another dtype, or for rounding=\"nearest\""),
                          (dict(dtype="f16", rounding="nearest"), "its element 0, a f32, has no finite value in f16")):
         try:
             list(made(**options))

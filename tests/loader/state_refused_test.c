@@ -221,7 +221,7 @@ static void a_state_is_refused_if_indexes_were_added_or_removed(void **state)
 	index_all(true);
 	setting_init(&s, 0, 6); /* 4 shards on 6 ranks: samples are dealt by counts */
 	refused(&s, even, n, ESTALE,
-	        "cuts into other batches; continue with world 2, or begin the next epoch");
+	        "cuts into other batches; continue with world 2, or start the next epoch");
 	n = save_after(&s, even, 1);
 	taken(&s, even, n);
 	setting_init(&s, 0, 1);
@@ -370,7 +370,8 @@ static void a_state_of_another_version_is_refused(void **state)
 	n = save_after(&s, even, 1);
 	bytes[AT_VERSIONS] ^= 1;
 	sum_again(n);
-	refused(&s, even, n, ESTALE, "the state is of another version of the library or of libjpeg-turbo");
+	refused(&s, even, n, ESTALE,
+	        "the state was saved by another version of the library or of libjpeg-turbo");
 }
 
 static void load_only(const struct setting *s, size_t n, const char *change)
@@ -380,7 +381,7 @@ static void load_only(const struct setting *s, size_t n, const char *change)
 
 	int r = penstock_loader_state_load(l, bytes, n, &e);
 	penstock_loader_close(l);
-	if (r != -ESTALE || !strstr(e.text, "the state is of a loader with other fields"))
+	if (r != -ESTALE || !strstr(e.text, "the state was saved by a loader with other fields"))
 		fail_msg("%s: %d, \"%s\"", change, r, e.text);
 }
 

@@ -380,7 +380,7 @@ static void states_of_other_runs_are_refused_with_what_differs(void **state)
 		assert_true(event(l) != 0); /* the loader is unchanged */            \
 		penstock_loader_close(l);                                            \
 	} while (0)
-	REFUSED(-ESTALE, "of 7 shards, but the loader has 6", &fewer, );
+	REFUSED(-ESTALE, "with 7 shards, but the loader has 6", &fewer, );
 	REFUSED(-ESTALE, "another order", swapped, );
 	REFUSED(-ESTALE, "other names", renamed, );
 	REFUSED(-ESTALE, "global_batch 6, but this one has 5; open it with global_batch=6 or batch=6",
@@ -397,8 +397,8 @@ static void states_of_other_runs_are_refused_with_what_differs(void **state)
 	REFUSED(-ESTALE, "other fields", pattern, s.f[0].hflip = 0.25);
 	REFUSED(-ESTALE, "transform_version 0, but this one has 7; open it with transform_version=0", pattern,
 	        s.o.transform_version = 7);
-	REFUSED(-EINVAL, "not a loader's state", pattern, n = 10);
-	REFUSED(-EINVAL, "not a loader's state", pattern, bytes[0] ^= 1);
+	REFUSED(-EINVAL, "not the state of a loader", pattern, n = 10);
+	REFUSED(-EINVAL, "not the state of a loader", pattern, bytes[0] ^= 1);
 	REFUSED(-ESTALE, "format of another version", pattern, bytes[7] = '3');
 	REFUSED(-EINVAL, "damaged", pattern, n -= 8);
 	REFUSED(-EINVAL, "damaged", pattern, bytes[n - 1] ^= 1);
@@ -478,7 +478,7 @@ static void states_of_the_mixes_before_hold_at_the_beginning_of_an_epoch_alone(v
 		if (batches == 0)
 			assert_true(event(l) == first);
 		else
-			assert_non_null(strstr(e.text, "begin the epoch again"));
+			assert_non_null(strstr(e.text, "restart the epoch"));
 		penstock_loader_close(l);
 	}
 }

@@ -517,11 +517,11 @@ def _state_of(
         raise errors.StateError("this is not a state of a penstock.Loader, or it is from a newer one")
     theirs = state.get("transform_version", transform_version)
     if theirs != transform_version:
-        raise errors.StateError("the state is of a loader with transform_version %r, but this one has %r; open it with the "
+        raise errors.StateError("the state was saved by a loader with transform_version %r, but this one has %r; open it with the "
                                    "transform that the state was saved with" % (theirs, transform_version))
     theirs = state.get("map_version", map_version)
     if theirs != map_version:
-        raise errors.StateError("the state is of a loader with %s, but this one has %s; open it with the map that the state "
+        raise errors.StateError("the state was saved by a loader with %s, but this one has %s; open it with the map that the state "
                                    "was saved with" % tuple("no map" if v is None else "map_version %r" % v for v in (theirs, map_version)))
     try:
         return base64.b64decode(state["state"], validate=True), int(state["epoch"])

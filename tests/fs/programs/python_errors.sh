@@ -30,7 +30,7 @@ touch "$T/nginx/closed"
 fails closed/shard-000000.tar "ShardDeniedError True 13"
 kill_nginx
 fails shard-000000.tar "ShardReadError True 113" # EHOSTUNREACH
-check "the text has what the mount says of the origin" grep -q 'the mount says: .*onnect' "$T/err"
+check "the text has what the mount says of the origin" grep -q 'the mount reports: .*onnect' "$T/err"
 equal "user.penstock.errno has the origin's errno" \
 	113 "$(getfattr --absolute-names --only-values -n user.penstock.errno "$MNT/shard-000000.tar")"
 
