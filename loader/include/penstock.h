@@ -941,13 +941,14 @@ struct penstock_bad {
 /* The nth bad sample of the batch, n < info.bad. -ENOENT: there are fewer. */
 int penstock_batch_bad(const struct penstock_batch *batch, uint32_t n, struct penstock_bad *ret_bad);
 
-/* Draws the images of the batch for a person: a PNG of at most `most` rows (1 to 64; 0: 64). It shows each row
- * with all its image fields and views, its numbers and texts, and its key. Images appear as they were before
- * they were normalised. Those of more than 256 pixels on a side are shrunk, and those of at most 64 are
- * enlarged, by whole numbers. A class in a member .cls is also named, if CLASSES.txt is next to the shard.
- * Returns the number of rows shown. *ret_png has memory from malloc(), which the caller frees. Since 0.4.
- * -EINVAL: the batch has no field of images. -ENOTSUP: the images are only on a device (options.device_pixels),
- * or the library was built without libpng. -ENOMEM. */
+/* Draws the images of the batch for a person: a PNG of at most `most` rows (1 to 64; 0: 64). It shows each
+ * row with all its image fields and views, its numbers and texts, and its key. Images appear as they were
+ * before they were normalised. Those of more than 256 pixels on a side are shrunk, and those of at most 64
+ * are enlarged, by whole numbers. A class in a member .cls is also named, if CLASSES.txt is next to the
+ * shard. Returns the number of rows shown. *ret_png has memory from malloc(), which the caller frees. Since
+ * 0.4.
+ * -EINVAL: the batch has no field of images. -ENOTSUP: the images are only on a device
+ * (options.device_pixels), or the library was built without libpng. -ENOMEM. */
 int penstock_batch_sheet(const struct penstock_batch *batch, uint32_t most, void **ret_png,
         size_t *ret_nbytes, struct penstock_error *error);
 
