@@ -376,7 +376,7 @@ struct penstock_field {
 	 * affine, jitter, gray, blur, noise, erase, each in at most one group. The order of operations does
 	 * not change. NULL (default): each operation on its own. */
 	const char *groups;
-	/* 1: the field is only for transforms, and not part of batches. 0 (default): it is part of batches. */
+	/* 1: the field is only for transforms, not part of batches. 0 (default): it is part of batches. */
 	uint32_t hidden;
 	uint32_t rounding; /* NPY with a float dtype: enum penstock_rounding; EXACT */
 	/* IMAGE: enum penstock_channels; RGB. Pictures with channels other than RGB, or of dtype U16 (0 to
@@ -882,7 +882,7 @@ struct penstock_tensor {
 	uint32_t ndim;
 	uint64_t shape[PENSTOCK_MAX_DIMS]; /* shape[0]: the number of rows; if ragged, of items in all rows */
 	uint64_t nbytes;
-	/* Ragged fields: rows + 1 positions in data; row i is [offsets[i], offsets[i + 1]). Otherwise NULL. */
+	/* Ragged fields: rows + 1 positions in data; row i is [offsets[i], offsets[i + 1]). Else NULL. */
 	const uint64_t *offsets;
 	/* The same elements and positions in host memory, as long as the batch is held. If batches are on a
 	 * device, they are in the slot that was copied there (NULL: images that the device finished, see
