@@ -68,9 +68,8 @@ static int set_number(void *to, const struct ps_opt *opt, const char *value, str
 	}
 	bool too_little = n < PS_MAX(opt->least, 1) && !(n == 0 && opt->flags & PS_OPT_ZERO);
 	if (rc == 0 && too_little && opt->kind == PS_OPT_SIZE && opt->least)
-		return ps_error_set(err, EINVAL,
-		        "option %s: '%s' is too little to work with; the least is %s", opt->name, value,
-		        ps_size_format(opt->least, least));
+		return ps_error_set(err, EINVAL, "option %s: '%s' is too small; the minimum is %s", opt->name,
+		        value, ps_size_format(opt->least, least));
 	if (rc < 0 || too_little || opt->kind == PS_OPT_MODE || (opt->most && n > opt->most))
 		return ps_error_set(err, EINVAL, "option %s: '%s' is not %s", opt->name, value, form_of(opt));
 	if (opt->kind == PS_OPT_COUNT)
@@ -122,7 +121,7 @@ static int set_field(
 		return set_number(field(o, opt), opt, value, err);
 	if (!*value)
 		return ps_error_set(
-		        err, EINVAL, "option %s needs %s, not an empty text", opt->name, opt->arg);
+		        err, EINVAL, "option %s needs %s; its value is empty", opt->name, opt->arg);
 	char *copy = opt->kind == PS_OPT_PATH ? ps_path_absolute(value) : strdup(value);
 	if (!copy)
 		return ps_no_memory(err);
@@ -167,9 +166,10 @@ int ps_options_give(
         struct ps_mount_options *o, const struct ps_opt *opt, const char *value, struct ps_error *err)
 {
 	if (opt->went && !opt->went_value)
-		return ps_error_set(err, EINVAL, "option %s is gone: %s", opt->name, opt->went);
+		return ps_error_set(err, EINVAL, "option %s no longer exists: %s", opt->name, opt->went);
 	if (opt->went && value && strcmp(value, opt->went_value) == 0)
-		return ps_error_set(err, EINVAL, "option %s: '%s' is gone: %s", opt->name, value, opt->went);
+		return ps_error_set(
+		        err, EINVAL, "option %s: '%s' no longer exists: %s", opt->name, value, opt->went);
 	if (opt->flags & PS_OPT_LINES && value && value[0] == '@')
 		return set_lines(opt, o, value + 1, err);
 	return set_option(opt, o, value, err);

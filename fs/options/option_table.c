@@ -136,9 +136,8 @@ static int set_cache_size(struct ps_mount_options *o, const char *value, struct 
 		        "option cache-size: '%s' is neither a size such as 200G nor a share such as 80%%",
 		        value);
 	if (!strchr(value, '%') && nbytes < LEAST_CACHE)
-		return ps_error_set(err, EINVAL,
-		        "option cache-size: '%s' is too little to work with; the least is %s", value,
-		        ps_size_format(LEAST_CACHE, least));
+		return ps_error_set(err, EINVAL, "option cache-size: '%s' is too small; the minimum is %s",
+		        value, ps_size_format(LEAST_CACHE, least));
 	return replace(&o->cache_size, strdup(value), err);
 }
 
@@ -213,7 +212,7 @@ static int add_header(struct ps_mount_options *o, const char *value, struct ps_e
 	if (!good)
 		return ps_error_set(err, EINVAL, "option header: not of the form 'Name: value'");
 	if (o->nheaders >= HEADERS_MAX)
-		return ps_error_set(err, EINVAL, "option header: more than %d of them", HEADERS_MAX);
+		return ps_error_set(err, EINVAL, "option header: given more than %d times", HEADERS_MAX);
 	int rc = append(&o->headers, o->nheaders, value, err);
 	o->nheaders += rc == 0;
 	return rc;
@@ -232,7 +231,7 @@ static int add_pattern(char ***list, const char *option, const char *value, stru
 	while (*list && (*list)[n])
 		n++;
 	if (n >= PATTERNS_MAX)
-		return ps_error_set(err, EINVAL, "option %s: more than %d of them", option, PATTERNS_MAX);
+		return ps_error_set(err, EINVAL, "option %s: given more than %d times", option, PATTERNS_MAX);
 	return append(list, n, value, err);
 }
 
@@ -366,7 +365,8 @@ static int set_log(struct ps_mount_options *o, const char *value, struct ps_erro
 	bool word = strcmp(value, "stderr") == 0 || strcmp(value, "syslog") == 0;
 
 	if (!*value)
-		return ps_error_set(err, EINVAL, "option log: is empty; give stderr, syslog or a file");
+		return ps_error_set(
+		        err, EINVAL, "option log: the value is empty; give stderr, syslog or a file");
 	return replace(&o->log, word ? strdup(value) : ps_path_absolute(value), err);
 }
 
@@ -374,7 +374,7 @@ static int set_log(struct ps_mount_options *o, const char *value, struct ps_erro
 static int set_cacert(struct ps_mount_options *o, const char *value, struct ps_error *err)
 {
 	if (!*value)
-		return ps_error_set(err, EINVAL, "option cacert: is empty; give a file, or system");
+		return ps_error_set(err, EINVAL, "option cacert: the value is empty; give a file, or system");
 	bool word = strcmp(value, PS_CACERT_SYSTEM) == 0;
 	return replace(&o->cacert, word ? strdup(value) : ps_path_absolute(value), err);
 }
@@ -641,7 +641,7 @@ int ps_option_check_kinds(
 	}
 	if (opt->flags & PS_OPT_ONE_KIND && __builtin_popcount(known & opt->kinds) > 1)
 		return ps_error_set(err, EINVAL,
-		        "option %s: it would be read for sources of several kinds; set it for each source in "
+		        "option %s: the sources are of several kinds; set the option for each source in "
 		        "penstock.conf(5)",
 		        opt->name);
 	if (!opt->kinds || opt->kinds & kinds)

@@ -152,9 +152,9 @@ wrong ":4: option region: it is for buckets \(s3://, gs://\), which file://$T/sr
 wrong ":4: option insecure: it is for sources that are not local, which file://$T/src/ is not" "insecure = yes"
 wrong ":5: option credentials: it is for gs://.*, which s3://b/ is not" "source.val = s3://b/" "val.credentials = /x"
 wrong ":5: option credentials: .* none of 2 sources is" "source.val = s3://b/" "credentials = /x"
-wrong ":4: option gs-credentials is gone: write credentials=FILE" "gs-credentials = /x"
-wrong ":4: option header-file is gone: write header=@FILE" "header_file = /x"
-wrong ":4: option policy: 'scan' is gone: plan does the same" "policy = scan"
+wrong ":4: option gs-credentials no longer exists: write credentials=FILE" "gs-credentials = /x"
+wrong ":4: option header-file no longer exists: write header=@FILE" "header_file = /x"
+wrong ":4: option policy: 'scan' no longer exists: plan does the same" "policy = scan"
 # Options in [defaults] are ignored for mounts to which they do not apply; on the command line they are
 # refused.
 printf '[defaults]\nregion = eu\n[x]\nsource = %s/src/\nmountpoint = %s/m1\nno-sign-request = no\n' "$T" "$T" >"$T/vain.conf"

@@ -52,9 +52,9 @@ bad 2 "'host:80' is neither" mount "$T/src/" "$T/empty" --tier user:secret@host:
 bad 2 "needs" mount "$T/src/" "$T/empty" --cache-dir
 bad 2 "needs" mount "$T/src/" "$T/empty" -o
 bad 2 "cache-size" mount "$T/src/" "$T/empty" --cache-size 12Q
-bad 2 "cache-size.*least is 1" mount "$T/src/" "$T/empty" --cache-size 1
-bad 2 "memory.*least is 1" mount "$T/src/" "$T/empty" --memory 1
-bad 2 "max-bandwidth.*least is 64" mount "$T/src/" "$T/empty" --max-bandwidth 1
+bad 2 "cache-size.*minimum is 1" mount "$T/src/" "$T/empty" --cache-size 1
+bad 2 "memory.*minimum is 1" mount "$T/src/" "$T/empty" --memory 1
+bad 2 "max-bandwidth.*minimum is 64" mount "$T/src/" "$T/empty" --max-bandwidth 1
 bad 1 "min-free.*in all" mount "$T/src/" "$T/empty" --cache-dir "$T/cache/c" --min-free 1E
 echo "X: y" >"$T/headers"
 chmod 600 "$T/headers"
@@ -66,17 +66,17 @@ for command in mount warm; do
 	bad 2 "profile.*s3://" $command HTTPS://127.0.0.1/ "${place[@]}" --profile me
 	bad 2 "credentials.*gs://.* s3://bucket/" $command s3://bucket/ "${place[@]}" --credentials "$T/plain"
 	for gone in gs-credentials az-sas-file hf-token-file; do
-		bad 2 "option $gone is gone: write credentials=FILE" $command hf://a/b "${place[@]}" --$gone "$T/plain"
-		bad 2 "option $gone is gone: write credentials=FILE" $command hf://a/b "${place[@]}" -o $gone="$T/plain"
+		bad 2 "option $gone no longer exists: write credentials=FILE" $command hf://a/b "${place[@]}" --$gone "$T/plain"
+		bad 2 "option $gone no longer exists: write credentials=FILE" $command hf://a/b "${place[@]}" -o $gone="$T/plain"
 	done
-	bad 2 "option header-file is gone: write header=@FILE" $command http://127.0.0.1:1/ "${place[@]}" --header_file "$T/headers"
-	bad 2 "client-key-password-file is gone: .*openssl pkey" $command http://127.0.0.1:1/ "${place[@]}" \
+	bad 2 "option header-file no longer exists: write header=@FILE" $command http://127.0.0.1:1/ "${place[@]}" --header_file "$T/headers"
+	bad 2 "client-key-password-file no longer exists: .*openssl pkey" $command http://127.0.0.1:1/ "${place[@]}" \
 		--client-key-password-file "$T/plain"
-	bad 2 "'scan' is gone: plan does the same" $command "$T/src/" "${place[@]}" --policy scan
+	bad 2 "'scan' no longer exists: plan does the same" $command "$T/src/" "${place[@]}" --policy scan
 	bad 2 "proxy.*not local.* file://$T/src/" $command "$T/src/" "${place[@]}" --proxy http://127.0.0.1:1
 	bad 2 "option header:.*not local" $command "$T/src/" "${place[@]}" --header "@$T/headers"
 done
-bad 2 "credentials: it would be read for sources of several kinds" mount a=gs://bucket/ b=hf://a/b "$T/empty" \
+bad 2 "credentials: the sources are of several kinds" mount a=gs://bucket/ b=hf://a/b "$T/empty" \
 	--credentials "$T/plain"
 bad 2 "profile.*none of 2 sources is \(https://127.0.0.1/" mount a=https://127.0.0.1/ b="$T/src/" "$T/empty" \
 	--profile me

@@ -208,11 +208,11 @@ static void test_values_outside_of_the_range_are_refused(void **state)
 		const char *name, *value, *text;
 	} rows[] = {
 	        {"memory", "1023K",
-	                "option memory: '1023K' is too little to work with; the least is 1.0 MiB"},
-	        {"memory", "0", "option memory: '0' is too little to work with; the least is 1.0 MiB"},
+	                "option memory: '1023K' is too small; the minimum is 1.0 MiB"},
+	        {"memory", "0", "option memory: '0' is too small; the minimum is 1.0 MiB"},
 	        {"memory", "x", "option memory: 'x' is not a size such as 512M"},
 	        {"max-bandwidth", "1K",
-	                "option max-bandwidth: '1K' is too little to work with; the least is 64.0 KiB"},
+	                "option max-bandwidth: '1K' is too small; the minimum is 64.0 KiB"},
 	        {"refresh", "999ms",
 	                "option refresh: '999ms' is not a time of a second or more, such as 10m"},
 	        {"cold-reads", "warm", "option cold-reads: 'warm' is none of auto, direct, cached"},
@@ -264,7 +264,7 @@ static void test_options_of_0_3_still_work_between_processes(void **state)
 
 		ps_mount_options_init(&o);
 		assert_int_equal(ps_options_give(&o, opt, rows[i].value, &err), -EINVAL);
-		assert_non_null(strstr(err.text, " is gone: "));
+		assert_non_null(strstr(err.text, " no longer exists: "));
 		assert_int_equal(ps_options_set(&o, rows[i].name, rows[i].value, &err), 0);
 		assert_string_equal(*(char **)(void *)((char *)&o + rows[i].offset), rows[i].set);
 		ps_mount_options_fini(&o);
