@@ -215,23 +215,6 @@ static const struct ps_flags command = {
         "  penstock-loader bench --crop center --dtype u8 --layout nhwc --order none val.tar\n",
         flags, PS_ARRAY_LEN(flags), AT(loader)};
 
-/* Returns an exit code, or -1 to continue. */
-static int options_parse(struct ps_bench_options *o, int argc, char **argv)
-{
-	int rc = ps_flags_read(&command, o, argc, argv);
-
-	if (rc >= 0)
-		return rc;
-	o->loader.profile = o->profile || o->profile_against;
-	if (optind == argc)
-		return ps_fail(PS_EXIT_USAGE, "no shards given (see penstock-loader bench --help)");
-	if (o->plot && !o->sweep)
-		return ps_fail(PS_EXIT_USAGE, "--plot: needs --sweep");
-	o->shards = (const char *const *)argv + optind;
-	o->nshards = (size_t)(argc - optind);
-	return -1;
-}
-
 static int bench_once(struct ps_bench_options *o)
 {
 	ps_autofree struct ps_bench_result *epochs = ps_need(calloc(o->loader.epochs, sizeof(*epochs)));
@@ -265,9 +248,16 @@ int ps_cmd_bench(int argc, char **argv)
 	penstock_options_init(&o.loader, sizeof(o.loader));
 	ps_bench_fields_init(&o);
 	o.loader.epochs = 2;
-	rc = options_parse(&o, argc, argv);
+	rc = ps_flags_read(&command, &o, argc, argv);
 	if (rc >= 0)
 		return rc;
+	o.loader.profile = o.profile || o.profile_against;
+	if (optind == argc)
+		return ps_fail(PS_EXIT_USAGE, "no shards given (see penstock-loader bench --help)");
+	if (o.plot && !o.sweep)
+		return ps_fail(PS_EXIT_USAGE, "--plot: needs --sweep");
+	o.shards = (const char *const *)argv + optind;
+	o.nshards = (size_t)(argc - optind);
 	if (!ps_bench_fields_finish(&o))
 		return PS_EXIT_USAGE;
 	return o.sweep ? ps_bench_sweep(&o) : bench_once(&o);

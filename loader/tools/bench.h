@@ -80,11 +80,6 @@ int ps_bench_run(const struct ps_bench_options *options, struct ps_bench_result 
 void ps_bench_report(const struct ps_bench_options *options, const struct ps_bench_result *all,
         const struct ps_bench_result *epochs);
 
-/* ps_bench_slowdown(): how much longer a step takes with the loader than alone, as a share.
- * ps_bench_hidden(): the share of the copies' time that no step waited for. */
-double ps_bench_slowdown(const struct ps_bench_idle *idle);
-double ps_bench_hidden(const struct ps_bench_result *result);
-
 /* Sweeps ------------------------------------------------------------------------------------------------- */
 
 /* One point of a sweep. */
@@ -97,13 +92,6 @@ struct ps_bench_point {
 
 /* Runs all combinations and reports them. Returns an exit code. */
 int ps_bench_sweep(const struct ps_bench_options *options);
-
-double ps_bench_rate(const struct ps_bench_point *point); /* samples a second; 0: the run failed */
-
-/* Draws samples a second over threads as SVG, with a line for each batch size and device; `best` (NULL: none)
- * is marked. False: the file cannot be written, with errno set. */
-bool ps_bench_plot(
-        const char *path, const struct ps_bench_point *points, size_t n, const struct ps_bench_point *best);
 
 /* Profiles ----------------------------------------------------------------------------------------------- */
 

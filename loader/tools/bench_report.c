@@ -28,24 +28,19 @@ static double per(uint64_t n, double seconds)
 	return seconds > 0 ? (double)n / seconds : 0;
 }
 
-double ps_bench_slowdown(const struct ps_bench_idle *idle)
+/* How much longer a step takes with the loader than alone, as a share. */
+static double slowdown(const struct ps_bench_idle *idle)
 {
 	return idle->alone_ms > 0 && idle->steps > 0 ? idle->beside_ms / idle->alone_ms - 1 : 0;
 }
 
-double ps_bench_hidden(const struct ps_bench_result *r)
+/* The share of the copies' time that no step waited for. */
+static double hidden(const struct ps_bench_result *r)
 {
 	/* The copying time of `steps` batches: the mean of a batch times the number of steps. */
 	double copies = share(r->stats.copy_seconds, (double)r->stats.batches) * (double)r->idle.steps;
 
 	return copies > 0 ? fmax(0, 1 - r->idle.copy / copies) : 1;
-}
-
-static json_t *stage_json(const struct penstock_stage *s)
-{
-	return json_pack("{s:s, s:i, s:f, s:f, s:f}", "name", s->name, "threads", (int)s->threads, "busy",
-	        share(s->busy, total(s)), "waiting_input", share(s->waiting_input, total(s)),
-	        "waiting_output", share(s->waiting_output, total(s)));
 }
 
 /* Shares of the consumer's wait; they sum to 1 if it waited. */
@@ -90,8 +85,15 @@ static json_t *result_json(const struct ps_bench_result *r)
 {
 	json_t *stages = json_array();
 
-	for (int i = 0; i < PENSTOCK_NSTAGES; i++)
-		json_array_append_new(stages, stage_json(&r->stats.stages[i]));
+	for (int i = 0; i < PENSTOCK_NSTAGES; i++) {
+		const struct penstock_stage *s = &r->stats.stages[i];
+
+		json_array_append_new(
+		        stages, json_pack("{s:s, s:i, s:f, s:f, s:f}", "name", s->name, "threads",
+		                        (int)s->threads, "busy", share(s->busy, total(s)), "waiting_input",
+		                        share(s->waiting_input, total(s)), "waiting_output",
+		                        share(s->waiting_output, total(s))));
+	}
 	return json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:s, s:s, "
 	                 "s:I, s:f, s:o*}",
 	        "epoch", (json_int_t)r->epoch, "samples", (json_int_t)r->stats.samples, "batches",
@@ -113,9 +115,9 @@ static json_t *step_json(const struct ps_bench_result *r)
 
 	return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps", (json_int_t)i->steps,
 	        "seconds", i->seconds, "alone_ms", i->alone_ms, "beside_ms", i->beside_ms, "slowdown",
-	        ps_bench_slowdown(i), "idle", share(i->gap + i->copy, i->seconds), "idle_for_batches",
+	        slowdown(i), "idle", share(i->gap + i->copy, i->seconds), "idle_for_batches",
 	        share(i->gap, i->seconds), "idle_for_copies", share(i->copy, i->seconds), "copies_hidden",
-	        ps_bench_hidden(r));
+	        hidden(r));
 }
 
 static void report_json(const struct ps_bench_options *o, const struct ps_bench_result *all,
@@ -159,11 +161,11 @@ static void step_print(const struct ps_bench_result *r)
 	printf("%ju steps of %.2f ms (%.2f ms alone, %+.1f%%): idle %.2f%%, %.2f%% for batches and %.2f%% "
 	       "for "
 	       "copies",
-	        (uintmax_t)i->steps, i->beside_ms, i->alone_ms, 100 * ps_bench_slowdown(i),
+	        (uintmax_t)i->steps, i->beside_ms, i->alone_ms, 100 * slowdown(i),
 	        100 * share(i->gap + i->copy, i->seconds), 100 * share(i->gap, i->seconds),
 	        100 * share(i->copy, i->seconds));
 	if (r->stats.copy_seconds > 0)
-		printf("; %.1f%% of copying was hidden", 100 * ps_bench_hidden(r));
+		printf("; %.1f%% of copying was hidden", 100 * hidden(r));
 	putchar('\n');
 }
 
@@ -226,18 +228,6 @@ void ps_bench_report(const struct ps_bench_options *o, const struct ps_bench_res
 
 /* Profiles: statistics of the data, and drift ----------------------------------------------------------- */
 
-static bool file_write(const char *path, const char *text)
-{
-	FILE *out = fopen(path, "we");
-	bool ok = out && fputs(text, out) >= 0;
-
-	if (out && fclose(out) != 0)
-		ok = false;
-	if (!ok)
-		ps_complain("--profile %s: %s", path, strerror(errno));
-	return ok;
-}
-
 /* The text of a file, which the caller frees; NULL: complained. */
 static char *file_read(const char *path)
 {
@@ -285,7 +275,11 @@ int ps_bench_profile(const struct ps_bench_options *o, const char *profile)
 {
 	int code = o->profile_against ? compare(o->profile_against, profile) : PS_EXIT_OK;
 
-	if (code != PS_EXIT_FAILED && o->profile && !file_write(o->profile, profile))
-		code = PS_EXIT_FAILED;
-	return code;
+	if (code == PS_EXIT_FAILED || !o->profile)
+		return code;
+	FILE *out = fopen(o->profile, "we");
+	bool ok = out && fputs(profile, out) >= 0;
+	if (out && fclose(out) != 0)
+		ok = false;
+	return ok ? code : ps_fail(PS_EXIT_FAILED, "--profile %s: %s", o->profile, strerror(errno));
 }

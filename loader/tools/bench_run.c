@@ -35,14 +35,6 @@ static double cpu(void)
 	return seconds_of(u.ru_utime) + seconds_of(u.ru_stime);
 }
 
-static uint64_t peak_rss(void)
-{
-	struct rusage u;
-
-	getrusage(RUSAGE_SELF, &u);
-	return (uint64_t)u.ru_maxrss * 1024;
-}
-
 /* a - b of all counters. */
 static struct penstock_stats stats_minus(const struct penstock_stats *a, const struct penstock_stats *b)
 {
@@ -90,12 +82,15 @@ static int mark_take(struct penstock_loader *loader, struct mark *m, struct pens
 static void result_make(struct ps_bench_result *res, const struct mark *from, const struct mark *to,
         uint64_t epoch, double first)
 {
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
 	*res = (struct ps_bench_result){.epoch = epoch,
 	        .stats = stats_minus(&to->stats, &from->stats),
 	        .seconds = to->time - from->time,
 	        .cpu_seconds = to->cpu - from->cpu,
 	        .first_batch_seconds = first > 0 ? first - from->time : 0,
-	        .peak_rss_nbytes = peak_rss()};
+	        .peak_rss_nbytes = (uint64_t)u.ru_maxrss * 1024};
 }
 
 /* Prints progress. total: samples of the epoch; 0: not known. */
@@ -176,7 +171,7 @@ static int epoch_run(struct consumer *c, uint64_t epoch, struct mark *from,
 		penstock_batch_info(batch, &info);
 		if (info.bad > 0)
 			lost_tell(c);
-		rc = c->step ? ps_bench_step_take(c->step, batch, error) : 0;
+		rc = c->step ? c->step->ops->take(c->step, batch, error) : 0;
 		penstock_batch_release(batch);
 		if (rc < 0)
 			break;
@@ -227,21 +222,12 @@ static int profile_take(struct penstock_loader *loader, char **ret_profile, stru
 	return 0;
 }
 
-static void next_judge(struct consumer *c, struct ps_bench_result *result)
-{
-	uint64_t n = PS_MIN(c->nnext, NEXT_PLACES),
-	         skip = c->nnext <= NEXT_PLACES ? PS_MIN(n / 2, NEXT_WARM) : 0;
-
-	if (n == skip)
-		return;
-	result->next_p50_us = ps_bench_quantile(c->next_us + skip, n - skip, 0.5);
-	result->next_p99_us = ps_bench_quantile(c->next_us + skip, n - skip, 0.99);
-}
-
 /* Makes the report of the whole run. */
 static int all_judge(struct consumer *c, const struct ps_bench_options *o, const struct mark *start,
         const struct mark *end, struct ps_bench_result *ret_all, struct penstock_error *error)
 {
+	uint64_t n = PS_MIN(c->nnext, NEXT_PLACES),
+	         skip = c->nnext <= NEXT_PLACES ? PS_MIN(n / 2, NEXT_WARM) : 0;
 	struct penstock_lost lost;
 	int rc = 0;
 
@@ -251,7 +237,10 @@ static int all_judge(struct consumer *c, const struct ps_bench_options *o, const
 		ret_all->stats.stages[i].name = end->stats.stages[i].name;
 		ret_all->stats.stages[i].threads = end->stats.stages[i].threads;
 	}
-	next_judge(c, ret_all);
+	if (n > skip) {
+		ret_all->next_p50_us = ps_bench_quantile(c->next_us + skip, n - skip, 0.5);
+		ret_all->next_p99_us = ps_bench_quantile(c->next_us + skip, n - skip, 0.99);
+	}
 	if (penstock_loader_lost(c->loader, 0, &lost) == 0)
 		snprintf(ret_all->lost_first, sizeof(ret_all->lost_first), "%s: %s", lost.shard, lost.reason);
 	if (c->step) {

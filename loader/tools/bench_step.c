@@ -44,24 +44,22 @@ bool ps_bench_step_add(struct ps_bench_step *s, struct ps_bench_cut cut)
 	return true;
 }
 
-int ps_bench_step_take(struct ps_bench_step *s, struct penstock_batch *batch, struct penstock_error *error)
-{
-	return s->ops->take(s, batch, error);
-}
-
 void ps_bench_step_free(struct ps_bench_step *s)
 {
 	if (!s)
 		return;
 	free(s->cuts);
-	s->ops->free(s);
+	if (s->ops->free)
+		s->ops->free(s);
+	else
+		free(s);
 }
 
 int ps_bench_step_end(struct ps_bench_step *s, struct ps_bench_idle *ret_idle, struct penstock_error *error)
 {
 	ps_autofree float *busy = NULL;
 	size_t warm;
-	int rc = s->ops->drain(s, error);
+	int rc = s->ops->drain ? s->ops->drain(s, error) : 0;
 
 	if (rc < 0)
 		return rc;
@@ -143,22 +141,9 @@ static int sleeper_take(
 	return ps_give_error(error, -ENOMEM, &(struct ps_error){0});
 }
 
-static int sleeper_drain(struct ps_bench_step *step, struct penstock_error *error)
-{
-	(void)step;
-	(void)error;
-	return 0;
-}
-
-static void sleeper_free(struct ps_bench_step *step)
-{
-	free((struct sleeper *)step);
-}
-
 int ps_bench_step_sleep_new(double ms, struct ps_bench_step **ret_step, struct penstock_error *error)
 {
-	static const struct ps_bench_step_ops ops = {
-	        .take = sleeper_take, .drain = sleeper_drain, .free = sleeper_free};
+	static const struct ps_bench_step_ops ops = {.take = sleeper_take};
 	struct sleeper *s = calloc(1, sizeof(*s));
 	float alone[ALONE_STEPS];
 

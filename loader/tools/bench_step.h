@@ -35,10 +35,11 @@ struct ps_bench_cut {
 };
 
 struct ps_bench_step_ops {
+	/* runs one step on the batch, which may be released afterwards */
 	int (*take)(struct ps_bench_step *step, struct penstock_batch *batch, struct penstock_error *error);
-	/* waits until all cuts are added */
+	/* waits until all cuts are added; NULL: they are */
 	int (*drain)(struct ps_bench_step *step, struct penstock_error *error);
-	void (*free)(struct ps_bench_step *step);
+	void (*free)(struct ps_bench_step *step); /* NULL: free() */
 };
 
 struct ps_bench_step {
@@ -60,10 +61,6 @@ struct ps_bench_idle {
 int ps_bench_step_new(
         const char *device, double ms, struct ps_bench_step **ret_step, struct penstock_error *error);
 void ps_bench_step_free(struct ps_bench_step *step); /* NULL is allowed */
-
-/* Runs one step on the batch, which may be released afterwards. */
-int ps_bench_step_take(
-        struct ps_bench_step *step, struct penstock_batch *batch, struct penstock_error *error);
 
 /* Waits for all steps, and computes their totals. */
 int ps_bench_step_end(

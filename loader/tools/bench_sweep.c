@@ -45,7 +45,7 @@ static void ranges_fill(struct ps_bench_options *o)
 }
 
 /* The rate from the first batch on: before that batch, threads are started and files are opened. */
-double ps_bench_rate(const struct ps_bench_point *p)
+static double rate_of(const struct ps_bench_point *p)
 {
 	uint64_t samples = p->result.stats.samples, first = PS_MIN(samples, p->batch);
 	double seconds = p->result.seconds - p->result.first_batch_seconds;
@@ -68,11 +68,11 @@ static const struct ps_bench_point *best_of(const struct ps_bench_point *points,
 	double most = 0;
 
 	for (size_t i = 0; i < n; i++)
-		most = fmax(most, ps_bench_rate(&points[i]));
+		most = fmax(most, rate_of(&points[i]));
 	for (size_t i = 0; i < n; i++) {
 		const struct ps_bench_point *p = &points[i];
 
-		if (ps_bench_rate(p) <= 0 || ps_bench_rate(p) < AS_GOOD * most)
+		if (rate_of(p) <= 0 || rate_of(p) < AS_GOOD * most)
 			continue;
 		if (!best || p->threads < best->threads ||
 		        (p->threads == best->threads && p->batch < best->batch))
@@ -100,7 +100,7 @@ static void row_print(const struct ps_bench_point *p, const struct ps_bench_poin
 	if (p->error.code)
 		printf("failed: %s\n", p->error.text);
 	else
-		printf("%11.0f %13.0f %9.3f  %-9s%s\n", ps_bench_rate(p), cpu_rate(p),
+		printf("%11.0f %13.0f %9.3f  %-9s%s\n", rate_of(p), cpu_rate(p),
 		        p->result.first_batch_seconds, p->result.stats.bottleneck, p == best ? " best" : "");
 }
 
@@ -112,7 +112,7 @@ static void report_table(const struct ps_bench_point *points, size_t n, const st
 		row_print(&points[i], best);
 	if (best)
 		printf("\nbest: --threads %u --batch %u --device %s (%.0f samples/s)\n", best->threads,
-		        best->batch, best->device, ps_bench_rate(best));
+		        best->batch, best->device, rate_of(best));
 }
 
 static json_t *point_json(const struct ps_bench_point *p)
@@ -122,9 +122,9 @@ static json_t *point_json(const struct ps_bench_point *p)
 		        "device", p->device, "error", p->error.text);
 	return json_pack("{s:i, s:i, s:s, s:I, s:f, s:f, s:f, s:f, s:s, s:s}", "threads", (int)p->threads,
 	        "batch", (int)p->batch, "device", p->device, "samples", (json_int_t)p->result.stats.samples,
-	        "seconds", p->result.seconds, "samples_per_second", ps_bench_rate(p),
-	        "samples_per_cpu_second", cpu_rate(p), "first_batch_seconds", p->result.first_batch_seconds,
-	        "bottleneck", p->result.stats.bottleneck, "advice", p->result.stats.advice);
+	        "seconds", p->result.seconds, "samples_per_second", rate_of(p), "samples_per_cpu_second",
+	        cpu_rate(p), "first_batch_seconds", p->result.first_batch_seconds, "bottleneck",
+	        p->result.stats.bottleneck, "advice", p->result.stats.advice);
 }
 
 static void report_json(const struct ps_bench_point *points, size_t n, const struct ps_bench_point *best)
@@ -137,43 +137,6 @@ static void report_json(const struct ps_bench_point *points, size_t n, const str
 	json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 	putchar('\n');
 	json_decref(root);
-}
-
-int ps_bench_sweep(const struct ps_bench_options *options)
-{
-	struct ps_bench_options o = *options;
-	ps_autofree struct ps_bench_point *points = NULL;
-	const struct ps_bench_point *best;
-	size_t n = 0, all;
-
-	ranges_fill(&o);
-	all = (size_t)o.nthreads * o.nbatches * o.ndevices;
-	points = ps_need(calloc(all, sizeof(*points)));
-	for (; n < all; n++) {
-		struct ps_bench_point *p = &points[n];
-
-		p->device = o.devices[n / o.nthreads / o.nbatches];
-		p->batch = o.batches[n / o.nthreads % o.nbatches];
-		p->threads = o.threads[n % o.nthreads];
-		if (isatty(STDERR_FILENO))
-			fprintf(stderr, "\r%zu of %zu: threads %u, batch %u, %s \033[K", n + 1, all,
-			        p->threads, p->batch, p->device);
-		point_run(&o, p);
-	}
-	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "\r\033[K");
-	best = best_of(points, n);
-	if (o.json)
-		report_json(points, n, best);
-	else
-		report_table(points, n, best);
-	if (o.plot && !ps_bench_plot(o.plot, points, n, best))
-		return ps_fail(PS_EXIT_FAILED, "--plot %s: %s", o.plot, strerror(errno));
-	if (best)
-		return PS_EXIT_OK;
-	ps_loader_complain("bench: no run of the sweep worked: ",
-	        points[0].error.code ? points[0].error.text : points[0].result.stats.advice);
-	return PS_EXIT_FAILED;
 }
 
 /* Plots -------------------------------------------------------------------------------------------------- */
@@ -248,19 +211,19 @@ static size_t line(const struct plot *p, const struct ps_bench_point *points, si
 	*ret_label = (struct label){.colour = colour};
 	fprintf(p->out, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"2\" d=\"", colour);
 	for (; k < n && points[k].batch == points[0].batch && points[k].device == points[0].device; k++) {
-		if (ps_bench_rate(&points[k]) <= 0)
+		if (rate_of(&points[k]) <= 0)
 			continue;
 		fprintf(p->out, "%c%.1f %.1f", ret_label->last ? 'L' : 'M', x_of(p, points[k].threads),
-		        y_of(p, ps_bench_rate(&points[k])));
+		        y_of(p, rate_of(&points[k])));
 		ret_label->last = &points[k];
 	}
 	fprintf(p->out, "\"/>\n");
 	for (size_t i = 0; i < k; i++)
-		if (ps_bench_rate(&points[i]) > 0)
+		if (rate_of(&points[i]) > 0)
 			fprintf(p->out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n",
-			        x_of(p, points[i].threads), y_of(p, ps_bench_rate(&points[i])), colour);
+			        x_of(p, points[i].threads), y_of(p, rate_of(&points[i])), colour);
 	if (ret_label->last)
-		ret_label->y = y_of(p, ps_bench_rate(ret_label->last));
+		ret_label->y = y_of(p, rate_of(ret_label->last));
 	return k;
 }
 
@@ -285,7 +248,7 @@ static void labels_write(const struct plot *p, struct label *labels, size_t n)
 		const struct ps_bench_point *last = labels[i].last;
 
 		fprintf(p->out, "<path stroke=\"%s\" d=\"M%.1f %.1fL%d %.1f\"/>\n", labels[i].colour,
-		        x_of(p, last->threads), y_of(p, ps_bench_rate(last)), RIGHT + 14, labels[i].y);
+		        x_of(p, last->threads), y_of(p, rate_of(last)), RIGHT + 14, labels[i].y);
 		fprintf(p->out, "<text x=\"%d\" y=\"%.1f\" fill=\"%s\">batch %u, ", RIGHT + 18,
 		        labels[i].y + 4, labels[i].colour, last->batch);
 		for (const char *c = last->device; *c; c++)
@@ -300,13 +263,15 @@ static void best_mark(const struct plot *p, const struct ps_bench_point *best)
 	fprintf(p->out,
 	        "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"8\" fill=\"none\" stroke=\"black\" "
 	        "stroke-width=\"2\"/>\n",
-	        x_of(p, best->threads), y_of(p, ps_bench_rate(best)));
+	        x_of(p, best->threads), y_of(p, rate_of(best)));
 	fprintf(p->out,
 	        "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">best (circled): %u thread%s, batch %u</text>\n",
 	        WIDTH - 20, TOP - 12, best->threads, ps_plural(best->threads), best->batch);
 }
 
-bool ps_bench_plot(
+/* Draws samples a second over threads as SVG, with a line for each batch size and device; `best` (NULL: none) is
+ * marked. False: the file cannot be written, with errno set. */
+static bool plot_write(
         const char *path, const struct ps_bench_point *points, size_t n, const struct ps_bench_point *best)
 {
 	static const char *const colours[] = {
@@ -320,7 +285,7 @@ bool ps_bench_plot(
 	if (!p.out)
 		return false;
 	for (size_t i = 0; i < n; i++) {
-		most = fmax(most, ps_bench_rate(&points[i]));
+		most = fmax(most, rate_of(&points[i]));
 		p.least_threads = PS_MIN(p.least_threads, points[i].threads);
 		p.most_threads = PS_MAX(p.most_threads, points[i].threads);
 	}
@@ -342,4 +307,43 @@ bool ps_bench_plot(
 	fprintf(p.out, "</svg>\n");
 	ok = !ferror(p.out);
 	return fclose(p.out) == 0 && ok;
+}
+
+/* The command ---------------------------------------------------------------------------------------------- */
+
+int ps_bench_sweep(const struct ps_bench_options *options)
+{
+	struct ps_bench_options o = *options;
+	ps_autofree struct ps_bench_point *points = NULL;
+	const struct ps_bench_point *best;
+	size_t n = 0, all;
+
+	ranges_fill(&o);
+	all = (size_t)o.nthreads * o.nbatches * o.ndevices;
+	points = ps_need(calloc(all, sizeof(*points)));
+	for (; n < all; n++) {
+		struct ps_bench_point *p = &points[n];
+
+		p->device = o.devices[n / o.nthreads / o.nbatches];
+		p->batch = o.batches[n / o.nthreads % o.nbatches];
+		p->threads = o.threads[n % o.nthreads];
+		if (isatty(STDERR_FILENO))
+			fprintf(stderr, "\r%zu of %zu: threads %u, batch %u, %s \033[K", n + 1, all,
+			        p->threads, p->batch, p->device);
+		point_run(&o, p);
+	}
+	if (isatty(STDERR_FILENO))
+		fprintf(stderr, "\r\033[K");
+	best = best_of(points, n);
+	if (o.json)
+		report_json(points, n, best);
+	else
+		report_table(points, n, best);
+	if (o.plot && !plot_write(o.plot, points, n, best))
+		return ps_fail(PS_EXIT_FAILED, "--plot %s: %s", o.plot, strerror(errno));
+	if (best)
+		return PS_EXIT_OK;
+	ps_loader_complain("bench: no run of the sweep worked: ",
+	        points[0].error.code ? points[0].error.text : points[0].result.stats.advice);
+	return PS_EXIT_FAILED;
 }

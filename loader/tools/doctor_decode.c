@@ -118,28 +118,13 @@ static int arrays_look(struct ps_chart *c, const struct penstock_batch *batch, c
 	return rc;
 }
 
-static int batch_look(struct ps_chart *c, const struct fields *f, const struct penstock_batch *batch,
-        struct penstock_error *error)
-{
-	struct penstock_bad bad;
-	int rc = 0;
-
-	for (uint32_t i = 0; penstock_batch_bad(batch, i, &bad) == 0; i++)
-		if (!is_in(c->refused, c->nrefused, bad.offset) &&
-		        (!f->have || is_in(f->have, f->nhave, bad.offset)))
-			ps_chart_found(c, PS_FOUND_UNDECODABLE, "%s: %s", bad.key, bad.reason);
-	for (uint32_t i = 0; i < f->n && rc == 0; i++)
-		if (f->v[i].kind == PENSTOCK_BYTES)
-			rc = arrays_look(c, batch, f->names[i], error);
-	return rc;
-}
-
 static int batches_look(struct ps_chart *c, const struct fields *f, struct penstock_loader *loader,
         struct ps_tool_progress *progress, struct penstock_error *error)
 {
 	struct penstock_batch *batch;
 	struct penstock_stats stats;
 	struct penstock_batch_info info;
+	struct penstock_bad bad;
 	uint64_t before = 0, left = c->samples + c->nrefused;
 	int rc = 0;
 
@@ -147,7 +132,14 @@ static int batches_look(struct ps_chart *c, const struct fields *f, struct penst
 	while (left > 0 && (rc = penstock_loader_next(loader, &batch, error)) == 1) {
 		penstock_batch_info(batch, &info);
 		left -= PS_MIN(left, (uint64_t)info.rows);
-		rc = batch_look(c, f, batch, error);
+		rc = 0;
+		for (uint32_t i = 0; penstock_batch_bad(batch, i, &bad) == 0; i++)
+			if (!is_in(c->refused, c->nrefused, bad.offset) &&
+			        (!f->have || is_in(f->have, f->nhave, bad.offset)))
+				ps_chart_found(c, PS_FOUND_UNDECODABLE, "%s: %s", bad.key, bad.reason);
+		for (uint32_t i = 0; i < f->n && rc == 0; i++)
+			if (f->v[i].kind == PENSTOCK_BYTES)
+				rc = arrays_look(c, batch, f->names[i], error);
 		penstock_batch_release(batch);
 		if (rc == 0)
 			rc = penstock_loader_stats(loader, &stats, sizeof(stats), error);
@@ -199,18 +191,6 @@ static void have_find(const struct ps_chart *c, const char *suffix, struct field
 	qsort(f->have, f->nhave, sizeof(*f->have), by_value);
 }
 
-/* Finds empty arrays: in a batch these look like absent ones. */
-static void empty_find(struct ps_chart *c)
-{
-	for (size_t i = 0; i < c->n; i++) {
-		const struct ps_chart_member *m = &c->members[i];
-		const char *dot = strrchr(m->name, '.');
-
-		if (m->key_len > 0 && m->size == 0 && strcasecmp(dot, ".npy") == 0)
-			ps_chart_found(c, PS_FOUND_UNDECODABLE, "%s: an empty file", m->name);
-	}
-}
-
 int ps_chart_decode(
         const char *path, struct ps_chart *c, struct ps_tool_progress *progress, struct ps_error *err)
 {
@@ -222,7 +202,13 @@ int ps_chart_decode(
 
 	if (c->samples == 0)
 		return rc;
-	empty_find(c);
+	/* Empty arrays: in a batch these look like absent ones. */
+	for (size_t i = 0; i < c->n; i++) {
+		const struct ps_chart_member *m = &c->members[i];
+
+		if (m->key_len > 0 && m->size == 0 && strcasecmp(strrchr(m->name, '.'), ".npy") == 0)
+			ps_chart_found(c, PS_FOUND_UNDECODABLE, "%s: an empty file", m->name);
+	}
 	/* A loader requires an image field in all samples. A field that some samples lack is decoded by a
 	 * loader of its own, which skips these samples. */
 	for (size_t i = 0; i < c->nfields && rc == 0; i++) {

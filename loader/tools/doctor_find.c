@@ -52,16 +52,6 @@ static struct ps_chart_member *member_add(struct ps_chart *c)
 	return m;
 }
 
-/* FNV-1a of 32 bits. Before a duplicate is left out, its bytes are compared. */
-static uint32_t sum_of(const uint8_t *p, uint64_t n)
-{
-	uint32_t h = 0x811c9dc5u;
-
-	for (uint64_t i = 0; i < n; i++)
-		h = (h ^ p[i]) * 0x01000193u;
-	return h;
-}
-
 /* Counts the member's field. */
 static void field_count(struct ps_chart *c, const struct ps_chart_member *m)
 {
@@ -99,7 +89,9 @@ static int member_read(struct look *l, struct ps_tar *tar, struct ps_chart_membe
 	if (rc < 0)
 		return rc;
 	ps_tool_progress_add(l->progress, 0, m->size);
-	m->crc = sum_of(l->buf, m->size);
+	m->crc = 0x811c9dc5u; /* FNV-1a of 32 bits; before a duplicate is left out, its bytes are compared */
+	for (uint64_t i = 0; i < m->size; i++)
+		m->crc = (m->crc ^ l->buf[i]) * 0x01000193u;
 	m->progressive = ps_jpeg_is_progressive(l->buf, m->size);
 	if (m->progressive)
 		ps_chart_found(l->chart, PS_FOUND_PROGRESSIVE, "%s", m->name);

@@ -75,14 +75,27 @@ static struct jpeg_error_mgr *catcher_init(struct catcher *c)
 
 /* Rewriting ---------------------------------------------------------------------------------------------- */
 
-static bool header_read(struct jpeg_decompress_struct *d, const uint8_t *data, size_t n)
+struct decoder {
+	struct jpeg_decompress_struct d;
+	struct catcher errors;
+	struct jpeg_progress_mgr progress;
+	JSAMPLE *row;
+	bool made;
+};
+
+/* Reads the header, with all markers. The caller has called setjmp(). */
+static bool decoder_open(struct decoder *d, const uint8_t *data, size_t n)
 {
-	jpeg_mem_src(d, data, n);
+	jpeg_create_decompress(&d->d);
+	d->made = true;
+	d->progress.progress_monitor = on_progress;
+	d->d.progress = &d->progress;
+	jpeg_mem_src(&d->d, data, n);
 	for (int m = 0; m < 16; m++)
-		jpeg_save_markers(d, JPEG_APP0 + m, 0xffff);
-	jpeg_save_markers(d, JPEG_COM, 0xffff);
-	jpeg_read_header(d, TRUE);
-	return (uint64_t)d->image_width * d->image_height <= MAX_PIXELS;
+		jpeg_save_markers(&d->d, JPEG_APP0 + m, 0xffff);
+	jpeg_save_markers(&d->d, JPEG_COM, 0xffff);
+	jpeg_read_header(&d->d, TRUE);
+	return (uint64_t)d->d.image_width * d->d.image_height <= MAX_PIXELS;
 }
 
 /* Copies markers, except JFIF and Adobe: libjpeg writes these itself. */
@@ -100,61 +113,43 @@ static void markers_copy(const struct jpeg_decompress_struct *d, struct jpeg_com
 }
 
 struct transcoder {
-	struct jpeg_decompress_struct in;
+	struct decoder in; /* its catcher gets the errors of `out`, too */
 	struct jpeg_compress_struct out;
-	struct catcher errors;
-	struct jpeg_progress_mgr progress;
 	unsigned char *bytes;
 	unsigned long nbytes;
-	bool in_made, out_made;
+	bool out_made;
 };
 
 static bool transcode(struct transcoder *t, const uint8_t *data, size_t n)
 {
-	t->in.err = t->out.err = catcher_init(&t->errors);
-	if (setjmp(t->errors.jump))
+	t->in.d.err = t->out.err = catcher_init(&t->in.errors);
+	if (setjmp(t->in.errors.jump))
 		return false;
-	jpeg_create_decompress(&t->in);
-	t->in_made = true;
-	t->progress.progress_monitor = on_progress;
-	t->in.progress = &t->progress;
 	jpeg_create_compress(&t->out);
 	t->out_made = true;
-	if (!header_read(&t->in, data, n))
+	if (!decoder_open(&t->in, data, n))
 		return false;
-	jvirt_barray_ptr *coefficients = jpeg_read_coefficients(&t->in);
+	jvirt_barray_ptr *coefficients = jpeg_read_coefficients(&t->in.d);
 	jpeg_mem_dest(&t->out, &t->bytes, &t->nbytes);
-	jpeg_copy_critical_parameters(&t->in, &t->out);
+	jpeg_copy_critical_parameters(&t->in.d, &t->out);
 	t->out.optimize_coding = TRUE;
 	t->out.num_scans = 0; /* one scan */
 	t->out.scan_info = NULL;
 	jpeg_write_coefficients(&t->out, coefficients);
-	markers_copy(&t->in, &t->out);
+	markers_copy(&t->in.d, &t->out);
 	jpeg_finish_compress(&t->out);
-	jpeg_finish_decompress(&t->in);
+	jpeg_finish_decompress(&t->in.d);
 	return true;
 }
 
 /* Comparing ---------------------------------------------------------------------------------------------- */
-
-struct decoder {
-	struct jpeg_decompress_struct d;
-	struct catcher errors;
-	struct jpeg_progress_mgr progress;
-	JSAMPLE *row;
-	bool made;
-};
 
 static bool decode_start(struct decoder *d, const uint8_t *data, size_t n)
 {
 	d->d.err = catcher_init(&d->errors);
 	if (setjmp(d->errors.jump))
 		return false;
-	jpeg_create_decompress(&d->d);
-	d->made = true;
-	d->progress.progress_monitor = on_progress;
-	d->d.progress = &d->progress;
-	if (!header_read(&d->d, data, n))
+	if (!decoder_open(d, data, n))
 		return false;
 	d->d.out_color_space = d->d.jpeg_color_space == JCS_YCbCr ? JCS_RGB : d->d.jpeg_color_space;
 	jpeg_start_decompress(&d->d);
@@ -211,8 +206,8 @@ void ps_jpeg_to_baseline(const uint8_t *data, size_t n, uint8_t **ret, size_t *r
 		t->out.dest->term_destination(&t->out);
 	if (t->out_made)
 		jpeg_destroy_compress(&t->out);
-	if (t->in_made)
-		jpeg_destroy_decompress(&t->in);
+	if (t->in.made)
+		jpeg_destroy_decompress(&t->in.d);
 	free(t->bytes);
 	free(t);
 }

@@ -51,19 +51,6 @@ static void help(FILE *out)
 	             "  penstock-loader pack --classes --shuffle 1 imagenet/train/ 'train-%%06d.tar'\n");
 }
 
-static int no_such_command(const char *word)
-{
-	struct ps_guess guess = {.word = word, .len = strlen(word)};
-
-	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
-		ps_guess_offer(&guess, commands[i].name);
-	if (guess.best)
-		ps_complain("unknown command '%.64s'; did you mean '%s'?", word, guess.best);
-	else
-		ps_complain("unknown command '%.64s' (penstock-loader --help lists them)", word);
-	return PS_EXIT_USAGE;
-}
-
 static int run(int argc, char **argv)
 {
 	char option[] = "--help";
@@ -88,7 +75,13 @@ static int run(int argc, char **argv)
 			return ps_fail(PS_EXIT_USAGE, "the command '%s' no longer exists: %s", gone[i].name,
 			        gone[i].instead);
 	}
-	return no_such_command(argv[0]);
+	struct ps_guess guess = {.word = argv[0], .len = strlen(argv[0])};
+	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
+		ps_guess_offer(&guess, commands[i].name);
+	if (guess.best)
+		return ps_fail(
+		        PS_EXIT_USAGE, "unknown command '%.64s'; did you mean '%s'?", argv[0], guess.best);
+	return ps_fail(PS_EXIT_USAGE, "unknown command '%.64s' (penstock-loader --help lists them)", argv[0]);
 }
 
 int main(int argc, char **argv)

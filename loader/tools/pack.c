@@ -39,15 +39,6 @@ struct pack {
 	uint64_t nbytes;
 };
 
-static uint64_t sample_nbytes(const struct ps_pack_list *l, const struct ps_pack_sample *s)
-{
-	uint64_t n = 0;
-
-	for (size_t i = s->first; i < s->first + s->n; i++)
-		n += ps_tar_out_member_nbytes(l->files[i].name_len, l->files[i].name, l->files[i].size);
-	return n;
-}
-
 /* Distributes the samples to shards. That depends on the list and the limits alone, not on threads. */
 static void jobs_plan(struct pack *p)
 {
@@ -55,9 +46,15 @@ static void jobs_plan(struct pack *p)
 
 	p->jobs = ps_need(calloc(p->list->nsamples, sizeof(*p->jobs)));
 	for (size_t i = 0; i < p->list->nsamples; i++) {
-		uint64_t n = sample_nbytes(p->list, &p->list->samples[i]);
+		const struct ps_pack_sample *s = &p->list->samples[i];
 		struct job *job = p->njobs ? &p->jobs[p->njobs - 1] : NULL;
+		uint64_t n = 0;
 
+		for (size_t k = s->first; k < s->first + s->n; k++) {
+			const struct ps_pack_file *f = &p->list->files[k];
+
+			n += ps_tar_out_member_nbytes(f->name_len, f->name, f->size);
+		}
 		if (!job || nbytes + n > p->o->max_size || job->n == p->o->max_count) {
 			job = &p->jobs[p->njobs++];
 			job->first = i;
