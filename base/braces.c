@@ -137,22 +137,6 @@ static bool is_padded(const char *s, size_t n)
 	return (n > 1 && s[0] == '0') || (n > 2 && s[0] == '-' && s[1] == '0');
 }
 
-static int fill_range(struct part *part, int64_t from, int64_t to, int64_t step)
-{
-	uint64_t span = from < to ? (uint64_t)to - (uint64_t)from : (uint64_t)from - (uint64_t)to;
-	uint64_t pace = step < 0 ? -(uint64_t)step : (uint64_t)step;
-
-	if (pace == 0)
-		pace = 1;
-	if (pace > INT64_MAX)
-		return -ERANGE;
-	part->from = from;
-	part->step = from < to ? (int64_t)pace : -(int64_t)pace;
-	/* Saturates: a count of 2^64 exceeds any limit. */
-	part->count = span / pace == UINT64_MAX ? UINT64_MAX : span / pace + 1;
-	return 0;
-}
-
 /* 1: [s, s+n) is a range; 0: it is not; -errno. */
 static int parse_range(const char *s, size_t n, struct part *part)
 {
@@ -183,8 +167,15 @@ static int parse_range(const char *s, size_t n, struct part *part)
 	*part = (struct part){.kind = take == take_int ? INTS : LETTERS};
 	if (part->kind == INTS && (is_padded(s, nfirst) || is_padded(second, nsecond)))
 		part->width = (int)PS_MIN(PS_MAX(nfirst, nsecond), 255u);
-	rc = fill_range(part, from, to, step);
-	return rc ? rc : 1;
+	uint64_t span = from < to ? (uint64_t)to - (uint64_t)from : (uint64_t)from - (uint64_t)to;
+	uint64_t pace = step < 0 ? -(uint64_t)step : PS_MAX((uint64_t)step, 1u);
+	if (pace > INT64_MAX)
+		return -ERANGE;
+	part->from = from;
+	part->step = from < to ? (int64_t)pace : -(int64_t)pace;
+	/* Saturates: a count of 2^64 exceeds any limit. */
+	part->count = span / pace == UINT64_MAX ? UINT64_MAX : span / pace + 1;
+	return 1;
 }
 
 /* Choices ------------------------------------------------------------------------------------------------ */
@@ -251,30 +242,6 @@ static int add_braced(struct parser *p, struct ps_braces *b, const char *s, size
 	return rc ? rc : add_text(p, b, s + n, 1);
 }
 
-static int parse_parts(struct parser *p, struct ps_braces *b, const char *s, size_t n, int depth)
-{
-	size_t start = 0;
-	int inner = 0, rc = 0;
-
-	for (size_t i = 0; i < n && !rc; i = step_over(s, i, n)) {
-		if (s[i] == '{' && inner++ == 0) {
-			rc = add_text(p, b, s + start, i - start);
-			start = i + 1;
-		} else if (s[i] == '}' && --inner <= 0) {
-			if (inner < 0)
-				return fail(
-				        p, EINVAL, "a \"}\" without its \"{\" (write \\} for the character)");
-			rc = add_braced(p, b, s + start, i - start, depth);
-			start = i + 1;
-		}
-	}
-	if (rc)
-		return rc;
-	if (inner)
-		return fail(p, EINVAL, "a \"{\" without its \"}\" (write \\{ for the character)");
-	return add_text(p, b, s + start, n - start);
-}
-
 static int parse_pattern(struct parser *p, const char *s, size_t n, int depth, struct ps_braces **ret)
 {
 	if (depth > PS_BRACES_MAX_DEPTH)
@@ -284,7 +251,23 @@ static int parse_pattern(struct parser *p, const char *s, size_t n, int depth, s
 		return fail(p, ENOMEM, "out of memory");
 	b->last = &b->first;
 	b->count = 1;
-	int rc = parse_parts(p, b, s, n, depth);
+	size_t start = 0;
+	int inner = 0, rc = 0;
+	for (size_t i = 0; i < n && !rc; i = step_over(s, i, n)) {
+		if (s[i] == '{' && inner++ == 0) {
+			rc = add_text(p, b, s + start, i - start);
+			start = i + 1;
+		} else if (s[i] == '}' && --inner <= 0) {
+			rc = inner < 0 ? fail(p, EINVAL,
+			                         "a \"}\" without its \"{\" (write \\} for the character)")
+			               : add_braced(p, b, s + start, i - start, depth);
+			start = i + 1;
+		}
+	}
+	if (!rc && inner)
+		rc = fail(p, EINVAL, "a \"{\" without its \"}\" (write \\{ for the character)");
+	if (!rc)
+		rc = add_text(p, b, s + start, n - start);
 	if (rc) {
 		ps_braces_free(b);
 		return rc;
@@ -307,14 +290,6 @@ uint64_t ps_braces_count(const struct ps_braces *b)
 	return b->count;
 }
 
-static void add_unescaped(const char *s, size_t n, struct ps_strbuf *out)
-{
-	for (size_t i = 0; i < n; i++) {
-		i += s[i] == '\\' && i + 1 < n;
-		ps_strbuf_addc(out, s[i]);
-	}
-}
-
 /* The distance of a result from `from` may need 64 bits, hence the unsigned arithmetic; the result itself
  * fits. */
 static int64_t in_range(const struct part *part, uint64_t i)
@@ -328,7 +303,10 @@ static void add_part_text(const struct part *part, uint64_t i, struct ps_strbuf 
 
 	switch (part->kind) {
 	case TEXT:
-		add_unescaped(part->text, part->nbytes, out);
+		for (size_t k = 0; k < part->nbytes; k++) {
+			k += part->text[k] == '\\' && k + 1 < part->nbytes;
+			ps_strbuf_addc(out, part->text[k]);
+		}
 		break;
 	case INTS:
 		ps_strbuf_addf(out, "%0*" PRId64, part->width, in_range(part, i));

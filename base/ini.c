@@ -76,23 +76,6 @@ static int take_key(struct parser *p, char *line, bool nested)
 	return p->fn(p->arg, &entry);
 }
 
-static int take_line(struct parser *p, char *line)
-{
-	bool indented = *line == ' ' || *line == '\t';
-	char *text = trim(line);
-
-	if (!*text || *text == '#' || *text == ';')
-		return 0;
-	if (*text == '[' && !indented)
-		return take_section(p, text);
-	if (!p->in_section)
-		return bad(p, "a key before the first [section]");
-	if (!indented || !p->has_key)
-		return take_key(p, text, false);
-	/* Under a key with a value the line continues that value. No caller needs that: it is skipped. */
-	return p->parent[0] ? take_key(p, text, true) : 0;
-}
-
 int ps_ini_parse(char *text, size_t nbytes, ps_ini_fn fn, void *arg, struct ps_error *err)
 {
 	struct parser p = {.fn = fn, .arg = arg, .err = err};
@@ -108,7 +91,20 @@ int ps_ini_parse(char *text, size_t nbytes, ps_ini_fn fn, void *arg, struct ps_e
 			eol = end;
 		*eol = '\0';
 		p.line++;
-		int rc = take_line(&p, text);
+		bool indented = *text == ' ' || *text == '\t';
+		char *line = trim(text);
+		int rc = 0;
+		if (*line == '[' && !indented)
+			rc = take_section(&p, line);
+		else if (!*line || *line == '#' || *line == ';')
+			rc = 0;
+		else if (!p.in_section)
+			rc = bad(&p, "a key before the first [section]");
+		else if (!indented || !p.has_key)
+			rc = take_key(&p, line, false);
+		else if (
+		        p.parent[0]) /* under a key with a value the line continues that, which no caller needs */
+			rc = take_key(&p, line, true);
 		if (rc)
 			return rc;
 		text = eol + 1;

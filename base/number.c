@@ -369,13 +369,6 @@ size_t ps_convert(enum ps_dtype from, bool swapped, const void *src, enum ps_dty
 	return n;
 }
 
-static bool store_in_range(const struct ps_number *v, enum ps_dtype t, void *dst)
-{
-	if (!ps_number_store_rounded(v, t, dst))
-		return false;
-	return isfinite(ps_number_load(t, false, dst).value) || (v->is_float && !isfinite(v->value));
-}
-
 size_t ps_convert_rounded(
         enum ps_dtype from, bool swapped, const void *src, enum ps_dtype to, void *dst, size_t n)
 {
@@ -389,7 +382,11 @@ size_t ps_convert_rounded(
 		for (size_t i = 0; i < n; i++) {
 			struct ps_number v = ps_number_load(from, swapped, in + i * ps_dtype_nbytes(from));
 
-			if (!store_in_range(&v, to, (uint8_t *)dst + i * ps_dtype_nbytes(to)))
+			void *out = (uint8_t *)dst + i * ps_dtype_nbytes(to);
+
+			if (!ps_number_store_rounded(&v, to, out) ||
+			        (!isfinite(ps_number_load(to, false, out).value) &&
+			                !(v.is_float && !isfinite(v.value))))
 				return i;
 		}
 		return n;

@@ -67,20 +67,6 @@ void ps_packed_settle(struct ps_packed *p)
 	p->compressor = NULL;
 }
 
-/* Decompresses the frame at *at into `block`, appends the block to the window, and moves *at past the
- * frame. */
-static int unpack(const struct ps_packed *p, ZSTD_DCtx *d, size_t *at, char *block, struct ps_strbuf *window)
-{
-	size_t nframe = ZSTD_findFrameCompressedSize(p->frames.s + *at, p->frames.len - *at);
-	size_t n = ZSTD_decompressDCtx(d, block, PS_PACKED_BLOCK_NBYTES, p->frames.s + *at, nframe);
-
-	if (ZSTD_isError(n))
-		return -ENOMEM;
-	*at += nframe;
-	ps_strbuf_addn(window, block, n);
-	return window->failed ? -ENOMEM : 0;
-}
-
 static int give(struct ps_strbuf *window, bool more, ps_window_fn fn, void *arg)
 {
 	size_t used = 0;
@@ -109,9 +95,14 @@ int ps_packed_each(const struct ps_packed *p, ps_window_fn fn, void *arg)
 	        (!(d = ZSTD_createDCtx()) || !(block = malloc(PS_PACKED_BLOCK_NBYTES))))
 		rc = -ENOMEM;
 	for (size_t at = 0; rc == 0 && at < p->frames.len;) {
-		rc = unpack(p, d, &at, block, &window);
-		if (rc == 0)
-			rc = give(&window, true, fn, arg);
+		size_t nframe = ZSTD_findFrameCompressedSize(p->frames.s + at, p->frames.len - at);
+		size_t n = ZSTD_decompressDCtx(d, block, PS_PACKED_BLOCK_NBYTES, p->frames.s + at, nframe);
+
+		if (ZSTD_isError(n))
+			return -ENOMEM;
+		at += nframe;
+		ps_strbuf_addn(&window, block, n);
+		rc = window.failed ? -ENOMEM : give(&window, true, fn, arg);
 	}
 	if (rc == 0)
 		ps_strbuf_addn(&window, ps_strbuf_peek(&p->tail), p->tail.len);

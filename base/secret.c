@@ -87,18 +87,6 @@ void ps_secret_file_warn(const char *path, const char *what)
 		warn(path, what, &st);
 }
 
-static int check(
-        const char *path, const struct ps_secret_file *kind, const struct stat *st, struct ps_error *err)
-{
-	if (kind->may_be_pipe && S_ISFIFO(st->st_mode))
-		return 0;
-	if (!S_ISREG(st->st_mode))
-		return fail(path, kind, EINVAL, "not a regular file", err);
-	if (!kind->is_shared)
-		warn(path, kind->what, st);
-	return 0;
-}
-
 /* Reads up to max bytes. The buffer has its full size from the start: growing it would leave copies of the
  * secret in memory. */
 static ssize_t read_all(int fd, char *text, size_t max)
@@ -119,9 +107,11 @@ int ps_secret_file_read(const char *path, const struct ps_secret_file *kind, cha
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return fail(path, kind, errno, strerror(errno), err);
-	int rc = check(path, kind, &st, err);
-	if (rc)
-		return rc;
+	if (!S_ISREG(st.st_mode) && !(kind->may_be_pipe && S_ISFIFO(st.st_mode)))
+		return fail(path, kind, EINVAL, "not a regular file", err);
+	if (S_ISREG(st.st_mode) && !kind->is_shared)
+		warn(path, kind->what, &st);
+	int rc = 0;
 	size_t room = kind->max_nbytes + 2; /* one byte to detect a longer file, and the NUL */
 	char *text = malloc(room);
 	if (!text)

@@ -204,15 +204,6 @@ static bool key_is(const uint8_t *key, size_t len, const char *name)
 	return len == strlen(name) && memcmp(key, name, len) == 0;
 }
 
-/* A time as pax has it: seconds, maybe with a fraction. 0: negative or not a number. */
-static int64_t time_parse(const uint8_t *p, size_t n)
-{
-	const uint8_t *point = memchr(p, '.', n);
-	uint64_t v;
-
-	return decimal_parse(p, point ? (size_t)(point - p) : n, &v) ? (int64_t)v : 0;
-}
-
 /* False: out of memory. */
 static bool text_reserve(struct text *text)
 {
@@ -261,7 +252,12 @@ static const char *pax_apply(struct pax *pax, const uint8_t *key, size_t klen, c
 			return out_of_memory;
 		pax->has_link = vlen > 0;
 	} else if (key_is(key, klen, "mtime")) {
-		pax->mtime_s = time_parse(value, vlen);
+		/* seconds, maybe with a fraction; 0: negative or not a number */
+		const uint8_t *point = memchr(value, '.', vlen);
+		uint64_t v = 0;
+
+		pax->mtime_s =
+		        decimal_parse(value, point ? (size_t)(point - value) : vlen, &v) ? (int64_t)v : 0;
 		pax->has_mtime = vlen > 0;
 	} else if (key_is(key, klen, "size")) {
 		if (vlen > 0 && !decimal_parse(value, vlen, &pax->size))
@@ -483,15 +479,6 @@ static int sparse_maps_skip(struct ps_tar *t, bool more, struct ps_error *err)
 	return 0;
 }
 
-static int64_t mtime_choose(const struct ps_tar *t, const uint8_t *h)
-{
-	uint64_t v;
-
-	if (t->local.has_mtime || t->global.has_mtime)
-		return t->local.has_mtime ? t->local.mtime_s : t->global.mtime_s;
-	return number_parse(h + OFF_MTIME, LEN_MTIME, &v) ? (int64_t)v : 0;
-}
-
 /* Makes the member of header `h`, which is still in the source's buffer. */
 static int member_make(struct ps_tar *t, const uint8_t *h, uint64_t size, uint64_t first,
         bool *ret_sparse_more, struct ps_tar_member *m, struct ps_error *err)
@@ -500,6 +487,7 @@ static int member_make(struct ps_tar *t, const uint8_t *h, uint64_t size, uint64
 	        PS_TAR_HARDLINK, PS_TAR_SYMLINK, PS_TAR_OTHER, PS_TAR_OTHER, PS_TAR_FOLDER, PS_TAR_OTHER};
 	char type = (char)h[OFF_TYPE];
 	bool fits = name_choose(t, h);
+	uint64_t time;
 
 	if (t->local.has_size || t->global.has_size)
 		size = t->local.has_size ? t->local.size : t->global.size;
@@ -508,7 +496,10 @@ static int member_make(struct ps_tar *t, const uint8_t *h, uint64_t size, uint64
 	        .name_len = t->name_len,
 	        .kind = PS_TAR_OTHER,
 	        .link = "",
-	        .mtime_s = mtime_choose(t, h),
+	        .mtime_s = t->local.has_mtime                              ? t->local.mtime_s
+	                   : t->global.has_mtime                           ? t->global.mtime_s
+	                   : number_parse(h + OFF_MTIME, LEN_MTIME, &time) ? (int64_t)time
+	                                                                   : 0,
 	        .header_offset = first};
 	if (type == 'S') {
 		m->kind = PS_TAR_SPARSE;

@@ -43,22 +43,6 @@ static bool is_signature(const char *name, size_t n)
 	return false;
 }
 
-/* Adds each parameter to one of the two buffers. */
-static void split_query(const char *query, struct ps_strbuf *plain, struct ps_strbuf *secret)
-{
-	while (*query) {
-		size_t n = strcspn(query, "&");
-		struct ps_strbuf *to = is_signature(query, strcspn(query, "=&")) ? secret : plain;
-
-		if (n) {
-			if (to->len)
-				ps_strbuf_addc(to, '&');
-			ps_strbuf_addn(to, query, n);
-		}
-		query += n + (query[n] == '&');
-	}
-}
-
 #define SCHEME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-."
 
 /* Where the authority ends in an absolute URL or a relative reference. 0: it has none. In a file: URL it
@@ -139,7 +123,17 @@ static int take_query(CURLU *h, struct ps_url *u)
 
 	if (rc || !query)
 		return rc;
-	split_query(query, &plain, &secret);
+	for (const char *s = query; *s;) {
+		size_t n = strcspn(s, "&");
+		struct ps_strbuf *to = is_signature(s, strcspn(s, "=&")) ? &secret : &plain;
+
+		if (n) {
+			if (to->len)
+				ps_strbuf_addc(to, '&');
+			ps_strbuf_addn(to, s, n);
+		}
+		s += n + (s[n] == '&');
+	}
 	if (plain.len && !(u->query = ps_strbuf_take(&plain)))
 		return -ENOMEM;
 	if (secret.len && !(u->signature = ps_strbuf_take(&secret)))
@@ -589,12 +583,6 @@ static int take_bucket_query(struct ps_s3_url *u, const char *query)
 	return 1;
 }
 
-static void drop_query(struct ps_s3_url *u)
-{
-	free(ps_steal_ptr(&u->version));
-	free(ps_steal_ptr(&u->endpoint));
-}
-
 int ps_s3_url_parse(const char *text, struct ps_s3_url *ret, struct ps_error *err)
 {
 	char safe[PS_URL_TEXT_LEN];
@@ -625,10 +613,12 @@ int ps_s3_url_parse(const char *text, struct ps_s3_url *ret, struct ps_error *er
 	int rc = query && query[1] ? take_bucket_query(&u, query + 1) : 0;
 	if (rc < 0)
 		return ps_no_memory(err);
-	if (rc)
+	if (rc) {
 		nkey = (size_t)(query - key);
-	else
-		drop_query(&u);
+	} else {
+		free(ps_steal_ptr(&u.version));
+		free(ps_steal_ptr(&u.endpoint));
+	}
 	u.bucket = strndup(bucket, nbucket);
 	u.key = decode(key, nkey);
 	if (!u.bucket || (!u.key && errno == ENOMEM))
