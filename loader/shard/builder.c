@@ -130,7 +130,7 @@ static int field_alloc(struct ps_builder *b, uint64_t size, bool *ret_owned, uin
 static void leaves_out(struct ps_builder *b)
 {
 	if (b->options->index_writer)
-		ps_shard_index_writer_leaves_out(b->options->index_writer);
+		ps_shard_index_writer_facts(b->options->index_writer)->leaves_out = true;
 }
 
 int ps_builder_field(struct ps_builder *b, const char *suffix, size_t suffix_len, uint64_t offset,

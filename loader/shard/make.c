@@ -117,7 +117,7 @@ int ps_shard_index_make(const char *shard, const char *dir, const struct ps_colu
 		return ps_error_set(err, why.err ? why.err : EIO, "%s", why.text);
 	ret_result->plain_nbytes = ps_shard_index_writer_plain(w, before.nbytes, plain);
 	if (sha256)
-		ps_shard_index_writer_sha256(w, sha256);
+		memcpy(ps_shard_index_writer_facts(w)->sha256, sha256, PS_PSX_SHA256);
 	rc = ps_shard_index_writer_save(w, shard, dir, &before, plain, err);
 	ps_shard_index_writer_free(w);
 	return rc;

@@ -297,8 +297,8 @@ static int sample_finish(struct ps_shard *s, struct ps_sample **ret_sample, stru
 		return ps_error_set(err, errno, "%s: cannot keep it open: %s" OPEN_FILES_HINT, s->file->path,
 		        strerror(errno));
 	if (s->options.index_writer)
-		ps_shard_index_writer_flag(s->options.index_writer,
-		        (inflated ? PS_PSX_FLAG_COMPRESSED : 0) | (global ? PS_PSX_FLAG_GLOBAL : 0));
+		ps_shard_index_writer_facts(s->options.index_writer)->flags |=
+		        (inflated ? PS_PSX_FLAG_COMPRESSED : 0) | (global ? PS_PSX_FLAG_GLOBAL : 0);
 	return ps_builder_finish(b, s->ordinal++, can_resume ? b->offset : 0, ret_sample, err);
 }
 
@@ -427,7 +427,7 @@ static int reader_make(struct ps_shard *s, struct ps_error *err)
 	case PS_SHARD_KIND_LINES:
 		s->lines = ps_lines_new(s->file->path, s->stream, o);
 		if (o->index_writer)
-			ps_shard_index_writer_flag(o->index_writer, PS_PSX_FLAG_LINES);
+			ps_shard_index_writer_facts(o->index_writer)->flags |= PS_PSX_FLAG_LINES;
 		break;
 	case PS_SHARD_KIND_TOKENS:
 		if (o->windows.nbytes == 0)
@@ -487,7 +487,8 @@ static int shard_start(struct ps_shard *s, struct ps_error *err)
 		s->has_first = true;
 	}
 	if (s->options.index_writer && s->has_first)
-		ps_shard_index_writer_first(s->options.index_writer, ps_psx_sum(0, s->first, s->first_n));
+		ps_shard_index_writer_facts(s->options.index_writer)->first =
+		        ps_psx_sum(0, s->first, s->first_n);
 	return reader_make(s, err);
 }
 
@@ -510,12 +511,12 @@ static int member_next(
 		if (rc < 0)
 			return rc;
 		if (m->kind == PS_TAR_HARDLINK && s->options.index_writer)
-			ps_shard_index_writer_leaves_out(s->options.index_writer);
+			ps_shard_index_writer_facts(s->options.index_writer)->leaves_out = true;
 		if ((ps_tar_is_data(m->kind) || m->kind == PS_TAR_HARDLINK) &&
 		        ps_name_split(m->name, m->name_len, parts))
 			return 1;
 		if (s->options.index_writer)
-			ps_shard_index_writer_leaves_out(s->options.index_writer);
+			ps_shard_index_writer_facts(s->options.index_writer)->leaves_out = true;
 		if (!ps_tar_is_data(m->kind))
 			continue;
 		rc = member_show(s, m, err);
@@ -561,7 +562,7 @@ static int shard_end(struct ps_shard *s, struct ps_error *err)
 		return 0;
 	}
 	if (rc == 0 && s->options.index_writer)
-		ps_shard_index_writer_ended(s->options.index_writer);
+		ps_shard_index_writer_facts(s->options.index_writer)->ended = true;
 	return rc;
 }
 

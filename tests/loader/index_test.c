@@ -36,7 +36,7 @@ static void file_make(uint32_t flags, uint8_t **ret_data, size_t *ret_nbytes)
 	int number, text;
 
 	assert_non_null(w);
-	ps_shard_index_writer_flag(w, flags);
+	ps_shard_index_writer_facts(w)->flags = flags;
 	number = ps_shard_index_writer_column(w, "number", "cls");
 	text = ps_shard_index_writer_column(w, "text", "json:t");
 	assert_true(number >= 0 && text >= 0);

@@ -255,20 +255,17 @@ struct ps_shard_index_writer;
 struct ps_shard_index_writer *ps_shard_index_writer_new(void);
 void ps_shard_index_writer_free(struct ps_shard_index_writer *writer); /* NULL is allowed */
 
-/* Sets flags PS_PSX_FLAG_...; PS_PSX_FLAG_LINES must be set before the first sample. */
-void ps_shard_index_writer_flag(struct ps_shard_index_writer *writer, uint32_t flags);
-
-/* Notes that the shard has something that the index does not record: a member that belongs to no sample, a
- * suffix with capital letters, or a __bad__ mark. */
-void ps_shard_index_writer_leaves_out(struct ps_shard_index_writer *writer);
-
-/* Notes that the shard was read from its beginning to its end mark. */
-void ps_shard_index_writer_ended(struct ps_shard_index_writer *writer);
-
-/* Sets the checksum of the shard's first header and the SHA-256 of all its bytes; unset values are zeros. */
-void ps_shard_index_writer_first(struct ps_shard_index_writer *writer, uint64_t first);
-void ps_shard_index_writer_sha256(
-        struct ps_shard_index_writer *writer, const uint8_t sha256[static PS_PSX_SHA256]);
+/* What is known of the shard besides its samples; unset values are zeros. */
+struct ps_shard_index_facts {
+	uint32_t flags; /* PS_PSX_FLAG_...; PS_PSX_FLAG_LINES must be set before the first sample */
+	/* the shard has something that the index does not record: a member that belongs to no sample, a suffix with
+	 * capital letters, or a __bad__ mark */
+	bool leaves_out;
+	bool ended;                    /* it was read from its beginning to its end mark */
+	uint64_t first;                /* checksum of its first header */
+	uint8_t sha256[PS_PSX_SHA256]; /* of all its bytes */
+};
+struct ps_shard_index_facts *ps_shard_index_writer_facts(struct ps_shard_index_writer *writer);
 
 /* Adds a sample; `members` are in the order of the shard. */
 int ps_shard_index_writer_add(struct ps_shard_index_writer *writer, uint64_t offset, bool bad,

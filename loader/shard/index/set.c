@@ -115,22 +115,6 @@ static struct entry *entry_use(struct ps_shard_indexes *xs, uint32_t shard)
 	return NULL;
 }
 
-/* Unlinks the idle entry that was used longest ago, if there are too many. */
-static struct entry *surplus_unlink(struct ps_shard_indexes *xs)
-{
-	struct entry **oldest = NULL, *e;
-
-	for (struct entry **p = &xs->open; *p; p = &(*p)->next)
-		if ((*p)->users == 0)
-			oldest = p;
-	if (xs->nidle <= PS_INDEXES_MAX_OPEN || !oldest)
-		return NULL;
-	e = *oldest;
-	*oldest = e->next;
-	xs->nidle--;
-	return e;
-}
-
 /* Callers of the functions below do not hold xs->lock ---------------------------------------------------- */
 
 /* The path of a shard's index in the folder of indexes. The caller frees the path. NULL with err filled;
@@ -321,13 +305,20 @@ int ps_shard_indexes_get(
 
 void ps_shard_indexes_put(struct ps_shard_indexes *xs, struct ps_shard_index *index)
 {
-	struct entry *surplus;
+	struct entry **oldest = NULL, *surplus = NULL;
 
 	pthread_mutex_lock(&xs->lock);
 	for (struct entry *e = xs->open; e; e = e->next)
 		if (e->index == index)
 			xs->nidle += --e->users == 0;
-	surplus = surplus_unlink(xs);
+	for (struct entry **p = &xs->open; *p; p = &(*p)->next)
+		if ((*p)->users == 0)
+			oldest = p;
+	if (xs->nidle > PS_INDEXES_MAX_OPEN && oldest) { /* the idle entry that was used longest ago */
+		surplus = *oldest;
+		*oldest = surplus->next;
+		xs->nidle--;
+	}
 	pthread_mutex_unlock(&xs->lock);
 	entry_free(surplus);
 }

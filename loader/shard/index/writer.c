@@ -179,11 +179,8 @@ struct shape {
 };
 
 struct ps_shard_index_writer {
+	struct ps_shard_index_facts facts;
 	uint64_t count, bad;
-	uint32_t flags;
-	bool leaves_out, ended;
-	uint64_t first;
-	uint8_t sha256[PS_PSX_SHA256];
 	uint64_t end; /* end of the last sample */
 	struct ps_buf marks, samples, key_marks, keys, shape_bytes;
 	struct shape *shapes;
@@ -222,34 +219,14 @@ void ps_shard_index_writer_free(struct ps_shard_index_writer *w)
 	free(w);
 }
 
-void ps_shard_index_writer_flag(struct ps_shard_index_writer *w, uint32_t flags)
+struct ps_shard_index_facts *ps_shard_index_writer_facts(struct ps_shard_index_writer *w)
 {
-	w->flags |= flags;
-}
-
-void ps_shard_index_writer_leaves_out(struct ps_shard_index_writer *w)
-{
-	w->leaves_out = true;
-}
-
-void ps_shard_index_writer_ended(struct ps_shard_index_writer *w)
-{
-	w->ended = true;
-}
-
-void ps_shard_index_writer_first(struct ps_shard_index_writer *w, uint64_t first)
-{
-	w->first = first;
-}
-
-void ps_shard_index_writer_sha256(struct ps_shard_index_writer *w, const uint8_t sha256[static PS_PSX_SHA256])
-{
-	memcpy(w->sha256, sha256, PS_PSX_SHA256);
+	return &w->facts;
 }
 
 static uint64_t unit_of(const struct ps_shard_index_writer *w)
 {
-	return w->flags & PS_PSX_FLAG_LINES ? 1 : 512;
+	return w->facts.flags & PS_PSX_FLAG_LINES ? 1 : 512;
 }
 
 /* Shapes ------------------------------------------------------------------------------------------------- */
@@ -502,26 +479,26 @@ static void head_write(const struct ps_shard_index_writer *w, uint64_t nbytes, u
 {
 	uint8_t *h = f->out.p;
 	/* Samples of shape 0 do not matter here: a reader recognises them. */
-	bool all = w->ended && !w->leaves_out && w->bad == 0 &&
-	           !(w->flags & (PS_PSX_FLAG_LINES | PS_PSX_FLAG_GLOBAL));
+	bool all = w->facts.ended && !w->facts.leaves_out && w->bad == 0 &&
+	           !(w->facts.flags & (PS_PSX_FLAG_LINES | PS_PSX_FLAG_GLOBAL));
 
 	memcpy(h, PS_PSX_MAGIC, 8);
 	ps_put_u64(h + PS_PSX_AT_SIZE, nbytes);
 	ps_put_u64(h + PS_PSX_AT_PLAIN, plain);
 	ps_put_u64(h + PS_PSX_AT_COUNT, w->count);
 	ps_put_u64(h + PS_PSX_AT_BAD, w->bad);
-	ps_put_u32(h + PS_PSX_AT_FLAGS, w->flags);
+	ps_put_u32(h + PS_PSX_AT_FLAGS, w->facts.flags);
 	ps_put_u16(h + PS_PSX_AT_NSECTIONS, (uint16_t)(f->table.n / PS_PSX_SECTION));
 	ps_put_u16(h + PS_PSX_AT_NOTES, (all ? PS_PSX_NOTE_ALL : 0) | PS_PSX_NOTE_LINKS);
-	ps_put_u64(h + PS_PSX_AT_FIRST, w->first);
-	memcpy(h + PS_PSX_AT_SHA256, w->sha256, PS_PSX_SHA256);
+	ps_put_u64(h + PS_PSX_AT_FIRST, w->facts.first);
+	memcpy(h + PS_PSX_AT_SHA256, w->facts.sha256, PS_PSX_SHA256);
 	memcpy(h + PS_PSX_HEAD, f->table.p, f->table.n);
 	ps_put_u64(h + PS_PSX_AT_SUM, ps_psx_head_sum(h, f->table.n / PS_PSX_SECTION));
 }
 
 uint64_t ps_shard_index_writer_plain(const struct ps_shard_index_writer *w, uint64_t nbytes, uint64_t read)
 {
-	return w->flags & PS_PSX_FLAG_COMPRESSED ? read : nbytes;
+	return w->facts.flags & PS_PSX_FLAG_COMPRESSED ? read : nbytes;
 }
 
 int ps_shard_index_writer_finish(struct ps_shard_index_writer *w, uint64_t nbytes, uint64_t read,
@@ -550,7 +527,7 @@ int ps_shard_index_writer_finish(struct ps_shard_index_writer *w, uint64_t nbyte
 int ps_shard_index_writer_save(struct ps_shard_index_writer *w, const char *shard, const char *dir,
         const struct ps_shard_index_version *v, uint64_t read, struct ps_error *err)
 {
-	ps_autofree char *path = ps_shard_index_path(shard, dir, v->nbytes, w->first, err);
+	ps_autofree char *path = ps_shard_index_path(shard, dir, v->nbytes, w->facts.first, err);
 	ps_autofree uint8_t *data = NULL;
 	struct ps_shard_index_version now;
 	size_t nbytes = 0;
