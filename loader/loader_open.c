@@ -33,22 +33,6 @@ const char *penstock_libraries(void)
 	return libraries;
 }
 
-/* Reserves memory for batches and buffers in the shared budget, if there is one. */
-static int budget_take(struct penstock_loader *l, uint64_t nbytes, struct ps_error *err)
-{
-	struct penstock_budget *b = l->options.o.budget;
-	int rc;
-
-	if (!b)
-		return 0;
-	rc = ps_public_budget_reserve(b, nbytes, err);
-	if (rc < 0)
-		return rc;
-	l->budget = ps_public_budget_ref(b);
-	l->budget_nbytes = nbytes;
-	return 0;
-}
-
 /* Makes the pipeline's own layout, if the device finishes fields. The device must be open. */
 static int pipeline_plan(struct penstock_loader *l, struct ps_error *err)
 {
@@ -120,11 +104,14 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	p.max_ragged_nbytes = o->memory_budget / 2 / m.depth;
 	l->batch_nbytes = batch_nbytes;
 	l->spare_nbytes = m.window_nbytes / 2; /* the rest is for samples that are being read */
-	rc = budget_take(l, o->memory_budget - m.window_nbytes, err);
-	if (rc < 0)
-		return rc;
-	if (l->budget)
+	if (o->budget) { /* it is shared: this loader reserves its batches and buffers there */
+		rc = ps_public_budget_reserve(o->budget, o->memory_budget - m.window_nbytes, err);
+		if (rc < 0)
+			return rc;
+		l->budget = ps_public_budget_ref(o->budget);
+		l->budget_nbytes = o->memory_budget - m.window_nbytes;
 		p.shared = &l->budget->count;
+	}
 	if (o->profile) {
 		l->profile = ps_profile_new(l->layout);
 		if (!l->profile)

@@ -71,36 +71,29 @@ int penstock_loader_state_save(
 	return (int)need;
 }
 
-static int state_load(struct penstock_loader *l, const void *state, size_t size, struct ps_error *err)
+int penstock_loader_state_load(
+        struct penstock_loader *l, const void *state, size_t size, struct penstock_error *error)
 {
+	struct ps_error err = {0};
 	struct ps_offload offload;
 	struct ps_position at;
 	uint32_t bad_run;
-	int rc = ps_loader_state_read(l, state, size, &at, &bad_run, &offload, err);
+	int rc = ps_opener_check(l->pid, &err);
 
+	if (rc == 0)
+		rc = ps_loader_state_read(l, state, size, &at, &bad_run, &offload, &err);
 	if (rc < 0)
-		return rc;
+		return ps_give_error(error, rc, &err);
 	ps_pipeline_set_offload(l->pipeline, &offload);
 	if (l->planner) {
 		ps_planner_at(l->planner, &at);
 		ps_planner_reads(l->planner, &at);
 	}
-	rc = ps_pipeline_restart(l->pipeline, &at, err);
+	rc = ps_pipeline_restart(l->pipeline, &at, &err);
 	l->failed = rc;
-	l->why = *err;
+	l->why = err;
 	l->bad_run = bad_run;
 	ps_share_begin(l, at.batches);
 	ps_position_fini(&at);
-	return rc;
-}
-
-int penstock_loader_state_load(
-        struct penstock_loader *l, const void *state, size_t size, struct penstock_error *error)
-{
-	struct ps_error err = {0};
-	int rc = ps_opener_check(l->pid, &err);
-
-	if (rc == 0)
-		rc = state_load(l, state, size, &err);
 	return rc < 0 ? ps_give_error(error, rc, &err) : 0;
 }

@@ -26,8 +26,8 @@ static const char *text_keep(PyObject *keep, PyObject *value, const char *what)
 	return text;
 }
 
-/* Raises a ConfigError. */
-static void value_refuse(const char *fmt, ...)
+/* Raises a ConfigError; false. */
+static bool value_refuse(const char *fmt, ...)
 {
 	PyObject *module = PyImport_ImportModule("penstock.errors"), *text, *type;
 	va_list ap;
@@ -41,6 +41,7 @@ static void value_refuse(const char *fmt, ...)
 	Py_XDECREF(type);
 	Py_XDECREF(text);
 	Py_XDECREF(module);
+	return false;
 }
 
 /* A list of the words, or NULL, an exception. */
@@ -111,10 +112,8 @@ static bool number_set(void *to, const struct ps_option *m, PyObject *value)
 		       (m->type != PS_OPTION_U32 || v <= UINT32_MAX);
 	}
 	Py_DECREF(index);
-	if (!fits) {
-		value_refuse("%s: %R is out of range", m->name, value);
-		return false;
-	}
+	if (!fits)
+		return value_refuse("%s: %R is out of range", m->name, value);
 	if (m->type == PS_OPTION_U32)
 		*(uint32_t *)to = (uint32_t)v;
 	else
@@ -142,10 +141,8 @@ static bool triple_set(float *to, const struct ps_option *m, PyObject *value)
 		to[0] = to[1] = to[2] = (float)d;
 		return true;
 	}
-	if (PySequence_Size(value) != 3) {
-		value_refuse("%s: one number or three are needed, not %R", m->name, value);
-		return false;
-	}
+	if (PySequence_Size(value) != 3)
+		return value_refuse("%s: one number or three are needed, not %R", m->name, value);
 	for (Py_ssize_t i = 0; i < 3; i++) {
 		PyObject *item = PySequence_GetItem(value, i);
 		bool ok = item && double_get(m, item, &d);
@@ -164,11 +161,9 @@ static bool shape_set(struct penstock_field *field, const struct ps_option *m, P
 	static const struct ps_option item = {.name = "shape", .type = PS_OPTION_U64};
 	Py_ssize_t n = PySequence_Size(value);
 
-	if (n < 0 || n > (Py_ssize_t)(sizeof(field->shape) / sizeof(field->shape[0]))) {
-		value_refuse("%s: must be at most %zu numbers, not %R", m->name,
+	if (n < 0 || n > (Py_ssize_t)(sizeof(field->shape) / sizeof(field->shape[0])))
+		return value_refuse("%s: must be at most %zu numbers, not %R", m->name,
 		        sizeof(field->shape) / sizeof(field->shape[0]), value);
-		return false;
-	}
 	field->ndim = n == 0 && field->kind == PENSTOCK_NPY ? PENSTOCK_NDIM_SCALAR : (uint32_t)n;
 	for (Py_ssize_t i = 0; i < n; i++) {
 		PyObject *number = PySequence_GetItem(value, i);
@@ -213,10 +208,8 @@ static bool words_set(char *to, const struct ps_option *m, PyObject *value, PyOb
 
 	if (PyBytes_AsStringAndSize(value, &data, &n) < 0 || PyList_Append(keep, value) < 0)
 		return false;
-	if (n % 8) {
-		value_refuse("%s: words of 8 bytes are needed", m->name);
-		return false;
-	}
+	if (n % 8)
+		return value_refuse("%s: words of 8 bytes are needed", m->name);
 	*array = data;
 	*count = (uint64_t)n / 8;
 	return true;

@@ -222,18 +222,6 @@ static PyObject *tensor_permute(PyObject *self, PyObject *dims)
 	return (PyObject *)p;
 }
 
-static bool is_dense(const struct tensor_object *t)
-{
-	int64_t stride = 1;
-
-	for (int i = t->ndim - 1; i >= 0; i--) {
-		if (t->shape[i] > 1 && t->strides[i] != stride)
-			return false;
-		stride *= t->shape[i];
-	}
-	return true;
-}
-
 /* The bytes of elements [from, to) of the first dimension. */
 static PyObject *tensor_tobytes(PyObject *self, PyObject *args)
 {
@@ -245,9 +233,11 @@ static PyObject *tensor_tobytes(PyObject *self, PyObject *args)
 		return NULL;
 	if (!host_check(t))
 		return NULL;
-	if (!is_dense(t))
-		return PyErr_Format(
-		        PyExc_ValueError, "tobytes() of a permuted tensor: take it through NumPy");
+	int64_t stride = 1;
+	for (int i = t->ndim - 1; i >= 0; stride *= t->shape[i--])
+		if (t->shape[i] > 1 && t->strides[i] != stride)
+			return PyErr_Format(
+			        PyExc_ValueError, "tobytes() of a permuted tensor: take it through NumPy");
 	if (from < 0 || to < from || to > n)
 		return PyErr_Format(PyExc_IndexError, "tobytes(%lld, %lld): the first dimension has %lld",
 		        from, to, (long long)n);

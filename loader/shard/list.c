@@ -169,19 +169,6 @@ static int list_file(struct ps_shard_list *list, const char *path, struct ps_err
 #define LOOKED_AT 64 /* entries of a subfolder that are looked at */
 #define WILD "*?["
 
-static bool is_folder(const char *name)
-{
-	struct stat st;
-
-	return stat(name, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-/* A URL with a query is not a pattern: opening it gives the better error text. */
-static bool is_wild(const char *name)
-{
-	return strpbrk(name, WILD) && !strstr(name, "://") && access(name, F_OK) < 0;
-}
-
 static int compare(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
@@ -205,17 +192,6 @@ static bool is_shard(const char *name)
 			return true;
 	}
 	return false;
-}
-
-/* What a folder without shards contains instead. */
-struct contents {
-	char *below;         /* a folder in it; NULL: none */
-	const char *foreign; /* the kind of one of its files (shard/file/file.h); NULL: none is known */
-};
-
-static void contents_free(struct contents *c)
-{
-	free(c->below);
 }
 
 /* File systems may leave the type to stat(). */
@@ -247,23 +223,24 @@ static bool holds_files(const char *folder, const char *slash, const char *below
 	return files;
 }
 
+/* What a folder without shards contains instead: below: a folder in it; NULL: none. foreign: the kind of one of its
+ * files (shard/file/file.h); NULL: none is known. */
 static int folder_refuse(
-        const char *folder, const char *slash, const struct contents *in, struct ps_error *err)
+        const char *folder, const char *slash, const char *below, const char *foreign, struct ps_error *err)
 {
-	if (in->foreign)
-		return ps_error_set(
-		        err, ENOENT, "%s: no shards in this folder; it has %s", folder, in->foreign);
-	if (in->below && holds_files(folder, slash, in->below))
+	if (foreign)
+		return ps_error_set(err, ENOENT, "%s: no shards in this folder; it has %s", folder, foreign);
+	if (below && holds_files(folder, slash, below))
 		return ps_error_set(err, ENOENT,
 		        "%s: a folder of class folders ('%s' is one), not of shards; make shards of it once: "
 		        "penstock-loader pack --classes '%s' 'NAME-%%06d.tar'",
-		        folder, in->below, folder);
-	if (in->below)
+		        folder, below, folder);
+	if (below)
 		return ps_error_set(err, ENOENT,
 		        "%s: no shards in this folder itself; give a folder in it, such as '%s%s%s', or "
 		        "'%s%s*/*.tar' "
 		        "for the shards of all its folders",
-		        folder, folder, slash, in->below, folder, slash);
+		        folder, folder, slash, below, folder, slash);
 	return ps_error_set(err, ENOENT,
 	        "%s: no shards in this folder (files that end in .tar, .tar.zst, .tar.gz, .tgz or "
 	        ".tar.lz4); for others write a pattern, such as '%s%s*.txt'",
@@ -274,7 +251,8 @@ static int folder_find(struct ps_shard_list *out, const char *folder, struct ps_
 {
 	const char *slash = folder[strlen(folder) - 1] == '/' ? "" : "/";
 	const struct dirent *e;
-	__attribute__((cleanup(contents_free))) struct contents in = {0};
+	ps_autofree char *below = NULL;
+	const char *foreign = NULL;
 	size_t before = out->n;
 	DIR *d = opendir(folder);
 	int rc = 0;
@@ -284,10 +262,10 @@ static int folder_find(struct ps_shard_list *out, const char *folder, struct ps_
 	while (rc == 0 && (errno = 0, e = readdir(d))) {
 		bool folder_below = entry_is_folder(d, e);
 
-		if (folder_below && e->d_name[0] != '.' && !in.below)
-			in.below = strdup(e->d_name); /* without memory the error text lacks this advice */
-		if (!folder_below && e->d_name[0] != '.' && !in.foreign)
-			in.foreign = ps_foreign_of_name(e->d_name);
+		if (folder_below && e->d_name[0] != '.' && !below)
+			below = strdup(e->d_name); /* without memory the error text lacks this advice */
+		if (!folder_below && e->d_name[0] != '.' && !foreign)
+			foreign = ps_foreign_of_name(e->d_name);
 		if (is_shard(e->d_name) && !folder_below)
 			rc = ps_shard_list_take(
 			        out, ps_asprintf(NULL, "%s%s%s", folder, slash, e->d_name), err);
@@ -296,7 +274,7 @@ static int folder_find(struct ps_shard_list *out, const char *folder, struct ps_
 		rc = ps_error_set(err, errno, "%s: cannot read the folder: %s", folder, strerror(errno));
 	closedir(d);
 	if (rc == 0 && out->n == before)
-		rc = folder_refuse(folder, slash, &in, err);
+		rc = folder_refuse(folder, slash, below, foreign, err);
 	sort(out, before);
 	return rc;
 }
@@ -321,22 +299,20 @@ static int pattern_find(struct ps_shard_list *out, const char *pattern, struct p
 	return rc;
 }
 
-/* A name that ends like a shard is taken for a file, without a stat(). */
-static bool may_be_folder(const char *name)
-{
-	const char *slash = strrchr(name, '/');
-
-	return !is_shard(slash ? slash + 1 : name);
-}
-
 /* Replaces each wildcard from `from` on by the files found; a folder as well, if it is the only name. After
  * an error the caller must cut the list at `from` or before. */
 static int shard_list_find(struct ps_shard_list *list, size_t from, struct ps_error *err)
 {
 	ps_autolist struct ps_shard_list found = {0};
-	bool alone = list->n - from == 1, any = alone && may_be_folder(list->names[from]);
+	bool alone = list->n - from == 1, any = false;
+	struct stat st;
 	int rc = 0;
 
+	if (alone) { /* a name that ends like a shard is taken for a file, without a stat() */
+		const char *slash = strrchr(list->names[from], '/');
+
+		any = !is_shard(slash ? slash + 1 : list->names[from]);
+	}
 	for (size_t i = from; i < list->n && !any; i++)
 		any = strpbrk(list->names[i], WILD) != NULL;
 	if (!any)
@@ -344,9 +320,10 @@ static int shard_list_find(struct ps_shard_list *list, size_t from, struct ps_er
 	for (size_t i = from; i < list->n && rc == 0; i++) {
 		const char *name = list->names[i];
 
-		if (is_wild(name))
+		/* a URL with a query is not a pattern: opening it gives the better error text */
+		if (strpbrk(name, WILD) && !strstr(name, "://") && access(name, F_OK) < 0)
 			rc = pattern_find(&found, name, err);
-		else if (alone && is_folder(name))
+		else if (alone && stat(name, &st) == 0 && S_ISDIR(st.st_mode))
 			rc = folder_find(&found, name, err);
 		else
 			rc = ps_shard_list_take(&found, strdup(name), err);

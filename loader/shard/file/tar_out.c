@@ -251,19 +251,6 @@ static int pax_write(
 
 /* The shard ---------------------------------------------------------------------------------------------- */
 
-static int compressor_make(struct ps_tar_out *o, int level)
-{
-	o->buf_cap = FRAME_NBYTES;
-	o->zbuf_cap = ZSTD_compressBound(FRAME_NBYTES);
-	o->zbuf = malloc(o->zbuf_cap);
-	o->zstd = ZSTD_createCCtx();
-	if (!o->zbuf || !o->zstd)
-		return -ENOMEM;
-	ZSTD_CCtx_setParameter(o->zstd, ZSTD_c_compressionLevel, level);
-	ZSTD_CCtx_setParameter(o->zstd, ZSTD_c_checksumFlag, 1);
-	return 0;
-}
-
 static struct ps_tar_out *out_new(const char *path, int level)
 {
 	struct ps_tar_out *o = calloc(1, sizeof(*o));
@@ -273,7 +260,18 @@ static struct ps_tar_out *out_new(const char *path, int level)
 	o->fd = -1;
 	o->path = strdup(path);
 	o->buf_cap = BUF_NBYTES;
-	bool whole = o->path && (level == 0 || compressor_make(o, level) == 0);
+	bool whole = o->path;
+	if (level != 0) {
+		o->buf_cap = FRAME_NBYTES;
+		o->zbuf_cap = ZSTD_compressBound(FRAME_NBYTES);
+		o->zbuf = malloc(o->zbuf_cap);
+		o->zstd = ZSTD_createCCtx();
+		whole = whole && o->zbuf && o->zstd;
+	}
+	if (o->zstd) {
+		ZSTD_CCtx_setParameter(o->zstd, ZSTD_c_compressionLevel, level);
+		ZSTD_CCtx_setParameter(o->zstd, ZSTD_c_checksumFlag, 1);
+	}
 	o->buf = malloc(o->buf_cap);
 	if (whole && o->buf)
 		return o;
