@@ -129,7 +129,7 @@ static int run(struct penstock_loader *loader, struct ps_bench_step *step, size_
 		if (rc != 1)
 			continue; /* the next epoch */
 		next_us[n++] = (float)(now_us() - begin);
-		rc = ps_bench_step_take(step, batch, &error);
+		rc = step->ops->take(step, batch, &error);
 		penstock_batch_release(batch);
 	}
 	if (rc >= 0)
