@@ -130,9 +130,35 @@ struct asked {
 	bool doubtful; /* the version was asked for because a reader had met another one */
 };
 
-static void open_probing(struct ps_dataset *ds, const struct ps_node_row *row, ps_open_fn fn, void *arg);
+struct pending_open {
+	struct ps_dataset *dataset;
+	uint64_t node;
+	struct asked asked;
+	ps_open_fn fn;
+	void *arg;
+};
+
+static void open_confirmed(void *arg, int errnum, const struct ps_attr *attr);
+
+/* Asks the origin for the version and the grant or, if asked.size is set, for the size of a compressed shard's
+ * content, which no lookup has found yet. Then opens the row. */
 static void open_asking(
-        struct ps_dataset *ds, const struct ps_node_row *row, struct asked asked, ps_open_fn fn, void *arg);
+        struct ps_dataset *ds, const struct ps_node_row *row, struct asked asked, ps_open_fn fn, void *arg)
+{
+	struct pending_open *open = calloc(1, sizeof(*open));
+
+	if (!open) {
+		fn(arg, ENOMEM, NULL);
+		return;
+	}
+	if (!asked.size)
+		asked = (struct asked){.version = true, .doubtful = row->checked_ms == PS_CHECKED_DOUBTFUL};
+	*open = (struct pending_open){.dataset = ds, .node = row->node, .asked = asked, .fn = fn, .arg = arg};
+	if (asked.size)
+		ps_view_ask(ds, row, false, open_confirmed, open);
+	else
+		ps_revalidate(ds, row, true, open_confirmed, open);
+}
 
 static void open_row(
         struct ps_dataset *ds, const struct ps_node_row *row, struct asked asked, ps_open_fn fn, void *arg)
@@ -144,7 +170,7 @@ static void open_row(
 	                                     : check_grant(ds, row, asked.version, &granted);
 
 	if (rc == -EAGAIN) {
-		open_probing(ds, row, fn, arg);
+		open_asking(ds, row, (struct asked){0}, fn, arg);
 		return;
 	}
 
@@ -155,6 +181,7 @@ static void open_row(
 	if (rc == 0)
 		rc = handle_new(ds, row, granted, &handle);
 	if (rc == -EAGAIN && !asked.size) {
+		asked.size = true;
 		open_asking(ds, row, asked, fn, arg);
 		return;
 	}
@@ -176,7 +203,7 @@ static void open_row(
 		 * version of it. */
 		if (!asked.version) {
 			handle_put(handle);
-			open_probing(ds, row, fn, arg);
+			open_asking(ds, row, (struct asked){0}, fn, arg);
 			return;
 		}
 		asked.doubtful = true;
@@ -201,14 +228,6 @@ static void open_row(
 		ps_next_shard_opened(ds->sequence, row);
 }
 
-struct pending_open {
-	struct ps_dataset *dataset;
-	uint64_t node;
-	struct asked asked;
-	ps_open_fn fn;
-	void *arg;
-};
-
 static void open_confirmed(void *arg, int errnum, const struct ps_attr *attr)
 {
 	struct pending_open *open = arg;
@@ -228,39 +247,6 @@ static void open_confirmed(void *arg, int errnum, const struct ps_attr *attr)
 	free(open);
 }
 
-static struct pending_open *pending_open_new(
-        struct ps_dataset *ds, const struct ps_node_row *row, struct asked asked, ps_open_fn fn, void *arg)
-{
-	struct pending_open *open = calloc(1, sizeof(*open));
-
-	if (!open)
-		fn(arg, ENOMEM, NULL);
-	else
-		*open = (struct pending_open){
-		        .dataset = ds, .node = row->node, .asked = asked, .fn = fn, .arg = arg};
-	return open;
-}
-
-static void open_probing(struct ps_dataset *ds, const struct ps_node_row *row, ps_open_fn fn, void *arg)
-{
-	const struct asked asked = {.version = true, .doubtful = row->checked_ms == PS_CHECKED_DOUBTFUL};
-	struct pending_open *open = pending_open_new(ds, row, asked, fn, arg);
-
-	if (open)
-		ps_revalidate_grant(ds, row, open_confirmed, open);
-}
-
-/* Opens a compressed shard's content after finding its size, which no lookup has found yet. */
-static void open_asking(
-        struct ps_dataset *ds, const struct ps_node_row *row, struct asked asked, ps_open_fn fn, void *arg)
-{
-	asked.size = true;
-	struct pending_open *open = pending_open_new(ds, row, asked, fn, arg);
-
-	if (open)
-		ps_view_ask(ds, row, open_confirmed, open);
-}
-
 void ps_handle_open(struct ps_dataset *ds, uint64_t node, ps_open_fn fn, void *arg)
 {
 	struct ps_node_row row = {0};
@@ -272,7 +258,7 @@ void ps_handle_open(struct ps_dataset *ds, uint64_t node, ps_open_fn fn, void *a
 	           (ps_dataset_confirmed(ds, &row, ds->revalidate_ms) && ps_dataset_settled(ds, &row))) {
 		open_row(ds, &row, (struct asked){0}, fn, arg);
 	} else {
-		open_probing(ds, &row, fn, arg);
+		open_asking(ds, &row, (struct asked){0}, fn, arg);
 	}
 	ps_node_row_fini(&row);
 }

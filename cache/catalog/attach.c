@@ -177,7 +177,7 @@ static int check_first(
 
 	if (rc < 0)
 		return rc == -ENOENT ? 0 : ps_error_set(err, -rc, "cannot read the index: %s", strerror(-rc));
-	ps_revalidate(ds, &row, first_checked, &check);
+	ps_revalidate(ds, &row, false, first_checked, &check);
 	pthread_mutex_lock(&ds->lock);
 	while (!check.done) {
 		if (aborted || !cancelled || !atomic_load(cancelled)) {
@@ -301,25 +301,12 @@ static int join_catalog(struct ps_dataset *ds, const char *canonical, const stru
 	return 0;
 }
 
-static int wait_first_listing(
-        struct ps_dataset *ds, bool stored, const struct ps_dataset_options *options, struct ps_error *err)
-{
-	uint64_t first_unsized = 0;
-	int rc = wait_listing(ds, 1, stored, options, &first_unsized, err);
-
-	if (rc < 0 || stored || !first_unsized)
-		return rc;
-	rc = check_first(ds, first_unsized, options->cancelled, err);
-	if (rc < 0)
-		forget_listing(ds);
-	return rc;
-}
-
 int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canonical,
         const struct ps_dataset_id *id, const struct ps_dataset_options *options, struct ps_dataset **ret,
         struct ps_error *err)
 {
 	struct ps_dataset *ds = calloc(1, sizeof(*ds));
+	uint64_t first_unsized = 0;
 	bool stored = false;
 
 	if (!ds)
@@ -335,7 +322,12 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	if (rc == 0)
 		rc = ps_dataset_start_threads(ds, err);
 	if (rc == 0 && !options->resumes)
-		rc = wait_first_listing(ds, stored, options, err);
+		rc = wait_listing(ds, 1, stored, options, &first_unsized, err);
+	if (rc == 0 && !stored && first_unsized) {
+		rc = check_first(ds, first_unsized, options->cancelled, err);
+		if (rc < 0)
+			forget_listing(ds);
+	}
 	if (rc < 0)
 		ps_dataset_free(ds);
 	else

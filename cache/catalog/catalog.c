@@ -125,14 +125,6 @@ int ps_catalog_get(
 	return rc;
 }
 
-static bool is_this(const struct ps_node_row *row, const struct ps_listed *listed)
-{
-	const struct ps_remote *a = &row->remote, *b = &listed->remote;
-
-	return row->kind == PS_NODE_FILE && strcmp(row->url, listed->url) == 0 && a->size == b->size &&
-	       strcmp(a->etag, b->etag) == 0 && a->mtime_s == b->mtime_s;
-}
-
 /* Moves *node to its child `name`. True if the child is the listed file, or (listed NULL) exists. */
 static bool look_in(struct ps_index *index, uint64_t *node, const char *name, const struct ps_listed *listed)
 {
@@ -140,7 +132,10 @@ static bool look_in(struct ps_index *index, uint64_t *node, const char *name, co
 
 	if (ps_index_get_child(index, *node, name, node) < 0 || ps_index_get_node(index, *node, &row) < 0)
 		return false;
-	bool found = !listed || is_this(&row, listed);
+	const struct ps_remote *a = &row.remote, *b = listed ? &listed->remote : NULL;
+	bool found = !listed ||
+	             (row.kind == PS_NODE_FILE && strcmp(row.url, listed->url) == 0 && a->size == b->size &&
+	                     strcmp(a->etag, b->etag) == 0 && a->mtime_s == b->mtime_s);
 	ps_node_row_fini(&row);
 	return found;
 }
@@ -294,25 +289,20 @@ void ps_cache_wake(struct ps_cache *cache)
 
 /* Watches ------------------------------------------------------------------------------------------------ */
 
-/* The changed nodes from nreported on, at most CHANGED_BATCH. */
-static size_t changed_since(struct ps_catalog *catalog, size_t nreported, uint64_t ret[static CHANGED_BATCH])
-{
-	PS_LOCK_SCOPE(&catalog->names_lock);
-	size_t n = PS_MIN(catalog->nchanged - nreported, (size_t)CHANGED_BATCH);
-
-	if (n > 0)
-		memcpy(ret, catalog->changed + nreported, n * sizeof(*ret));
-	return n;
-}
-
 /* Calls the watch without a lock: only `busy` keeps the watch from being freed. */
 static void report(struct ps_catalog *catalog, struct ps_watch *watch)
 {
 	uint64_t nodes[CHANGED_BATCH];
 	size_t n;
 
-	while (!atomic_load(&watch->priv.ending) &&
-	        (n = changed_since(catalog, watch->priv.ntold, nodes)) > 0) {
+	while (!atomic_load(&watch->priv.ending)) {
+		{
+			PS_LOCK_SCOPE(&catalog->names_lock);
+			n = PS_MIN(catalog->nchanged - watch->priv.ntold, (size_t)CHANGED_BATCH);
+			if (n == 0)
+				break;
+			memcpy(nodes, catalog->changed + watch->priv.ntold, n * sizeof(*nodes));
+		}
 		for (size_t i = 0; i < n && !atomic_load(&watch->priv.ending); i++) {
 			struct ps_node_row row;
 
@@ -378,28 +368,18 @@ static void note_refresh(struct ps_dataset *ds)
 				least = watch->refresh_ms;
 		}
 	}
-	ps_dataset_set_refresh(ds, least);
-}
-
-/* Without a refresh interval a mount shows the names that it was made with. They are listed again only if the
- * earlier process was killed before the listing at its attach had ended. */
-static void list_if_due(struct ps_dataset *ds, int64_t mounted_s)
-{
-	int64_t listed_ms;
-	{
-		PS_LOCK_SCOPE(&ds->catalog->lock);
-		listed_ms = ds->catalog->row.listed_ms;
-	}
-	if (listed_ms / 1000 + ATTACH_S >= mounted_s)
-		return;
 	PS_LOCK_SCOPE(&ds->lock);
-	ds->watched = true;
-	pthread_cond_broadcast(&ds->cond);
+	if (ds->refresh_ms != least) {
+		ds->refresh_ms = least;
+		pthread_cond_broadcast(&ds->cond);
+	}
 }
 
 void ps_dataset_watch(struct ps_watch *watch)
 {
-	struct ps_catalog *catalog = watch->dataset->catalog;
+	struct ps_dataset *ds = watch->dataset;
+	struct ps_catalog *catalog = ds->catalog;
+	int64_t listed_ms;
 
 	watch->priv.round = 0;
 	watch->priv.busy = false;
@@ -411,21 +391,16 @@ void ps_dataset_watch(struct ps_watch *watch)
 	{
 		PS_LOCK_SCOPE(&catalog->lock);
 		ps_list_append(&catalog->watches, &watch->priv.link);
+		listed_ms = catalog->row.listed_ms;
 	}
-	note_refresh(watch->dataset);
-	if (watch->resumed_s)
-		list_if_due(watch->dataset, watch->resumed_s);
-}
-
-static void unwatch(struct ps_watch *watch)
-{
-	struct ps_catalog *catalog = watch->dataset->catalog;
-
-	atomic_store(&watch->priv.ending, true);
-	PS_LOCK_SCOPE(&catalog->lock);
-	while (watch->priv.busy)
-		pthread_cond_wait(&catalog->watch_cond, &catalog->lock);
-	ps_list_remove(&watch->priv.link);
+	note_refresh(ds);
+	/* Without a refresh interval a mount shows the names that it was made with. They are listed again only if
+	 * the earlier process was killed before the listing at its attach had ended. */
+	if (!watch->resumed_s || listed_ms / 1000 + ATTACH_S >= watch->resumed_s)
+		return;
+	PS_LOCK_SCOPE(&ds->lock);
+	ds->watched = true;
+	pthread_cond_broadcast(&ds->cond);
 }
 
 void ps_dataset_unwatch(struct ps_watch *watch)
@@ -433,7 +408,13 @@ void ps_dataset_unwatch(struct ps_watch *watch)
 	struct ps_dataset *ds = watch->dataset;
 	struct ps_list ended, *l, *next;
 
-	unwatch(watch);
+	atomic_store(&watch->priv.ending, true);
+	{
+		PS_LOCK_SCOPE(&ds->catalog->lock);
+		while (watch->priv.busy)
+			pthread_cond_wait(&ds->catalog->watch_cond, &ds->catalog->lock);
+		ps_list_remove(&watch->priv.link);
+	}
 	note_refresh(ds);
 	ps_list_init(&ended);
 	{
@@ -449,23 +430,20 @@ void ps_dataset_unwatch(struct ps_watch *watch)
 	ps_refreshes_end(&ended, ECANCELED, &(struct ps_refreshed){0});
 }
 
-/* Sets `owed` of all watches if a listing is under way: names change, and the listing's end reports them. */
-static void owe(struct ps_catalog *catalog)
-{
-	PS_LOCK_SCOPE(&catalog->lock);
-	if (!catalog->lister)
-		return; /* the change is not reported: the next open finds that the version is superseded */
-	for (struct ps_list *l = catalog->watches.next; l != &catalog->watches; l = l->next) {
-		struct ps_watch *watch = PS_CONTAINER_OF(l, struct ps_watch, priv.link);
-
-		if (watch->owed)
-			atomic_store(watch->owed, true);
-	}
-}
-
 void ps_catalog_changed(struct ps_catalog *catalog, uint64_t node)
 {
-	owe(catalog);
+	{
+		PS_LOCK_SCOPE(&catalog->lock);
+		/* If a listing is under way, its end reports the change. Otherwise it is not reported: the next open
+		 * finds that the version is superseded. */
+		struct ps_list *l = catalog->lister ? catalog->watches.next : &catalog->watches;
+		for (; l != &catalog->watches; l = l->next) {
+			struct ps_watch *watch = PS_CONTAINER_OF(l, struct ps_watch, priv.link);
+
+			if (watch->owed)
+				atomic_store(watch->owed, true);
+		}
+	}
 	if (catalog->nchanged == catalog->changed_cap) {
 		size_t cap = catalog->changed_cap ? catalog->changed_cap * 2 : 256;
 		uint64_t *changed = realloc(catalog->changed, cap * sizeof(*changed));
@@ -503,21 +481,16 @@ void ps_grant_id_of_file(
 	ps_id_of_strings((const char *[]){"all of", hex}, 2, ret);
 }
 
-/* The index of this access in the row; row->n: not in it. */
-static unsigned find(const struct ps_dataset *ds, const struct ps_grants_row *row)
+/* Reads the row. Returns the index of this access in it; ret->n: not in it. */
+static unsigned get(struct ps_dataset *ds, const struct ps_id *of, struct ps_grants_row *ret)
 {
 	unsigned i = 0;
 
-	while (i < row->n && ps_id_cmp(&row->v[i].access, &ds->access) != 0)
-		i++;
-	return i;
-}
-
-static unsigned get(struct ps_dataset *ds, const struct ps_id *of, struct ps_grants_row *ret)
-{
 	if (ps_index_get_grants(ds->index, of, ret) < 0)
 		*ret = (struct ps_grants_row){.n = 0};
-	return find(ds, ret);
+	while (i < ret->n && ps_id_cmp(&ret->v[i].access, &ds->access) != 0)
+		i++;
+	return i;
 }
 
 /* False for a time in the future, which comes from a clock that was set back. */
@@ -639,14 +612,5 @@ void ps_refreshes_end(struct ps_list *refreshes, int errnum, const struct ps_ref
 
 		ps_list_remove(&refresh->priv.link);
 		refresh->done(refresh, errnum, result);
-	}
-}
-
-void ps_dataset_set_refresh(struct ps_dataset *ds, uint64_t refresh_ms)
-{
-	PS_LOCK_SCOPE(&ds->lock);
-	if (ds->refresh_ms != refresh_ms) {
-		ds->refresh_ms = refresh_ms;
-		pthread_cond_broadcast(&ds->cond);
 	}
 }

@@ -75,8 +75,6 @@ void ps_catalog_note_remote(struct ps_catalog *catalog, const struct ps_remote *
 /* Forgets the missing names of the previous listing. Call it when a new listing begins. */
 void ps_catalog_none_missing(struct ps_catalog *catalog);
 
-/* Sets the refresh interval of the dataset, after its watches have changed. */
-void ps_dataset_set_refresh(struct ps_dataset *dataset, uint64_t refresh_ms);
 /* Calls done() of these refreshes; no lock is held. */
 void ps_refreshes_end(struct ps_list *refreshes, int errnum, const struct ps_refreshed *result);
 
@@ -84,16 +82,9 @@ void ps_refreshes_end(struct ps_list *refreshes, int errnum, const struct ps_ref
 /* The shown size. PS_SIZE_UNKNOWN: the origin's size is not known yet, or the decoded size of a compressed
  * shard is not. Blocks on the index. */
 uint64_t ps_view_size(struct ps_dataset *dataset, const struct ps_node_row *row);
-/* As ps_view_ask(), for lookups: a shard that cannot be decoded gets incomplete attributes instead of an
- * error. */
-void ps_view_show(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
 void ps_attr_of_row(struct ps_dataset *dataset, const struct ps_node_row *row, struct ps_attr *ret_attr);
 
 /* revalidation.c */
-/* Asks the origin for size and version of a file row, and calls fn with the name's node: the same one (its
- * version is confirmed, or its size is known now), a new one, or ENOENT. Probes of one node are shared. If
- * the origin does not answer, and `row` has a known version, fn gets that one. Never blocks. */
-void ps_revalidate(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
 /* Handles retries and deadlines that are due; returns when to call again. Called by the dataset's thread for
  * probes. */
 uint64_t ps_revalidate_tick(struct ps_dataset *dataset, uint64_t now_ns);

@@ -200,8 +200,10 @@ void ps_dataset_note_error(struct ps_dataset *dataset, uint64_t node, int errnum
 /* view.c and lookup.c */
 /* True if this node was shown with a size that was wrong. Blocks on the index. */
 bool ps_view_disproved(struct ps_dataset *dataset, const struct ps_node_row *row);
-/* Finds the size of a compressed shard, then calls fn with the attributes. */
-void ps_view_ask(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
+/* Finds the size of a compressed shard, then calls fn with the attributes. shows: a shard that cannot be decoded
+ * gets incomplete attributes instead of an error. */
+void ps_view_ask(
+        struct ps_dataset *dataset, const struct ps_node_row *row, bool shows, ps_attr_fn fn, void *arg);
 /* The id of the object of a file that is not a decoded shard. Its size is known. */
 void ps_view_raw_id(const struct ps_dataset *dataset, const struct ps_node_row *row, struct ps_id *ret);
 /* Cached bytes of the file. */
@@ -230,15 +232,21 @@ int ps_dataset_renew(struct ps_dataset *dataset, const struct ps_node_row *row) 
 void ps_dataset_alternation(struct ps_dataset *dataset, const char *url, char *ret, size_t cap);
 
 /* revalidation.c */
-/* Does what ps_revalidate() (catalog_private.h) does, and also decides the grant: an answer of 2xx gives
- * this access a grant for the file, a refusal (401, 403 ...) revokes it. If a HEAD does not prove that the
- * access may read the file, a GET of one byte is sent. */
-void ps_revalidate_grant(struct ps_dataset *dataset, const struct ps_node_row *row, ps_attr_fn fn, void *arg);
-/* The same without a waiter, ahead of an expected open. */
+/* Asks the origin for size and version of a file row, and calls fn with the name's node: the same one (its
+ * version is confirmed, or its size is known now), a new one, or ENOENT. Probes of one node are shared. If
+ * the origin does not answer, and `row` has a known version, fn gets that one. Never blocks.
+ *
+ * with_grant: the grant is decided, too. An answer of 2xx gives this access a grant for the file, a refusal (401,
+ * 403 ...) revokes it. If a HEAD does not prove that the access may read the file, a GET of one byte is sent; and
+ * the index is read. */
+void ps_revalidate(
+        struct ps_dataset *dataset, const struct ps_node_row *row, bool with_grant, ps_attr_fn fn, void *arg);
+/* Asks for the grant without a waiter, ahead of an expected open. */
 void ps_revalidate_grant_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
 /* Revalidates the version of a planned file as an open would, without a waiter. Sends few requests at once;
  * while the origin does not answer, only the background request that is due. Blocks on the index. */
 void ps_revalidate_version_ahead(struct ps_dataset *dataset, const struct ps_node_row *row);
+
 /* Grants ------------------------------------------------------------------------------------------------- */
 
 /* A grant is the proof that an access may read an object version (or list a catalog): an answer of 2xx to a

@@ -50,17 +50,6 @@ static json_t *missing_names(struct ps_catalog *catalog, uint64_t *ret_n)
 	return names;
 }
 
-/* The dataset's lock is held. */
-static json_t *next_listing(const struct ps_dataset *ds)
-{
-	uint64_t now_ns = ps_clock_mono_ns(), due = ps_dataset_due_ns(ds);
-
-	if (due == UINT64_MAX)
-		return json_null();
-	return json_integer(
-	        ps_clock_real_s() + (json_int_t)((due > now_ns ? due - now_ns : 0) / PS_NS_PER_S));
-}
-
 /* Names that are looked at one by one: of more, counting would hold up who asks for the statistics. */
 #define COUNT_MAX_NAMES 20000
 #define COUNT_SHARE 50 /* counting takes at most one part in this many of the time */
@@ -138,17 +127,6 @@ void ps_dataset_count(struct ps_dataset *ds)
 		(void)counted(ds, &ds->cached, ps_view_cached_nbytes);
 }
 
-/* What the dataset's files have in the cache, without counting. */
-static uint64_t cached_nbytes(struct ps_dataset *ds, uint64_t nfiles)
-{
-	uint64_t booked = ps_store_dataset_nbytes(ds->cache->store, ds->catalog->row.number);
-
-	if (!must_count(ds, nfiles))
-		return booked;
-	PS_LOCK_SCOPE(&ds->lock);
-	return PS_MAX(ds->cached.nbytes, booked);
-}
-
 json_t *ps_dataset_stats(struct ps_dataset *ds)
 {
 	int64_t listed_ms;
@@ -164,18 +142,23 @@ json_t *ps_dataset_stats(struct ps_dataset *ds)
 			json_array_append_new(unmatched, ps_json_lossy(pattern));
 	}
 
-	uint64_t cached = cached_nbytes(ds, nfiles);
-
+	/* What the dataset's files have in the cache, without counting. */
+	uint64_t cached = ps_store_dataset_nbytes(ds->cache->store, ds->catalog->row.number);
+	bool counts = must_count(ds, nfiles);
 	json_t *tier = ds->origin->tiers ? ps_tiers_stats(ds->origin->tiers) : NULL;
 
 	PS_LOCK_SCOPE(&ds->lock);
+	if (counts)
+		cached = PS_MAX(ds->cached.nbytes, cached);
+	uint64_t now_ns = ps_clock_mono_ns(), due = ps_dataset_due_ns(ds);
+	json_int_t next = ps_clock_real_s() + (json_int_t)((due > now_ns ? due - now_ns : 0) / PS_NS_PER_S);
 	return ps_figures_json(PS_SECTION_mount, &ds->counters,
 	        "{s:I,s:o,s:o,s:o,s:o,s:I,s:I,s:o,s:I,s:b,s:o,s:b,s:I,s:o,s:b,s:I,s:s,s:o,s:o*}",
 	        "cached_bytes", (json_int_t)cached, "include", include, "exclude", exclude, "unmatched",
 	        unmatched, "source", ps_json_lossy(ds->catalog->row.source), "files",
 	        (json_int_t)(nfiles - PS_MIN(nmissing, nfiles)), "listed_at", (json_int_t)(listed_ms / 1000),
-	        "next_listing_at", next_listing(ds), "refresh_seconds", (json_int_t)(ds->refresh_ms / 1000),
-	        "listing", (int)(ds->ended < ds->asked), "listing_error",
+	        "next_listing_at", due == UINT64_MAX ? json_null() : json_integer(next), "refresh_seconds",
+	        (json_int_t)(ds->refresh_ms / 1000), "listing", (int)(ds->ended < ds->asked), "listing_error",
 	        ps_json_lossy(ds->ended > 0 && !ds->listing_ok ? ds->listing_error.text : ""), "offline",
 	        (int)atomic_load(&ds->offline), "missing", (json_int_t)nmissing, "missing_names", names,
 	        "versionless", (int)ps_dataset_versionless(ds), "skipped",

@@ -76,12 +76,6 @@ static void free_later(struct merge_later *later)
 	free(later);
 }
 
-static void merge_forget_later(struct ps_merge *m)
-{
-	while (m->later)
-		free_later(take_later(m));
-}
-
 static struct ps_merge_dir *dir_remember(struct ps_merge *m, const char *path, size_t len, uint64_t node)
 {
 	struct ps_merge_dir *dir = calloc(1, sizeof(*dir));
@@ -139,7 +133,8 @@ void ps_merge_free(struct ps_merge *m)
 		free(dir->path);
 		free(dir);
 	}
-	merge_forget_later(m);
+	while (m->later)
+		free_later(take_later(m));
 	if (m->batch)
 		ps_index_batch_free(m->batch);
 	free(m->seen.runs);
@@ -181,29 +176,20 @@ static struct seen_run *seen_run_of(const struct seen *seen, uint64_t number)
 	return &seen->runs[i];
 }
 
-static int seen_grow(struct seen *seen)
-{
-	struct seen grown = {.nused = seen->nused, .nslots = seen->nslots ? seen->nslots * 2 : 64};
-
-	if (seen->nused * 2 < seen->nslots)
-		return 0;
-	grown.runs = calloc(grown.nslots, sizeof(*grown.runs));
-	if (!grown.runs)
-		return -ENOMEM;
-	for (size_t i = 0; i < seen->nslots; i++)
-		if (seen->runs[i].nodes)
-			*seen_run_of(&grown, seen->runs[i].number) = seen->runs[i];
-	free(seen->runs);
-	*seen = grown;
-	return 0;
-}
-
 static int seen_add(struct seen *seen, uint64_t node)
 {
-	int rc = seen_grow(seen);
+	if (seen->nused * 2 >= seen->nslots) {
+		struct seen grown = {.nused = seen->nused, .nslots = seen->nslots ? seen->nslots * 2 : 64};
 
-	if (rc < 0)
-		return rc;
+		grown.runs = calloc(grown.nslots, sizeof(*grown.runs));
+		if (!grown.runs)
+			return -ENOMEM;
+		for (size_t i = 0; i < seen->nslots; i++)
+			if (seen->runs[i].nodes)
+				*seen_run_of(&grown, seen->runs[i].number) = seen->runs[i];
+		free(seen->runs);
+		*seen = grown;
+	}
 	struct seen_run *run = seen_run_of(seen, node / 64);
 	seen->nused += !run->nodes;
 	run->number = node / 64;
@@ -214,18 +200,6 @@ static int seen_add(struct seen *seen, uint64_t node)
 static bool seen_has(const struct seen *seen, uint64_t node)
 {
 	return seen->nslots && seen_run_of(seen, node / 64)->nodes >> node % 64 & 1;
-}
-
-/* Notes that this listing has the node. */
-static int merge_seen(struct ps_merge *m, uint64_t node)
-{
-	return seen_add(&m->seen, node);
-}
-
-/* True if this listing has the node. */
-static bool was_listed(const struct ps_merge *m, uint64_t node)
-{
-	return seen_has(&m->seen, node);
 }
 
 /* The bit of a name in m->batched. */
@@ -347,17 +321,6 @@ static bool row_still_right(const struct ps_merge *m, const struct ps_node_row *
 	return row->remote.size != PS_SIZE_UNKNOWN && ps_remote_same_version(&row->remote, &listed->remote);
 }
 
-/* A size without a date or an ETag does not identify a version: the listing's size is ignored then. */
-static struct ps_remote usable(const struct ps_remote *remote)
-{
-	struct ps_remote none = PS_REMOTE_UNKNOWN;
-
-	if (remote->mtime_s >= 0 || remote->etag[0])
-		return *remote;
-	memcpy(none.checksum, remote->checksum, sizeof(none.checksum));
-	return none;
-}
-
 /* Takes the listing's checksum for a version that the index has already. */
 static bool take_checksum(struct ps_node_row *row, const struct ps_listed *listed)
 {
@@ -421,10 +384,12 @@ static int merge_file(struct ps_merge *m, uint64_t parent, const char *name, con
 	m->nfiles++;
 	if (unsized && !m->first_unsized)
 		m->first_unsized = node;
-	return merge_seen(m, node);
+	return seen_add(&m->seen, node);
 }
 
 /* Names of compressed shards ----------------------------------------------------------------------------- */
+
+/* Names of compressed shards: x.tar.zst is shown as x.tar, unless another file has that name. */
 
 static int merge_as_it_is(
         struct ps_merge *m, uint64_t parent, const char *name, const struct ps_listed *listed)
@@ -463,7 +428,7 @@ static char *listed_name(const char *shown, const char *url, enum ps_coding codi
  * shard, the shard is shown raw, under its listed name. */
 static int merge_give_way(struct ps_merge *m, const struct ps_node_row *view)
 {
-	if (!view->coding || !was_listed(m, view->node))
+	if (!view->coding || !seen_has(&m->seen, view->node))
 		return 0;
 	ps_autofree char *name = listed_name(view->name, view->url, (enum ps_coding)view->coding);
 	const struct ps_listed listed = {.url = view->url, .remote = view->remote};
@@ -506,7 +471,7 @@ static int merge_named(
 		return rc;
 	struct ps_node_row *found = rc == 0 ? &old : NULL;
 	bool other = found && (old.kind == PS_NODE_DIR || strcmp(old.url, listed->url) != 0);
-	bool now = other && coding && was_listed(m, old.node);
+	bool now = other && coding && seen_has(&m->seen, old.node);
 	if (!coding) {
 		rc = merge_file(m, parent, name, listed, coding, found);
 		if (rc == 0 && other)
@@ -522,27 +487,18 @@ static int merge_named(
 	return rc;
 }
 
-/* Restores the order of the listing: if two shards have the same shown name, the first always gets it. */
-static void reverse_later(struct ps_merge *m)
-{
-	struct merge_later *reversed = NULL;
-
-	while (m->later) {
-		struct merge_later *later = take_later(m);
-
-		later->next = reversed;
-		reversed = later;
-	}
-	m->later = reversed;
-}
-
 /* Merges the shards that were put off to the end. Takes names_lock. */
 static int merge_later(struct ps_merge *m)
 {
 	int rc = 0;
 
 	PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
-	reverse_later(m);
+	/* In the order of the listing: if two shards have the same shown name, the first always gets it. */
+	for (struct merge_later *later, *rest = ps_steal_ptr(&m->later); (later = rest);) {
+		rest = later->next;
+		later->next = m->later;
+		m->later = later;
+	}
 	while (m->later && rc == 0) {
 		struct merge_later *later = take_later(m);
 		const struct ps_listed listed = {.url = later->url, .remote = later->remote};
@@ -610,7 +566,7 @@ static int dir_node(struct ps_merge *m, const char *path, size_t len, uint64_t *
 	if (!dir_remember(m, path, len, node))
 		return -ENOMEM;
 	*ret_node = node;
-	return merge_seen(m, node);
+	return seen_add(&m->seen, node);
 }
 
 static int keep_folder(struct ps_merge *m, uint64_t dir, int depth)
@@ -683,7 +639,7 @@ static int keep_path(struct ps_merge *m, const char *path)
 	else
 		m->nfiles++;
 	if (rc == 0)
-		rc = merge_seen(m, row.node);
+		rc = seen_add(&m->seen, row.node);
 	ps_node_row_fini(&row);
 	return rc;
 }
@@ -699,7 +655,11 @@ int ps_merge_add(void *arg, const struct ps_listed *listed)
 		ps_remote_by_size(&copy.remote);
 	else if (listed->stated)
 		ps_remote_state_size(&copy.remote, copy.remote.size);
-	copy.remote = usable(&copy.remote);
+	/* A size without a date or an ETag does not identify a version: the listing's size is ignored then. */
+	if (copy.remote.mtime_s < 0 && !copy.remote.etag[0]) {
+		copy.remote = PS_REMOTE_UNKNOWN;
+		memcpy(copy.remote.checksum, listed->remote.checksum, sizeof(copy.remote.checksum));
+	}
 	if (!listed->checksum || !ps_checksum_parse(listed->checksum, copy.remote.checksum))
 		(void)ps_checksum_parse(listed->remote.checksum, copy.remote.checksum);
 	PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
@@ -723,28 +683,14 @@ int ps_merge_add(void *arg, const struct ps_listed *listed)
 
 /* Names that an earlier listing had, and this one has not ------------------------------------------------- */
 
-/* True if a HEAD has found the name since the listing began. */
-static bool was_seen_since(struct ps_merge *m, uint64_t parent, const char *name, uint64_t node)
-{
-	struct ps_node_row row;
-	uint64_t current;
-
-	if (ps_index_get_child(m->dataset->index, parent, name, &current) < 0 || current != node)
-		return true; /* the name has another node by now, or none */
-	if (ps_index_get_node(m->dataset->index, node, &row) < 0)
-		return false;
-	bool seen = row.kind == PS_NODE_FILE && row.checked_ms >= m->begun_ms;
-	ps_node_row_fini(&row);
-	return seen;
-}
-
 /* names_lock is not held. */
 static int remove_in(struct ps_merge *m, uint64_t parent)
 {
 	struct ps_index *index = m->dataset->index;
 	struct ps_index_children *it;
+	struct ps_node_row row;
 	const char *name;
-	uint64_t node;
+	uint64_t node, current;
 	int rc = ps_index_children_open(index, parent, &it);
 
 	if (rc < 0)
@@ -752,29 +698,22 @@ static int remove_in(struct ps_merge *m, uint64_t parent)
 	while (rc == 0 && ps_index_children_next(it, &name, &node)) {
 		/* A node with a higher number was made after the listing began, by this listing or by a
 		 * probe. */
-		if (node > m->first_number || was_listed(m, node))
+		if (node > m->first_number || seen_has(&m->seen, node))
 			continue;
 		PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
-		if (!was_seen_since(m, parent, name, node))
+		if (ps_index_get_child(index, parent, name, &current) < 0 || current != node)
+			continue; /* the name has another node by now, or none */
+		bool found = ps_index_get_node(index, node, &row) == 0;
+		/* A HEAD has found the name since the listing began. */
+		bool seen = found && row.kind == PS_NODE_FILE && row.checked_ms >= m->begun_ms;
+		if (found)
+			ps_node_row_fini(&row);
+		if (!seen)
 			rc = remove_name(m, parent, name, node, 0);
 	}
 	if (rc == 0)
 		rc = ps_index_children_status(it);
 	ps_index_children_close(it);
-	return rc;
-}
-
-/* Removes the names that are in directories of this listing, but not in the listing. Takes
- * names_lock, for each name. */
-static int merge_remove_vanished(struct ps_merge *m)
-{
-	struct ps_merge_dir *dir, *next;
-	int rc = 0;
-
-	HASH_ITER (hh, m->dirs, dir, next) {
-		if (rc == 0)
-			rc = remove_in(m, dir->node);
-	}
 	return rc;
 }
 
@@ -804,10 +743,31 @@ static int set_times(struct ps_merge *m)
 	return rc;
 }
 
-static int finish_row(struct ps_merge *m)
+int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_first_unsized)
 {
 	struct ps_dataset *ds = m->dataset;
+	struct ps_merge_dir *dir, *next;
+	int rc = merge_later(m);
 
+	*ret_nfiles = m->nfiles;
+	*ret_first_unsized = m->first_unsized;
+	if (rc < 0)
+		return rc;
+	if (m->nfiles == 0)
+		return 0;
+	{
+		PS_LOCK_SCOPE(&ds->catalog->names_lock);
+		rc = commit(m);
+	}
+	/* Names that are in directories of this listing, but not in the listing. */
+	HASH_ITER (hh, m->dirs, dir, next) {
+		if (rc == 0)
+			rc = remove_in(m, dir->node);
+	}
+	if (rc == 0)
+		rc = set_times(m);
+	if (rc < 0)
+		return rc;
 	PS_LOCK_SCOPE(&ds->catalog->names_lock);
 	{
 		PS_LOCK_SCOPE(&ds->catalog->lock);
@@ -822,26 +782,3 @@ static int finish_row(struct ps_merge *m)
 	}
 	return commit(m);
 }
-
-int ps_merge_finish(struct ps_merge *m, uint64_t *ret_nfiles, uint64_t *ret_first_unsized)
-{
-	int rc = merge_later(m);
-
-	*ret_nfiles = m->nfiles;
-	*ret_first_unsized = m->first_unsized;
-	if (rc < 0)
-		return rc;
-	if (m->nfiles == 0)
-		return 0;
-	{
-		PS_LOCK_SCOPE(&m->dataset->catalog->names_lock);
-		rc = commit(m);
-	}
-	if (rc == 0)
-		rc = merge_remove_vanished(m);
-	if (rc == 0)
-		rc = set_times(m);
-	return rc < 0 ? rc : finish_row(m);
-}
-
-/* Names of compressed shards: x.tar.zst is shown as x.tar, unless another file has that name. */

@@ -123,42 +123,33 @@ static void probed(void *arg, int errnum, const struct ps_attr *attr)
 	if (rc < 0)
 		pending.fn(pending.arg, rc == -ENOENT ? ESTALE : -rc, NULL);
 	else
-		ps_view_show(pending.dataset, &row, pending.fn, pending.arg);
+		ps_view_ask(pending.dataset, &row, true, pending.fn, pending.arg);
 	ps_node_row_fini(&row);
-}
-
-static void probe(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
-{
-	struct pending_size *pending = NULL;
-
-	if (!row->coding) {
-		ps_revalidate(ds, row, fn, arg);
-		return;
-	}
-	pending = malloc(sizeof(*pending));
-	if (!pending) {
-		fn(arg, ENOMEM, NULL);
-		return;
-	}
-	*pending = (struct pending_size){.dataset = ds, .fn = fn, .arg = arg};
-	ps_revalidate(ds, row, probed, pending);
 }
 
 static void attr_or_probe(
         struct ps_dataset *ds, const struct ps_node_row *row, bool confirm, ps_attr_fn fn, void *arg)
 {
+	bool asks =
+	        row->kind == PS_NODE_FILE && (row->remote.size == PS_SIZE_UNKNOWN ||
+	                                             (confirm && !ps_dataset_confirmed(ds, row, UINT64_MAX)));
+	struct pending_size *pending = asks && row->coding ? malloc(sizeof(*pending)) : NULL;
 	struct ps_attr attr;
 
-	if (row->kind == PS_NODE_FILE && (row->remote.size == PS_SIZE_UNKNOWN ||
-	                                         (confirm && !ps_dataset_confirmed(ds, row, UINT64_MAX)))) {
-		probe(ds, row, fn, arg);
-		return;
+	if (asks && !row->coding) {
+		ps_revalidate(ds, row, false, fn, arg);
+	} else if (pending) {
+		*pending = (struct pending_size){.dataset = ds, .fn = fn, .arg = arg};
+		ps_revalidate(ds, row, false, probed, pending);
+	} else if (asks) {
+		fn(arg, ENOMEM, NULL);
+	} else {
+		ps_attr_of_row(ds, row, &attr);
+		if (attr.complete_attr)
+			fn(arg, 0, &attr);
+		else
+			ps_view_ask(ds, row, true, fn, arg);
 	}
-	ps_attr_of_row(ds, row, &attr);
-	if (attr.complete_attr)
-		fn(arg, 0, &attr);
-	else
-		ps_view_show(ds, row, fn, arg);
 }
 
 static int get_named(struct ps_dataset *ds, uint64_t parent, const char *name, struct ps_node_row *ret)
@@ -333,19 +324,6 @@ int ps_dir_open(struct ps_dataset *dataset, uint64_t node, struct ps_dir **ret)
 	return 0;
 }
 
-static int step(struct ps_dir *dir)
-{
-	dir->pos = dir->have ? dir->pos + 1 : 0;
-	dir->have = ps_index_children_next(dir->it, &dir->name, &dir->child);
-	if (dir->have)
-		return 0;
-	int rc = ps_index_children_status(dir->it);
-
-	dir->end = rc == 0;
-	drop(dir);
-	return rc;
-}
-
 /* Moves the iterator to the entry at `pos`, or to the end. Going back, or going on after an error, begins
  * again with new snapshots. */
 static int seek(struct ps_dir *dir, uint64_t pos)
@@ -354,8 +332,15 @@ static int seek(struct ps_dir *dir, uint64_t pos)
 
 	if (dir->end ? pos < dir->pos : !dir->it || (dir->have && pos < dir->pos))
 		rc = begin(dir);
-	while (rc == 0 && !dir->end && (!dir->have || dir->pos < pos))
-		rc = step(dir);
+	while (rc == 0 && !dir->end && (!dir->have || dir->pos < pos)) {
+		dir->pos = dir->have ? dir->pos + 1 : 0;
+		dir->have = ps_index_children_next(dir->it, &dir->name, &dir->child);
+		if (dir->have)
+			continue;
+		rc = ps_index_children_status(dir->it);
+		dir->end = rc == 0;
+		drop(dir);
+	}
 	return rc;
 }
 

@@ -101,20 +101,11 @@ static void take_own(struct ps_dataset_id *id)
 	id->may_be_another = false;
 }
 
-static bool has_own(struct ps_cache *cache, const struct ps_dataset_id *id)
-{
-	struct ps_dataset_row row;
-
-	if (ps_index_get_dataset(ps_store_index(cache->store), &id->own_catalog, &row) < 0)
-		return false;
-	ps_dataset_row_fini(&row);
-	return true;
-}
-
 int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct ps_dataset_options *options,
         struct ps_dataset **ret, struct ps_error *err)
 {
 	ps_autofree char *canonical = ps_source_canonical(source, err);
+	struct ps_dataset_row own;
 	struct ps_dataset_id id;
 
 	if (!canonical)
@@ -122,8 +113,11 @@ int ps_dataset_attach(struct ps_cache *cache, const char *source, const struct p
 	int rc = ps_dataset_id(cache->store, canonical, source, options, &id);
 	if (rc < 0)
 		return ps_no_memory(err);
-	if (id.may_be_another && has_own(cache, &id))
+	if (id.may_be_another &&
+	        ps_index_get_dataset(ps_store_index(cache->store), &id.own_catalog, &own) == 0) {
+		ps_dataset_row_fini(&own);
 		take_own(&id);
+	}
 	rc = attach(cache, source, canonical, &id, options, ret, err);
 	if (rc != -EREMCHG || !id.may_be_another)
 		return rc;

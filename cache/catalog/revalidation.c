@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -45,16 +46,13 @@ static void offline_begin(struct ps_dataset *ds)
 		        ds->catalog->row.source);
 }
 
-static void offline_over(struct ps_dataset *ds)
-{
-	atomic_store(&ds->offline_tries, 0);
-	if (atomic_exchange(&ds->offline, false))
-		ps_log_warning("origin: %s: the origin answers again", ds->catalog->row.source);
-}
-
-static void note(struct ps_dataset *ds, uint64_t node, int errnum, uint64_t for_ns)
+/* A probe of the node failed. errnum 0: a known version is used instead, and no request is sent for a while.
+ * Otherwise requests within PS_FILL_FAILED_MS get this error at once: else each would wait as long again, because
+ * the kernel serialises lookups of one name. */
+static void note(struct ps_dataset *ds, uint64_t node, int errnum)
 {
 	size_t i = node % PS_DATASET_UNANSWERED;
+	uint64_t for_ns = errnum ? PS_FILL_FAILED_MS * PS_NS_PER_MS : UNANSWERED_S * PS_NS_PER_S;
 
 	PS_LOCK_SCOPE(&ds->lock);
 	ds->unanswered[i].node = node;
@@ -62,37 +60,15 @@ static void note(struct ps_dataset *ds, uint64_t node, int errnum, uint64_t for_
 	ds->unanswered[i].until_ns = ps_clock_mono_ns() + for_ns;
 }
 
-/* The dataset's lock is held. */
-static bool noted(const struct ps_dataset *ds, uint64_t node)
+/* True if note() was called for the node a short time ago; with the errnum. */
+static bool noted(struct ps_dataset *ds, uint64_t node, int *ret_errnum)
 {
 	size_t i = node % PS_DATASET_UNANSWERED;
 
-	return ds->unanswered[i].node == node && ps_clock_mono_ns() < ds->unanswered[i].until_ns;
-}
-
-/* Revalidation of a node failed. */
-static void offline_note(struct ps_dataset *ds, uint64_t node, const struct ps_error *err)
-{
-	if (!err->http_status) {
-		offline_begin(ds);
-		return;
-	}
-	note(ds, node, 0, UNANSWERED_S * PS_NS_PER_S);
-}
-
-/* A probe failed, and no known version can be used instead: requests within PS_FILL_FAILED_MS get the same
- * error at once. Otherwise each would wait as long again, because the kernel serialises lookups of one
- * name. */
-static void offline_failed(struct ps_dataset *ds, uint64_t node, int errnum)
-{
-	note(ds, node, errnum, PS_FILL_FAILED_MS * PS_NS_PER_MS);
-}
-
-/* The error that offline_failed() has noted for the node, or 0. */
-static int offline_errnum(struct ps_dataset *ds, uint64_t node)
-{
 	PS_LOCK_SCOPE(&ds->lock);
-	return noted(ds, node) ? ds->unanswered[node % PS_DATASET_UNANSWERED].errnum : 0;
+	bool recent = ds->unanswered[i].node == node && ps_clock_mono_ns() < ds->unanswered[i].until_ns;
+	*ret_errnum = recent ? ds->unanswered[i].errnum : 0;
+	return recent;
 }
 
 /* True if the caller need not wait for the origin's answer for this node. *ret_ask: a request is due all
@@ -100,6 +76,7 @@ static int offline_errnum(struct ps_dataset *ds, uint64_t node)
 static bool offline_now(struct ps_dataset *ds, uint64_t node, bool *ret_ask)
 {
 	uint64_t now_ns = ps_clock_mono_ns(), ask_ns = atomic_load(&ds->offline_ask_ns);
+	int errnum;
 
 	*ret_ask = false;
 	if (atomic_load(&ds->offline)) {
@@ -109,8 +86,7 @@ static bool offline_now(struct ps_dataset *ds, uint64_t node, bool *ret_ask)
 		                                       now_ns + ASK_MAX_MS * PS_NS_PER_MS);
 		return true;
 	}
-	PS_LOCK_SCOPE(&ds->lock);
-	return noted(ds, node);
+	return noted(ds, node, &errnum);
 }
 
 /* Probes ------------------------------------------------------------------------------------------------- */
@@ -173,12 +149,6 @@ static int copy_row(const struct ps_node_row *from, struct ps_node_row *ret)
 	return -ENOMEM;
 }
 
-static void probe_free(struct probe *probe)
-{
-	ps_node_row_fini(&probe->row);
-	free(probe);
-}
-
 static void byte_progress(struct ps_origin_get *get, size_t nbytes_so_far)
 {
 	(void)get, (void)nbytes_so_far;
@@ -225,7 +195,8 @@ static void probe_end(struct probe *probe, int errnum, const struct ps_attr *att
 		waiters = next;
 	}
 	bool for_sweep = probe->for_sweep;
-	probe_free(probe);
+	ps_node_row_fini(&probe->row);
+	free(probe);
 	if (for_sweep && errnum && errnum != ENOENT) {
 		PS_LOCK_SCOPE(&ds->catalog->lock);
 		ds->catalog->nunknown++;
@@ -467,30 +438,6 @@ static bool is_refusal(const struct ps_error *err)
 	                                     status != 425 && status != 429 && err->err != EAGAIN);
 }
 
-/* True if a waiter wants a grant. False: no waiter does; from now on waiters that want one cannot join this
- * probe, and start another. */
-static bool wants_grant(struct probe *probe)
-{
-	PS_LOCK_SCOPE(&probe->dataset->lock);
-	probe->ends = !probe->for_grant;
-	return probe->for_grant;
-}
-
-/* False, with the reason, if the file cannot be shown as the origin reports it. */
-static bool is_usable(const struct ps_node_row *row, const struct ps_remote *seen, char *ret_why, size_t cap)
-{
-	uint64_t stated = ps_remote_stated_size(&row->remote);
-
-	if (seen->size == PS_SIZE_UNKNOWN)
-		snprintf(ret_why, cap, "the origin does not report its size");
-	else if (stated != PS_SIZE_UNKNOWN && stated != seen->size)
-		snprintf(ret_why, cap, "the list says %" PRIu64 " bytes, the origin has %" PRIu64, stated,
-		        seen->size);
-	else
-		return true;
-	return false;
-}
-
 /* The request failed, and is not repeated: waiters get the known version or the error. */
 static void end_failed(struct probe *probe, const struct ps_error *err)
 {
@@ -506,7 +453,10 @@ static void end_failed(struct probe *probe, const struct ps_error *err)
 		ps_grant_revoke(ds, &of);
 	}
 	if (known && err->err != EACCES && !cancelled) {
-		offline_note(ds, row->node, err);
+		if (err->http_status)
+			note(ds, row->node, 0);
+		else
+			offline_begin(ds);
 		ps_log_warning("revalidate: %s: %s; the known version is served", row->url, err->text);
 		ps_attr_of_row(ds, row, &attr);
 		probe_end(probe, 0, &attr);
@@ -517,21 +467,9 @@ static void end_failed(struct probe *probe, const struct ps_error *err)
 	if (!cancelled) {
 		ps_log_warning("head: %s: %s", row->url, err->text);
 		ps_fill_note_error(ds->cache->fill, err->text);
-		offline_failed(ds, row->node, errnum);
+		note(ds, row->node, errnum);
 	}
 	probe_end(probe, errnum, NULL);
-}
-
-/* The file cannot be shown as the origin reports it. */
-static void end_unusable(struct probe *probe, const struct ps_remote *seen, const char *why)
-{
-	struct ps_dataset *ds = probe->dataset;
-
-	ps_log_warning("head: %s: %s", probe->row.url, why);
-	ps_dataset_note_error(ds, probe->row.node, EIO, why);
-	if (seen->size != PS_SIZE_UNKNOWN)
-		ps_fill_note_error(ds->cache->fill, why);
-	probe_end(probe, EIO, NULL);
 }
 
 /* The origin has the version `seen`, or (err is ENOENT) no such file: the name is shown so from now on.
@@ -577,28 +515,46 @@ static void answered(
         struct probe *probe, struct ps_remote *seen, const struct ps_error *err, int64_t key_expires_s)
 {
 	struct ps_dataset *ds = probe->dataset;
-	char why[128];
+	uint64_t stated = ps_remote_stated_size(&probe->row.remote);
+	char why[128] = "";
 
 	if (ds->by_size && seen->size != PS_SIZE_UNKNOWN)
 		ps_remote_by_size(seen);
 	ps_fill_count_request(ds->cache->fill, err->err && err->err != ECANCELED);
-	if (!err->err || err->http_status)
-		offline_over(ds);
+	if (!err->err || err->http_status) {
+		atomic_store(&ds->offline_tries, 0);
+		if (atomic_exchange(&ds->offline, false))
+			ps_log_warning("origin: %s: it answers again", ds->catalog->row.source);
+	}
 	if (err->err && err->err != ENOENT) {
 		if (!probe_retry(probe, err))
 			end_failed(probe, err);
 		return;
 	}
-	if (!err->err && !is_usable(&probe->row, seen, why, sizeof(why))) {
-		end_unusable(probe, seen, why);
+	if (!err->err && seen->size == PS_SIZE_UNKNOWN)
+		snprintf(why, sizeof(why), "the origin does not report its size");
+	else if (!err->err && stated != PS_SIZE_UNKNOWN && stated != seen->size)
+		snprintf(why, sizeof(why), "the list says %" PRIu64 " bytes, the origin has %" PRIu64, stated,
+		        seen->size);
+	if (why[0]) { /* the file cannot be shown as the origin reports it */
+		ps_log_warning("head: %s: %s", probe->row.url, why);
+		ps_dataset_note_error(ds, probe->row.node, EIO, why);
+		if (seen->size != PS_SIZE_UNKNOWN)
+			ps_fill_note_error(ds->cache->fill, why);
+		probe_end(probe, EIO, NULL);
 		return;
 	}
 	/* A version that is identified by its first bytes comes from a GET, which proves that the file may
 	 * be read. */
 	bool proves =
 	        ds->origin->proved && (probe->by_get || ds->origin->heads_prove || ps_remote_is_marked(seen));
-	if (!err->err && !proves && ds->origin->proved && wants_grant(probe) && row_sized(&probe->row) &&
-	        ps_remote_same_version(&probe->row.remote, seen)) {
+	bool wanted = false;
+	if (!err->err && !proves && ds->origin->proved) {
+		PS_LOCK_SCOPE(&ds->lock);
+		wanted = probe->for_grant;
+		probe->ends = !wanted; /* waiters that want a grant start another probe from now on */
+	}
+	if (wanted && row_sized(&probe->row) && ps_remote_same_version(&probe->row.remote, seen)) {
 		probe->by_get = true;
 		probe_submit(probe);
 		return;
@@ -680,16 +636,18 @@ static bool probe_begin(struct ps_dataset *ds, const struct ps_node_row *row, st
 	return true;
 }
 
-static void probe_for(
-        struct ps_dataset *ds, const struct ps_node_row *row, bool for_grant, ps_attr_fn fn, void *arg)
+void ps_revalidate(
+        struct ps_dataset *ds, const struct ps_node_row *row, bool with_grant, ps_attr_fn fn, void *arg)
 {
+	enum ps_grant grant = with_grant ? ps_grant_of_row(ds, row) : PS_GRANT_VALID;
+	bool for_grant = grant != PS_GRANT_VALID, ask = false;
 	struct ps_attr attr;
+	int errnum = 0;
 
-	bool ask = false;
+	if (for_grant || !row_sized(row))
+		(void)noted(ds, row->node, &errnum);
 	/* An access that never had a grant, or was just refused, has to wait for an answer. */
-	bool content =
-	        row_sized(row) &&
-	        !(for_grant && (ps_grant_of_row(ds, row) == PS_GRANT_NONE || offline_errnum(ds, row->node)));
+	bool content = row_sized(row) && !(for_grant && (grant == PS_GRANT_NONE || errnum));
 	if (content && offline_now(ds, row->node, &ask)) {
 		if (ask)
 			(void)probe_begin(ds, row, NULL, false, for_grant);
@@ -697,8 +655,7 @@ static void probe_for(
 		fn(arg, 0, &attr);
 		return;
 	}
-	int errnum = row_sized(row) ? 0 : offline_errnum(ds, row->node);
-	if (errnum) {
+	if (errnum && !row_sized(row)) {
 		fn(arg, errnum, NULL);
 		return;
 	}
@@ -713,41 +670,27 @@ static void probe_for(
 	}
 }
 
-void ps_revalidate(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
-{
-	probe_for(ds, row, false, fn, arg);
-}
-
-void ps_revalidate_grant(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
-{
-	probe_for(ds, row, ps_grant_of_row(ds, row) != PS_GRANT_VALID, fn, arg);
-}
-
-/* ds->lock is held for the two functions below. */
-
-static bool was_asked_ahead(const struct ps_dataset *ds, uint64_t node)
+/* False if the node was asked for ahead of an open a short time ago; else notes that it is now (mark). */
+static bool may_ask_ahead(struct ps_dataset *ds, uint64_t node, unsigned max_probes, bool mark)
 {
 	size_t i = node % PS_DATASET_UNANSWERED;
+	uint64_t now_ns = ps_clock_mono_ns();
 
-	return ds->asked_ahead[i].node == node && ps_clock_mono_ns() < ds->asked_ahead[i].until_ns;
-}
-
-static void note_asked_ahead(struct ps_dataset *ds, uint64_t node)
-{
-	size_t i = node % PS_DATASET_UNANSWERED;
-
-	ds->asked_ahead[i].node = node;
-	ds->asked_ahead[i].until_ns = ps_clock_mono_ns() + ASK_AHEAD_MS * PS_NS_PER_MS;
+	PS_LOCK_SCOPE(&ds->lock);
+	if ((ds->asked_ahead[i].node == node && now_ns < ds->asked_ahead[i].until_ns) ||
+	        ds->nprobes - ds->nsweep >= max_probes)
+		return false;
+	if (mark) {
+		ds->asked_ahead[i].node = node;
+		ds->asked_ahead[i].until_ns = now_ns + ASK_AHEAD_MS * PS_NS_PER_MS;
+	}
+	return true;
 }
 
 void ps_revalidate_grant_ahead(struct ps_dataset *ds, const struct ps_node_row *row)
 {
-	{
-		PS_LOCK_SCOPE(&ds->lock);
-		if (was_asked_ahead(ds, row->node))
-			return;
-		note_asked_ahead(ds, row->node);
-	}
+	if (!may_ask_ahead(ds, row->node, UINT_MAX, true))
+		return;
 	(void)probe_begin(ds, row, NULL, false, true);
 }
 
@@ -757,35 +700,11 @@ void ps_revalidate_version_ahead(struct ps_dataset *ds, const struct ps_node_row
 
 	/* A doubtful version stays doubtful for the next open, which acts on that: it is not revalidated
 	 * ahead. */
-	if (row->checked_ms == PS_CHECKED_DOUBTFUL)
+	if (row->checked_ms == PS_CHECKED_DOUBTFUL ||
+	        !may_ask_ahead(ds, row->node, AHEAD_CONCURRENCY, false) ||
+	        (offline_now(ds, row->node, &ask) && !ask) || !may_ask_ahead(ds, row->node, UINT_MAX, true))
 		return;
-	{
-		PS_LOCK_SCOPE(&ds->lock);
-		if (was_asked_ahead(ds, row->node) || ds->nprobes - ds->nsweep >= AHEAD_CONCURRENCY)
-			return;
-	}
-	if (offline_now(ds, row->node, &ask) && !ask)
-		return;
-	{
-		PS_LOCK_SCOPE(&ds->lock);
-		note_asked_ahead(ds, row->node);
-	}
 	(void)probe_begin(ds, row, NULL, false, ps_grant_of_row(ds, row) != PS_GRANT_VALID);
-}
-
-/* Starts a probe for the sweep, without a waiter; the probe is counted in nsweep. */
-static void revalidate_unasked(struct ps_dataset *ds, const struct ps_node_row *row)
-{
-	(void)probe_begin(ds, row, NULL, true, false);
-}
-
-/* Takes waiters whose time is up: at the deadline if the origin does not answer the HEAD, and sooner if the
- * version is known. The probe itself goes on until the origin ends it. */
-static struct probe_waiter *take_expired(struct probe *probe, uint64_t now_ns)
-{
-	if (now_ns < probe->answer_ns)
-		return NULL;
-	return ps_steal_ptr(&probe->waiters);
 }
 
 /* Answers waiters with the known version, or with the error. No lock is held, because the size of a
@@ -799,7 +718,7 @@ static void answer_expired(
 		offline_begin(ds);
 		ps_attr_of_row(ds, row, &attr);
 	} else if (errnum == ETIMEDOUT) {
-		offline_failed(ds, row->node, ETIMEDOUT);
+		note(ds, row->node, ETIMEDOUT);
 	}
 	while (expired) {
 		struct probe_waiter *w = expired;
@@ -824,7 +743,9 @@ uint64_t ps_revalidate_tick(struct ps_dataset *ds, uint64_t now_ns)
 			        l = l->next) {
 				struct probe *probe = PS_CONTAINER_OF(l, struct probe, link);
 
-				expired = take_expired(probe, now_ns);
+				/* Waiters whose time is up: at the deadline if the origin does not answer the HEAD, and
+			 * sooner if the version is known. The probe itself goes on until the origin ends it. */
+				expired = now_ns < probe->answer_ns ? NULL : ps_steal_ptr(&probe->waiters);
 				if (expired && row_sized(&probe->row))
 					errnum = -copy_row(&probe->row, &row);
 				else if (expired)
@@ -888,8 +809,6 @@ static bool is_over(struct ps_dataset *ds)
 	return atomic_load(&ds->stop) || atomic_load(&ds->asked_again);
 }
 
-static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth);
-
 /* Gets the next nodes of a directory after the name *after (NULL: from its beginning), and their number.
  * *after becomes the name of the last one. Fewer than SWEEP_AT_ONCE: the directory has no more. */
 static size_t take_children(
@@ -920,37 +839,28 @@ static void sweep_dir(struct ps_dataset *ds, uint64_t dir, int depth)
 {
 	uint64_t nodes[SWEEP_AT_ONCE];
 	ps_autofree char *after = NULL;
-	size_t n = SWEEP_AT_ONCE;
 
-	if (depth > PS_LIST_MAX_DEPTH)
-		return;
-	while (n == SWEEP_AT_ONCE) {
+	for (size_t n = SWEEP_AT_ONCE; n == SWEEP_AT_ONCE && depth <= PS_LIST_MAX_DEPTH && !is_over(ds);) {
 		n = take_children(ds, dir, &after, nodes);
-		for (size_t i = 0; i < n && !is_over(ds); i++)
-			sweep_node(ds, nodes[i], depth);
-		if (is_over(ds))
-			return;
-	}
-}
+		for (size_t i = 0; i < n && !is_over(ds); i++) {
+			struct ps_node_row row;
 
-static void sweep_node(struct ps_dataset *ds, uint64_t node, int depth)
-{
-	struct ps_node_row row;
-
-	if (ps_index_get_node(ds->index, node, &row) < 0)
-		return;
-	if (row.kind == PS_NODE_DIR) {
-		sweep_dir(ds, node, depth + 1);
-	} else if (row.remote.size == PS_SIZE_UNKNOWN && !row.superseded) {
-		{
-			PS_LOCK_SCOPE(&ds->lock);
-			while (ds->nsweep >= SWEEP_CONCURRENCY && !is_over(ds))
-				pthread_cond_wait(&ds->cond, &ds->lock);
+			if (ps_index_get_node(ds->index, nodes[i], &row) < 0)
+				continue;
+			if (row.kind == PS_NODE_DIR) {
+				sweep_dir(ds, nodes[i], depth + 1);
+			} else if (row.remote.size == PS_SIZE_UNKNOWN && !row.superseded) {
+				{
+					PS_LOCK_SCOPE(&ds->lock);
+					while (ds->nsweep >= SWEEP_CONCURRENCY && !is_over(ds))
+						pthread_cond_wait(&ds->cond, &ds->lock);
+				}
+				if (!is_over(ds))
+					(void)probe_begin(ds, &row, NULL, true, false);
+			}
+			ps_node_row_fini(&row);
 		}
-		if (!is_over(ds))
-			revalidate_unasked(ds, &row);
 	}
-	ps_node_row_fini(&row);
 }
 
 void ps_revalidate_sizes(struct ps_dataset *ds)

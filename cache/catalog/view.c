@@ -132,7 +132,7 @@ struct question {
 	struct ps_dataset *dataset;
 	struct ps_decompressing *decompressing;
 	uint64_t node;
-	bool shows; /* a shard that cannot be decoded gets incomplete attributes, not an error */
+	bool shows;
 	ps_attr_fn fn;
 	void *arg;
 };
@@ -166,7 +166,7 @@ static void sized(void *arg, int errnum, uint64_t size, const char *text)
 	free(q);
 }
 
-static void ask(struct ps_dataset *ds, const struct ps_node_row *row, bool shows, ps_attr_fn fn, void *arg)
+void ps_view_ask(struct ps_dataset *ds, const struct ps_node_row *row, bool shows, ps_attr_fn fn, void *arg)
 {
 	struct question *q = calloc(1, sizeof(*q));
 	int rc = q ? get_decompressing(ds, row, &q->decompressing) : -ENOMEM;
@@ -182,14 +182,4 @@ static void ask(struct ps_dataset *ds, const struct ps_node_row *row, bool shows
 	q->fn = fn;
 	q->arg = arg;
 	ps_decompressing_size(q->decompressing, sized, q);
-}
-
-void ps_view_ask(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
-{
-	ask(ds, row, false, fn, arg);
-}
-
-void ps_view_show(struct ps_dataset *ds, const struct ps_node_row *row, ps_attr_fn fn, void *arg)
-{
-	ask(ds, row, true, fn, arg);
 }
