@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/cleanup.h"
 
@@ -39,5 +40,8 @@ char *ps_strbuf_take(struct ps_strbuf *b);
 
 /* Empties the text and keeps the memory. */
 void ps_strbuf_reset(struct ps_strbuf *b);
+
+/* Writes a character of Unicode in UTF-8, up to 4 bytes. Returns what follows it. */
+char *ps_utf8_put(char *out, uint32_t c);
 
 #endif

@@ -159,23 +159,6 @@ static void object_begin(void *arg, const char *path)
 	o->old = o->bad = false;
 }
 
-static int hand_on(struct objects *o)
-{
-	struct ps_s3_object object = {
-	        .key = ps_strbuf_peek(&o->key), .version = ps_strbuf_peek(&o->version), .remote = o->remote};
-
-	if (o->key.failed || o->version.failed)
-		return -ENOMEM;
-	if (o->old)
-		return 0;
-	if (o->bad || !o->key.len) {
-		o->nskipped++;
-		return 0;
-	}
-	o->rc = o->fn(o->arg, &object);
-	return o->rc;
-}
-
 /* Takes a field of an Azure blob: "Name", "Properties/Etag" ... Accounts with a hierarchical namespace list
  * folders, too. */
 static void take_blob_part(struct objects *o, const char *part, const char *text)
@@ -203,8 +186,20 @@ static int object_end(void *arg, const char *path, const char *text)
 
 	if (!name)
 		return -EPROTO;
-	if (strcmp(name, "Contents") == 0 || strcmp(name, "Version") == 0 || strcmp(name, "Blobs/Blob") == 0)
-		return hand_on(o);
+	if (strcmp(name, "Contents") == 0 || strcmp(name, "Version") == 0 ||
+	        strcmp(name, "Blobs/Blob") == 0) {
+		struct ps_s3_object object = {.key = ps_strbuf_peek(&o->key),
+		        .version = ps_strbuf_peek(&o->version),
+		        .remote = o->remote};
+
+		if (o->key.failed || o->version.failed)
+			return -ENOMEM;
+		bool skipped = !o->old && (o->bad || !o->key.len);
+		o->nskipped += skipped;
+		if (!o->old && !skipped)
+			o->rc = o->fn(o->arg, &object);
+		return o->rc;
+	}
 	if (strncmp(name, "Blobs/Blob/", 11) == 0) {
 		take_blob_part(o, name + 11, text);
 		return 0;
@@ -258,23 +253,16 @@ static int decode_text(char **text)
 	return good ? 0 : -EPROTO;
 }
 
-static int decode_markers(struct ps_s3_page *page)
-{
-	if (!page->encoded)
-		return 0;
-	if (page->last_key)
-		(void)decode_text(&page->last_key);
-	return page->key_marker ? decode_text(&page->key_marker) : 0;
-}
-
 int ps_s3_page_parse(const char *text, size_t nbytes, struct ps_s3_page *ret, struct ps_error *err)
 {
 	static const struct ps_xml_reader reader = {.end = page_end};
 	struct ps_s3_page page = {0};
 	int rc = ps_xml_parse(text, nbytes, &reader, &page, err);
 
-	if (rc == 0)
-		rc = decode_markers(&page);
+	if (rc == 0 && page.encoded && page.last_key)
+		(void)decode_text(&page.last_key);
+	if (rc == 0 && page.encoded && page.key_marker)
+		rc = decode_text(&page.key_marker);
 	if (rc == 0 && page.truncated && !page.token && !page.key_marker)
 		rc = ps_error_set(err, EPROTO,
 		        "the server says that there is more, but gives no marker for the next page");

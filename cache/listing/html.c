@@ -21,25 +21,6 @@
 
 /* Text --------------------------------------------------------------------------------------------------- */
 
-static void add_utf8(struct ps_strbuf *out, unsigned long c)
-{
-	if (c < 0x80) {
-		ps_strbuf_addc(out, (char)c);
-	} else if (c < 0x800) {
-		ps_strbuf_addc(out, (char)(0xc0 | c >> 6));
-		ps_strbuf_addc(out, (char)(0x80 | (c & 0x3f)));
-	} else if (c < 0x10000) {
-		ps_strbuf_addc(out, (char)(0xe0 | c >> 12));
-		ps_strbuf_addc(out, (char)(0x80 | (c >> 6 & 0x3f)));
-		ps_strbuf_addc(out, (char)(0x80 | (c & 0x3f)));
-	} else {
-		ps_strbuf_addc(out, (char)(0xf0 | c >> 18));
-		ps_strbuf_addc(out, (char)(0x80 | (c >> 12 & 0x3f)));
-		ps_strbuf_addc(out, (char)(0x80 | (c >> 6 & 0x3f)));
-		ps_strbuf_addc(out, (char)(0x80 | (c & 0x3f)));
-	}
-}
-
 /* Decodes an entity "&...;" at s. Returns its length; 0 if it is unknown: the caller then copies it as it
  * is. */
 static size_t add_entity(const char *s, size_t n, struct ps_strbuf *out)
@@ -49,6 +30,7 @@ static size_t add_entity(const char *s, size_t n, struct ps_strbuf *out)
 		char c;
 	} known[] = {{"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}};
 	unsigned long c = 0;
+	char utf8[4];
 	size_t i = 2;
 
 	for (size_t k = 0; k < PS_ARRAY_LEN(known); k++) {
@@ -72,7 +54,7 @@ static size_t add_entity(const char *s, size_t n, struct ps_strbuf *out)
 	}
 	if (i == n || s[i] != ';' || c == 0 || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
 		return 0;
-	add_utf8(out, c);
+	ps_strbuf_addn(out, utf8, (size_t)(ps_utf8_put(utf8, (uint32_t)c) - utf8));
 	return i + 1;
 }
 
@@ -131,19 +113,6 @@ static const char *local_part(const struct ps_listing_html *scan, const char *hr
 	return strncasecmp(href, authority, n) == 0 && href[n] == '/' ? href + n : NULL;
 }
 
-/* A link that cannot be decoded: its text is left in scan->decoded. False: not an entry of this directory. */
-static bool wrong_name_of(struct ps_listing_html *scan, const char *href, size_t n, const char **ret_why)
-{
-	const char *slash = memchr(href, '/', n);
-
-	if (slash && slash + 1 < href + n)
-		return false;
-	ps_strbuf_reset(&scan->decoded);
-	ps_strbuf_addn(&scan->decoded, href, n);
-	*ret_why = "skipped: a broken %-escape";
-	return !scan->decoded.failed;
-}
-
 /* Decodes the link's name below the page's directory into scan->decoded. False: not an entry of this
  * directory. */
 static bool name_of(struct ps_listing_html *scan, const char *href, bool *ret_is_dir, const char **ret_why)
@@ -160,8 +129,15 @@ static bool name_of(struct ps_listing_html *scan, const char *href, bool *ret_is
 		n -= 2;
 	}
 	int rc = ps_url_decode(href, n, name);
-	if (rc == -EINVAL)
-		return wrong_name_of(scan, href, n, ret_why);
+	const char *slash = memchr(href, '/', n);
+	if (rc == -EINVAL && slash && slash + 1 < href + n)
+		return false;
+	if (rc == -EINVAL) { /* the link's text is left in scan->decoded */
+		ps_strbuf_reset(name);
+		ps_strbuf_addn(name, href, n);
+		*ret_why = "skipped: a broken %-escape";
+		return !name->failed;
+	}
 	if (rc || !name->len)
 		return false;
 	if (name->s[0] == '/') {
@@ -315,24 +291,19 @@ static bool scan_tag(struct ps_listing *l, int *rc)
 	return *rc == 0 && !scan->skip_to;
 }
 
-static int set_page(struct ps_listing_html *scan, const char *page_url)
-{
-	const char *host = strstr(page_url, "://");
-	const char *path = host ? host + 3 + strcspn(host + 3, "/?#") : NULL;
-	size_t n = path ? strcspn(path, "?#") : 0;
-
-	if (!n)
-		return -EINVAL;
-	while (path[n - 1] != '/')
-		n--; /* a path starts with "/" */
-	ps_strbuf_addn(&scan->authority, page_url, (size_t)(path - page_url));
-	return ps_url_decode(path, n, &scan->dir);
-}
-
 int ps_listing_html_init(struct ps_listing *l)
 {
-	int rc = set_page(&l->html, l->page_url);
+	const char *host = strstr(l->page_url, "://");
+	const char *path = host ? host + 3 + strcspn(host + 3, "/?#") : NULL;
+	size_t n = path ? strcspn(path, "?#") : 0;
+	int rc = n ? 0 : -EINVAL;
 
+	while (n && path[n - 1] != '/')
+		n--; /* a path starts with "/" */
+	if (n) {
+		ps_strbuf_addn(&l->html.authority, l->page_url, (size_t)(path - l->page_url));
+		rc = ps_url_decode(path, n, &l->html.dir);
+	}
 	return rc ? ps_error_set(l->err, -rc, "not a page's URL") : 0;
 }
 
@@ -349,7 +320,7 @@ int ps_listing_html_feed(struct ps_listing *l, const char *text, size_t n, bool 
 	while (!scan->skip_to && scan_tag(l, &rc)) {
 	}
 	*ret_used = (size_t)(scan->s - text);
-	return rc == -ENOMEM ? ps_error_set(l->err, ENOMEM, "out of memory") : rc;
+	return rc == -ENOMEM ? ps_no_memory(l->err) : rc;
 }
 
 void ps_listing_html_fini(struct ps_listing *l)

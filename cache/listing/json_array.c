@@ -7,11 +7,6 @@
 
 #define ENTRY_MAX_NBYTES ((size_t)1 << 20) /* longer entries are invalid */
 
-static void cleanup_json(json_t **j)
-{
-	json_decref(*j);
-}
-
 static size_t skip_space(const char *text, size_t i, size_t nbytes)
 {
 	while (i < nbytes && isspace((unsigned char)text[i]))
@@ -68,42 +63,29 @@ static bool has_half_pair(const char *s, const char *end)
 	return false;
 }
 
-/* True if the entry text[0..n) cannot be parsed because a text in it is not Unicode: bytes that are not UTF-8,
- * which nginx writes unchanged; a NUL; half of a surrogate pair. */
-static bool is_foreign(const json_error_t *je, const char *text, size_t n)
-{
-	enum json_error_code code = json_error_code(je);
-
-	return code == json_error_invalid_utf8 || code == json_error_null_character ||
-	       has_half_pair(text, text + n);
-}
-
-/* Reports an entry that is_foreign() as a string: one such name must not hide the other files. */
-static int hand_on_foreign(struct ps_json_array *a, const char *text, size_t n)
-{
-	char shown[300];
-	size_t len = PS_MIN(n, sizeof(shown));
-
-	for (size_t k = 0; k < len; k++)
-		shown[k] = isprint((unsigned char)text[k]) ? text[k] : '?';
-	json_t *j __attribute__((cleanup(cleanup_json))) = json_stringn(shown, len);
-	return j ? a->fn(a->arg, j) : ps_error_set(a->err, ENOMEM, "out of memory");
-}
-
 /* Parses the entry at *i. *ret_cut: its end has not arrived yet. */
 static int take_entry(
         struct ps_json_array *a, const char *text, size_t n, bool more, size_t *i, bool *ret_cut)
 {
 	json_error_t je = {0};
-	json_t *j __attribute__((cleanup(cleanup_json))) =
-	        json_loadb(text + *i, n - *i, JSON_DISABLE_EOF_CHECK, &je);
+	json_auto_t *j = json_loadb(text + *i, n - *i, JSON_DISABLE_EOF_CHECK, &je);
 
 	if (!j && json_error_code(&je) == json_error_out_of_memory)
-		return ps_error_set(a->err, ENOMEM, "out of memory");
+		return ps_no_memory(a->err);
 	size_t end = j ? 0 : object_end(text, *i, n), start = *i;
-	if (end > 0 && is_foreign(&je, text + start, end - start)) {
+	enum json_error_code code = json_error_code(&je);
+	/* A text in the entry is not Unicode: bytes that are not UTF-8, which nginx writes unchanged; a NUL; half of
+	 * a surrogate pair. One such name must not hide the other files. */
+	if (end > 0 && (code == json_error_invalid_utf8 || code == json_error_null_character ||
+	                       has_half_pair(text + start, text + end))) {
+		char shown[300];
+		size_t len = PS_MIN(end - start, sizeof(shown));
+
+		for (size_t k = 0; k < len; k++)
+			shown[k] = isprint((unsigned char)text[start + k]) ? text[start + k] : '?';
+		json_auto_t *foreign = json_stringn(shown, len);
 		*i = end;
-		return hand_on_foreign(a, text + start, end - start);
+		return foreign ? a->fn(a->arg, foreign) : ps_no_memory(a->err);
 	}
 	*ret_cut = !j && more && n - *i < ENTRY_MAX_NBYTES;
 	if (*ret_cut)

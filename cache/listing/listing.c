@@ -32,41 +32,6 @@ void ps_listing_free(struct ps_listing *l)
 	free(l);
 }
 
-/* Decides by the text's beginning whether it is HTML or JSON. *ret_start: the offset of the first character
- * after the byte order mark and blanks. */
-static int find_kind(struct ps_listing *l, const char *text, size_t n, size_t *ret_start)
-{
-	size_t i = n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-
-	while (i < n && isspace((unsigned char)text[i]))
-		i++;
-	*ret_start = i;
-	if (i < n && text[i] == '<') {
-		l->kind = PS_LISTING_HTML;
-		return ps_listing_html_init(l);
-	}
-	if (i < n && (text[i] == '[' || l->is_json)) {
-		l->kind = PS_LISTING_JSON;
-		ps_listing_json_init(l);
-		return 0;
-	}
-	return ps_error_set(l->err, EPROTO, "not a directory listing (neither HTML nor JSON)");
-}
-
-int ps_listing_feed(void *listing, const char *text, size_t n, bool more, size_t *ret_used)
-{
-	struct ps_listing *l = listing;
-	size_t start = 0, used = 0;
-	int rc = l->kind == PS_LISTING_NEW ? find_kind(l, text, n, &start) : 0;
-
-	if (rc)
-		return rc;
-	rc = l->kind == PS_LISTING_HTML ? ps_listing_html_feed(l, text + start, n - start, more, &used)
-	                                : ps_listing_json_feed(l, text + start, n - start, more, &used);
-	*ret_used = start + used;
-	return rc;
-}
-
 static int64_t parse_time(const json_t *j)
 {
 	const char *s = json_string_value(j);
@@ -119,11 +84,42 @@ void ps_listing_json_init(struct ps_listing *l)
 	        .what = "not a directory listing", .fn = take_entry, .arg = l, .err = l->err};
 }
 
-int ps_listing_json_feed(struct ps_listing *l, const char *text, size_t n, bool more, size_t *ret_used)
+/* Decides by the text's beginning whether it is HTML or JSON. *ret_start: the offset of the first character
+ * after the byte order mark and blanks. */
+static int find_kind(struct ps_listing *l, const char *text, size_t n, size_t *ret_start)
 {
-	/* caddy writes an empty directory as null. find_kind() has skipped everything before the first
-	 * character, so `text` would begin with null here. */
-	if (l->json.expected == PS_JSON_BEGIN && n >= 4 && memcmp(text, "null", 4) == 0)
-		l->json.expected = PS_JSON_END;
-	return ps_json_array_feed(&l->json, text, n, more, ret_used);
+	size_t i = n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+
+	while (i < n && isspace((unsigned char)text[i]))
+		i++;
+	*ret_start = i;
+	if (i < n && text[i] == '<') {
+		l->kind = PS_LISTING_HTML;
+		return ps_listing_html_init(l);
+	}
+	if (i < n && (text[i] == '[' || l->is_json)) {
+		l->kind = PS_LISTING_JSON;
+		/* caddy writes an empty directory as null. */
+		bool empty = n - i >= 4 && memcmp(text + i, "null", 4) == 0;
+
+		ps_listing_json_init(l);
+		if (empty)
+			l->json.expected = PS_JSON_END;
+		return 0;
+	}
+	return ps_error_set(l->err, EPROTO, "not a directory listing (neither HTML nor JSON)");
+}
+
+int ps_listing_feed(void *listing, const char *text, size_t n, bool more, size_t *ret_used)
+{
+	struct ps_listing *l = listing;
+	size_t start = 0, used = 0;
+	int rc = l->kind == PS_LISTING_NEW ? find_kind(l, text, n, &start) : 0;
+
+	if (rc)
+		return rc;
+	rc = l->kind == PS_LISTING_HTML ? ps_listing_html_feed(l, text + start, n - start, more, &used)
+	                                : ps_json_array_feed(&l->json, text + start, n - start, more, &used);
+	*ret_used = start + used;
+	return rc;
 }

@@ -32,7 +32,5 @@ int ps_listing_html_feed(
         struct ps_listing *l, const char *text, size_t n, bool more, size_t *ret_used) PS_MUST_USE;
 
 void ps_listing_json_init(struct ps_listing *l);
-int ps_listing_json_feed(
-        struct ps_listing *l, const char *text, size_t n, bool more, size_t *ret_used) PS_MUST_USE;
 
 #endif

@@ -23,17 +23,6 @@ struct ps_manifest {
 	char line[LINE_MAX_NBYTES + 1];
 };
 
-/* True for "sha256:HEX" and the like; made lower-case in place. */
-static bool is_checksum(char *word)
-{
-	char sum[PS_CHECKSUM_LEN];
-
-	if (!ps_checksum_parse(word, sum))
-		return false;
-	memcpy(word, sum, strlen(sum));
-	return true;
-}
-
 static bool is_size(const char *word, uint64_t *ret)
 {
 	uint64_t v = 0;
@@ -60,7 +49,7 @@ static int emit(struct ps_manifest *m, const char *name, struct ps_manifest_entr
 	if (!ps_s3_url_is(name) && !ps_s3_url_is(m->base))
 		rc = ps_url_join(m->base, name, &url, m->err);
 	else if (!(url = ps_s3_url_join(m->base, name)))
-		rc = ps_error_set(m->err, ENOMEM, "out of memory");
+		rc = ps_no_memory(m->err);
 	if (rc)
 		return rc;
 	if (++m->nentries > PS_LIST_MAX_ENTRIES)
@@ -83,8 +72,7 @@ static int expand(struct ps_manifest *m, const char *name, struct ps_manifest_en
 	for (uint64_t i = 0; i < n && !rc; i++) {
 		ps_strbuf_reset(&b);
 		ps_braces_add(braces, i, &b);
-		rc = b.failed ? ps_error_set(m->err, ENOMEM, "out of memory")
-		              : emit(m, ps_strbuf_peek(&b), entry);
+		rc = b.failed ? ps_no_memory(m->err) : emit(m, ps_strbuf_peek(&b), entry);
 	}
 	ps_braces_free(braces);
 	return rc;
@@ -94,40 +82,21 @@ static int expand(struct ps_manifest *m, const char *name, struct ps_manifest_en
 static int parse_line(struct ps_manifest *m)
 {
 	struct ps_manifest_entry entry = {.size = PS_SIZE_UNKNOWN};
-	char *rest = m->line, *name = NULL, *word;
+	char *rest = m->line, *name = NULL, *word, sum[PS_CHECKSUM_LEN];
 
 	while ((word = strtok_r(NULL, " \t", &rest))) {
 		if (word[0] == '#')
 			break;
 		if (!name)
 			name = word;
-		else if (!entry.checksum && is_checksum(word))
-			entry.checksum = word;
+		else if (!entry.checksum && ps_checksum_parse(word, sum))
+			entry.checksum = sum; /* in lower case */
 		else if (entry.size != PS_SIZE_UNKNOWN || !is_size(word, &entry.size))
 			return ps_error_set(m->err, EINVAL,
 			        "after the name come a size in bytes and a checksum (sha256:HEX); a blank in "
 			        "a name is %%20");
 	}
 	return name ? expand(m, name, &entry) : 0;
-}
-
-/* Parses a line that is given without its line end. */
-static int take_line(struct ps_manifest *m, const char *text, size_t n)
-{
-	m->nlines++;
-	if (n && text[n - 1] == '\r')
-		n--;
-	if (n > LINE_MAX_NBYTES || memchr(text, '\0', n))
-		return ps_error_set(m->err, EINVAL, "line %lu: too long, or not text", m->nlines);
-	memcpy(m->line, text, n);
-	m->line[n] = '\0';
-	if (m->err)
-		m->err->err = 0;
-	int rc = parse_line(m);
-	/* An error of fn has its own text. */
-	if (rc && m->err && m->err->err == EINVAL)
-		ps_error_prefix(m->err, rc, "line %lu", m->nlines);
-	return rc;
 }
 
 int ps_manifest_feed(void *manifest, const char *text, size_t n, bool more, size_t *ret_used)
@@ -149,7 +118,18 @@ int ps_manifest_feed(void *manifest, const char *text, size_t n, bool more, size
 		/* A line that is already too long need not be waited for. */
 		if (!end && more && nline <= LINE_MAX_NBYTES + 1)
 			break;
-		int rc = take_line(m, text + at, nline);
+		size_t len = nline && text[at + nline - 1] == '\r' ? nline - 1 : nline;
+		m->nlines++;
+		if (len > LINE_MAX_NBYTES || memchr(text + at, '\0', len))
+			return ps_error_set(m->err, EINVAL, "line %lu: too long, or not text", m->nlines);
+		memcpy(m->line, text + at, len);
+		m->line[len] = '\0';
+		if (m->err)
+			m->err->err = 0;
+		int rc = parse_line(m);
+		/* An error of fn has its own text. */
+		if (rc && m->err && m->err->err == EINVAL)
+			ps_error_prefix(m->err, rc, "line %lu", m->nlines);
 		if (rc)
 			return rc;
 		at += nline + (end != NULL);
@@ -160,19 +140,16 @@ int ps_manifest_feed(void *manifest, const char *text, size_t n, bool more, size
 
 struct ps_manifest *ps_manifest_new(const char *base, ps_manifest_fn fn, void *arg, struct ps_error *err)
 {
-	struct ps_manifest *m = malloc(sizeof(*m));
+	struct ps_manifest *m = calloc(1, sizeof(*m));
 
 	if (!m) {
-		ps_error_set(err, ENOMEM, "out of memory");
+		ps_no_memory(err);
 		return NULL;
 	}
 	m->base = base;
 	m->fn = fn;
 	m->arg = arg;
 	m->err = err;
-	m->nentries = 0;
-	m->nlines = 0;
-	m->begun = false;
 	return m;
 }
 
@@ -185,11 +162,9 @@ int ps_manifest_parse(
         const struct ps_packed *text, const char *base, ps_manifest_fn fn, void *arg, struct ps_error *err)
 {
 	struct ps_manifest *m = ps_manifest_new(base, fn, arg, err);
+	int rc = m ? ps_packed_each(text, ps_manifest_feed, m) : -ENOMEM;
 
-	if (!m)
-		return -ENOMEM;
-	int rc = ps_packed_each(text, ps_manifest_feed, m);
 	ps_manifest_free(m);
 	/* ps_packed_each() itself sets no error text. */
-	return rc == -ENOMEM ? ps_error_set(err, ENOMEM, "out of memory") : rc;
+	return rc == -ENOMEM ? ps_no_memory(err) : rc;
 }

@@ -10,66 +10,75 @@
 
 /* Patterns of a source ----------------------------------------------------------------------------------- */
 
-/* Limit on patterns with globs, after braces were expanded: each is tried for each name. */
-#define MAX_WILD 1000
-
-struct name {
-	char *text;
-	bool matched;
+/* The texts that one pattern's braces expand to. */
+struct names {
+	char *text; /* the pattern as it was given; not of a glob */
+	atomic_bool matched;
+	char **plain, **wild; /* plain: without globs, sorted; wild: with globs */
+	size_t nplain, nwild;
 };
 
 struct ps_glob {
 	char *dir;
 	bool deep;
-	struct name *names; /* without globs, sorted */
-	size_t nnames;
-	char **wild;
-	size_t nwild;
+	struct names names;
+	bool *matched; /* one for each of names.plain */
 };
 
-bool ps_glob_is_pattern(const char *text)
+static int compare(const void *a, const void *b)
 {
-	return strpbrk(text, "*?[{\\") != NULL;
+	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int name_cmp(const void *a, const void *b)
-{
-	return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
-}
-
-static int take(struct ps_glob *glob, char *text, struct ps_error *err)
-{
-	if (!strpbrk(text, "*?[")) {
-		glob->names[glob->nnames++].text = text;
-		return 0;
-	}
-	if (glob->nwild == MAX_WILD) {
-		free(text);
-		return ps_error_set(err, E2BIG, "the braces expand to more than %d globs", MAX_WILD);
-	}
-	glob->wild[glob->nwild++] = text;
-	return 0;
-}
-
-static int expand(struct ps_glob *glob, const struct ps_braces *braces, struct ps_error *err)
+static int expand(struct names *names, const struct ps_braces *braces, struct ps_error *err)
 {
 	uint64_t n = ps_braces_count(braces);
 
-	glob->names = calloc(n, sizeof(*glob->names));
-	glob->wild = calloc(PS_MIN(n, (uint64_t)MAX_WILD), sizeof(*glob->wild));
-	if (!glob->names || !glob->wild)
-		return ps_error_set(err, ENOMEM, "out of memory");
+	names->plain = calloc(n, sizeof(*names->plain));
+	names->wild = calloc(PS_MIN(n, (uint64_t)PS_LISTING_FILTER_MAX_WILD), sizeof(*names->wild));
+	if (!names->plain || !names->wild)
+		return ps_no_memory(err);
 	for (uint64_t i = 0; i < n; i++) {
 		struct ps_strbuf b = {0};
 
 		ps_braces_add(braces, i, &b);
 		char *text = ps_strbuf_take(&b);
-		int rc = text ? take(glob, text, err) : ps_error_set(err, ENOMEM, "out of memory");
-		if (rc)
-			return rc;
+		if (!text)
+			return ps_no_memory(err);
+		if (!strpbrk(text, "*?[")) {
+			names->plain[names->nplain++] = text;
+		} else if (names->nwild < PS_LISTING_FILTER_MAX_WILD) {
+			names->wild[names->nwild++] = text;
+		} else {
+			free(text);
+			return ps_error_set(err, E2BIG, "the braces expand to more than %d globs",
+			        PS_LISTING_FILTER_MAX_WILD);
+		}
 	}
-	qsort(glob->names, glob->nnames, sizeof(*glob->names), name_cmp);
+	qsort(names->plain, names->nplain, sizeof(*names->plain), compare);
 	return 0;
+}
+
+static void names_fini(struct names *names)
+{
+	for (size_t i = 0; i < names->nplain; i++)
+		free(names->plain[i]);
+	for (size_t i = 0; i < names->nwild; i++)
+		free(names->wild[i]);
+	free(names->text);
+	free(names->plain);
+	free(names->wild);
+}
+
+/* The one of the names without globs that is the path; NULL: none. */
+static char **find_plain(const struct names *names, const char *path)
+{
+	return names->nplain ? bsearch(&path, names->plain, names->nplain, sizeof(path), compare) : NULL;
+}
+
+bool ps_glob_is_pattern(const char *text)
+{
+	return strpbrk(text, "*?[{\\") != NULL;
 }
 
 int ps_glob_new(const char *text, struct ps_glob **ret, struct ps_error *err)
@@ -79,15 +88,16 @@ int ps_glob_new(const char *text, struct ps_glob **ret, struct ps_error *err)
 	size_t plain = strcspn(text, "*?[{\\");
 
 	if (!glob)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	glob->deep = strchr(text + plain, '/') || strstr(text + plain, "**");
 	while (plain && text[plain - 1] != '/')
 		plain--;
 	glob->dir = strndup(text, plain ? plain - 1 : 0);
-	int rc = glob->dir ? ps_braces_parse(text, PS_GLOB_MAX_NAMES, &braces, err)
-	                   : ps_error_set(err, ENOMEM, "out of memory");
+	int rc = glob->dir ? ps_braces_parse(text, PS_GLOB_MAX_NAMES, &braces, err) : ps_no_memory(err);
 	if (!rc)
-		rc = expand(glob, braces, err);
+		rc = expand(&glob->names, braces, err);
+	if (!rc && !(glob->matched = calloc(glob->names.nplain + 1, sizeof(*glob->matched))))
+		rc = ps_no_memory(err);
 	ps_braces_free(braces);
 	if (rc) {
 		ps_glob_free(glob);
@@ -101,12 +111,8 @@ void ps_glob_free(struct ps_glob *glob)
 {
 	if (!glob)
 		return;
-	for (size_t i = 0; i < glob->nnames; i++)
-		free(glob->names[i].text);
-	for (size_t i = 0; i < glob->nwild; i++)
-		free(glob->wild[i]);
-	free(glob->names);
-	free(glob->wild);
+	names_fini(&glob->names);
+	free(glob->matched);
 	free(glob->dir);
 	free(glob);
 }
@@ -164,16 +170,14 @@ static bool wild_matches(const char *pattern, const char *path)
 
 bool ps_glob_match(struct ps_glob *glob, const char *path)
 {
-	struct name key = {.text = (char *)path};
-	struct name *name =
-	        glob->nnames ? bsearch(&key, glob->names, glob->nnames, sizeof(key), name_cmp) : NULL;
+	char **plain = find_plain(&glob->names, path);
 
-	if (name) {
-		name->matched = true;
+	if (plain) {
+		glob->matched[plain - glob->names.plain] = true;
 		return true;
 	}
-	for (size_t i = 0; i < glob->nwild; i++)
-		if (wild_matches(glob->wild[i], path))
+	for (size_t i = 0; i < glob->names.nwild; i++)
+		if (wild_matches(glob->names.wild[i], path))
 			return true;
 	return false;
 }
@@ -183,9 +187,9 @@ uint64_t ps_glob_unmatched(struct ps_glob *glob, char **ret_first)
 	uint64_t n = 0;
 
 	*ret_first = NULL;
-	for (size_t i = 0; i < glob->nnames; i++)
-		if (!glob->names[i].matched && n++ == 0)
-			*ret_first = strdup(glob->names[i].text);
+	for (size_t i = 0; i < glob->names.nplain; i++)
+		if (!glob->matched[i] && n++ == 0)
+			*ret_first = strdup(glob->names.plain[i]);
 	return n;
 }
 
@@ -194,14 +198,6 @@ uint64_t ps_glob_unmatched(struct ps_glob *glob, char **ret_first)
 #define INDEX_SUFFIX ".psx" /* follows the name of its shard */
 #define CATALOGUE "SHARDS.psc"
 #define PATH_MAX_NBYTES 4095
-
-/* One pattern with its braces expanded. */
-struct names {
-	char *text;
-	atomic_bool matched;
-	char **plain, **wild; /* plain: without globs, sorted; wild: with globs */
-	size_t nplain, nwild;
-};
 
 struct list {
 	struct names *v;
@@ -213,42 +209,6 @@ struct ps_listing_filter {
 	atomic_bool listed;
 };
 
-static int compare(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static int filter_take(
-        struct names *names, const struct ps_braces *braces, const char *pattern, struct ps_error *err)
-{
-	uint64_t n = ps_braces_count(braces);
-
-	names->plain = calloc(n, sizeof(*names->plain));
-	names->wild = calloc(PS_MIN(n, (uint64_t)PS_LISTING_FILTER_MAX_WILD), sizeof(*names->wild));
-	if (!names->plain || !names->wild)
-		return ps_error_set(err, ENOMEM, "out of memory");
-	for (uint64_t i = 0; i < n; i++) {
-		struct ps_strbuf b = {0};
-
-		ps_braces_add(braces, i, &b);
-		char *text = ps_strbuf_take(&b);
-		if (!text)
-			return ps_error_set(err, ENOMEM, "out of memory");
-		if (!strpbrk(text, "*?[")) {
-			names->plain[names->nplain++] = text;
-		} else if (names->nwild < PS_LISTING_FILTER_MAX_WILD) {
-			names->wild[names->nwild++] = text;
-		} else {
-			free(text);
-			return ps_error_set(err, E2BIG,
-			        "pattern '%s': the braces expand to more than %d globs", pattern,
-			        PS_LISTING_FILTER_MAX_WILD);
-		}
-	}
-	qsort(names->plain, names->nplain, sizeof(*names->plain), compare);
-	return 0;
-}
-
 static int add(struct list *list, const char *pattern, struct ps_error *err)
 {
 	struct ps_braces *braces = NULL;
@@ -259,14 +219,17 @@ static int add(struct list *list, const char *pattern, struct ps_error *err)
 	ps_autofree char *bare = strdup(pattern);
 	size_t len = strlen(pattern);
 	if (!bare)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	while (len > 1 && bare[len - 1] == '/') /* the pattern names a folder */
 		bare[--len] = '\0';
 	int rc = ps_braces_parse(bare, PS_LISTING_FILTER_MAX_NAMES, &braces, err);
-	if (rc == 0)
-		rc = filter_take(&list->v[list->n++], braces, pattern, err);
+	if (rc == 0) {
+		rc = expand(&list->v[list->n++], braces, err);
+		if (rc == -E2BIG)
+			ps_error_prefix(err, rc, "pattern '%s'", pattern);
+	}
 	if (rc == 0 && !(list->v[list->n - 1].text = strdup(pattern)))
-		rc = ps_error_set(err, ENOMEM, "out of memory");
+		rc = ps_no_memory(err);
 	ps_braces_free(braces);
 	return rc;
 }
@@ -282,7 +245,7 @@ static int add_all(struct list *list, const char *const *patterns, struct ps_err
 		return 0;
 	list->v = calloc(n, sizeof(*list->v));
 	if (!list->v)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	for (size_t i = 0; rc == 0 && i < n; i++)
 		rc = add(list, patterns[i], err);
 	return rc;
@@ -290,15 +253,8 @@ static int add_all(struct list *list, const char *const *patterns, struct ps_err
 
 static void list_fini(struct list *list)
 {
-	for (size_t i = 0; i < list->n; i++) {
-		for (size_t k = 0; k < list->v[i].nplain; k++)
-			free(list->v[i].plain[k]);
-		for (size_t k = 0; k < list->v[i].nwild; k++)
-			free(list->v[i].wild[k]);
-		free(list->v[i].text);
-		free(list->v[i].plain);
-		free(list->v[i].wild);
-	}
+	for (size_t i = 0; i < list->n; i++)
+		names_fini(&list->v[i]);
 	free(list->v);
 }
 
@@ -308,7 +264,7 @@ int ps_listing_filter_new(const char *const *include, const char *const *exclude
 	struct ps_listing_filter *filter = calloc(1, sizeof(*filter));
 
 	if (!filter)
-		return ps_error_set(err, ENOMEM, "out of memory");
+		return ps_no_memory(err);
 	int rc = add_all(&filter->include, include, err);
 	if (rc == 0)
 		rc = add_all(&filter->exclude, exclude, err);
@@ -330,7 +286,7 @@ void ps_listing_filter_free(struct ps_listing_filter *filter)
 
 static bool matches_one(const struct names *names, const char *path)
 {
-	if (names->nplain && bsearch(&path, names->plain, names->nplain, sizeof(path), compare))
+	if (find_plain(names, path))
 		return true;
 	for (size_t i = 0; i < names->nwild; i++)
 		if (fnmatch(names->wild[i], path, FNM_NOESCAPE) == 0)

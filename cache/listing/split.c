@@ -26,26 +26,6 @@ static uint32_t code_at(const char *s, size_t *ret_n)
 	return code;
 }
 
-static void add_code(struct ps_strbuf *b, uint32_t code)
-{
-	if (code < 0x80) {
-		ps_strbuf_addc(b, (char)code);
-		return;
-	}
-	if (code < 0x800) {
-		ps_strbuf_addc(b, (char)(0xc0 | code >> 6));
-	} else {
-		if (code < 0x10000) {
-			ps_strbuf_addc(b, (char)(0xe0 | code >> 12));
-		} else {
-			ps_strbuf_addc(b, (char)(0xf0 | code >> 18));
-			ps_strbuf_addc(b, (char)(0x80 | (code >> 12 & 0x3f)));
-		}
-		ps_strbuf_addc(b, (char)(0x80 | (code >> 6 & 0x3f)));
-	}
-	ps_strbuf_addc(b, (char)(0x80 | (code & 0x3f)));
-}
-
 void ps_split_note(struct ps_split_alphabet *alphabet, const char *key)
 {
 	for (size_t n; *key; key += n) {
@@ -88,6 +68,7 @@ static uint32_t half_of(const struct ps_split_alphabet *alphabet, uint32_t low, 
 static bool split_at(const struct ps_split_alphabet *alphabet, const char *at, const char *end, size_t n,
         struct ps_strbuf *ret)
 {
+	char utf8[4];
 	size_t len;
 	uint32_t low = at[n] ? code_at(at + n, &len) : ' ', top = CODE_MAX + 1;
 
@@ -99,7 +80,7 @@ static bool split_at(const struct ps_split_alphabet *alphabet, const char *at, c
 		return false;
 	ps_strbuf_reset(ret);
 	ps_strbuf_addn(ret, at, n);
-	add_code(ret, half_of(alphabet, low, top));
+	ps_strbuf_addn(ret, utf8, (size_t)(ps_utf8_put(utf8, half_of(alphabet, low, top)) - utf8));
 	ps_strbuf_addc(ret, DEL);
 	return !ret->failed && ret->len <= PS_SPLIT_KEY_MAX_LEN && strcmp(at, ret->s) < 0 &&
 	       (!end || strcmp(ret->s, end) < 0);

@@ -172,58 +172,43 @@ static int take_entry(void *arg, const json_t *j)
 	return ps_names_add(tree->names, &listed);
 }
 
-/* Takes the next page's URL. It must be on the endpoint's own host, since the token is sent there. */
-static int take_next(struct ps_hf *hf, struct ps_names *names, const char *link, char **url)
+static int list_tree(struct tree *tree, const char *commit, const char *dir, bool recursive)
 {
-	char safe[PS_URL_TEXT_LEN];
-	char *next;
-	int rc = ps_url_join(*url, link, &next, names->err);
-
-	if (rc)
-		return rc;
-	bool away = !ps_http_client_owns(&hf->client, next), same = strcmp(next, *url) == 0;
-	if (away || same)
-		rc = ps_error_set(names->err, EPROTO, "%s: the next page would be %s",
-		        ps_url_redact(*url, safe), same ? "the same one" : "on another host: refused");
-	free(*url);
-	*url = next;
-	return rc;
-}
-
-static int list_pages(struct tree *tree, char **url)
-{
+	struct ps_hf *hf = tree->hf;
+	ps_autofree char *url = ps_hf_url_tree(&hf->source, hf->endpoint, commit, dir, recursive);
 	char safe[PS_URL_TEXT_LEN];
 	struct ps_names *names = tree->names;
 	int rc = 0;
 
 	for (unsigned n = 0; !rc && n < MAX_PAGES; n++) {
 		struct ps_page_body body;
-		struct ps_http_page *page = fetch(tree->hf, names, *url, &body);
+		struct ps_http_page *page = fetch(hf, names, url, &body);
 
 		if (!page)
 			return -names->err->err;
 		rc = ps_json_array_parse(
 		        body.text, body.nbytes, "not a tree of the Hub", take_entry, tree, names->err);
 		if (rc == -EPROTO)
-			ps_error_prefix(names->err, rc, "%s", ps_url_redact(*url, safe));
+			ps_error_prefix(names->err, rc, "%s", ps_url_redact(url, safe));
 		bool more = body.next;
-		if (!rc && more)
-			rc = take_next(tree->hf, names, body.next, url);
+		if (!rc && more) {
+			ps_autofree char *next = NULL;
+
+			rc = ps_url_join(url, body.next, &next, names->err);
+			/* The next page must be on the endpoint's own host, since the token is sent there. */
+			bool away = rc == 0 && !ps_http_client_owns(&hf->client, next);
+			if (away || (rc == 0 && strcmp(next, url) == 0))
+				rc = ps_error_set(names->err, EPROTO, "%s: the next page would be %s",
+				        ps_url_redact(url, safe),
+				        away ? "on another host: refused" : "the same one");
+			free(url);
+			url = ps_steal_ptr(&next);
+		}
 		ps_http_page_free(page);
 		if (rc || !more)
 			return rc;
 	}
 	return rc ? rc : ps_error_set(names->err, E2BIG, "listing: more than %d pages", MAX_PAGES);
-}
-
-static int list_tree(struct tree *tree, const char *commit, const char *dir, bool recursive)
-{
-	struct ps_hf *hf = tree->hf;
-	char *url = ps_hf_url_tree(&hf->source, hf->endpoint, commit, dir, recursive);
-	int rc = list_pages(tree, &url);
-
-	free(url);
-	return rc;
 }
 
 /* Lists a folder or, if none has that name, a file. */
@@ -362,7 +347,7 @@ static void answer_note(void *arg, struct ps_http_request *rq)
 
 /* The table ---------------------------------------------------------------------------------------------- */
 
-static void abort_all(struct ps_origin *o)
+static void hf_abort(struct ps_origin *o)
 {
 	ps_transfers_abort(ps_hf_of(o)->client.transfers);
 }
@@ -394,7 +379,7 @@ static const struct ps_origin_ops hf_ops = {
         .head = ps_hf_head,
         .get = ps_hf_get,
         .cancel = ps_hf_cancel,
-        .abort = abort_all,
+        .abort = hf_abort,
         .close = hf_close,
 };
 

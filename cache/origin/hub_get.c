@@ -123,12 +123,6 @@ static int hf_file_ask(struct ps_http_request *rq, const char *url, unsigned n)
 	return 0;
 }
 
-/* True: location is on another host, so it is where the bytes are. */
-static bool hf_file_is_away(struct ps_http_request *rq, const char *location)
-{
-	return !ps_http_client_owns(rq->client, location);
-}
-
 /* The Hub's ETags are quoted oids; some are marked weak without need. */
 static void normalise(const char *etag, char ret[static PS_ETAG_LEN])
 {
@@ -191,7 +185,7 @@ static void take_answer(struct ps_http_request *rq)
 
 static bool head_redirected(struct ps_http_request *rq, const char *location)
 {
-	if (!hf_file_is_away(rq, location))
+	if (ps_http_client_owns(rq->client, location))
 		return false;
 	take_answer(rq);
 	return true;
@@ -391,15 +385,8 @@ static int ask_prepare(struct ps_http_request *rq)
 {
 	struct ps_hf_place *place = place_of(rq->work);
 	int rc = hf_file_ask(rq, place->url, place->nth);
-	uint32_t wait_ms = rc ? 0 : ps_hf_limit_take(&place->hf->limit, PS_HF_RESOLVERS, ps_clock_mono_ns());
 
-	rq->work->turn = !rc && !wait_ms;
-	if (rc || !wait_ms)
-		return rc;
-	ps_error_set(&rq->error, EAGAIN, "the Hub's limit of requests is used up for %u s", wait_ms / 1000);
-	rq->error.retryable = true;
-	rq->error.retry_after_ms = wait_ms;
-	return -EAGAIN;
+	return rc ? rc : take_turn(rq);
 }
 
 /* Takes url as the place if this revision still has the expected version. */
@@ -423,7 +410,7 @@ static void take_place(struct ps_http_request *rq, const char *url)
 
 static bool ask_redirected(struct ps_http_request *rq, const char *location)
 {
-	if (!hf_file_is_away(rq, location))
+	if (ps_http_client_owns(rq->client, location))
 		return false;
 	take_place(rq, location);
 	return true;

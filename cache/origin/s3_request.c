@@ -192,19 +192,6 @@ int ps_s3_send_header(struct ps_http_request *rq, const char *name, const char *
 	return rc ? ps_s3_out_of_memory(rq) : 0;
 }
 
-static int authorize(
-        struct ps_http_request *rq, struct ps_s3_signer *signer, struct ps_sigv4_request *signing)
-{
-	ps_autostrbuf struct ps_strbuf value = {0};
-	uint8_t day[PS_SIGV4_KEY_LEN];
-	int rc = ps_sigv4_keys_get(&signer->keys, rq->key, signing, day);
-
-	if (rc == 0)
-		rc = ps_sigv4_sign(signing, rq->key->access_key, day, &value);
-	explicit_bzero(day, sizeof(day));
-	return rc ? ps_s3_out_of_memory(rq) : ps_s3_send_header(rq, "Authorization", ps_strbuf_peek(&value));
-}
-
 static int add_headers(struct ps_http_request *rq, struct ps_s3_signer *signer,
         const struct ps_s3_place *place, const char *query)
 {
@@ -243,7 +230,13 @@ static int add_headers(struct ps_http_request *rq, struct ps_s3_signer *signer,
 	        .time = time,
 	        .region = place->region,
 	        .service = "s3"};
-	return authorize(rq, signer, &signing);
+	ps_autostrbuf struct ps_strbuf value = {0};
+	uint8_t day[PS_SIGV4_KEY_LEN];
+	rc = ps_sigv4_keys_get(&signer->keys, rq->key, &signing, day);
+	if (rc == 0)
+		rc = ps_sigv4_sign(&signing, rq->key->access_key, day, &value);
+	explicit_bzero(day, sizeof(day));
+	return rc ? ps_s3_out_of_memory(rq) : ps_s3_send_header(rq, "Authorization", ps_strbuf_peek(&value));
 }
 
 /* Takes a newer key than the last attempt's, if there is one. */

@@ -121,18 +121,6 @@ static struct known *known_make(struct dataset *dataset, const struct ps_id *id)
 	return known;
 }
 
-static void forget_old(struct dataset *dataset, int64_t now_s)
-{
-	int64_t since_s = now_s - window_s(dataset);
-
-	while (!ps_list_empty(&dataset->recency)) {
-		struct known *oldest = PS_CONTAINER_OF(dataset->recency.prev, struct known, link);
-		if (oldest->opened_s >= since_s)
-			return;
-		forget(dataset, oldest);
-	}
-}
-
 static void begin_round(struct dataset *dataset, int64_t now_s)
 {
 	dataset->round++;
@@ -154,7 +142,13 @@ void ps_inuse_opened(struct ps_inuse *inuse, uint32_t number, const struct ps_id
 
 	if (!dataset)
 		return;
-	forget_old(dataset, now_s);
+	int64_t since_s = now_s - window_s(dataset);
+	while (!ps_list_empty(&dataset->recency)) {
+		struct known *oldest = PS_CONTAINER_OF(dataset->recency.prev, struct known, link);
+		if (oldest->opened_s >= since_s)
+			break;
+		forget(dataset, oldest);
+	}
 	if (!dataset->known)
 		begin_round(dataset, now_s);
 	HASH_FIND(hh, dataset->known, id, sizeof(*id), known);

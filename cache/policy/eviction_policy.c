@@ -37,15 +37,6 @@ static void sift_down(struct ps_candidate *heap, size_t n, size_t i)
 	heap[i] = moved;
 }
 
-static void sift_up(struct ps_candidate *heap, size_t i)
-{
-	const struct ps_candidate moved = heap[i];
-
-	for (size_t parent; i > 0 && before(&moved, &heap[parent = (i - 1) / 2]); i = parent)
-		heap[i] = heap[parent];
-	heap[i] = moved;
-}
-
 static bool make(struct ps_victims *v, const struct ps_policy_query *q, ps_rank_fn rank, void *arg)
 {
 	if (v->cap < q->n) {
@@ -67,13 +58,6 @@ static bool make(struct ps_victims *v, const struct ps_policy_query *q, ps_rank_
 	v->made = v->n;
 	v->made_s = q->now_s;
 	return true;
-}
-
-static bool is_recent(const struct ps_victims *v, const struct ps_policy_query *q)
-{
-	return q->n > PS_VICTIMS_EXACT && v->made_s != 0 && q->now_s >= v->made_s &&
-	       q->now_s - v->made_s < 1 + (int64_t)(q->n / REMADE_AFTER_ITEMS) &&
-	       v->made - v->n <= v->made / REMADE_SHARE;
 }
 
 /* Makes the root a candidate whose rank is up to date. False: none is left. */
@@ -99,20 +83,6 @@ static bool settle_root(struct ps_victims *v, const struct ps_policy_query *q, p
 	return false;
 }
 
-static void put_back(struct ps_victims *v, const struct ps_policy_query *q, ps_rank_fn rank, void *arg,
-        const size_t *slots, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		const struct ps_policy_item *item = &q->items[slots[i]];
-		struct ps_candidate c = {.seq = item->seq, .slot = (uint32_t)slots[i]};
-
-		if (!rank(arg, q, item, &c.rank))
-			continue;
-		v->heap[v->n] = c;
-		sift_up(v->heap, v->n++);
-	}
-}
-
 static size_t take(struct ps_victims *v, const struct ps_policy_query *q, ps_rank_fn rank, void *arg,
         double later_than, size_t *victims)
 {
@@ -128,7 +98,19 @@ static size_t take(struct ps_victims *v, const struct ps_policy_query *q, ps_ran
 	}
 	if (sum >= q->need_nbytes)
 		return taken;
-	put_back(v, q, rank, arg, victims, taken);
+	/* Puts back what was taken. */
+	for (size_t i = 0; i < taken; i++) {
+		const struct ps_policy_item *item = &q->items[victims[i]];
+		struct ps_candidate c = {.seq = item->seq, .slot = (uint32_t)victims[i]};
+		size_t at = v->n;
+
+		if (!rank(arg, q, item, &c.rank))
+			continue;
+		v->n++;
+		for (size_t parent; at > 0 && before(&c, &v->heap[parent = (at - 1) / 2]); at = parent)
+			v->heap[at] = v->heap[parent];
+		v->heap[at] = c;
+	}
 	return 0;
 }
 
@@ -136,7 +118,11 @@ static size_t take(struct ps_victims *v, const struct ps_policy_query *q, ps_ran
 static size_t victims_choose(struct ps_victims *v, const struct ps_policy_query *q, ps_rank_fn rank,
         void *arg, double later_than, size_t *victims)
 {
-	if (is_recent(v, q)) {
+	bool recent = q->n > PS_VICTIMS_EXACT && v->made_s != 0 && q->now_s >= v->made_s &&
+	              q->now_s - v->made_s < 1 + (int64_t)(q->n / REMADE_AFTER_ITEMS) &&
+	              v->made - v->n <= v->made / REMADE_SHARE;
+
+	if (recent) {
 		if (q->need_nbytes >= v->refused_nbytes && later_than >= v->refused_later_than)
 			return 0;
 	} else {
@@ -292,14 +278,14 @@ static double expected_s(const struct ps_inuse_times *times, int64_t opened_s, i
 	return (double)(due_s > now_s ? due_s : now_s + (now_s - due_s));
 }
 
-static struct ps_id policy_object_id(const struct ps_policy_item *item);
-
 static bool rank(void *arg, const struct ps_policy_query *query, const struct ps_policy_item *item,
         struct ps_rank *ret)
 {
 	struct ps_policy *policy = arg;
-	struct ps_id object = policy_object_id(item);
+	struct ps_id object = item->id;
 	struct ps_plan_need need;
+
+	ps_policy_part_id(&object, item->part);
 	enum ps_policy_need kind = need_of(policy, &object, &need);
 
 	rank_by_age(item, ret);
@@ -359,12 +345,4 @@ void ps_policy_part_id(struct ps_id *id, uint32_t part)
 {
 	for (int i = 0; i < 4; i++)
 		id->bytes[i] ^= (uint8_t)(part >> (8 * i));
-}
-
-static struct ps_id policy_object_id(const struct ps_policy_item *item)
-{
-	struct ps_id id = item->id;
-
-	ps_policy_part_id(&id, item->part);
-	return id;
 }

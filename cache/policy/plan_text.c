@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/strbuf.h"
+
 /* The part of a text that is not parsed yet. */
 struct text {
 	char *at, *end;
@@ -42,26 +44,6 @@ static bool hex4(struct text *t, uint32_t *ret)
 	return true;
 }
 
-static char *put_utf8(char *out, uint32_t c)
-{
-	if (c < 0x80) {
-		*out++ = (char)c;
-	} else if (c < 0x800) {
-		*out++ = (char)(0xc0 | c >> 6);
-		*out++ = (char)(0x80 | (c & 0x3f));
-	} else if (c < 0x10000) {
-		*out++ = (char)(0xe0 | c >> 12);
-		*out++ = (char)(0x80 | (c >> 6 & 0x3f));
-		*out++ = (char)(0x80 | (c & 0x3f));
-	} else {
-		*out++ = (char)(0xf0 | c >> 18);
-		*out++ = (char)(0x80 | (c >> 12 & 0x3f));
-		*out++ = (char)(0x80 | (c >> 6 & 0x3f));
-		*out++ = (char)(0x80 | (c & 0x3f));
-	}
-	return out;
-}
-
 /* Parses the digits after "\u"; a surrogate pair is one character. */
 static bool unicode(struct text *t, char **out)
 {
@@ -75,7 +57,7 @@ static bool unicode(struct text *t, char **out)
 			return false;
 		c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
 	}
-	*out = put_utf8(*out, c);
+	*out = ps_utf8_put(*out, c);
 	return true;
 }
 

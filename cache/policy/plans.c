@@ -159,17 +159,6 @@ static int tables_grow(struct ps_planned_files *f, size_t want)
 	return 0;
 }
 
-/* After the array moved: corrects the pointers to the heads of the files' lists. */
-static void mend_links(struct ps_planned_files *f)
-{
-	for (size_t i = 0; i < f->n; i++) {
-		if (f->v[i].uses)
-			f->v[i].uses->link = &f->v[i].uses;
-		else
-			f->v[i].tail = &f->v[i].uses;
-	}
-}
-
 /* Reserves room for n more, so that adding them cannot fail. -ENOMEM. */
 static int planned_files_reserve(struct ps_planned_files *f, size_t n)
 {
@@ -184,7 +173,13 @@ static int planned_files_reserve(struct ps_planned_files *f, size_t n)
 			return -ENOMEM;
 		f->v = v;
 		f->cap = cap;
-		mend_links(f);
+		/* The heads of the files' lists have moved. */
+		for (size_t i = 0; i < f->n; i++) {
+			if (f->v[i].uses)
+				f->v[i].uses->link = &f->v[i].uses;
+			else
+				f->v[i].tail = &f->v[i].uses;
+		}
 	}
 	return tables_grow(f, want);
 }
@@ -230,23 +225,16 @@ static void planned_files_name(
 	table_add(&f->by_id, hash_of_id(id), (uint32_t)(file - f->v));
 }
 
-static uint32_t free_place(struct ps_planned_files *f)
-{
-	if (f->nfree == 0)
-		return (uint32_t)f->n++;
-	while (f->v[f->free_from].node)
-		f->free_from++;
-	f->nfree--;
-	return f->free_from++;
-}
-
 /* The place of the file, which is added if it is new; room has been reserved. */
 static uint32_t planned_files_add(struct ps_planned_files *f, const struct ps_plan_file *file)
 {
 	struct ps_planned_file *found = planned_files_by_node(f, file->node);
 
 	if (!found) {
-		found = &f->v[free_place(f)];
+		while (f->nfree > 0 && f->v[f->free_from].node)
+			f->free_from++;
+		found = f->nfree > 0 ? &f->v[f->free_from++] : &f->v[f->n++];
+		f->nfree -= f->nfree > 0;
 		*found = (struct ps_planned_file){.node = file->node, .dataset = file->dataset};
 		found->tail = &found->uses;
 		f->nnameless++;
@@ -257,9 +245,9 @@ static uint32_t planned_files_add(struct ps_planned_files *f, const struct ps_pl
 }
 
 /* Forgets files that have no use and whose last rank has ended. */
-static void planned_files_sweep(
-        struct ps_planned_files *f, bool (*gone)(const void *arg, uint64_t serial), const void *arg)
+static void planned_files_sweep(struct ps_plans *plans)
 {
+	struct ps_planned_files *f = &plans->files;
 	size_t nleft = 0;
 
 	f->free_from = 0;
@@ -268,7 +256,8 @@ static void planned_files_sweep(
 
 		if (!file->node)
 			continue;
-		if (file->uses || !gone(arg, file->last)) {
+		const struct ps_plan_rank *last = plans->ranks[file->last % PS_PLANS_MAX_RANKS];
+		if (file->uses || (last && last->serial == file->last)) {
 			nleft++;
 			continue;
 		}
@@ -299,11 +288,6 @@ struct ps_plans *ps_plans_new(void)
 
 /* Uses and epochs ---------------------------------------------------------------------------------------- */
 
-static void note_first(struct ps_planned_file *file)
-{
-	file->first = file->uses ? file->uses->epoch : NULL;
-}
-
 /* Ends a use. */
 static void plan_use_end(struct ps_plans *plans, struct ps_plan_use *use)
 {
@@ -317,7 +301,7 @@ static void plan_use_end(struct ps_plans *plans, struct ps_plan_use *use)
 		use->next->link = use->link;
 	else
 		file->tail = use->link;
-	note_first(file);
+	file->first = file->uses ? file->uses->epoch : NULL;
 	use->over = true;
 	epoch->nover++;
 	while (epoch->first < epoch->nuses && epoch->uses[epoch->first].over)
@@ -338,7 +322,7 @@ static void use_begin(struct ps_plans *plans, struct ps_plan_use *use)
 	file->tail = &use->next;
 	file->named_in = use->epoch->serial;
 	file->last = use->epoch->rank->serial;
-	note_first(file);
+	file->first = file->uses->epoch;
 }
 
 static void epoch_free(struct ps_plans *plans, struct ps_plan_epoch *epoch)
@@ -378,14 +362,6 @@ static void schedule(struct ps_plan_rank *rank, double now_s)
 }
 
 /* Ranks -------------------------------------------------------------------------------------------------- */
-
-static bool rank_gone(const void *arg, uint64_t serial)
-{
-	const struct ps_plans *plans = arg;
-	const struct ps_plan_rank *rank = plans->ranks[serial % PS_PLANS_MAX_RANKS];
-
-	return !rank || rank->serial != serial;
-}
 
 static struct ps_plan_rank *rank_find(
         const struct ps_plans *plans, const struct ps_plan_teller *teller, const struct ps_plan_who *who)
@@ -436,54 +412,10 @@ static void rank_free(struct ps_plans *plans, struct ps_plan_rank *rank)
 static void rank_end(struct ps_plans *plans, struct ps_plan_rank *rank)
 {
 	rank_free(plans, rank);
-	planned_files_sweep(&plans->files, rank_gone, plans);
-}
-
-static void drop_ranks(struct ps_plans *plans, bool (*goes)(const struct ps_plan_rank *rank, const void *arg),
-        const void *arg)
-{
-	unsigned before = plans->nranks;
-
-	for (size_t i = 0; i < PS_PLANS_MAX_RANKS; i++)
-		if (plans->ranks[i] && goes(plans->ranks[i], arg))
-			rank_free(plans, plans->ranks[i]);
-	if (plans->nranks < before)
-		planned_files_sweep(&plans->files, rank_gone, plans);
-}
-
-static void learn_pace(struct ps_plan_rank *rank, double now_s)
-{
-	uint64_t done = rank->epochs_done + rank->files_done;
-
-	if (done <= rank->moved_done || now_s <= rank->moved_s)
-		return;
-	double file_s = (now_s - rank->moved_s) / (double)(done - rank->moved_done);
-	rank->file_s = rank->file_s > 0 ? rank->file_s + PACE_WEIGHT * (file_s - rank->file_s) : file_s;
-	rank->moved_done = done;
-	rank->moved_s = now_s;
+	planned_files_sweep(plans);
 }
 
 /* Announcements ------------------------------------------------------------------------------------------ */
-
-static struct ps_plan_epoch *epoch_new(struct ps_plan_rank *rank, uint64_t number, size_t n, uint64_t nbytes)
-{
-	struct ps_plan_epoch *epoch = malloc(sizeof(*epoch) + n * sizeof(epoch->uses[0]));
-
-	if (epoch)
-		*epoch = (struct ps_plan_epoch){
-		        .rank = rank, .number = number, .nuses = (uint32_t)n, .nbytes = nbytes};
-	return epoch;
-}
-
-/* The number of the epoch's files that no plan names yet. */
-static size_t count_new(struct ps_plans *plans, const struct ps_plan_file *files, size_t n)
-{
-	size_t nnew = 0;
-
-	for (size_t i = 0; i < n; i++)
-		nnew += planned_files_by_node(&plans->files, files[i].node) == NULL;
-	return nnew;
-}
 
 static bool has_room(const struct ps_plans *plans, const struct ps_plan_teller *teller, uint64_t nbytes)
 {
@@ -519,12 +451,17 @@ static int announce(struct ps_plans *plans, struct ps_plan_rank *rank, const str
 		old = plan_epoch_of(place);
 	if (!old && nepochs >= PS_PLANS_MAX_EPOCHS)
 		return -E2BIG;
-	uint64_t nbytes = sizeof(*epoch) + n * sizeof(epoch->uses[0]) +
-	                  count_new(plans, files, n) * sizeof(struct ps_planned_file);
+	uint64_t nbytes = sizeof(*epoch) + n * sizeof(epoch->uses[0]);
+	for (size_t i = 0; i < n; i++)
+		if (!planned_files_by_node(&plans->files, files[i].node))
+			nbytes += sizeof(struct ps_planned_file);
 	if (!has_room(plans, &rank->teller, nbytes))
 		return -ENOSPC;
-	if (planned_files_reserve(&plans->files, n) < 0 || !(epoch = epoch_new(rank, who->epoch, n, nbytes)))
+	if (planned_files_reserve(&plans->files, n) < 0 ||
+	        !(epoch = malloc(sizeof(*epoch) + n * sizeof(epoch->uses[0]))))
 		return -ENOMEM;
+	*epoch = (struct ps_plan_epoch){
+	        .rank = rank, .number = who->epoch, .nuses = (uint32_t)n, .nbytes = nbytes};
 	if (old) {
 		place = old->link.next;
 		epoch_free(plans, old);
@@ -607,25 +544,29 @@ int ps_plans_position(struct ps_plans *plans, const struct ps_plan_teller *telle
 	}
 	advance(plans, rank, who->epoch, files_done);
 	rank->heard_s = now_s;
-	learn_pace(rank, now_s);
+	uint64_t done = rank->epochs_done + rank->files_done;
+	if (done > rank->moved_done && now_s > rank->moved_s) { /* learns its pace */
+		double file_s = (now_s - rank->moved_s) / (double)(done - rank->moved_done);
+
+		rank->file_s =
+		        rank->file_s > 0 ? rank->file_s + PACE_WEIGHT * (file_s - rank->file_s) : file_s;
+		rank->moved_done = done;
+		rank->moved_s = now_s;
+	}
 	schedule(rank, now_s);
 	return 0;
-}
-
-static bool of_feed(const struct ps_plan_rank *rank, const void *feed)
-{
-	return rank->teller.feed == *(const uint64_t *)feed;
 }
 
 void ps_plans_drop_feed(struct ps_plans *plans, uint64_t feed)
 {
 	PS_LOCK_SCOPE(&plans->lock);
-	drop_ranks(plans, of_feed, &feed);
-}
+	unsigned before = plans->nranks;
 
-static bool is_silent(const struct ps_plan_rank *rank, const void *now_s)
-{
-	return *(const double *)now_s - rank->heard_s > PS_PLANS_SILENT_S;
+	for (size_t i = 0; i < PS_PLANS_MAX_RANKS; i++)
+		if (plans->ranks[i] && plans->ranks[i]->teller.feed == feed)
+			rank_free(plans, plans->ranks[i]);
+	if (plans->nranks < before)
+		planned_files_sweep(plans);
 }
 
 void ps_plans_expire(struct ps_plans *plans, double now_s)
@@ -633,7 +574,11 @@ void ps_plans_expire(struct ps_plans *plans, double now_s)
 	PS_LOCK_SCOPE(&plans->lock);
 	unsigned before = plans->nranks;
 
-	drop_ranks(plans, is_silent, &now_s);
+	for (size_t i = 0; i < PS_PLANS_MAX_RANKS; i++)
+		if (plans->ranks[i] && now_s - plans->ranks[i]->heard_s > PS_PLANS_SILENT_S)
+			rank_free(plans, plans->ranks[i]);
+	if (plans->nranks < before)
+		planned_files_sweep(plans);
 	plans->counters.expired += before - plans->nranks;
 }
 

@@ -149,18 +149,6 @@ static struct start **find_place(struct ps_next_shard *seq, uint64_t node)
 	return place;
 }
 
-/* Makes a start that takes over the reference to the file. NULL: out of memory. */
-static struct start *start_new(const struct ps_next_shard *seq, struct ps_fill_file *file, uint64_t node)
-{
-	struct start *start = malloc(sizeof(*start));
-
-	if (!start)
-		return NULL;
-	*start = (struct start){.file = file, .node = node, .opens = seq->opens};
-	ps_demand_init(&start->demand, file, PS_DEMAND_NEXT);
-	return start;
-}
-
 /* The functions above need seq->lock held ---------------------------------------------------------------- */
 
 /* Demands this many eighths of the file; returns their number of bytes. Takes over the reference. */
@@ -173,8 +161,11 @@ static uint64_t start_begin(
 		PS_LOCK_SCOPE(&seq->lock);
 		struct start **place = find_place(seq, node);
 
-		if (place && !*place && (*place = start_new(seq, file, node)))
-			file = NULL;
+		if (place && !*place && (*place = malloc(sizeof(**place)))) {
+			**place = (struct start){.file = file, .node = node, .opens = seq->opens};
+			ps_demand_init(&(*place)->demand, file, PS_DEMAND_NEXT);
+			file = NULL; /* the start has the reference */
+		}
 		if (place && *place)
 			ps_demand_extend(&(*place)->demand, 0, end * PS_BLOCK_CHUNKS, REQUEST_CHUNKS);
 	}

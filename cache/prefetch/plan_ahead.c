@@ -69,11 +69,6 @@ struct ps_plan_ahead {
 	uint64_t late_until_ns;
 };
 
-static double now_s(void)
-{
-	return (double)ps_clock_real_ms() / 1000;
-}
-
 /* Cancels the demands, then releases the file. */
 static void stop_fetching(struct begun *b)
 {
@@ -202,12 +197,6 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
 	return true;
 }
 
-static void demand_rest(struct begun *b)
-{
-	b->has_rest = true;
-	ps_demand_extend(&b->rest, HEAD_BLOCKS * PS_BLOCK_CHUNKS, UINT64_MAX, REQUEST_CHUNKS);
-}
-
 static void look(struct ps_plan_ahead *a)
 {
 	uint64_t nodes[PS_PLAN_AHEAD_FILES];
@@ -227,7 +216,8 @@ static void look(struct ps_plan_ahead *a)
 
 		if (!b->file || b->to_memory || b->has_rest)
 			continue;
-		demand_rest(b);
+		b->has_rest = true;
+		ps_demand_extend(&b->rest, HEAD_BLOCKS * PS_BLOCK_CHUNKS, UINT64_MAX, REQUEST_CHUNKS);
 		nwhole++;
 	}
 	ps_fill_pump(a->dataset->cache->fill);
@@ -385,13 +375,6 @@ static void name_files(struct ps_plan_ahead *a)
 		}
 }
 
-static void wait_for_news(struct ps_plan_ahead *a, uint64_t looked_ns)
-{
-	/* Events that come shortly after each other are handled together. */
-	ps_cond_wait_until(
-	        &a->wake, &a->lock, looked_ns + (a->look ? LOOK_EVERY_MS : IDLE_MS) * PS_NS_PER_MS);
-}
-
 static void *plan_ahead_main(void *arg)
 {
 	struct ps_plan_ahead *a = arg;
@@ -407,7 +390,8 @@ static void *plan_ahead_main(void *arg)
 			continue;
 		}
 		if (now_ns < looked_ns + every_ms * PS_NS_PER_MS) {
-			wait_for_news(a, looked_ns);
+			/* Events that come shortly after each other are handled together. */
+			ps_cond_wait_until(&a->wake, &a->lock, looked_ns + every_ms * PS_NS_PER_MS);
 			continue;
 		}
 		bool names = a->told || !a->look;
@@ -416,7 +400,7 @@ static void *plan_ahead_main(void *arg)
 		pthread_mutex_unlock(&a->lock);
 		review_parts(a, now_ns);
 		demand_late(a, now_ns);
-		ps_plans_expire(a->plans, now_s());
+		ps_plans_expire(a->plans, (double)ps_clock_real_ms() / 1000);
 		atomic_store(&a->any, ps_plans_any(a->plans, a->dataset->catalog->row.number));
 		if (names)
 			name_files(a);

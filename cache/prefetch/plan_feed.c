@@ -191,13 +191,6 @@ static int find_files(
 
 /* Lines -------------------------------------------------------------------------------------------------- */
 
-static bool is_blank(const char *text, size_t len)
-{
-	while (len > 0 && memchr(" \t\r", text[len - 1], 3))
-		len--;
-	return len == 0;
-}
-
 static int take_reads(struct ps_plan_feed *feed, const struct ps_plan_line *line)
 {
 	struct ps_plan_read reads[PS_PLAN_READS];
@@ -226,7 +219,9 @@ static int take_line(struct ps_plan_feed *feed, char *text, size_t len)
 	struct ps_plan_line line;
 	size_t n;
 
-	if (is_blank(text, len))
+	while (len > 0 && memchr(" \t\r", text[len - 1], 3))
+		len--;
+	if (len == 0)
 		return 0;
 	ps_plans_expire(feed->plans, now_s);
 	int rc = memchr(text, 0, len) ? -EINVAL : ps_plan_line_parse(text, len, &line);
@@ -269,19 +264,6 @@ static int add(struct ps_plan_feed *feed, const char *text, size_t n)
 	return 0;
 }
 
-static int end_line(struct ps_plan_feed *feed)
-{
-	int rc = 0;
-
-	if (!feed->skipping && feed->len > 0)
-		rc = take_line(feed, feed->line, feed->len);
-	feed->skipping = false;
-	feed->len = 0;
-	if (feed->cap > LINE_KEPT_NBYTES)
-		(void)!set_cap(feed, 0);
-	return rc;
-}
-
 int ps_plan_feed_write(struct ps_plan_feed *feed, const char *text, size_t n)
 {
 	int first = 0;
@@ -293,8 +275,12 @@ int ps_plan_feed_write(struct ps_plan_feed *feed, const char *text, size_t n)
 
 		first = first ? first : e;
 		if (newline) {
-			e = end_line(feed);
+			e = feed->skipping || feed->len == 0 ? 0 : take_line(feed, feed->line, feed->len);
 			first = first ? first : e;
+			feed->skipping = false;
+			feed->len = 0;
+			if (feed->cap > LINE_KEPT_NBYTES)
+				(void)!set_cap(feed, 0);
 			len++;
 		}
 		text += len;

@@ -191,19 +191,14 @@ static struct stream *saw(struct ps_readahead *ra, uint64_t offset, uint64_t nby
 	return s;
 }
 
-/* The largest window that the stream may have by what it has read. */
-static uint64_t window_earned(const struct stream *s)
-{
-	uint64_t nread = s->start == 0 ? PS_MAX(s->nread, READ_FIRST) : s->nread;
-
-	return PS_MAX(AHEAD_A_READ * nread + (nread - s->nread), WINDOW_MIDDLE);
-}
-
 /* A reader that waits gets a larger window. From a far origin it gets all that it has earned: a window that
  * doubles would take a round trip for each step. */
 static uint64_t window_next(const struct ps_readahead *ra, const struct stream *s, bool waited)
 {
-	uint64_t earned = window_earned(s), window = s->window;
+	/* The largest window that the stream may have by what it has read. */
+	uint64_t nread = s->start == 0 ? PS_MAX(s->nread, READ_FIRST) : s->nread;
+	uint64_t earned = PS_MAX(AHEAD_A_READ * nread + (nread - s->nread), WINDOW_MIDDLE),
+	         window = s->window;
 
 	if (waited)
 		window = ps_fill_is_far(ps_fill_file_engine(ra->file)) ? earned : 2 * window;

@@ -87,11 +87,6 @@ struct ps_tiers {
 	bool warned;
 };
 
-static int out_of_memory(struct ps_error *err)
-{
-	return ps_error_set(err, ENOMEM, "out of memory");
-}
-
 const char *ps_tier_url(const struct ps_tier *tier)
 {
 	return tier->url;
@@ -165,27 +160,19 @@ static int take(struct ps_tiers *all, const struct ps_tier_urls *urls)
 	return 0;
 }
 
-/* True if the file was written, or replaced by another one of whatever date, since it was last read whole; or
- * if it is gone: reading it says why. */
-static bool has_changed(const struct ps_tiers *all, struct timespec *ret_ctime)
-{
-	struct stat st;
-
-	if (ps_tier_list_kind(all->list) != PS_TIER_LIST_FILE || stat(all->list + 1, &st) < 0)
-		return true;
-	if (st.st_ctim.tv_sec == all->ctime.tv_sec && st.st_ctim.tv_nsec == all->ctime.tv_nsec)
-		return false;
-	*ret_ctime = st.st_ctim;
-	return true;
-}
-
 static int update(struct ps_tiers *all, struct ps_error *err)
 {
 	struct ps_tier_urls urls = {0};
 	struct timespec ctime = all->ctime;
+	struct stat st;
 
-	if (!has_changed(all, &ctime))
-		return 0;
+	/* A file is read if it was written, or replaced by another one of whatever date, since it was last read
+	 * whole; or if it is gone: reading it says why. */
+	if (ps_tier_list_kind(all->list) == PS_TIER_LIST_FILE && stat(all->list + 1, &st) == 0) {
+		if (st.st_ctim.tv_sec == ctime.tv_sec && st.st_ctim.tv_nsec == ctime.tv_nsec)
+			return 0;
+		ctime = st.st_ctim;
+	}
 	int rc = ps_tier_list_read(all->list, &urls, err);
 	if (!rc && (rc = take(all, &urls)) < 0)
 		ps_error_set(err, -rc, "out of memory");
@@ -218,18 +205,6 @@ static void *watch(void *arg)
 	}
 }
 
-static int check_auth(const struct ps_tiers *all, struct ps_error *err)
-{
-	for (size_t i = 0; i < all->n && all->auth != PS_TIER_AUTH_NONE; i++)
-		if (!all->v[i]->protected)
-			return ps_error_set(err, EINVAL,
-			        "option tier-auth: credentials would be sent to %s in clear text, or to any "
-			        "server that answers there; use https:// with --tier-cert, or say "
-			        "--tier-auth=cleartext if that network has no other users",
-			        all->v[i]->url);
-	return 0;
-}
-
 static int start(struct ps_tiers *all, struct ps_error *err)
 {
 	int rc = update(all, err);
@@ -238,8 +213,13 @@ static int start(struct ps_tiers *all, struct ps_error *err)
 		ps_log_warning("%s; the origin is asked until the name is known", err->text);
 		rc = 0;
 	}
-	if (!rc)
-		rc = check_auth(all, err);
+	for (size_t i = 0; !rc && i < all->n && all->auth != PS_TIER_AUTH_NONE; i++)
+		if (!all->v[i]->protected)
+			return ps_error_set(err, EINVAL,
+			        "option tier-auth: credentials would be sent to %s in clear text, or to any "
+			        "server that answers there; use https:// with --tier-cert, or say "
+			        "--tier-auth=cleartext if that network has no other users",
+			        all->v[i]->url);
 	if (rc || ps_tier_list_kind(all->list) == PS_TIER_LIST_URLS)
 		return rc;
 	rc = ps_thread_start(&all->worker.thread, "tier-names", watch, all);
@@ -257,7 +237,7 @@ int ps_tiers_new(const struct ps_tier_options *options, struct ps_tiers **ret, s
 	}
 	struct ps_tiers *all = calloc(1, sizeof(*all));
 	if (!all)
-		return out_of_memory(err);
+		return ps_no_memory(err);
 	pthread_mutex_init(&all->lock, NULL);
 	ps_worker_init(&all->worker);
 	all->auth = options->auth;
@@ -267,7 +247,7 @@ int ps_tiers_new(const struct ps_tier_options *options, struct ps_tiers **ret, s
 	all->credit = CREDIT_FIRST;
 	all->late_ns = LATE_FIRST_NS;
 	all->list = strdup(options->list);
-	int rc = all->list ? start(all, &mine) : out_of_memory(&mine);
+	int rc = all->list ? start(all, &mine) : ps_no_memory(&mine);
 	if (rc) {
 		ps_tiers_free(all);
 		if (err)
@@ -449,12 +429,6 @@ static enum verdict compare(
 	return trial->nmissing ? UNKNOWN : SLOW;
 }
 
-/* True: the tier has answered since the ping for which the turn was left. */
-static bool has_answered(const struct ps_tier *tier, const struct ps_tier_turn *turn)
-{
-	return atomic_load_explicit(&tier->heard_ns, memory_order_relaxed) >= turn->asked_ns;
-}
-
 /* The lock is held. */
 static bool judge_late(
         struct ps_tiers *all, const struct ps_tier_turn *turn, const struct ps_tier_trial *trial)
@@ -465,7 +439,8 @@ static bool judge_late(
 	if (!trial->answered || (tier->state == ASIDE && !turn->probe))
 		return false;
 	if (turn->mute) {
-		if (!has_answered(tier, turn)) {
+		/* It has not answered since the ping for which the turn was left. */
+		if (atomic_load_explicit(&tier->heard_ns, memory_order_relaxed) < turn->asked_ns) {
 			snprintf(tier->error, sizeof(tier->error), "it does not answer");
 			strike(tier, turn, 1);
 		}

@@ -22,11 +22,6 @@
 #define DNS_PREFIX "dns+"
 #define BLANKS ", \t\r\n"
 
-static int out_of_memory(struct ps_error *err)
-{
-	return ps_error_set(err, ENOMEM, "out of memory");
-}
-
 void ps_tier_urls_fini(struct ps_tier_urls *urls)
 {
 	for (size_t i = 0; i < urls->n; i++)
@@ -54,7 +49,7 @@ static int add(struct ps_tier_urls *urls, char *url, struct ps_error *err)
 		return ps_error_set(err, EINVAL, "more than %d tiers", PS_TIERS_MAX);
 	char **more = mine ? reallocarray(urls->v, urls->n + 1, sizeof(*more)) : NULL;
 	if (!more)
-		return out_of_memory(err);
+		return ps_no_memory(err);
 	urls->v = more;
 	urls->v[urls->n++] = ps_steal_ptr(&mine);
 	return 0;
@@ -92,7 +87,7 @@ int ps_tier_list_parse(const char *text, struct ps_tier_urls *urls, struct ps_er
 		}
 		ps_autofree char *word = strndup(p, n);
 		ps_autourl struct ps_url u = {0};
-		int rc = word ? parse_url(word, &u, err) : out_of_memory(err);
+		int rc = word ? parse_url(word, &u, err) : ps_no_memory(err);
 
 		if (!rc)
 			rc = add(urls, ps_url_authority(&u), err);
@@ -114,7 +109,7 @@ static int read_file(const char *path, struct ps_tier_urls *urls, struct ps_erro
 		return ps_error_set(err, EINVAL, "list of tiers %s: not a file of up to 1 MiB", path);
 	ps_autofree char *text = malloc((size_t)st.st_size + 1);
 	if (!text)
-		return out_of_memory(err);
+		return ps_no_memory(err);
 	ssize_t n = read(fd, text, (size_t)st.st_size);
 	if (n < 0)
 		return ps_error_set(err, errno, "list of tiers %s: %s", path, strerror(errno));

@@ -15,9 +15,11 @@ static int look(void *arg, const struct ps_listing_entry *e)
 	return 0;
 }
 
-static int feed(void *l, const char *text, size_t n, bool more, size_t *ret_used)
+static int feed(void *arg, const char *text, size_t n, bool more, size_t *ret_used)
 {
-	return ps_listing_json_feed(l, text, n, more, ret_used);
+	struct ps_listing *l = arg;
+
+	return ps_json_array_feed(&l->json, text, n, more, ret_used);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
