@@ -144,8 +144,8 @@ static bool take_off(struct ps_range_request *request, int errnum)
 		ps_demand_requeue(request->file);
 	}
 	if (errnum == EAGAIN) {
-		fill->pushback_ns = ps_clock_mono_ns();
-		ps_concurrency_pushback(&fill->concurrency, fill->pushback_ns);
+		fill->hedge.pushback_ns = ps_clock_mono_ns();
+		ps_concurrency_pushback(&fill->concurrency, fill->hedge.pushback_ns);
 	}
 	return request->file->draining;
 }
@@ -325,22 +325,22 @@ static void attend_to_due(struct ps_fill *fill, uint64_t now_ns)
 	bool demanded = false;
 	struct ps_list due;
 
-	if (atomic_load(&fill->due_ns) > now_ns)
+	if (atomic_load(&fill->due.first_ns) > now_ns)
 		return;
 	ps_list_init(&due);
 	{
 		PS_LOCK_SCOPE(&fill->lock);
-		PS_LOCK_SCOPE(&fill->due_lock);
-		while ((first = ps_tree_first(&fill->due)) && first->key <= now_ns) {
+		PS_LOCK_SCOPE(&fill->due.lock);
+		while ((first = ps_tree_first(&fill->due.files)) && first->key <= now_ns) {
 			struct ps_fill_file *file = PS_CONTAINER_OF(first, struct ps_fill_file, due);
 
-			ps_tree_remove(&fill->due, first);
+			ps_tree_remove(&fill->due.files, first);
 			if (file->refs == 0)
 				continue; /* the file is being freed: it has no handle and no reader */
 			file->refs++;
 			ps_list_append(&due, &file->due_link);
 		}
-		atomic_store(&fill->due_ns, first ? first->key : UINT64_MAX);
+		atomic_store(&fill->due.first_ns, first ? first->key : UINT64_MAX);
 	}
 	while (!ps_list_empty(&due)) {
 		struct ps_fill_file *file =
@@ -374,11 +374,11 @@ static bool tick(struct ps_fill *fill, uint64_t now, bool *ret_busy)
 	PS_LOCK_SCOPE(&fill->lock);
 	if (fill->stopping)
 		return false;
-	busy = busy || fill->active || (!retried && (fill->ndisk_busy || !ps_list_empty(&fill->disk_queue)));
+	busy = busy || fill->active || (!retried && (fill->disk.nbusy || !ps_list_empty(&fill->disk.queue)));
 	uint64_t wake = PS_MIN(now + (busy ? TIMER_BUSY_NS : TIMER_IDLE_NS), due);
 
 	if (!busy)
-		wake = PS_MIN(wake, atomic_load(&fill->due_ns));
+		wake = PS_MIN(wake, atomic_load(&fill->due.first_ns));
 	if (fill->paced)
 		wake = PS_MIN(wake, fill->next_start_ns);
 	fill->paced = false;
@@ -422,7 +422,7 @@ static void *disk_main(void *arg)
 	{
 		PS_LOCK_SCOPE(&fill->lock);
 		for (unsigned i = 0; i < PS_DISK_THREADS && !scratch; i++)
-			scratch = ps_steal_ptr(&fill->disk_scratch[i]);
+			scratch = ps_steal_ptr(&fill->disk.scratch[i]);
 	}
 	for (struct ps_block_buffer *buffer; (buffer = ps_writeback_next(fill));) {
 		struct ps_outcome outcome;
@@ -441,13 +441,13 @@ static void *disk_main(void *arg)
 
 static int start_threads(struct ps_fill *fill)
 {
-	for (; fill->ndisk_threads < PS_DISK_THREADS; fill->ndisk_threads++) {
-		void **scratch = &fill->disk_scratch[fill->ndisk_threads];
+	for (; fill->disk.nthreads < PS_DISK_THREADS; fill->disk.nthreads++) {
+		void **scratch = &fill->disk.scratch[fill->disk.nthreads];
 
 		if (posix_memalign(scratch, 4096, PS_BLOCK_SIZE) != 0)
 			return -ENOMEM;
 		int rc = ps_thread_start(
-		        &fill->disk_threads[fill->ndisk_threads], "fill-disk", disk_main, fill);
+		        &fill->disk.threads[fill->disk.nthreads], "fill-disk", disk_main, fill);
 		if (rc < 0) {
 			free(ps_steal_ptr(scratch));
 			return rc;
@@ -471,20 +471,20 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret)
 	ps_concurrency_init(&fill->concurrency,
 	        options->max_connections ? options->max_connections : PS_FILL_CONNECTIONS);
 	atomic_init(&fill->connections, fill->concurrency.limit);
-	atomic_init(&fill->due_ns, UINT64_MAX);
+	atomic_init(&fill->due.first_ns, UINT64_MAX);
 	fill->events = (struct ps_fill_events){
 	        .progress = on_progress, .done = on_done, .hedge_done = on_hedge_done};
 	fill->max_bytes_per_s = options->max_bytes_per_s;
 	fill->timeout_ns = (options->timeout_ms ? options->timeout_ms : PS_FILL_TIMEOUT_MS) * PS_NS_PER_MS;
-	struct ps_list *lists[] = {&fill->running, &fill->read_retained, &fill->hedges, &fill->tails,
-	        &fill->disk_queue, &fill->retained, &fill->held};
+	struct ps_list *lists[] = {&fill->running, &fill->parked.read, &fill->hedge.running,
+	        &fill->hedge.tails, &fill->disk.queue, &fill->parked.retained, &fill->parked.held};
 	for (size_t i = 0; i < PS_ARRAY_LEN(lists); i++)
 		ps_list_init(lists[i]);
 	pthread_mutex_init(&fill->lock, NULL);
-	pthread_mutex_init(&fill->due_lock, NULL);
-	pthread_mutex_init(&fill->read_lock, NULL);
+	pthread_mutex_init(&fill->due.lock, NULL);
+	pthread_mutex_init(&fill->parked.read_lock, NULL);
 	ps_read_stats_init(&fill->reads);
-	ps_cond_init(&fill->disk_cond);
+	ps_cond_init(&fill->disk.wake);
 	ps_cond_init(&fill->timer_cond);
 	ps_cond_init(&fill->files_cond);
 
@@ -504,22 +504,22 @@ void ps_fill_free(struct ps_fill *fill)
 	{
 		PS_LOCK_SCOPE(&fill->lock);
 		fill->stopping = true;
-		pthread_cond_broadcast(&fill->disk_cond);
+		pthread_cond_broadcast(&fill->disk.wake);
 		pthread_cond_broadcast(&fill->timer_cond);
 	}
 	/* The disk threads write the queued blocks before they end. */
-	for (unsigned i = 0; i < fill->ndisk_threads; i++)
-		pthread_join(fill->disk_threads[i], NULL);
+	for (unsigned i = 0; i < fill->disk.nthreads; i++)
+		pthread_join(fill->disk.threads[i], NULL);
 	if (fill->timer_started)
 		pthread_join(fill->timer_thread, NULL);
 	ps_hedge_forget(fill, NULL);
-	pthread_cond_destroy(&fill->disk_cond);
+	pthread_cond_destroy(&fill->disk.wake);
 	pthread_cond_destroy(&fill->timer_cond);
 	pthread_cond_destroy(&fill->files_cond);
 	ps_read_stats_fini(&fill->reads);
 	pthread_mutex_destroy(&fill->lock);
-	pthread_mutex_destroy(&fill->due_lock);
-	pthread_mutex_destroy(&fill->read_lock);
+	pthread_mutex_destroy(&fill->due.lock);
+	pthread_mutex_destroy(&fill->parked.read_lock);
 	ps_budget_free(fill->budget);
 	free(fill);
 }

@@ -99,11 +99,11 @@ static void drop_retained(struct ps_fill *fill, struct ps_block_buffer *buffer)
 	struct ps_fill_file *file = buffer->file;
 
 	ps_list_remove(&buffer->link);
-	fill->nretained--;
+	fill->parked.nretained--;
 	file->nretained--;
 	PS_LOCK_SCOPE(&file->lock);
 	{
-		PS_LOCK_SCOPE(&fill->read_lock);
+		PS_LOCK_SCOPE(&fill->parked.read_lock);
 		ps_list_remove(&buffer->read_link);
 	}
 	ps_block_buffer_free(buffer);
@@ -111,7 +111,7 @@ static void drop_retained(struct ps_fill *fill, struct ps_block_buffer *buffer)
 
 void ps_retained_drop(struct ps_fill *fill, struct ps_fill_file *file)
 {
-	PS_LIST_EACH (struct ps_block_buffer, buffer, &fill->retained, link) {
+	PS_LIST_EACH (struct ps_block_buffer, buffer, &fill->parked.retained, link) {
 		if (file && !file->nretained)
 			return;
 		if (!file || buffer->file == file)
@@ -126,9 +126,9 @@ void ps_block_buffer_was_read(struct ps_block_buffer *buffer)
 	if (buffer->read)
 		return;
 	buffer->read = true;
-	PS_LOCK_SCOPE(&fill->read_lock);
+	PS_LOCK_SCOPE(&fill->parked.read_lock);
 	if (buffer->retained)
-		ps_list_append(&fill->read_retained, &buffer->read_link);
+		ps_list_append(&fill->parked.read, &buffer->read_link);
 }
 
 /* Drops a retained block that was read to its end. False: there is none. The engine's lock is held. */
@@ -136,9 +136,9 @@ static bool drop_read(struct ps_fill *fill)
 {
 	struct ps_block_buffer *buffer = NULL;
 	{
-		PS_LOCK_SCOPE(&fill->read_lock);
-		if (!ps_list_empty(&fill->read_retained))
-			buffer = PS_CONTAINER_OF(fill->read_retained.next, struct ps_block_buffer, read_link);
+		PS_LOCK_SCOPE(&fill->parked.read_lock);
+		if (!ps_list_empty(&fill->parked.read))
+			buffer = PS_CONTAINER_OF(fill->parked.read.next, struct ps_block_buffer, read_link);
 	}
 	/* The buffer still exists: retained blocks are dropped only under the engine's lock. */
 	if (buffer)
@@ -149,9 +149,9 @@ static bool drop_read(struct ps_fill *fill)
 void ps_retained_drop_stale(struct ps_fill *fill, uint64_t now_ns)
 {
 	PS_LOCK_SCOPE(&fill->lock);
-	while (!ps_list_empty(&fill->retained)) {
+	while (!ps_list_empty(&fill->parked.retained)) {
 		struct ps_block_buffer *buffer =
-		        PS_CONTAINER_OF(fill->retained.next, struct ps_block_buffer, link);
+		        PS_CONTAINER_OF(fill->parked.retained.next, struct ps_block_buffer, link);
 
 		if (now_ns < buffer->retained_ns + STALE_NS)
 			return;
@@ -170,15 +170,15 @@ void ps_retain_written(struct ps_fill *fill, struct ps_block_buffer *buffer)
 		;
 	{
 		PS_LOCK_SCOPE(&buffer->file->lock);
-		buffer->retained = !buffer->read && buffer->awaited && fill->nretained < max_retained;
+		buffer->retained = !buffer->read && buffer->awaited && fill->parked.nretained < max_retained;
 		if (!buffer->retained) {
 			ps_block_buffer_free(buffer);
 			return;
 		}
 	}
 	buffer->retained_ns = ps_clock_mono_ns();
-	ps_list_append(&fill->retained, &buffer->link);
-	fill->nretained++;
+	ps_list_append(&fill->parked.retained, &buffer->link);
+	fill->parked.nretained++;
 	buffer->file->nretained++;
 }
 
@@ -190,7 +190,7 @@ static struct ps_fill_file *drop_held(struct ps_fill *fill, struct ps_block_buff
 	struct ps_fill_file *file = buffer->file;
 
 	ps_list_remove(&buffer->link);
-	fill->nheld--;
+	fill->parked.nheld--;
 	file->nparked--;
 	PS_LOCK_SCOPE(&file->lock);
 	if (buffer->flight)
@@ -205,10 +205,12 @@ bool ps_retained_reclaim(struct ps_fill *fill, struct ps_fill_file **ret_unref)
 	*ret_unref = NULL;
 	if (drop_read(fill))
 		return true;
-	if (!ps_list_empty(&fill->retained))
-		drop_retained(fill, PS_CONTAINER_OF(fill->retained.prev, struct ps_block_buffer, link));
-	else if (!ps_list_empty(&fill->held))
-		*ret_unref = drop_held(fill, PS_CONTAINER_OF(fill->held.next, struct ps_block_buffer, link));
+	if (!ps_list_empty(&fill->parked.retained))
+		drop_retained(
+		        fill, PS_CONTAINER_OF(fill->parked.retained.prev, struct ps_block_buffer, link));
+	else if (!ps_list_empty(&fill->parked.held))
+		*ret_unref = drop_held(
+		        fill, PS_CONTAINER_OF(fill->parked.held.next, struct ps_block_buffer, link));
 	else
 		return false;
 	return true;
@@ -222,8 +224,8 @@ void ps_retain_held(struct ps_fill *fill, struct ps_block_buffer *buffer)
 	bool full;
 	{
 		PS_LOCK_SCOPE(&fill->lock);
-		ps_list_append(&fill->held, &buffer->link);
-		fill->nheld++;
+		ps_list_append(&fill->parked.held, &buffer->link);
+		fill->parked.nheld++;
 		if (file->draining)
 			pthread_cond_broadcast(&fill->files_cond);
 		/* If the object was evicted and only parked blocks still refer to the file, which is not open
@@ -235,10 +237,10 @@ void ps_retain_held(struct ps_fill *fill, struct ps_block_buffer *buffer)
 		ps_fill_file_put(unref);
 		unref = NULL;
 		PS_LOCK_SCOPE(&fill->lock);
-		full = fill->nheld > max_held;
+		full = fill->parked.nheld > max_held;
 		if (full)
 			unref = drop_held(
-			        fill, PS_CONTAINER_OF(fill->held.next, struct ps_block_buffer, link));
+			        fill, PS_CONTAINER_OF(fill->parked.held.next, struct ps_block_buffer, link));
 	} while (full);
 }
 
@@ -247,23 +249,23 @@ bool ps_retained_retry_held(struct ps_fill *fill, uint64_t now_ns)
 	bool any = false;
 
 	PS_LOCK_SCOPE(&fill->lock);
-	if (fill->stopping || now_ns < fill->held_retry_ns)
+	if (fill->stopping || now_ns < fill->parked.held_retry_ns)
 		return false;
-	fill->held_retry_ns = now_ns + RETRY_NS;
-	PS_LIST_EACH (struct ps_block_buffer, buffer, &fill->held, link) {
+	fill->parked.held_retry_ns = now_ns + RETRY_NS;
+	PS_LIST_EACH (struct ps_block_buffer, buffer, &fill->parked.held, link) {
 		if (buffer->file->draining)
 			continue;
 		ps_list_remove(&buffer->link);
-		fill->nheld--;
+		fill->parked.nheld--;
 		{
 			PS_LOCK_SCOPE(&buffer->file->lock);
 			buffer->place = PS_PLACE_DISK;
 		}
-		ps_list_append(&fill->disk_queue, &buffer->link); /* with its reference of the file */
+		ps_list_append(&fill->disk.queue, &buffer->link); /* with its reference of the file */
 		any = true;
 	}
 	if (any)
-		pthread_cond_broadcast(&fill->disk_cond);
+		pthread_cond_broadcast(&fill->disk.wake);
 	return any;
 }
 
@@ -273,7 +275,7 @@ void ps_retained_drop_held(struct ps_fill *fill, struct ps_origin *origin)
 		struct ps_fill_file *file = NULL;
 		{
 			PS_LOCK_SCOPE(&fill->lock);
-			PS_LIST_EACH (struct ps_block_buffer, buffer, &fill->held, link) {
+			PS_LIST_EACH (struct ps_block_buffer, buffer, &fill->parked.held, link) {
 				if (origin && !ps_origin_is(buffer->file->origin, origin))
 					continue;
 				file = drop_held(fill, buffer);
@@ -390,8 +392,8 @@ void ps_fill_file_put(struct ps_fill_file *file)
 		PS_LOCK_SCOPE(&fill->lock);
 		ps_tree_remove(&fill->files, &file->place);
 		pthread_cond_broadcast(&fill->files_cond);
-		PS_LOCK_SCOPE(&fill->due_lock);
-		ps_tree_remove(&fill->due, &file->due);
+		PS_LOCK_SCOPE(&fill->due.lock);
+		ps_tree_remove(&fill->due.files, &file->due);
 	}
 	for (uint64_t b = 0; b < nblocks; b++)
 		if (file->buffers[b])
@@ -409,12 +411,12 @@ bool ps_fill_file_due(struct ps_fill_file *file, uint64_t ns)
 {
 	struct ps_fill *fill = file->fill;
 
-	PS_LOCK_SCOPE(&fill->due_lock);
+	PS_LOCK_SCOPE(&fill->due.lock);
 	if (ps_tree_is_linked(&file->due) && file->due.key <= ns)
 		return false;
-	ps_tree_remove(&fill->due, &file->due);
-	ps_tree_insert(&fill->due, &file->due, ns);
-	atomic_store(&fill->due_ns, ps_tree_first(&fill->due)->key);
+	ps_tree_remove(&fill->due.files, &file->due);
+	ps_tree_insert(&fill->due.files, &file->due, ns);
+	atomic_store(&fill->due.first_ns, ps_tree_first(&fill->due.files)->key);
 	return true;
 }
 

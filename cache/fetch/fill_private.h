@@ -47,7 +47,7 @@
 enum ps_buffer_place { PS_PLACE_NONE, PS_PLACE_DISK, PS_PLACE_RETAINED, PS_PLACE_HELD, PS_PLACE_VERIFY };
 
 struct ps_block_buffer {
-	/* on fill->disk_queue, retained or held: under the engine's lock; on ps_outcome.disk before that:
+	/* on fill->disk.queue, retained or held: under the engine's lock; on ps_outcome.disk before that:
 	 * belongs to the outcome's thread */
 	struct ps_list link;
 	struct ps_fill_file *file;
@@ -66,8 +66,8 @@ struct ps_block_buffer {
 	uint64_t failed_until_ns;
 	int errnum;
 	bool read;                /* a reader has read the block to its end */
-	bool retained;            /* the buffer is on fill->retained */
-	struct ps_list read_link; /* fill->read_retained */
+	bool retained;            /* the buffer is on fill->parked.retained */
+	struct ps_list read_link; /* fill->parked.read */
 	bool awaited;             /* fetched for a reader, not only for the cache */
 	bool from_afar;           /* some of its bytes are not stored by a tier on this disk */
 	uint64_t retained_ns;     /* start of RETAINED; under the engine's lock */
@@ -109,7 +109,7 @@ struct ps_fill_file {
 	struct ps_object *object;
 	struct ps_origin *origin;
 	struct ps_tree_item place; /* in fill->files; under the engine's lock */
-	struct ps_tree_item due;   /* in fill->due; under fill->due_lock */
+	struct ps_tree_item due;   /* in fill->due.files; under fill->due.lock */
 	/* in the timer's list of files to look at; the timer holds a reference of each file in the list */
 	struct ps_list due_link;
 	/* under the engine's lock: */
@@ -167,17 +167,29 @@ struct ps_fill {
 	struct ps_tree files; /* of ps_fill_file.place, by the address of their object */
 	/* Files with demands, by class. Files without a pre-empted request come first; within both groups,
 	 * files with the fewest requests come first; files with equally many take turns. */
-	struct ps_tree queues[PS_DEMAND_CLASSES];  /* of ps_file_demands.place */
-	struct ps_list running;                    /* of ps_range_request */
-	struct ps_tree retries;                    /* of ps_range_request.retry, by retry_ns */
-	struct ps_list hedges, tails;              /* hedge.c */
-	uint64_t pushback_ns;                      /* when an origin last asked to wait; 0: never */
-	struct ps_list disk_queue, retained, held; /* of ps_block_buffer */
-	pthread_mutex_t read_lock;                 /* a leaf */
-	struct ps_list read_retained;              /* of `retained`, those that were read to their end */
-	size_t nretained, nheld, ndisk_busy;
-	uint64_t held_retry_ns; /* when held blocks are next offered to the disk */
-	unsigned nending;       /* transfers whose done has not returned */
+	struct ps_tree queues[PS_DEMAND_CLASSES]; /* of ps_file_demands.place */
+	struct ps_list running;                   /* of ps_range_request */
+	struct ps_tree retries;                   /* of ps_range_request.retry, by retry_ns */
+	struct {                                  /* hedge.c */
+		struct ps_list running, tails;
+		uint64_t pushback_ns; /* when an origin last asked to wait; 0: never */
+	} hedge;
+	struct {                               /* fill_file.c */
+		struct ps_list retained, held; /* of ps_block_buffer */
+		size_t nretained, nheld;
+		uint64_t held_retry_ns;    /* when held blocks are next offered to the disk */
+		pthread_mutex_t read_lock; /* a leaf */
+		struct ps_list read;       /* of `retained`, those that were read to their end */
+	} parked;
+	struct {                      /* writeback.c; the threads: fill.c */
+		struct ps_list queue; /* of ps_block_buffer */
+		size_t nbusy;
+		pthread_cond_t wake; /* the queue has work, or stopping */
+		pthread_t threads[PS_DISK_THREADS];
+		void *scratch[PS_DISK_THREADS]; /* one for each thread */
+		unsigned nthreads;
+	} disk;
+	unsigned nending; /* transfers whose done has not returned */
 	struct ps_concurrency concurrency;
 	unsigned active;                    /* transfers at the origins */
 	unsigned nbusy_files;               /* with requests */
@@ -188,18 +200,17 @@ struct ps_fill {
 	char last_error[PS_ERROR_TEXT_LEN]; /* of a failed read or lookup; "": none */
 	int64_t last_error_s;
 	bool stopping;
-	pthread_cond_t disk_cond;  /* disk_queue has work, or stopping */
 	pthread_cond_t timer_cond; /* retries changed, or stopping */
 	pthread_cond_t files_cond; /* something that ps_fill_drain() waits for is over */
-
-	pthread_t disk_threads[PS_DISK_THREADS], timer_thread;
-	void *disk_scratch[PS_DISK_THREADS]; /* one for each disk thread */
-	unsigned ndisk_threads;
+	pthread_t timer_thread;
 	bool timer_started;
 
-	pthread_mutex_t due_lock; /* a leaf: below those of the engine and of files */
-	struct ps_tree due; /* of ps_fill_file.due, by the time at which the timer must look at the file */
-	_Atomic uint64_t due_ns; /* the first of these times; UINT64_MAX: none */
+	struct {                      /* fill_file.c; the timer: fill.c */
+		pthread_mutex_t lock; /* a leaf: below those of the engine and of files */
+		/* of ps_fill_file.due, by the time at which the timer must look at the file */
+		struct ps_tree files;
+		_Atomic uint64_t first_ns; /* the first of these times; UINT64_MAX: none */
+	} due;
 
 	/* Counters, and copies that are read without the lock. Relaxed order is enough: an old value does no
 	 * harm. */
@@ -323,7 +334,7 @@ void ps_fill_count_hit(struct ps_fill *fill, struct ps_read_stats *stats, size_t
 /* fill_file.c */
 struct ps_fill_file *ps_fill_file_ref(struct ps_fill_file *file); /* takes the engine's lock */
 /* Makes the timer look at the file at the time `ns` or before. True: until now no time was set, or only a
- * later one. The timer is not woken. Any lock but due_lock may be held. */
+ * later one. The timer is not woken. Any lock but due.lock may be held. */
 bool ps_fill_file_due(struct ps_fill_file *file, uint64_t ns);
 /* Walk over the files of an object, including those whose last reference was just put; NULL: no more. The
  * engine's lock is held. */

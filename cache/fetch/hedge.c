@@ -28,7 +28,7 @@
 
 struct ps_hedge {
 	struct ps_origin_get get;         /* first: done() casts it to the hedge */
-	struct ps_list link;              /* fill->hedges; the engine's lock */
+	struct ps_list link;              /* fill->hedge.running; the engine's lock */
 	struct ps_fill_file *file;        /* a reference */
 	struct ps_range_request *request; /* NULL: the request has ended; the engine's lock */
 	bool ready;    /* all bytes are in memory, and the request is being cancelled; the engine's lock */
@@ -39,7 +39,7 @@ struct ps_hedge {
 
 /* The latencies of one origin's answers. */
 struct ps_tail {
-	struct ps_list link; /* fill->tails */
+	struct ps_list link; /* fill->hedge.tails */
 	struct ps_origin *origin;
 	uint64_t ns[TAIL_MAX]; /* of the last answers */
 	unsigned n;
@@ -50,7 +50,7 @@ struct ps_tail {
 
 static struct ps_tail *tail_of(struct ps_fill *fill, struct ps_origin *origin, bool make)
 {
-	PS_LIST_EACH (struct ps_tail, known, &fill->tails, link)
+	PS_LIST_EACH (struct ps_tail, known, &fill->hedge.tails, link)
 		if (known->origin == origin)
 			return known;
 	struct ps_tail *tail = make ? calloc(1, sizeof(*tail)) : NULL;
@@ -58,7 +58,7 @@ static struct ps_tail *tail_of(struct ps_fill *fill, struct ps_origin *origin, b
 		return NULL;
 	tail->origin = origin;
 	tail->late_ns = UINT64_MAX;
-	ps_list_append(&fill->tails, &tail->link);
+	ps_list_append(&fill->hedge.tails, &tail->link);
 	return tail;
 }
 
@@ -95,7 +95,7 @@ void ps_hedge_answered(struct ps_fill *fill, struct ps_origin *origin, uint64_t 
 
 void ps_hedge_forget(struct ps_fill *fill, struct ps_origin *origin)
 {
-	PS_LIST_EACH (struct ps_tail, tail, &fill->tails, link) {
+	PS_LIST_EACH (struct ps_tail, tail, &fill->hedge.tails, link) {
 		if (origin && !ps_origin_is(tail->origin, origin))
 			continue;
 		ps_list_remove(&tail->link);
@@ -171,7 +171,7 @@ static struct ps_hedge *hedge_new(struct ps_fill *fill, struct ps_range_request 
 	        .done = fill->events.hedge_done};
 	hedge->file->refs++;
 	request->hedge = hedge;
-	ps_list_append(&fill->hedges, &hedge->link);
+	ps_list_append(&fill->hedge.running, &hedge->link);
 	fill->active++;
 	atomic_fetch_add(&fill->origin.requests, 1);
 	atomic_fetch_add(&fill->origin.hedged_requests, 1);
@@ -185,7 +185,7 @@ static struct ps_hedge *find_late(struct ps_fill *fill, uint64_t now_ns)
 	unsigned nlate = 0;
 
 	if (fill->stopping || fill->active >= fill->concurrency.demand ||
-	        (fill->pushback_ns && now_ns - fill->pushback_ns < HEDGE_PUSHBACK_NS))
+	        (fill->hedge.pushback_ns && now_ns - fill->hedge.pushback_ns < HEDGE_PUSHBACK_NS))
 		return NULL;
 	PS_LIST_EACH (struct ps_range_request, request, &fill->running, link)
 		nlate += is_late(fill, request, now_ns);
@@ -203,7 +203,7 @@ static struct ps_hedge *find_late(struct ps_fill *fill, uint64_t now_ns)
 
 void ps_hedge_cancel_all(struct ps_fill *fill, struct ps_origin *origin)
 {
-	PS_LIST_EACH (struct ps_hedge, hedge, &fill->hedges, link) {
+	PS_LIST_EACH (struct ps_hedge, hedge, &fill->hedge.running, link) {
 		if (ps_origin_is(hedge->file->origin, origin))
 			hedge->file->origin->ops->cancel(hedge->file->origin, &hedge->get);
 	}
@@ -250,7 +250,7 @@ struct ps_fill *ps_hedge_end(struct ps_origin_get *get, const struct ps_error *e
 		fill->active--;
 		fill->nending++;
 		if (err->err == EAGAIN)
-			fill->pushback_ns = ps_clock_mono_ns();
+			fill->hedge.pushback_ns = ps_clock_mono_ns();
 		if (request && whole) {
 			hedge->ready = kept = true;
 			request->file->origin->ops->cancel(request->file->origin, &request->get);

@@ -92,13 +92,13 @@ static void verify_block(struct ps_block_buffer *buffer, void *scratch, struct p
 struct ps_block_buffer *ps_writeback_next(struct ps_fill *fill)
 {
 	PS_LOCK_SCOPE(&fill->lock);
-	while (ps_list_empty(&fill->disk_queue) && !fill->stopping)
-		pthread_cond_wait(&fill->disk_cond, &fill->lock);
-	if (ps_list_empty(&fill->disk_queue))
+	while (ps_list_empty(&fill->disk.queue) && !fill->stopping)
+		pthread_cond_wait(&fill->disk.wake, &fill->lock);
+	if (ps_list_empty(&fill->disk.queue))
 		return NULL;
 	struct ps_block_buffer *buffer =
-	        PS_CONTAINER_OF(ps_list_take(&fill->disk_queue), struct ps_block_buffer, link);
-	fill->ndisk_busy++;
+	        PS_CONTAINER_OF(ps_list_take(&fill->disk.queue), struct ps_block_buffer, link);
+	fill->disk.nbusy++;
 	return buffer;
 }
 
@@ -114,7 +114,7 @@ struct ps_fill_file *ps_writeback_do(
 	else
 		verify_block(buffer, scratch, outcome);
 	PS_LOCK_SCOPE(&fill->lock);
-	fill->ndisk_busy--;
+	fill->disk.nbusy--;
 	if (referenced)
 		file->nparked--;
 	return referenced ? file : NULL;
@@ -128,7 +128,7 @@ void ps_writeback_queue(struct ps_fill *fill, struct ps_list *buffers)
 	PS_LIST_EACH (struct ps_block_buffer, buffer, buffers, link) {
 		buffer->file->refs++;
 		buffer->file->nparked++;
-		pthread_cond_signal(&fill->disk_cond);
+		pthread_cond_signal(&fill->disk.wake);
 	}
-	ps_list_splice(&fill->disk_queue, buffers);
+	ps_list_splice(&fill->disk.queue, buffers);
 }

@@ -29,15 +29,15 @@ static int walked(const char *path, const struct stat *st, int kind, struct FTW 
 
 static void look(struct ps_store *store)
 {
-	uint64_t least = store->budget_nbytes / LEAST_OF_LIMIT, theirs;
+	uint64_t least = store->beside.budget_nbytes / LEAST_OF_LIMIT, theirs;
 
 	/* The disk space of the folder, as du counts it; 0 if there is no such folder. */
 	walked_nbytes = 0;
-	(void)nftw(store->beside, walked, WALK_DESCRIPTORS, FTW_PHYS | FTW_MOUNT);
-	theirs = PS_MIN(walked_nbytes, store->budget_nbytes - least);
+	(void)nftw(store->beside.dir, walked, WALK_DESCRIPTORS, FTW_PHYS | FTW_MOUNT);
+	theirs = PS_MIN(walked_nbytes, store->beside.budget_nbytes - least);
 	{
 		PS_LOCK_SCOPE(&store->lock);
-		store->limit_nbytes = store->budget_nbytes - theirs;
+		store->limit_nbytes = store->beside.budget_nbytes - theirs;
 	}
 	ps_room_trim(store);
 }
@@ -50,9 +50,9 @@ static void *beside_thread(void *arg)
 	for (;;) {
 		{
 			PS_LOCK_SCOPE(&store->lock);
-			while (!store->besider.stopping && ps_clock_mono_ns() < next)
-				ps_cond_wait_until(&store->besider.wake, &store->lock, next);
-			if (store->besider.stopping)
+			while (!store->beside.worker.stopping && ps_clock_mono_ns() < next)
+				ps_cond_wait_until(&store->beside.worker.wake, &store->lock, next);
+			if (store->beside.worker.stopping)
 				return NULL;
 		}
 		uint64_t began = ps_clock_mono_ns();
@@ -66,16 +66,16 @@ int ps_beside_start(struct ps_store *store, const char *dir)
 {
 	if (!dir)
 		return 0;
-	store->beside = strdup(dir);
-	if (!store->beside)
+	store->beside.dir = strdup(dir);
+	if (!store->beside.dir)
 		return -ENOMEM;
-	store->budget_nbytes = store->limit_nbytes;
+	store->beside.budget_nbytes = store->limit_nbytes;
 	look(store);
-	return ps_worker_start(&store->besider, "store-beside", beside_thread, store);
+	return ps_worker_start(&store->beside.worker, "store-beside", beside_thread, store);
 }
 
 void ps_beside_stop(struct ps_store *store)
 {
-	ps_worker_stop(&store->besider, &store->lock);
-	free(ps_steal_ptr(&store->beside));
+	ps_worker_stop(&store->beside.worker, &store->lock);
+	free(ps_steal_ptr(&store->beside.dir));
 }

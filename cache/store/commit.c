@@ -16,26 +16,26 @@ static void sync_queue_locked(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
 
-	if (!store->unsynced_since_ns) {
-		store->unsynced_since_ns = ps_clock_mono_ns();
-		pthread_cond_signal(&store->syncer.wake);
+	if (!store->sync.since_ns) {
+		store->sync.since_ns = ps_clock_mono_ns();
+		pthread_cond_signal(&store->sync.worker.wake);
 	}
 	/* If only rows have changed, syncing the index's log is enough. */
 	if (object->sync_queued || !object->unsynced)
 		return;
 	object->sync_queued = true;
 	object->refs++;
-	ps_list_append(&store->unsynced, &object->sync_link);
-	store->nunsynced++;
+	ps_list_append(&store->sync.queue, &object->sync_link);
+	store->sync.nqueued++;
 }
 
 /* store->lock held. Takes the first object off the queue; the caller takes over the queue's reference. */
 static struct ps_object *take_first(struct ps_store *store)
 {
 	struct ps_object *object =
-	        PS_CONTAINER_OF(ps_list_take(&store->unsynced), struct ps_object, sync_link);
+	        PS_CONTAINER_OF(ps_list_take(&store->sync.queue), struct ps_object, sync_link);
 	object->sync_queued = false;
-	store->nunsynced--;
+	store->sync.nqueued--;
 	return object;
 }
 
@@ -43,22 +43,22 @@ static struct ps_object *take_first(struct ps_store *store)
  * are synced by the next round. */
 static void sync_round(struct ps_store *store)
 {
-	size_t n = store->nunsynced;
+	size_t n = store->sync.nqueued;
 	int rc;
 
-	store->unsynced_since_ns = 0;
-	store->syncing = true;
-	for (; n > 0 && !ps_list_empty(&store->unsynced) && !store->syncer.stopping; n--) {
+	store->sync.since_ns = 0;
+	store->sync.running = true;
+	for (; n > 0 && !ps_list_empty(&store->sync.queue) && !store->sync.worker.stopping; n--) {
 		struct ps_object *object = take_first(store);
 
 		pthread_mutex_unlock(&store->lock);
 		object->unsynced = false;
 		rc = fdatasync(object->fd) < 0 ? -errno : 0;
 		pthread_mutex_lock(&store->lock);
-		if (rc < 0 && !store->sync_failed)
+		if (rc < 0 && !store->sync.failed)
 			ps_log_warning("sync: %s: %s; after a stop its blocks will be checked again",
 			        object->url, strerror(-rc));
-		store->sync_failed |= rc < 0;
+		store->sync.failed |= rc < 0;
 		ps_object_unref_locked(object);
 	}
 	pthread_mutex_unlock(&store->lock);
@@ -66,12 +66,12 @@ static void sync_round(struct ps_store *store)
 	if (rc < 0)
 		ps_log_debug("sync: %s: the index: %s", store->dir, strerror(-rc));
 	pthread_mutex_lock(&store->lock);
-	store->syncing = false;
+	store->sync.running = false;
 }
 
 bool ps_sync_done_locked(const struct ps_store *store)
 {
-	return !store->unsynced_since_ns && !store->syncing;
+	return !store->sync.since_ns && !store->sync.running;
 }
 
 static void *sync_thread(void *arg)
@@ -79,13 +79,13 @@ static void *sync_thread(void *arg)
 	struct ps_store *store = arg;
 
 	pthread_mutex_lock(&store->lock);
-	while (!store->syncer.stopping) {
-		uint64_t due = store->unsynced_since_ns + PS_STORE_SYNC_MS * PS_NS_PER_MS;
+	while (!store->sync.worker.stopping) {
+		uint64_t due = store->sync.since_ns + PS_STORE_SYNC_MS * PS_NS_PER_MS;
 
-		if (!store->unsynced_since_ns)
-			pthread_cond_wait(&store->syncer.wake, &store->lock);
+		if (!store->sync.since_ns)
+			pthread_cond_wait(&store->sync.worker.wake, &store->lock);
 		else if (ps_clock_mono_ns() < due)
-			ps_cond_wait_until(&store->syncer.wake, &store->lock, due);
+			ps_cond_wait_until(&store->sync.worker.wake, &store->lock, due);
 		else
 			sync_round(store);
 	}
@@ -95,14 +95,14 @@ static void *sync_thread(void *arg)
 
 int ps_sync_start(struct ps_store *store)
 {
-	return ps_worker_start(&store->syncer, "store-sync", sync_thread, store);
+	return ps_worker_start(&store->sync.worker, "store-sync", sync_thread, store);
 }
 
 void ps_sync_stop(struct ps_store *store)
 {
-	ps_worker_stop(&store->syncer, &store->lock);
+	ps_worker_stop(&store->sync.worker, &store->lock);
 	PS_LOCK_SCOPE(&store->lock);
-	while (!ps_list_empty(&store->unsynced))
+	while (!ps_list_empty(&store->sync.queue))
 		ps_object_unref_locked(take_first(store));
 }
 
@@ -110,7 +110,7 @@ void ps_sync_stop(struct ps_store *store)
 
 bool ps_commit_done_locked(const struct ps_store *store)
 {
-	return ps_commit_idle_locked(store) && !store->commit_running;
+	return ps_commit_idle_locked(store) && !store->commit.running;
 }
 
 /* One batch ---------------------------------------------------------------------------------------------- */
@@ -166,8 +166,8 @@ static void take_queue(struct ps_store *store, struct ps_list *list)
 	struct ps_list queue;
 
 	ps_list_init(&queue);
-	ps_list_splice(&queue, &store->dirty);
-	store->ndirty_blocks = 0;
+	ps_list_splice(&queue, &store->commit.dirty);
+	store->commit.ndirty_blocks = 0;
 	while (!ps_list_empty(&queue)) {
 		struct ps_object *object =
 		        PS_CONTAINER_OF(ps_list_take(&queue), struct ps_object, dirty_link);
@@ -265,8 +265,8 @@ static void tell_of_refusal(struct ps_store *store, int e)
 {
 	unsigned others;
 
-	store->told_of_refusal = ps_log_rate_pass(&store->refusal_rate, &others);
-	if (store->told_of_refusal)
+	store->commit.told_of_refusal = ps_log_rate_pass(&store->refusal_rate, &others);
+	if (store->commit.told_of_refusal)
 		ps_log_error("store: %s: the index cannot be written (%s); until it can, new data is "
 		             "streamed without being cached",
 		        store->dir, strerror(-e));
@@ -279,9 +279,9 @@ static int commit_locked(struct ps_store *store)
 	struct ps_list list;
 	bool was_failed;
 
-	while (store->commit_running)
+	while (store->commit.running)
 		pthread_cond_wait(&store->changed, &store->lock);
-	store->commit_running = true;
+	store->commit.running = true;
 	pthread_mutex_unlock(&store->lock);
 	int rc = ps_folder_look(store);
 	pthread_mutex_lock(&store->lock);
@@ -303,7 +303,7 @@ static int commit_locked(struct ps_store *store)
 	if (rc < 0 && !was_failed) {
 		tell_of_refusal(store, rc);
 	} else if (rc == 0 && was_failed) {
-		if (store->told_of_refusal)
+		if (store->commit.told_of_refusal)
 			ps_log_warning("store: %s: the index can be written again", store->dir);
 		ps_disk_took(store);
 		ps_store_dir_reserve(store->dir_fd, store->reserve_nbytes);
@@ -311,7 +311,7 @@ static int commit_locked(struct ps_store *store)
 
 	pthread_mutex_lock(&store->lock);
 	return_batch(&list, rc < 0);
-	store->commit_running = false;
+	store->commit.running = false;
 	store->index_failed = false;
 	if (rc < 0 || store->failed_since)
 		ps_commit_retry_locked(store);
@@ -332,11 +332,12 @@ int ps_store_commit(struct ps_store *store)
 static uint64_t due_ns(const struct ps_store *store)
 {
 	if (store->index_failed)
-		return store->retry_at_ns;
-	if (store->ndirty_blocks >= PS_STORE_BATCH_BLOCKS)
+		return store->commit.retry_at_ns;
+	if (store->commit.ndirty_blocks >= PS_STORE_BATCH_BLOCKS)
 		return 0;
-	return ps_commit_idle_locked(store) ? UINT64_MAX
-	                                    : store->dirty_since_ns + PS_STORE_COMMIT_MS * PS_NS_PER_MS;
+	return ps_commit_idle_locked(store)
+	               ? UINT64_MAX
+	               : store->commit.dirty_since_ns + PS_STORE_COMMIT_MS * PS_NS_PER_MS;
 }
 
 static void *commit_thread(void *arg)
@@ -344,13 +345,13 @@ static void *commit_thread(void *arg)
 	struct ps_store *store = arg;
 
 	pthread_mutex_lock(&store->lock);
-	while (!store->committer.stopping) {
+	while (!store->commit.worker.stopping) {
 		uint64_t due = due_ns(store), now = ps_clock_mono_ns();
 
 		if (due == UINT64_MAX)
-			pthread_cond_wait(&store->committer.wake, &store->lock);
+			pthread_cond_wait(&store->commit.worker.wake, &store->lock);
 		else if (now < due)
-			ps_cond_wait_until(&store->committer.wake, &store->lock, due);
+			ps_cond_wait_until(&store->commit.worker.wake, &store->lock, due);
 		else
 			(void)commit_locked(store); /* logs errors, and sets the time of the next try */
 	}
@@ -360,18 +361,18 @@ static void *commit_thread(void *arg)
 
 int ps_commit_start(struct ps_store *store)
 {
-	return ps_worker_start(&store->committer, "store-commit", commit_thread, store);
+	return ps_worker_start(&store->commit.worker, "store-commit", commit_thread, store);
 }
 
 int ps_commit_stop(struct ps_store *store)
 {
-	ps_worker_stop(&store->committer, &store->lock);
+	ps_worker_stop(&store->commit.worker, &store->lock);
 	PS_LOCK_SCOPE(&store->lock);
 	int rc = commit_locked(store);
 	/* Rows that the index refused are lost with the process: their blocks will be fetched again. */
-	while (!ps_list_empty(&store->dirty)) {
+	while (!ps_list_empty(&store->commit.dirty)) {
 		struct ps_object *object =
-		        PS_CONTAINER_OF(ps_list_take(&store->dirty), struct ps_object, dirty_link);
+		        PS_CONTAINER_OF(ps_list_take(&store->commit.dirty), struct ps_object, dirty_link);
 		object->dirty = false;
 		ps_object_unref_locked(object);
 	}

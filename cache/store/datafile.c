@@ -172,19 +172,13 @@ int64_t ps_datafile_ctime_ns(const struct stat *st)
 	return (int64_t)st->st_ctim.tv_sec * (int64_t)PS_NS_PER_S + st->st_ctim.tv_nsec;
 }
 
-static void close_dir(DIR **dir)
-{
-	if (*dir)
-		closedir(*dir);
-}
-
 static int each_in(int data_fd, const char *name,
         int (*fn)(void *arg, const struct ps_id *id, const struct stat *st), void *arg)
 {
 	int fd = openat(data_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : -errno;
-	__attribute__((cleanup(close_dir))) DIR *dir = fdopendir(fd);
+	DIR *dir = fdopendir(fd);
 	if (!dir) {
 		close(fd);
 		return -ENOMEM;
@@ -197,8 +191,11 @@ static int each_in(int data_fd, const char *name,
 		errno = 0;
 		const struct dirent *d = e == 0 ? readdir(dir) : NULL;
 		/* Errors are returned, because a skipped file would count as lost. */
-		if (!d)
-			return e ? e : -errno;
+		if (!d) {
+			e = e ? e : -errno;
+			closedir(dir);
+			return e;
+		}
 		if (ps_id_parse(d->d_name, &id) < 0 || d->d_name[0] != name[0] || d->d_name[1] != name[1])
 			continue;
 		if (fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) {

@@ -15,15 +15,15 @@
 
 void ps_disk_refused(struct ps_store *store, int e, uint64_t wanted_nbytes)
 {
-	atomic_store(&store->disk_wanted_nbytes, wanted_nbytes);
-	if (atomic_exchange(&store->disk_errnum, -e) == 0)
-		atomic_store(&store->disk_refused_s, ps_clock_real_s());
+	atomic_store(&store->disk.wanted_nbytes, wanted_nbytes);
+	if (atomic_exchange(&store->disk.errnum, -e) == 0)
+		atomic_store(&store->disk.refused_s, ps_clock_real_s());
 }
 
 void ps_disk_took(struct ps_store *store)
 {
-	if (atomic_load(&store->disk_errnum))
-		atomic_store(&store->disk_errnum, 0);
+	if (atomic_load(&store->disk.errnum))
+		atomic_store(&store->disk.errnum, 0);
 }
 
 uint64_t ps_disk_room(const struct ps_store *store)
@@ -38,15 +38,15 @@ uint64_t ps_disk_room(const struct ps_store *store)
 
 int ps_disk_error(struct ps_store *store, int64_t *ret_since_s)
 {
-	int errnum = atomic_load(&store->disk_errnum);
+	int errnum = atomic_load(&store->disk.errnum);
 	uint64_t room = errnum == ENOSPC && !atomic_load(&store->index_failed) ? ps_disk_room(store) : 0;
 
 	/* Perhaps no write has tried the disk since the refusal, and the disk has room by now. */
-	if (room > 0 && room < UINT64_MAX && room >= atomic_load(&store->disk_wanted_nbytes)) {
+	if (room > 0 && room < UINT64_MAX && room >= atomic_load(&store->disk.wanted_nbytes)) {
 		ps_disk_took(store);
 		errnum = 0;
 	}
-	*ret_since_s = errnum ? atomic_load(&store->disk_refused_s) : 0;
+	*ret_since_s = errnum ? atomic_load(&store->disk.refused_s) : 0;
 	return errnum;
 }
 
@@ -63,8 +63,8 @@ static int count_index(struct ps_store *store, uint64_t nbytes, uint64_t allocat
 	while (rc == -EAGAIN) {
 		ps_room_look(store, &room);
 		PS_LOCK_SCOPE(&store->lock);
-		store->index_nbytes = nbytes;
-		store->index_allocated_nbytes = allocated_nbytes;
+		store->room.index_nbytes = nbytes;
+		store->room.allocated_nbytes = allocated_nbytes;
 		rc = ps_room_try(store, &room, &nothing);
 		/* If the disk is full but the quota is not, this is no error: the index meets the error
 		 * itself when it writes. */
@@ -82,7 +82,7 @@ static int look(struct ps_store *store, size_t nbytes)
 	allocated = ps_store_dir_measure(store->dir_fd, store->data_fd, store->reserve_nbytes, &sorted);
 	int rc =
 	        count_index(store, allocated + ps_index_peak_nbytes(store->index, sorted, nbytes), allocated);
-	atomic_store(&store->index_slack_nbytes, rc == 0 ? ps_index_slack_nbytes(store->index) : 0);
+	atomic_store(&store->room.slack_nbytes, rc == 0 ? ps_index_slack_nbytes(store->index) : 0);
 	return rc;
 }
 
@@ -90,21 +90,21 @@ int ps_folder_look(struct ps_store *store)
 {
 	if (!store->counts_folder)
 		return 0;
-	PS_LOCK_SCOPE(&store->index_lock);
+	PS_LOCK_SCOPE(&store->room.lock);
 	return look(store, 0);
 }
 
 int ps_folder_room(void *arg, size_t nbytes)
 {
 	struct ps_store *store = arg;
-	uint64_t slack = atomic_load(&store->index_slack_nbytes);
+	uint64_t slack = atomic_load(&store->room.slack_nbytes);
 
 	if (!store->counts_folder)
 		return 0;
 	while (slack >= nbytes)
-		if (atomic_compare_exchange_weak(&store->index_slack_nbytes, &slack, slack - nbytes))
+		if (atomic_compare_exchange_weak(&store->room.slack_nbytes, &slack, slack - nbytes))
 			return 0;
-	PS_LOCK_SCOPE(&store->index_lock);
+	PS_LOCK_SCOPE(&store->room.lock);
 	return look(store, nbytes);
 }
 
@@ -115,7 +115,7 @@ uint64_t ps_store_reachable(struct ps_store *store)
 	ps_room_look(store, &room);
 	PS_LOCK_SCOPE(&store->lock);
 	uint64_t there = store->used_nbytes - PS_MIN(store->used_nbytes, atomic_load(&store->unwritten)) +
-	                 store->index_allocated_nbytes;
+	                 store->room.allocated_nbytes;
 	return room.disk > store->limit_nbytes ? store->limit_nbytes
 	                                       : PS_MIN(store->limit_nbytes, there + room.disk);
 }
@@ -561,7 +561,7 @@ void ps_room_look(struct ps_store *store, struct ps_room *room)
 static uint64_t over_disk(const struct ps_store *store, const struct ps_wish *wish, uint64_t disk)
 {
 	uint64_t unwritten =
-	        store->unwritten + wish->unwritten + store->index_nbytes - store->index_allocated_nbytes;
+	        store->unwritten + wish->unwritten + store->room.index_nbytes - store->room.allocated_nbytes;
 
 	return unwritten > disk ? unwritten - disk : 0;
 }
@@ -569,7 +569,7 @@ static uint64_t over_disk(const struct ps_store *store, const struct ps_wish *wi
 /* Under store->lock. How many bytes must be evicted for the wish. */
 static uint64_t shortfall(const struct ps_store *store, const struct ps_wish *wish, uint64_t disk)
 {
-	uint64_t wanted = store->used_nbytes + store->index_nbytes + wish->add;
+	uint64_t wanted = store->used_nbytes + store->room.index_nbytes + wish->add;
 	uint64_t over_limit = wanted > store->limit_nbytes ? wanted - store->limit_nbytes : 0;
 
 	return PS_MAX(over_limit, over_disk(store, wish, disk));

@@ -24,7 +24,7 @@ struct ps_refused {
 static void forget_refused(struct ps_store *store, uint64_t nodes_below)
 {
 	if (nodes_below != UINT64_MAX) /* every later node would be below UINT64_MAX, too */
-		store->forgotten_below = PS_MAX(store->forgotten_below, nodes_below);
+		store->sum.forgotten_below = PS_MAX(store->sum.forgotten_below, nodes_below);
 }
 
 /* store->lock held. NULL: there is none, or memory ran out: then the object is fetched again without a
@@ -33,21 +33,21 @@ static struct ps_refused *refused_of(struct ps_store *store, const struct ps_id 
 {
 	struct ps_refused *refused = NULL;
 
-	HASH_FIND(hh, store->refused, id, sizeof(*id), refused);
+	HASH_FIND(hh, store->sum.refused, id, sizeof(*id), refused);
 	if (refused || !make)
 		return refused;
-	if (HASH_COUNT(store->refused) >= PS_SUM_REFUSED) {
-		struct ps_refused *oldest = store->refused;
+	if (HASH_COUNT(store->sum.refused) >= PS_SUM_REFUSED) {
+		struct ps_refused *oldest = store->sum.refused;
 
 		forget_refused(store, oldest->story.nodes_below);
-		HASH_DELETE(hh, store->refused, oldest);
+		HASH_DELETE(hh, store->sum.refused, oldest);
 		free(oldest);
 	}
 	refused = calloc(1, sizeof(*refused));
 	if (!refused)
 		return NULL;
 	refused->id = *id;
-	HASH_ADD(hh, store->refused, id, sizeof(refused->id), refused);
+	HASH_ADD(hh, store->sum.refused, id, sizeof(refused->id), refused);
 	if (!refused->hh.tbl) {
 		free(refused);
 		return NULL;
@@ -61,9 +61,9 @@ bool ps_object_refusal(struct ps_object *object, struct ps_refusal *ret)
 
 	PS_LOCK_SCOPE(&store->lock);
 	const struct ps_refused *refused = refused_of(store, &object->id, false);
-	*ret = refused ? refused->story : (struct ps_refusal){.nodes_below = store->forgotten_below};
+	*ret = refused ? refused->story : (struct ps_refusal){.nodes_below = store->sum.forgotten_below};
 	if (!refused)
-		return store->forgotten_below > 0;
+		return store->sum.forgotten_below > 0;
 	ret->now = object->sum_policy == PS_CHECKSUMS_VERIFY && ps_clock_mono_ns() < refused->until_ns;
 	return true;
 }
@@ -100,7 +100,7 @@ static int sum_object(struct ps_object *object, const char *expected, char ret_s
 	if (rc < 0)
 		return rc;
 	for (uint64_t i = 0; rc == 0 && i < object->nblocks; i++) {
-		if (object->store->sums_stop)
+		if (object->store->sum.stop)
 			rc = -ECANCELED;
 		else
 			rc = sum_block(object, i, buf, &sum);
@@ -117,8 +117,8 @@ static void note_failure(struct ps_object *object, const char *expected, const c
 	struct ps_store *store = object->store;
 
 	store->counters.checksum_errors++;
-	store->checksum_error_s = ps_clock_real_s();
-	snprintf(store->checksum_error, sizeof(store->checksum_error),
+	store->sum.error_s = ps_clock_real_s();
+	snprintf(store->sum.error, sizeof(store->sum.error),
 	        "%.300s: checksum mismatch: the data have %s, but the origin or manifest gives %s",
 	        object->url, seen, expected);
 }
@@ -160,7 +160,7 @@ static void refuse(struct ps_object *object, const char *expected, const char *s
 	}
 	note_failure(object, expected, seen);
 	struct ps_refused *refused = refused_of(store, &object->id, true);
-	uint64_t ms = refused ? store->checksum_retry_ms : 0;
+	uint64_t ms = refused ? store->sum.retry_ms : 0;
 	if (refused) {
 		for (unsigned i = 0; i < refused->times && ms < PS_SUM_RETRY_MAX_MS; i++)
 			ms *= 2;
@@ -221,13 +221,13 @@ static void *sum_main(void *arg)
 	(void)setpriority(PRIO_PROCESS, 0, 10);
 	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 7));
 	pthread_mutex_lock(&store->lock);
-	while (!store->sums_stop) {
-		if (ps_list_empty(&store->sums)) {
-			pthread_cond_wait(&store->summer.wake, &store->lock);
+	while (!store->sum.stop) {
+		if (ps_list_empty(&store->sum.queue)) {
+			pthread_cond_wait(&store->sum.worker.wake, &store->lock);
 			continue;
 		}
 		struct ps_object *object =
-		        PS_CONTAINER_OF(ps_list_take(&store->sums), struct ps_object, sum_link);
+		        PS_CONTAINER_OF(ps_list_take(&store->sum.queue), struct ps_object, sum_link);
 		object->sum_queued = false;
 		pthread_mutex_unlock(&store->lock);
 		ps_object_checksum_check(object);
@@ -241,13 +241,13 @@ static void *sum_main(void *arg)
 void ps_object_checksum_stop(struct ps_store *store)
 {
 	pthread_mutex_lock(&store->lock);
-	store->sums_stop = true;
+	store->sum.stop = true;
 	pthread_mutex_unlock(&store->lock);
-	ps_worker_stop(&store->summer, &store->lock);
+	ps_worker_stop(&store->sum.worker, &store->lock);
 	PS_LOCK_SCOPE(&store->lock);
-	while (!ps_list_empty(&store->sums)) {
+	while (!ps_list_empty(&store->sum.queue)) {
 		struct ps_object *object =
-		        PS_CONTAINER_OF(ps_list_take(&store->sums), struct ps_object, sum_link);
+		        PS_CONTAINER_OF(ps_list_take(&store->sum.queue), struct ps_object, sum_link);
 		object->sum_queued = false;
 		ps_object_unref_locked(object);
 	}
@@ -257,15 +257,15 @@ void ps_object_checksum_free(struct ps_store *store)
 {
 	struct ps_refused *refused, *next;
 
-	HASH_ITER (hh, store->refused, refused, next) {
-		HASH_DELETE(hh, store->refused, refused);
+	HASH_ITER (hh, store->sum.refused, refused, next) {
+		HASH_DELETE(hh, store->sum.refused, refused);
 		free(refused);
 	}
 }
 
 void ps_object_checksum_init(struct ps_store *store)
 {
-	ps_worker_init(&store->summer);
-	ps_list_init(&store->sums);
-	store->sum_main = sum_main;
+	ps_worker_init(&store->sum.worker);
+	ps_list_init(&store->sum.queue);
+	store->sum.main = sum_main;
 }

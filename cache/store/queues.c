@@ -25,27 +25,23 @@ void ps_object_free(struct ps_object *object)
 	free(object);
 }
 
-static void unlink_named(struct ps_object *object)
-{
-	struct ps_store *store = object->store;
-	struct ps_object **at = &store->named;
-
-	pthread_mutex_unlock(&store->lock);
-	(void)ps_datafile_unlink(store->data_fd, &object->id); /* if this fails, the next start deletes it */
-	pthread_mutex_lock(&store->lock);
-	while (*at != object)
-		at = &(*at)->next_named;
-	*at = object->next_named;
-}
-
 void ps_object_unref_locked(struct ps_object *object)
 {
 	struct ps_store *store = object->store;
 
 	if (--object->refs > 0)
 		return;
-	if (object->named)
-		unlink_named(object);
+	if (object->named) {
+		struct ps_object **at = &store->named;
+
+		pthread_mutex_unlock(&store->lock);
+		/* if this fails, the next start deletes the file */
+		(void)ps_datafile_unlink(store->data_fd, &object->id);
+		pthread_mutex_lock(&store->lock);
+		while (*at != object)
+			at = &(*at)->next_named;
+		*at = object->next_named;
+	}
 	uint64_t charge = object->charge;
 	if (object->state != PS_OBJECT_EVICTED)
 		HASH_DELETE(hh, store->objects, object);
@@ -66,7 +62,7 @@ void ps_object_unref_locked(struct ps_object *object)
 
 bool ps_commit_idle_locked(const struct ps_store *store)
 {
-	return ps_list_empty(&store->dirty) && !store->pins_dirty;
+	return ps_list_empty(&store->commit.dirty) && !store->pins_dirty;
 }
 
 /* store->lock held. Call it before rows become dirty. */
@@ -74,8 +70,8 @@ static void begin_batch(struct ps_store *store)
 {
 	if (!ps_commit_idle_locked(store))
 		return;
-	store->dirty_since_ns = ps_clock_mono_ns();
-	pthread_cond_signal(&store->committer.wake);
+	store->commit.dirty_since_ns = ps_clock_mono_ns();
+	pthread_cond_signal(&store->commit.worker.wake);
 }
 
 void ps_commit_pins_locked(struct ps_store *store)
@@ -89,7 +85,7 @@ void ps_commit_append_locked(struct ps_object *object)
 	struct ps_store *store = object->store;
 
 	begin_batch(store);
-	ps_list_append(&store->dirty, &object->dirty_link);
+	ps_list_append(&store->commit.dirty, &object->dirty_link);
 }
 
 void ps_commit_queue_locked(struct ps_object *object, uint64_t nblocks)
@@ -98,7 +94,7 @@ void ps_commit_queue_locked(struct ps_object *object, uint64_t nblocks)
 
 	if (object->state != PS_OBJECT_READY)
 		return; /* evicted: its rows are deleted */
-	store->ndirty_blocks += nblocks;
+	store->commit.ndirty_blocks += nblocks;
 	if (!object->dirty) {
 		object->dirty = true;
 		object->refs++;
@@ -107,8 +103,8 @@ void ps_commit_queue_locked(struct ps_object *object, uint64_t nblocks)
 		if (!object->committing)
 			ps_commit_append_locked(object);
 	}
-	if (store->ndirty_blocks == PS_STORE_BATCH_BLOCKS)
-		pthread_cond_signal(&store->committer.wake);
+	if (store->commit.ndirty_blocks == PS_STORE_BATCH_BLOCKS)
+		pthread_cond_signal(&store->commit.worker.wake);
 }
 
 void ps_commit_unqueue_locked(struct ps_object *object)
@@ -123,8 +119,8 @@ void ps_commit_unqueue_locked(struct ps_object *object)
 void ps_commit_retry_locked(struct ps_store *store)
 {
 	store->index_failed = true;
-	store->retry_at_ns = ps_clock_mono_ns() + RETRY_MS * PS_NS_PER_MS;
-	pthread_cond_signal(&store->committer.wake);
+	store->commit.retry_at_ns = ps_clock_mono_ns() + RETRY_MS * PS_NS_PER_MS;
+	pthread_cond_signal(&store->commit.worker.wake);
 }
 
 /* Syncs, checks, checksums ------------------------------------------------------------------------------- */
@@ -135,7 +131,7 @@ void ps_sync_unqueue_locked(struct ps_object *object)
 		return;
 	ps_list_remove(&object->sync_link);
 	object->sync_queued = false;
-	object->store->nunsynced--;
+	object->store->sync.nqueued--;
 	ps_object_unref_locked(object);
 }
 
@@ -148,16 +144,8 @@ void ps_check_queue_locked(struct ps_object *object)
 	/* one check is enough: blocks never become unverified while the object is in memory */
 	object->unsure = false;
 	object->refs++;
-	ps_list_append(&store->unchecked, &object->check_link);
-	pthread_cond_signal(&store->checker.wake);
-}
-
-/* store->lock held. Starts the checksum thread, which most caches never need. */
-static bool start_thread(struct ps_store *store)
-{
-	if (!store->summer.started && !store->sums_stop)
-		(void)ps_worker_start(&store->summer, "checksum", store->sum_main, store);
-	return store->summer.started;
+	ps_list_append(&store->check.queue, &object->check_link);
+	pthread_cond_signal(&store->check.worker.wake);
 }
 
 void ps_object_checksum_look(struct ps_object *object)
@@ -171,10 +159,15 @@ void ps_object_checksum_look(struct ps_object *object)
 		return;
 	}
 	if (object->sum_policy == PS_CHECKSUMS_OFF || object->sum_warned || object->sum_matched ||
-	        object->sum_queued || object->nblocks == 0 || !start_thread(store))
+	        object->sum_queued || object->nblocks == 0)
+		return;
+	/* The checksum thread starts here, since most caches never need it. */
+	if (!store->sum.worker.started && !store->sum.stop)
+		(void)ps_worker_start(&store->sum.worker, "checksum", store->sum.main, store);
+	if (!store->sum.worker.started)
 		return;
 	object->sum_queued = true;
 	object->refs++;
-	ps_list_append(&store->sums, &object->sum_link);
-	pthread_cond_signal(&store->summer.wake);
+	ps_list_append(&store->sum.queue, &object->sum_link);
+	pthread_cond_signal(&store->sum.worker.wake);
 }

@@ -290,7 +290,7 @@ bool ps_extents_apply(const struct ps_store *store, uint64_t size)
 
 uint64_t ps_store_data_limit(const struct ps_store *store)
 {
-	return store->limit_nbytes - PS_MIN(store->limit_nbytes, atomic_load(&store->index_nbytes));
+	return store->limit_nbytes - PS_MIN(store->limit_nbytes, atomic_load(&store->room.index_nbytes));
 }
 
 uint64_t ps_chunks_disk_nbytes(uint64_t size, uint64_t block, uint16_t set)

@@ -103,7 +103,7 @@ static int count_index(struct ps_store *store, struct ps_error *err)
 	        "for data; give it "
 	        "a larger --cache-size",
 	        store->dir, ps_size_format(store->limit_nbytes, limit),
-	        ps_size_format(store->index_nbytes, index));
+	        ps_size_format(store->room.index_nbytes, index));
 }
 
 static int open_data_and_index(struct ps_store *store, struct ps_error *err)
@@ -140,17 +140,17 @@ static struct ps_store *store_new(void)
 	if (!store)
 		return NULL;
 	store->dir_fd = store->data_fd = store->index_fd = store->lock_fd = -1;
-	ps_list_init(&store->dirty);
-	ps_list_init(&store->unsynced);
-	ps_list_init(&store->unchecked);
+	ps_list_init(&store->commit.dirty);
+	ps_list_init(&store->sync.queue);
+	ps_list_init(&store->check.queue);
 	pthread_mutex_init(&store->lock, NULL);
-	pthread_mutex_init(&store->index_lock, NULL);
+	pthread_mutex_init(&store->room.lock, NULL);
 	ps_object_checksum_init(store);
 	ps_cond_init(&store->changed);
-	ps_worker_init(&store->committer);
-	ps_worker_init(&store->syncer);
-	ps_worker_init(&store->checker);
-	ps_worker_init(&store->besider);
+	ps_worker_init(&store->commit.worker);
+	ps_worker_init(&store->sync.worker);
+	ps_worker_init(&store->check.worker);
+	ps_worker_init(&store->beside.worker);
 	return store;
 }
 
@@ -178,14 +178,14 @@ static void store_free(struct ps_store *store)
 		close(store->lock_fd);
 	else if (store->lock_fd >= 0)
 		ps_store_dir_unlock(store->lock_fd); /* last: then the next process may open the store */
-	ps_worker_fini(&store->committer);
-	ps_worker_fini(&store->syncer);
-	ps_worker_fini(&store->checker);
-	ps_worker_fini(&store->besider);
-	ps_worker_fini(&store->summer);
+	ps_worker_fini(&store->commit.worker);
+	ps_worker_fini(&store->sync.worker);
+	ps_worker_fini(&store->check.worker);
+	ps_worker_fini(&store->beside.worker);
+	ps_worker_fini(&store->sum.worker);
 	pthread_cond_destroy(&store->changed);
 	pthread_mutex_destroy(&store->lock);
-	pthread_mutex_destroy(&store->index_lock);
+	pthread_mutex_destroy(&store->room.lock);
 	free(store->dir);
 	free(store);
 }
@@ -236,7 +236,7 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 		rc = open_data_and_index(store, err);
 	if (rc == 0) {
 		store->exact_mtimes = ps_index_was_clean(store->index);
-		store->checksum_retry_ms =
+		store->sum.retry_ms =
 		        options->checksum_retry_ms ? options->checksum_retry_ms : PS_SUM_RETRY_MS;
 		rc = ps_commit_start(store);
 		if (rc == 0)
@@ -250,7 +250,7 @@ int ps_store_open(const struct ps_store_options *options, struct ps_store **ret,
 		(void)ps_store_dir_no_room(
 		        options->dir, rc, store->is_small ? PS_RESERVE_SMALL_NBYTES : PS_RESERVE_NBYTES, err);
 	if (rc < 0) {
-		if (store->committer.started)
+		if (store->commit.worker.started)
 			(void)stop_threads(store);
 		store_free(store);
 		return rc;
@@ -276,7 +276,7 @@ void ps_store_close(struct ps_store *store)
 	int rc = stop_threads(store);
 	/* A stop is clean if all data that the index names is synced. After a failed sync the kernel may
 	 * have dropped the data, and a later sync does not report that. */
-	if (rc == 0 && store->sync_failed)
+	if (rc == 0 && store->sync.failed)
 		rc = -EIO;
 	if (rc == 0 && syncfs(store->data_fd) < 0)
 		rc = -errno;
@@ -326,7 +326,7 @@ void ps_store_room(struct ps_store *store, uint64_t *ret_limit_nbytes, uint64_t 
 	PS_LOCK_SCOPE(&store->lock);
 	*ret_limit_nbytes = store->limit_nbytes;
 	uint64_t reserved_nbytes = reserved(store);
-	*ret_reserved_nbytes = reserved_nbytes + store->index_nbytes;
+	*ret_reserved_nbytes = reserved_nbytes + store->room.index_nbytes;
 	*ret_used_nbytes = store->used_nbytes - reserved_nbytes;
 }
 
@@ -393,13 +393,13 @@ json_t *ps_store_stats(struct ps_store *store)
 	        "{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:o, s:I, s:I, s:s, s:I, s:b}",
 	        "dir", ps_json_lossy(store->dir), "limit_bytes", (json_int_t)store->limit_nbytes,
 	        "used_bytes", (json_int_t)(store->used_nbytes - reserved_nbytes), "index_bytes",
-	        (json_int_t)store->index_allocated_nbytes, "reachable_bytes", (json_int_t)reachable,
+	        (json_int_t)store->room.allocated_nbytes, "reachable_bytes", (json_int_t)reachable,
 	        "reserved_bytes", (json_int_t)reserved_nbytes, "min_free_bytes",
 	        (json_int_t)store->min_free_nbytes, "objects", (json_int_t)HASH_COUNT(store->entries),
 	        "policy", store->policy_ops->name, "pinned_objects", (json_int_t)ps_pins_count(store),
 	        "pinned_bytes", (json_int_t)store->pinned_nbytes, "checksum_error",
-	        ps_json_lossy(store->checksum_error), "checksum_error_at",
-	        (json_int_t)store->checksum_error_s, "held_bytes", (json_int_t)store->held_nbytes,
-	        "disk_error", disk_errnum ? strerror(disk_errnum) : "", "disk_error_at", (json_int_t)since_s,
-	        "synced", ps_commit_done_locked(store) && ps_sync_done_locked(store));
+	        ps_json_lossy(store->sum.error), "checksum_error_at", (json_int_t)store->sum.error_s,
+	        "held_bytes", (json_int_t)store->held_nbytes, "disk_error",
+	        disk_errnum ? strerror(disk_errnum) : "", "disk_error_at", (json_int_t)since_s, "synced",
+	        ps_commit_done_locked(store) && ps_sync_done_locked(store));
 }

@@ -121,8 +121,8 @@ struct ps_object {
 	struct ps_list dirty_link, sync_link, check_link;
 	enum ps_object_state state;
 	unsigned refs, users; /* users are counted in refs */
-	bool dirty;           /* on store->dirty, which holds a reference */
-	bool sync_queued;     /* on store->unsynced, which holds a reference */
+	bool dirty;           /* on store->commit.dirty, which holds a reference */
+	bool sync_queued;     /* on store->sync.queue, which holds a reference */
 	bool committing;      /* its rows are being written; eviction waits for that */
 	bool admitting;       /* a thread is making room for it */
 	bool no_disk;         /* the index or the file could not be read: the object is streamed */
@@ -147,7 +147,7 @@ struct ps_object {
 	enum ps_checksums sum_policy;
 	bool sum_matched;
 	bool sum_warned; /* it does not match, and was reported: nothing more is done about it */
-	bool sum_queued; /* on store->sums, which holds a reference */
+	bool sum_queued; /* on store->sum.queue, which holds a reference */
 	struct ps_list sum_link;
 
 	/* becomes false once the file may have been passed through, and stays false */
@@ -180,9 +180,7 @@ struct ps_store {
 	uint8_t salt[PS_SALT_LEN];
 	struct ps_index *index;
 	uint64_t min_free_nbytes;
-	char *beside;           /* a folder that shares the budget; NULL: none */
-	uint64_t budget_nbytes; /* of both */
-	bool counts_folder;     /* the limit is for all files in the folder; else for data files alone */
+	bool counts_folder; /* the limit is for all files in the folder; else for data files alone */
 	bool is_small;
 	uint64_t reserve_nbytes;
 	/* the limit of data files when the store was opened; a file is large in proportion to it */
@@ -216,60 +214,68 @@ struct ps_store {
 	uint64_t pinned_nbytes;
 	bool pins_dirty; /* a pin's row is to be written */
 
-	/* see "Disk state" below; index_nbytes and index_allocated_nbytes are also written under `lock` */
-	pthread_mutex_t index_lock;
-	/* the bytes that the quota counts besides data files: index_allocated_nbytes, and the growth that
-	 * may follow */
-	_Atomic uint64_t index_nbytes;
-	/* disk space of all files but data files, as last measured */
-	_Atomic uint64_t index_allocated_nbytes;
-	/* bytes that may be written before ps_folder_look() measures again */
-	_Atomic uint64_t index_slack_nbytes;
-
 	_Atomic uint64_t unwritten; /* reserved by admissions and not on disk yet */
-	/* the last object that did not match its origin's checksum; under lock */
-	char checksum_error[PS_ERROR_TEXT_LEN];
-	int64_t checksum_error_s;
 	struct ps_log_rate no_file_rate, refusal_rate;
 	_Atomic bool index_failed; /* the last commit failed: no object is admitted until one succeeds */
 	bool failed_since;         /* another batch was refused since the commit under way began */
 
-	/* disk state */
-	_Atomic int disk_errnum; /* 0: the disk takes data */
-	_Atomic int64_t disk_refused_s;
-	_Atomic uint64_t disk_wanted_nbytes;
-
-	/* object_checksum.c */
-	uint64_t checksum_retry_ms; /* constant */
-	struct ps_list sums;        /* of struct ps_object.sum_link */
-	struct ps_refused *refused;
-	/* refusals that were forgotten (too many, or no memory) concerned nodes with lower numbers; 0: none
-	 * was forgotten */
-	uint64_t forgotten_below;
-	/* main function of the thread, which starts when first needed; constant */
-	void *(*sum_main)(void *store);
-	struct ps_worker summer;
-	_Atomic bool sums_stop;
-
-	/* commit.c */
-	struct ps_worker committer, besider;
-	bool commit_running;
-	bool told_of_refusal; /* the index's refusal was logged; used by the commit thread only */
-	struct ps_list dirty; /* of struct ps_object.dirty_link */
-	uint64_t ndirty_blocks;
-	uint64_t dirty_since_ns, retry_at_ns;
-
-	/* commit.c: syncs */
-	struct ps_worker syncer;
-	bool syncing;
-	struct ps_list unsynced; /* of struct ps_object.sync_link */
-	size_t nunsynced;
-	uint64_t unsynced_since_ns; /* 0: all batches are synced */
-	bool sync_failed; /* a data file's sync failed since the start: what the index names may be lost */
-
-	/* verify.c: checks */
-	struct ps_worker checker;
-	struct ps_list unchecked; /* of struct ps_object.check_link */
+	/* Below: each file writes its own. Of commit, sync, check and sum, queues.c fills the queues. */
+	struct { /* evict.c: see "Disk state"; the first two sizes are also written under store->lock */
+		pthread_mutex_t lock;
+		/* the bytes that the quota counts besides data files: allocated_nbytes, and the growth that
+		 * may follow */
+		_Atomic uint64_t index_nbytes;
+		/* disk space of all files but data files, as last measured */
+		_Atomic uint64_t allocated_nbytes;
+		/* bytes that may be written before ps_folder_look() measures again */
+		_Atomic uint64_t slack_nbytes;
+	} room;
+	struct {                    /* evict.c */
+		_Atomic int errnum; /* 0: the disk takes data */
+		_Atomic int64_t refused_s;
+		_Atomic uint64_t wanted_nbytes;
+	} disk;
+	struct {                      /* object_checksum.c */
+		uint64_t retry_ms;    /* constant */
+		struct ps_list queue; /* of struct ps_object.sum_link */
+		struct ps_refused *refused;
+		/* refusals that were forgotten (too many, or no memory) concerned nodes with lower numbers;
+		 * 0: none was forgotten */
+		uint64_t forgotten_below;
+		/* main function of the thread, which starts when first needed; constant */
+		void *(*main)(void *store);
+		struct ps_worker worker;
+		_Atomic bool stop;
+		/* the last object that did not match its origin's checksum */
+		char error[PS_ERROR_TEXT_LEN];
+		int64_t error_s;
+	} sum;
+	struct { /* commit.c */
+		struct ps_worker worker;
+		bool running;
+		bool told_of_refusal; /* the index's refusal was logged; used by the commit thread only */
+		struct ps_list dirty; /* of struct ps_object.dirty_link */
+		uint64_t ndirty_blocks;
+		uint64_t dirty_since_ns, retry_at_ns;
+	} commit;
+	struct { /* commit.c */
+		struct ps_worker worker;
+		bool running;
+		struct ps_list queue; /* of struct ps_object.sync_link */
+		size_t nqueued;
+		uint64_t since_ns; /* 0: all batches are synced */
+		/* a data file's sync failed since the start: what the index names may be lost */
+		bool failed;
+	} sync;
+	struct { /* verify.c */
+		struct ps_worker worker;
+		struct ps_list queue; /* of struct ps_object.check_link */
+	} check;
+	struct { /* beside.c */
+		struct ps_worker worker;
+		char *dir;              /* a folder that shares the budget; NULL: none */
+		uint64_t budget_nbytes; /* of both */
+	} beside;
 };
 
 /* object.c */

@@ -19,7 +19,7 @@ static void check(struct ps_object *object, void *buf)
 			continue;
 		{
 			PS_LOCK_SCOPE(&store->lock);
-			if (store->checker.stopping || object->state != PS_OBJECT_READY)
+			if (store->check.worker.stopping || object->state != PS_OBJECT_READY)
 				return;
 		}
 		int e = ps_object_verify_block(object, i, buf);
@@ -40,13 +40,13 @@ static void *check_thread(void *arg)
 	ps_autofree void *buf = NULL;
 
 	pthread_mutex_lock(&store->lock);
-	while (!store->checker.stopping) {
-		if (ps_list_empty(&store->unchecked)) {
-			pthread_cond_wait(&store->checker.wake, &store->lock);
+	while (!store->check.worker.stopping) {
+		if (ps_list_empty(&store->check.queue)) {
+			pthread_cond_wait(&store->check.worker.wake, &store->lock);
 			continue;
 		}
 		struct ps_object *object =
-		        PS_CONTAINER_OF(ps_list_take(&store->unchecked), struct ps_object, check_link);
+		        PS_CONTAINER_OF(ps_list_take(&store->check.queue), struct ps_object, check_link);
 		pthread_mutex_unlock(&store->lock);
 		if (!buf)
 			buf = malloc(PS_BLOCK_SIZE);
@@ -61,16 +61,16 @@ static void *check_thread(void *arg)
 
 int ps_check_start(struct ps_store *store)
 {
-	return ps_worker_start(&store->checker, "store-check", check_thread, store);
+	return ps_worker_start(&store->check.worker, "store-check", check_thread, store);
 }
 
 void ps_check_stop(struct ps_store *store)
 {
-	ps_worker_stop(&store->checker, &store->lock);
+	ps_worker_stop(&store->check.worker, &store->lock);
 	PS_LOCK_SCOPE(&store->lock);
-	while (!ps_list_empty(&store->unchecked)) {
+	while (!ps_list_empty(&store->check.queue)) {
 		struct ps_object *object =
-		        PS_CONTAINER_OF(ps_list_take(&store->unchecked), struct ps_object, check_link);
+		        PS_CONTAINER_OF(ps_list_take(&store->check.queue), struct ps_object, check_link);
 		ps_object_unref_locked(object);
 	}
 }

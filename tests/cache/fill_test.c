@@ -416,7 +416,7 @@ static void wait_for_retained(struct fixture *f, size_t n)
 	for (int i = 0; i < 1000 && seen != n; i++) {
 		usleep(5000);
 		PS_LOCK_SCOPE(&f->fill->lock);
-		seen = f->fill->nretained;
+		seen = f->fill->parked.nretained;
 	}
 	assert_int_equal(seen, n);
 }
