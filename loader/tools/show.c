@@ -34,6 +34,8 @@ static const struct ps_flag flags[] = {
         {.name = "order"},
         {.name = "seed"},
         {.name = "index-dir"},
+        {.name = "on-error"},
+        {.name = "memory-budget"},
 };
 
 /* Writes the picture; removes what it could not complete. main() checks the standard output. */

@@ -143,6 +143,11 @@ def a_sheet_has_at_most_64_rows_and_marks_rows_that_are_not_valid():
         batch = next(iter(broken))
     batch.show("sheet.png")
     tap.equal([lines[0] for _, lines in cells(sheet("sheet.png"), 128, 128, 2)], ["cls 1", "not valid"])
+    args = "show --image 16 --order none -o sheet.png bad.tar".split()
+    r = tap.run(*args)
+    assert r.returncode == 1 and b'sample "b"' in r.stderr and b"--on-error skip" in r.stderr, r
+    tap.equal(tap.run(*args, "--on-error", "skip").returncode, 0)
+    tap.equal([lines[0] for _, lines in cells(sheet("sheet.png"), 128, 128, 2)], ["cls 1", "not valid"])
 
 
 @tap.test
