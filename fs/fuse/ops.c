@@ -70,11 +70,9 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
  * not counted. */
 static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
 {
-	struct ps_fs *fs = ps_op_fs(req);
-
 	(void)nlookup;
-	if (fs->view && ino >> PS_ALIAS_SHIFT == PS_ALIAS_SNAPSHOT)
-		ps_snapshot_forget(fs, ps_node_number(ino));
+	if (ino >> PS_ALIAS_SHIFT == PS_ALIAS_SNAPSHOT)
+		ps_snapshot_forget(ps_op_fs(req), ps_node_number(ino));
 	fuse_reply_none(req);
 }
 
@@ -107,12 +105,11 @@ REFUSES(op_removexattr, fuse_ino_t ino, const char *name)
 REFUSES(op_fallocate, fuse_ino_t ino, int mode, off_t offset, off_t length, struct fuse_file_info *fi)
 #pragma GCC diagnostic pop
 
-/* Not implemented: access (default_permissions), flush and fsync (nothing is written), lseek and locks (the
- * kernel's own are enough). */
+/* Not implemented: forget (lookups are not counted), access (default_permissions), flush and fsync (nothing
+ * is written), lseek and locks (the kernel's own are enough). */
 static const struct fuse_lowlevel_ops ops = {
         .init = op_init,
         .lookup = ps_op_lookup,
-        .forget = op_forget,
         .getattr = ps_op_getattr,
         .readlink = op_readlink,
         .opendir = ps_op_opendir,
@@ -145,6 +142,7 @@ struct fuse_lowlevel_ops ps_ops(bool members)
 {
 	struct fuse_lowlevel_ops of_members = ops;
 
+	of_members.forget = op_forget;
 	of_members.open = of_members.opendir = op_open_nothing;
 	of_members.release = of_members.releasedir = NULL; /* the kernel sends neither */
 	of_members.read = ps_op_read_member;
