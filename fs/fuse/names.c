@@ -177,6 +177,7 @@ static struct name_op *name_op_new(
 	op->dataset = place->source->dataset;
 	op->parent = place->number;
 	op->as_shard = false;
+	op->name[0] = '\0';
 	if (fs->view)
 		snprintf(op->name, sizeof(op->name), "%s", name);
 	return op;
@@ -221,7 +222,7 @@ static void lookup_done(void *arg, int errnum, const struct ps_attr *attr)
 		ps_member_view_leave(fs);
 		return;
 	}
-	bool shard = !errnum && !attr->is_dir && ps_members_is_shard(op->name);
+	bool shard = op->fs->view && !errnum && !attr->is_dir && ps_members_is_shard(op->name);
 	if (shard && is_folder_of_members(op->fs, op->dataset, op->parent, op->name, op->as_shard))
 		shard_entry(op->fs, op->source, attr->node, attr->mtime_s, &entry);
 	else if (!errnum && (op->as_shard || (shard && op->fs->options->members != PS_SHOW_BOTH)))
