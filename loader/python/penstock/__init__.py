@@ -12,7 +12,7 @@
         for batch in loader:  # one epoch
             train(batch["image"], batch["label"])
 
-The same options give the same batches on any machine, whatever `threads` is. See Loader.
+The same options produce the same batches on any machine, for any number of threads. Loader describes all options.
 """
 from ._penstock import Tensor, version
 from .errors import (

@@ -11,9 +11,9 @@ from typing import Any, Dict, Optional, Sequence, Set, Tuple, Type
 class Error(RuntimeError):
     """An error of libpenstock."""
 
-    errno: Optional[int] = None  #: its kind, as in the module errno
-    shard: Optional[str] = None  #: the shard that it is about
-    key: Optional[str] = None  #: the sample that it is about, and ...
+    errno: Optional[int] = None  #: the kind of error, as in the module errno
+    shard: Optional[str] = None  #: the shard that the error is about
+    key: Optional[str] = None  #: the key of the sample that it is about, and ...
     offset: Optional[int] = None  #: ... that sample's place in the shard, in bytes
 
 
@@ -24,7 +24,7 @@ class ConfigError(Error, ValueError):
 
 
 class BadSampleError(Error, ValueError):
-    """A sample cannot be used (on_error="fail"), or too many cannot. What is raised is one of the classes below."""
+    """A sample cannot be used (on_error="fail"), or too many cannot. The loader raises one of the classes below."""
 
     errno = _errno.EBADMSG
 
@@ -61,7 +61,7 @@ class ShardDeniedError(ShardReadError, PermissionError):
 
 
 class BatchesHeldError(Error):
-    """All batches are still in use, and memory_budget has no room for another: see copy=True."""
+    """All batches are still in use, and memory_budget has no room for another one. See copy=True."""
 
     errno = _errno.EBUSY
 

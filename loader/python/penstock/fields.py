@@ -79,33 +79,35 @@ def Image(
 ) -> Field:
     """An image, cropped, resized, flipped and normalised.
 
-    size: of the result: (height, width), or one number for both.
-    crop: "random" (RandomResizedCrop of `scale` and `ratio`), "center" (resized, then the middle part), "random_crop"
-          (RandomCrop: resized if `resize` is given, then a part at random), "none" (the whole image, stretched),
-          "letterbox" (the whole image with its aspect ratio, as large as fits, centred in padding).
-    resize: before "center" or "random_crop": (height, width), or a number: the shorter side.
-          "center" has 8/7 of the size by default.
-    padding: of "random_crop": pixels added on each side, or (left and right, above and below); images that are too
+    size: size of the result: (height, width), or one number for both.
+    crop: "random" (RandomResizedCrop with `scale` and `ratio`), "center" (resized, then the middle), "random_crop"
+          (RandomCrop: resized if `resize` is given, then a random part), "none" (the complete image, stretched),
+          "letterbox" (the complete image with its aspect ratio, as large as fits, centred in padding).
+    resize: the size before "center" or "random_crop": (height, width), or a number for the shorter side.
+          By default "center" uses 8/7 of the size.
+    padding: with "random_crop", pixels added on each side, or (left and right, top and bottom). Images that are too
           small get more. padding_mode="constant" (level `fill`), "edge", "reflect" or "symmetric", also for "letterbox".
-    hflip: probability of a horizontal flip; by default 0.5 with a random crop, else 0.
+    hflip: probability of a horizontal flip; by default 0.5 with a random crop, otherwise 0.
     layout: "nchw", "nhwc", or "channels_last": NCHW dimensions with NHWC memory, the fastest form for torch's convolutions.
-    interpolation: of the resize: "bilinear" or "bicubic", antialiased.
-    dtype: float types are (value / 255 - mean) / std; "u8" and "u16" are left as they are ("u16": 0 to 65535).
-    channels: "rgb", "rgba" or "gray". Pictures with other channels than "rgb", or of dtype "u16", are resized in 16
-          bits, so that 16-bit PNGs keep their values; affine and the operations after it are for "rgb" in 8 bits.
-    mean, std: of the channels, one number or three, for values from 0 to 1; std 0.000001 to 1000000.
-    max_pixels: an image with more pixels is a bad sample, and so is one that needs more memory than 8 bytes for each
-          of them, or 256 MiB if that is more; by default 2^27.
-    follow: the name of an earlier image field, whose crop, flips and map this one shares.
+    interpolation: how images are resized: "bilinear" or "bicubic", antialiased.
+    dtype: float types are (value / 255 - mean) / std; "u8" and "u16" are not normalised ("u16": 0 to 65535).
+    channels: "rgb", "rgba" or "gray". Pictures with channels other than "rgb", or of dtype "u16", are resized in 16
+          bits, so that 16-bit PNGs keep their values; affine and the operations after it need "rgb" in 8 bits.
+    mean, std: mean and standard deviation of the channels, one number or three, for values from 0 to 1; std 0.000001 to
+          1000000.
+    max_pixels: an image with more pixels is a bad sample, and so is one that needs more than 8 bytes of memory per
+          pixel, or 256 MiB if that is more; by default 2^27.
+    follow: the name of an earlier image field, whose crop, flips and affine map this field shares.
 
-    More options. An operation has a probability, 0 to 1, by default 0; options that describe an operation have no
-    effect without its probability, and are refused. (min, max): drawn from that range for each picture. A number or
-    pair after the last semicolon of a line is the default. The operations are applied in this order.
+    More options. Each operation has a probability, 0 to 1, by default 0. An option that describes an operation is refused
+    without the operation's probability, because it would have no effect. (min, max) means that a value is drawn from this
+    range for each picture. A number or pair after the last semicolon of a line is the default. The operations are applied
+    in this order.
 
-    views               pictures made of one decode, 1 to 64, each with its own random choices, in a dimension
-                        of their own; 0: one picture, without that dimension
-    orient              1: turned as EXIF says; 0
-    dct_scale           1: large JPEGs are decoded at 1/2, 1/4, 1/8 where that is enough: faster, but other pixels; 0
+    views               pictures made from one decoded image, 1 to 64, each with its own random choices, in an
+                        additional dimension; 0: one picture, without that dimension
+    orient              1: rotated as EXIF says; 0
+    dct_scale           1: large JPEGs are decoded at 1/2, 1/4, 1/8 if that is enough: faster, but other pixels; 0
     scale, ratio        share of the area, above 0 to 1, and width / height, 0.001 to 1000
     resize              pixels, 1 to 16384
     padding             pixels, 0 to less than the size
@@ -114,28 +116,28 @@ def Image(
     fill                level of pixels outside the image (affine, constant padding), 0 to 255; 0
     hflip, vflip        probability
     affine              probability of a map of all these:
-      degrees           turned by up to this each way, 0 to 180 degrees
-      translate_x, translate_y  moved by up to this share of the side each way, 0 to 1
-      zoom              enlarged by (min, max), 0.01 to 100; (1, 1)
-      shear_x, shear_y  by up to this each way, 0 to 80 degrees
+      degrees           maximum rotation each way, 0 to 180 degrees
+      translate_x, translate_y  maximum shift each way, as a share of the side, 0 to 1
+      zoom              zoom factor (min, max), 0.01 to 100; (1, 1)
+      shear_x, shear_y  maximum shear each way, 0 to 80 degrees
     jitter              probability of a change of colours by all these:
-      brightness, contrast, saturation  by a factor of max(0, 1 - x) to 1 + x, x 0 to 7
-      hue               turned by up to this share of the circle each way, 0 to 0.5
-      jitter_order      "fixed" (as above), or "random", as torchvision's ColorJitter
-    gray                probability of losing all colour
+      brightness, contrast, saturation  a factor from max(0, 1 - x) to 1 + x, x 0 to 7
+      hue               maximum hue shift each way, as a share of the circle, 0 to 0.5
+      jitter_order      "fixed" (as above), or "random", as in torchvision's ColorJitter
+    gray                probability of conversion to gray
     blur                probability of a Gaussian blur:
       blur_sigma        pixels, (min, max), 0.01 to 100; (0.1, 2)
-      blur_size         weights along each axis, odd, 1 to 255 and less than twice the size, or (min, max); a tenth of
-                        the width
+      blur_size         size of the kernel along each axis, odd, 1 to 255 and less than twice the size, or (min, max);
+                        a tenth of the width
     noise               probability of Gaussian noise:
       noise_sigma       standard deviation of the noise in levels, 0 to 255, or (min, max): Albumentations'
                         GaussNoise(std_range), times 255
-    erase               probability of a rectangle that is written over:
+    erase               probability of erasing a rectangle:
       erase_scale       the rectangle's share of the picture, (min, max), above 0 to 1; (0.02, 0.33)
       erase_ratio       the rectangle's height / width, (min, max), 0.001 to 1000; (0.3, 3.3)
       erase_fill        "mean" (of the field: 0 when normalised), "random" (noise of its mean and std), a level or (r, g, b)
-    groups              operations under one probability: [RandomApply(...), OneOf(...)]
-    hidden              1: only Loader(map=) gets the field; it is not part of batches; 0
+    groups              operations that share a probability: [RandomApply(...), OneOf(...)]
+    hidden              1: the field is only for Loader(map=), and not part of batches; 0
     """
     options: Dict[str, Any] = dict(more_options)
     height, width = (size, size) if isinstance(size, int) else size
@@ -169,14 +171,14 @@ def Image(
 
 
 def RandomApply(operations: Sequence[str], p: float = 0.5) -> str:
-    """A group for Image(groups=): with probability p each operation is applied with its own probability, else none is:
-    Image(jitter=1, gray=0.2, groups=[RandomApply(["jitter", "gray"], 0.8)]). An operation is in one group at most: hflip,
-    vflip, affine, jitter, gray, blur, noise, erase."""
+    """A group for Image(groups=). With probability p, each operation is applied with its own probability; otherwise
+    none is: Image(jitter=1, gray=0.2, groups=[RandomApply(["jitter", "gray"], 0.8)]). Each of these operations can be in at
+    most one group: hflip, vflip, affine, jitter, gray, blur, noise, erase."""
     return _group("apply", operations, p)
 
 
 def OneOf(operations: Sequence[str], p: float = 0.5) -> str:
-    """A group for Image(groups=): with probability p one operation is applied, chosen in proportion to their own
+    """A group for Image(groups=). With probability p one operation is applied, chosen in proportion to their own
     probabilities: Image(blur=1, noise=2 / 3, groups=[OneOf(["blur", "noise"], 0.5)])."""
     return _group("one", operations, p)
 
@@ -212,8 +214,8 @@ def _ranges(options: Dict[str, Any]) -> None:
 def Mask(
     name: str = "seg.png", *, follow: Optional[str] = None, dtype: Any = "i64", **options: Unpack[MaskOptions],
 ) -> Field:
-    """A label image that follows an image field (by default the first one): with the same crop, resize and flips;
-    each pixel is one label."""
+    """A label image that follows an image field (by default the first one): it gets the same crop, resize and flips,
+    and each pixel is one label."""
     return Field(name, "mask", follow=follow, dtype=dtype, **options)
 
 
@@ -227,9 +229,9 @@ def Boxes(
     optional: bool = False,
     **options: Unpack[BoxesOptions],
 ) -> Field:
-    """Boxes as n x 4 floats, x0 y0 x1 y1 in pixels of the image field that they follow; read from a .npy, a JSON value
-    ("json:boxes") or text; box_format "xyxy", "xywh" (COCO) or "cxcywh" (YOLO); box_shares=1: given as shares of
-    the sides."""
+    """Boxes as n x 4 floats, x0 y0 x1 y1 in pixels of the image field that they follow. They are read from a .npy, a JSON
+    value ("json:boxes") or text. box_format: "xyxy", "xywh" (COCO) or "cxcywh" (YOLO). box_shares=1: the coordinates are
+    shares of the image's sides."""
     return Field(
         name, "boxes", follow=follow, box_format=box_format, pad_to=_pad(pad_to), optional=int(optional), **options)
 
@@ -239,17 +241,17 @@ def Int(
     name: str = "cls", *, dtype: Any = "i64", optional: bool = False, missing_value: int = -1,
     **options: Unpack[IntOptions],
 ) -> Field:
-    """A number in decimal digits, as in .cls files, or at a path of a JSON member: Int("json:meta.height").
+    """An integer in decimal digits, as in .cls files, or at a path in a JSON member: Int("json:meta.height").
 
-    optional: a sample without the number has `missing_value`.
+    optional: a sample without the number gets `missing_value`.
     """
     return Field(name, "int64", dtype=dtype, optional=int(optional), missing_value=missing_value, **options)
 
 
 @keywords(OF_FIELD, "float")
 def Float(name: str, *, dtype: Any = "f32", optional: bool = False, **options: Unpack[FloatOptions]) -> Field:
-    """A number as text, or at a path of a JSON member, rounded to `dtype`. optional: a sample without the number has
-    NaN."""
+    """A number as text, or at a path in a JSON member, rounded to `dtype`. optional: a sample without the number
+    gets NaN."""
     return Field(name, "float", dtype=dtype, optional=int(optional), **options)
 
 
@@ -257,13 +259,13 @@ def Float(name: str, *, dtype: Any = "f32", optional: bool = False, **options: U
 def Bytes(
     name: str, *, optional: bool = False, pad_to: Union[None, int, str] = None, **options: Unpack[BytesOptions],
 ) -> Field:
-    """Bytes as they are, of any length: Ragged, or with pad_to (a length, or "longest") a u8 tensor."""
+    """The bytes of the member, of any length: Ragged, or with pad_to (a length, or "longest") a u8 tensor."""
     return Field(name, "bytes", optional=int(optional), pad_to=_pad(pad_to), **options)
 
 
 @keywords(OF_FIELD, "text")
 def Text(name: str = "txt", *, optional: bool = False, **options: Unpack[TextOptions]) -> Field:
-    """UTF-8, handed out as str; also a string at a path of a JSON member: Text("json:caption")."""
+    """UTF-8 text, returned as str; or a string at a path in a JSON member: Text("json:caption")."""
     return Field(name, "text", optional=int(optional), **options)
 
 
@@ -280,9 +282,9 @@ def Array(
     pad_to: Union[None, int, str] = None,
     **options: Unpack[ArrayOptions],
 ) -> Field:
-    """A .npy member whose array has this shape. A first dimension of 0 has the length that each sample has: Ragged,
-    or with pad_to (items, or "longest") a padded tensor with NAME:mask and NAME:lengths beside it. Without `shape`
-    the shape is that of the first sound sample of the first shard, on all ranks, and is stored in the state; but if
+    """A .npy member whose array has this shape. A first dimension of 0 stands for a length that differs from sample to
+    sample: the field is Ragged, or with pad_to (items, or "longest") a padded tensor with NAME:mask and NAME:lengths. By
+    default the shape is that of the first good sample of the first shard, on all ranks, and is stored in the state; if
     pad_to, max_bytes or another option of ragged rows is given, it is (0,)."""
     ragged = pad_to is not None or any(name in options for name in _OF_RAGGED)
     field = Field(name, "npy", shape=(0,) if shape is None else tuple(shape), dtype=dtype, optional=int(optional),

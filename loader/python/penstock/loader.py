@@ -58,9 +58,9 @@ class _Own:
 class Ragged:
     """A field whose rows differ in length: row i is values[offsets[i]:offsets[i + 1]].
 
-    Indexing gives a row: str for a text field, bytes for a bytes field, else an array of the field's dtype (in the
-    loader's format; NumPy's for format None, and for JAX, which would compile a slice for each length). values and
-    offsets are tensors of the loader's format.
+    Indexing returns a row: str for a text field, bytes for a bytes field, and otherwise an array of the field's dtype (in
+    the loader's format; a NumPy array for format None, and for JAX, which would compile a slice for each length).
+    values and offsets are tensors of the loader's format.
     """
 
     def __init__(self, values: Any, offsets: Any, raw: "Tuple[Union[_penstock.Tensor, _Own], Sequence[int]]", kind: str) -> None:
@@ -85,11 +85,11 @@ class Ragged:
         return data.decode(errors="surrogateescape") if self._kind == "text" else data
 
     def to(self, device: Any, non_blocking: bool = False) -> "Ragged":
-        """A copy on this device (of torch), or this object if it is on the device."""
+        """Returns a copy on this torch device, or this object if it is already there."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "Ragged":
-        """A copy in pinned memory (of torch)."""
+        """Returns a copy in torch's pinned memory."""
         return self._map(lambda tensor: tensor.pin_memory())
 
     def _map(self, function: "Callable[[Any], Any]") -> "Ragged":
@@ -111,14 +111,14 @@ class Ragged:
         return (self[row] for row in range(len(self)))
 
     def tolist(self) -> "List[Any]":
-        """The rows: str, bytes, or lists of numbers."""
+        """Returns the rows as a list of str, bytes, or lists of numbers."""
         return [row.tolist() for row in self] if self._kind == "array" else list(self)
 
     to_list = tolist
 
     def to_padded(self, value: Any = 0, length: Optional[int] = None) -> Any:
-        """An array (of the format that rows have) of all rows, each padded with `value` to the longest row, or to
-        `length`, at which longer rows are cut. Text and bytes give their u8 values."""
+        """Returns an array (of the format that rows have) of all rows, each padded with `value` to the longest row, or
+        to `length`, at which longer rows are cut. Text and bytes become u8 values."""
         rows = self._rows()
         longest = max((b - a for a, b in zip(self._at, self._at[1:])), default=0) if length is None else length
         shape = (len(self), longest) + tuple(rows.shape[1:])
@@ -132,7 +132,7 @@ class Ragged:
         return padded
 
     def to_nested(self) -> Any:
-        """A nested tensor of torch, as a copy."""
+        """Returns a nested tensor of torch, a copy."""
         import torch
 
         rows = self.values if isinstance(self.values, torch.Tensor) else torch.as_tensor(self._rows())
@@ -270,21 +270,21 @@ class _Copy:
 
 
 class Batch(Dict[str, Any]):
-    """A batch: a dict of field names to tensors of the loader's format, or Ragged. Further tensors of a field have
-    names such as "tokens:y", "text:mask", "text:lengths".
+    """A batch: a dict of field names to tensors of the loader's format, or Ragged. Some fields have additional tensors,
+    with names such as "tokens:y", "text:mask" and "text:lengths".
 
-    Besides the fields, and not iterated over: "__key__" (Ragged of str), "__valid__" (u8: 0 for a row that repeats
-    another one: in place of a bad sample, as padding, or on a rank that has no sample left), "__shard__" and "__sample__" (i64: the place of each sample).
-    epoch, index, rows, bad and valid are numbers; bad_samples() lists the bad samples and the reasons. If no sample of a
-    batch is good (on_error="skip"), the rows are blank: zeros, `missing_value` in optional integer fields, and
-    "__valid__" 0. Weight a loss by "__valid__", so that rows with 0 do not change it.
+    Every batch also has these, over which you do not iterate: "__key__" (Ragged of str), "__valid__" (u8: 0 for a row that
+    repeats another one, because its sample is bad, as padding, or because this rank has no sample left), "__shard__" and
+    "__sample__" (i64: the place of each sample). epoch, index, rows, bad and valid are numbers; bad_samples() lists the bad
+    samples with the reasons. If no sample of a batch is good (on_error="skip"), the rows are blank: zeros, `missing_value`
+    in optional integer fields, and "__valid__" 0. Weight your loss by "__valid__", so that such rows do not count.
 
-    The memory is the loader's, and is used again once neither the batch nor one of its tensors is in use. With
-    Loader(copy=True) tensors are the caller's own, and the batch holds no memory of the loader. On a GPU
-    (device="cuda") the stream that was current when a tensor was taken waits for the batch, and the memory is used
-    again only after the work that was queued on this stream before the last tensor was dropped; name other streams
-    by record_stream(). format="numpy" gives the batch's copy in host memory. Frameworks that move a batch to a device
-    rebuild it as Batch(dict), which has the fields alone.
+    The memory belongs to the loader, which reuses it once neither the batch nor one of its tensors is in use. With
+    Loader(copy=True) the tensors are your own, and the batch holds no memory of the loader. On a GPU (device="cuda"), the
+    stream that was current when a tensor was taken waits for the batch, and the memory is reused only after the work that
+    was queued on this stream before the last tensor was dropped; name other streams by record_stream(). format="numpy"
+    returns the batch's copy in host memory. Frameworks that move a batch to a device rebuild it as Batch(dict), which
+    has only the fields.
     """
 
     __slots__ = ("_raw", "_loader", "__dict__", "__weakref__")
@@ -335,8 +335,8 @@ class Batch(Dict[str, Any]):
         lambda self: self._raw.valid, doc="Rows that are valid: neither bad nor repeated. 0: the batch is blank or repeats a row.")
 
     def bad_samples(self) -> List[Dict[str, Any]]:
-        """A dict (row, shard, key, offset, reason) for each bad sample; for one that a map refused, also with its
-        traceback."""
+        """Returns a dict (row, shard, key, offset, reason) for each bad sample. If a map refused the sample, the dict also
+        has the traceback."""
         return list(self._bad) if hasattr(self, "_bad") else self._raw.bad_samples()
 
     def show(self, path: Optional[Path] = None, most: int = 64) -> None:
@@ -371,22 +371,22 @@ class Batch(Dict[str, Any]):
             return text
 
     def release(self) -> None:
-        """Releases the memory now. Tensors that were taken from the batch must have been dropped."""
+        """Releases the memory now. Drop all tensors that you took from the batch first."""
         self.clear()
         self._raw.release()
 
     def to(self, device: Any, non_blocking: bool = False) -> "Batch":
-        """A copy with all tensors (torch's) on this device, which holds no memory of the loader; or this batch if its
-        tensors are on the device or are not torch's. The copy also has the tensors that every batch has ("__valid__"
-        ...), and the numbers. From memory that is not pinned the copy is complete when this returns, whatever
-        non_blocking is: see pin_memory()."""
+        """Returns a copy with all tensors (torch's) on this device, which holds no memory of the loader. Returns this batch
+        if its tensors are already there or are not torch's. The copy also has the tensors that every batch has
+        ("__valid__" ...), and the numbers. From memory that is not pinned, the copy is complete when this returns,
+        whatever non_blocking is: see pin_memory()."""
         where = _torch_device(device)
         return self._map(lambda tensor: tensor.to(where, non_blocking=non_blocking), where)
 
     def pin_memory(self) -> "Batch":
-        """A copy in pinned memory of torch's own, from which to(device, non_blocking=True) copies while the program
-        continues. Without CUDA, this batch itself. DataLoader(pin_memory=True) calls it. (With device="cuda"
-        neither pin_memory() nor to() is needed: batches are sent while others are decoded.)"""
+        """Returns a copy in torch's pinned memory, from which to(device, non_blocking=True) copies while the program
+        continues. Without CUDA it returns this batch. DataLoader(pin_memory=True) calls it. (With device="cuda" you need
+        neither pin_memory() nor to(): batches are sent while others are decoded.)"""
         import torch
 
         here = self._any_tensor()
@@ -421,9 +421,9 @@ class Batch(Dict[str, Any]):
         return batch
 
     def record_stream(self, stream: Any) -> None:
-        """Names another stream (torch's, CuPy's, or its address) that works with the batch: later work on the stream
-        waits for the batch, and the batch's memory is used again only after all work that was queued on the stream
-        before the release. Does nothing with copy=True, since the copies are the framework's own."""
+        """Names another stream (torch's, CuPy's, or its address) that works with the batch. Later work on the stream waits
+        for the batch, and the memory is reused only after all work that was queued on the stream before the release.
+        Does nothing with copy=True, because the copies belong to the framework."""
         if self._kept is None:
             self._raw.record_stream(stream)
 
@@ -639,85 +639,86 @@ def _needs_indexes(options: Mapping[str, Any]) -> bool:
 
 
 class Loader:
-    """Batches from WebDataset shards; iterating over the loader once is one epoch.
+    """Batches from WebDataset shards. Iterating over the loader once is one epoch.
 
-    shards: a path, folder or pattern, or several (with mix=[...] each is a dataset, and the numbers are their weights):
-        "/data/train-{000000..001281}.tar", "/data/train-*.tar", "/data/train", "a.tar::b.tar", "@list.txt".
-        Or URLs (s3://, gs://, az://, hf://, https://), which the program `penstock` mounts as long as the loader
-        exists: "s3://bucket/train/{000000..001281}.tar", "s3://bucket/train/". See penstock.mount().
-    batch: rows of a batch on this rank; by default 64, or as many as the batches of `order` have.
-    fields: a dict of names to penstock.Field (Image(), Int(), Bytes(), ...), or a list of fields, called by
-        their suffix. By default an image "jpg" and an optional integer "cls".
-    format: the type of tensors: "torch", "numpy", "jax", "cupy", or None for penstock.Tensor, which all of these take
-        through DLPack. No bytes are copied (except to a device).
-    copy: True: tensors are the caller's own. False: they are in the loader's memory, which is used again once the
-        tensors were dropped. While all `depth` batches (default 4) are held, the loader waits for a moment, and then
-        makes one more batch, with a single warning; BatchesHeldError is raised when memory_budget is used up.
-    columns: names; batches come as tuples of these fields instead of dicts.
-    transform: a callable that gets each batch (or tuple) and returns what is handed out.
-    transform_version: a number or text for the transform's version: change it when the callable's results change. It
-        is in the fingerprint, and a state saved with another version is refused.
-    map: a function that gets each sample on the loader's threads, before batches are put together: a dict of its decoded
-        fields (NumPy arrays, numbers, str, bytes), and as a second argument, if it has one, a numpy.random.Generator of the
-        sample's own. It changes the dict, or returns another, from which the fields of a fixed shape and `outputs` are taken.
-        Fields with hidden=1 are for the map alone. The numbers that it draws from that generator are the same for any
-        number of threads and after a resume. An exception makes the sample bad.
-    map_factory: makes such a function for each thread; its set_random_seed(), as Albumentations' pipelines have, is called
-        for each sample.
-    map_serial: such a function, called by one thread at a time, with Python's, NumPy's and torch's global generators
-        seeded for each sample, as torchvision's v2 transforms need it.
-    decode: functions by fields, or by suffixes of members: with decode={"pth": f}, f gets the bytes, and its result
-        is the sample's value.
-    outputs: a dict of names to Output(shape, dtype): the values that the map returns beside fields, or in place of them.
-    map_version: as transform_version, for the map and decode.
-    collate: a callable that gets a list of the rows, a dict each, and returns what is handed out.
-    profile_against: a profile (a dict of profile(), or its JSON file) that the data is compared with at the end of each
-        epoch; each difference gives one warning, and is in drift() and stats()["drift"].
-    rank, world: this process's share; by default those of torch.distributed, jax.distributed or the launcher's
-        environment (see rank_and_world()); then ranks_per_node is LOCAL_WORLD_SIZE, too. A loader that was made before
-        the process group asks again at the first iter(), len(), samples(), state_dict() or load_state_dict() after the
-        group was made; it raises RuntimeError if the rank has changed and a batch was delivered. rank and world that
-        were passed are never compared with a group.
-    mount: options of penstock.mount() for shards that are URLs, as {"endpoint": "https://minio.example.org"}.
-    state: a state_dict() to begin with; the epoch's beginning is then not read.
+    shards: a path, folder or pattern, or several of them (with mix=[...] each is a dataset, and the numbers are the
+        weights): "/data/train-{000000..001281}.tar", "/data/train-*.tar", "/data/train", "a.tar::b.tar", "@list.txt".
+        Or URLs (s3://, gs://, az://, hf://, https://): "s3://bucket/train/{000000..001281}.tar", "s3://bucket/train/". The
+        program `penstock` mounts them as long as the loader exists; see penstock.mount().
+    batch: samples per batch on this rank; by default 64, or as many as the batches of `order` have.
+    fields: a dict of names to penstock.Field (Image(), Int(), Bytes(), ...), or a list of fields, which are named by
+        their suffixes. By default an image "jpg" and an optional integer "cls".
+    format: the type of the tensors: "torch", "numpy", "jax", "cupy", or None for penstock.Tensor, which all of these
+        accept through DLPack. No bytes are copied (except to a device).
+    copy: True: tensors are your own. False: they are in the loader's memory, which is reused once you have dropped the
+        tensors. If you hold all `depth` batches (default 4), the loader waits for a moment, then creates another batch and
+        warns once; when memory_budget is used up, it raises BatchesHeldError.
+    columns: a list of names; batches are then tuples of these fields instead of dicts.
+    transform: a callable that gets each batch (or tuple) and returns what you get.
+    transform_version: a number or text that identifies the version of the transform. Change it when the results of the
+        callable change. It is part of the fingerprint, and a state that was saved with another version is refused.
+    map: a function that gets each sample on the loader's threads, before batches are assembled: a dict of the decoded
+        fields (NumPy arrays, numbers, str, bytes) and, if it has a second parameter, a numpy.random.Generator for this
+        sample. It changes the dict or returns another one, from which the fields of fixed shape and `outputs` are taken.
+        Fields with hidden=1 are only for the map. The numbers drawn from the generator are the same for any number of
+        threads and after a resume. An exception makes the sample bad.
+    map_factory: creates such a function for each thread. Its set_random_seed(), which Albumentations' pipelines have, is
+        called for each sample.
+    map_serial: such a function, which only one thread at a time calls. Python's, NumPy's and torch's global generators
+        are seeded for each sample, as torchvision's v2 transforms need.
+    decode: functions by field, or by suffix of members. With decode={"pth": f}, f gets the bytes, and its result is the
+        value of the sample.
+    outputs: a dict of names to Output(shape, dtype): values that the map returns in addition to fields, or instead.
+    map_version: like transform_version, for map and decode.
+    collate: a callable that gets a list of the rows, a dict each, and returns what you get.
+    profile_against: a profile (a dict from profile(), or its JSON file) with which the data is compared at the end of each
+        epoch. Each difference is warned of once, and is in drift() and stats()["drift"].
+    rank, world: the number of this process and the number of processes. By default the loader asks torch.distributed,
+        jax.distributed or the environment of the launcher (see rank_and_world()), and also sets ranks_per_node from
+        LOCAL_WORLD_SIZE. A loader that was created before the process group asks again at the first iter(), len(),
+        samples(), state_dict() or load_state_dict() after the group exists; if the rank has changed and a batch was
+        already delivered, it raises RuntimeError. Values that you pass are never compared with a group.
+    mount: options of penstock.mount() for shards that are URLs, such as {"endpoint": "https://minio.example.org"}.
+    state: a state_dict() to resume from; the beginning of the epoch is not read then.
     gpu_decode: with device="cuda": the share of JPEGs that the GPU decodes, 0 to 1, or "auto". The GPU's pixels
         differ slightly from the processor's.
-    order: "window" (default), "shards", "none", "permutation" (all samples with all others); or sample numbers, counted
-        from 0 through the list of shards, as get() does: see SAMPLERS.
+    order: "window" (default), "shards", "none", "permutation" (all samples are shuffled with each other), or sample
+        numbers, counted from 0 through the list of shards as for get(): see SAMPLERS.
     Each other option has a line under __init__() below.
 
-    With world > 1 all ranks have the same number of batches (end="split"), so that DDP and other synchronous training
-    never wait for a rank that is done. That needs the number of samples of each shard, from its index
-    (`penstock-loader index`), or steps=, the batches of an epoch; without them the loader refuses to open, unless
-    end="uneven" says that ranks may differ.
+    With world > 1, all ranks have the same number of batches (end="split"), so that DDP and other synchronous training
+    never wait for a rank that has finished. For this the loader needs the number of samples in each shard, from its index
+    (`penstock-loader index`), or steps=, the batches per epoch. Without either it refuses to open, unless end="uneven"
+    allows ranks to differ.
 
-    The loader takes the place of torch's DataLoader: iterate over it, and do not wrap it in a DataLoader. For code
-    that insists on a DataLoader there are penstock.torch.DataLoader (Accelerate, Hugging Face's Trainer) and
-    penstock.torch.Dataset.
+    The loader replaces torch's DataLoader: iterate over it, and do not wrap it in a DataLoader. For code that insists on a
+    DataLoader, use penstock.torch.DataLoader (Accelerate, Hugging Face's Trainer) or penstock.torch.Dataset.
 
-    SAMPLERS. order= takes this rank's sample numbers, which are not split among ranks; numbers may repeat. Each shard
-    needs an index (`penstock-loader index`, or index="make"), and shards of a penstock mount must be in its cache,
-    unless permute_remote=1. filter, weights, balance, mix, skip, take and repeat are not possible with it; steps=
+    SAMPLERS. order= accepts the sample numbers of this rank, which are not split among ranks; numbers may repeat. Each
+    shard needs an index (`penstock-loader index`, or index="make"), and shards of a penstock mount must be in its cache,
+    unless permute_remote=1. filter, weights, balance, mix, skip, take and repeat cannot be combined with it; steps=
     ends an epoch early.
       An array (list, range, NumPy array, tensor) of numbers, or of batches of numbers (list of lists, two dimensions): the
-        same in each epoch; 8 bytes a number. Its hash is in the state, which is refused with another array, rank or world.
-      An iterable, such as torch's RandomSampler, WeightedRandomSampler, DistributedSampler or a batch_sampler, of
-        numbers or of batches of numbers: iterated again in each epoch, after its set_epoch(epoch), if it (or its
-        .sampler) has that. The thread that asks for batches takes at most `depth` batches ahead from it; an exception
-        of the iterable is raised when its turn comes. A batch of numbers has at most `batch` rows, by default the
-        iterable's batch_size. state_dict() has the state of the iterable (or of its iterator) if that has
-        state_dict() and load_state_dict(); otherwise a resume skips as many batches, and raises StateError if their
-        numbers are not the same as before. A state of another world size is refused. An iterator continues in the next
-        epoch; one that never ends needs steps=; otherwise the epoch does not end.
+        same in each epoch; 8 bytes per number. The state contains its hash, and is refused with another array, rank or
+        world.
+      An iterable of numbers or of batches of numbers, such as torch's RandomSampler, WeightedRandomSampler,
+        DistributedSampler or a batch_sampler. It is iterated again in each epoch, after its set_epoch(epoch), if it (or its
+        .sampler) has one. The thread that asks for batches takes at most `depth` batches ahead from it. An exception of the
+        iterable is raised when its turn comes. A batch of numbers has at most `batch` rows, by default the iterable's
+        batch_size. state_dict() contains the state of the iterable (or of its iterator) if that has state_dict() and
+        load_state_dict(). Otherwise a resumed run skips as many batches, and raises StateError if their numbers are not
+        the same as before. A state of another world size is refused. An iterator continues in the next epoch; one that
+        never ends needs steps=, because otherwise the epoch does not end.
 
-    weights= takes a list or array of the weights of all samples (8 bytes each), or the name of a column of the indexes.
-    With an array, or a column and draws=N, each pass of an epoch has exactly `draws` samples over all ranks (by default
-    as many as the shards have). A sample of weight w comes draws * w / sum times, rounded up or down, in its place of the
-    order; with order="permutation" all draws are independent instead. With a column and no draws=, w is the probability
-    that a sample comes, or with replacement=1 how often it comes on average. A state has a hash of the weights.
+    weights= accepts a list or array with the weights of all samples (8 bytes each), or the name of an index column.
+    With an array, or with a column and draws=N, each pass of an epoch has exactly `draws` samples over all ranks (by
+    default as many as the shards have). A sample of weight w appears draws * w / sum times, rounded up or down, at its
+    place in the order; with order="permutation" all draws are independent instead. With a column and no draws=, w is the
+    probability that a sample appears, or with replacement=1 how often it appears on average. A state contains a hash of
+    the weights.
 
-    A loader pickles as its options and its position, so it can be sent to a spawned process. A forked process must make
-    its own loader. Threads: one at a time.
+    A loader is pickled as its options and its position, so you can send it to a spawned process. A forked process must
+    create its own loader. Only one thread at a time may use a loader.
     """
 
     @keywords(OF_LOADER)
@@ -1112,7 +1113,7 @@ class Loader:
         for shard, reason in lost[self._told : _LOST_LINES]:
             _log.warning("penstock: lost shard %s: %s", shard, reason)
         if self._told <= _LOST_LINES < len(lost):
-            _log.warning("penstock: further lost shards are counted in stats(), not named")
+            _log.warning("penstock: more shards were lost; stats() counts them, but they are not listed")
         self._told = len(lost)
         if not raw.valid:
             first = raw.bad_samples()[0]
