@@ -295,8 +295,6 @@ static bool field_store(const struct ps_layout_field *f, const struct ps_number 
 
 /* JSON --------------------------------------------------------------------------------------------------- */
 
-/* Fields that are values in JSON members. */
-
 /* Finds the field's value; -ENOENT: none, or null. */
 static int value_find(const struct ps_layout_field *f, const uint8_t *data, size_t n,
         struct ps_json *ret_value, struct ps_error *err)
@@ -447,8 +445,6 @@ static void numbers_write(
 const struct ps_field_ops ps_field_json_numbers = {.measure = numbers_measure, .write = numbers_write};
 
 /* Bytes, texts and numbers ------------------------------------------------------------------------------- */
-
-/* Fields of bytes and texts, and numbers as text. */
 
 static int bytes_measure(const struct ps_layout_field *f, const uint8_t *data, size_t n,
         struct ps_piece *ret_piece, struct ps_error *err)

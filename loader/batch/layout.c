@@ -89,28 +89,24 @@ static int names_parse(struct ps_layout_field *f, const char *rename, struct ps_
 	}
 }
 
-static int companion_add(struct ps_layout_field *f, const char *what, struct ps_error *err)
-{
-	if (asprintf(&f->companions[f->n_tensors - 1], "%s:%s", f->name, what) < 0) {
-		f->companions[f->n_tensors - 1] = NULL;
-		return ps_no_memory(err);
-	}
-	f->n_tensors++;
-	return 0;
-}
-
 static int companions_make(struct ps_layout_field *f, struct ps_error *err)
 {
-	int rc = 0;
+	const char *const all[] = {f->planes < 2    ? NULL
+	                           : f->mixed_label ? "mix"
+	                                            : "y",
+	        ps_field_is_padded(f) ? "lengths" : NULL, ps_field_is_padded(f) ? "mask" : NULL};
 
 	f->n_tensors = 1;
-	if (f->planes > 1)
-		rc = companion_add(f, f->mixed_label ? "mix" : "y", err);
-	if (rc == 0 && ps_field_is_padded(f))
-		rc = companion_add(f, "lengths", err);
-	if (rc == 0 && ps_field_is_padded(f))
-		rc = companion_add(f, "mask", err);
-	return rc;
+	for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) {
+		char **name = &f->companions[f->n_tensors - 1];
+
+		if (all[i] && asprintf(name, "%s:%s", f->name, all[i]) < 0) {
+			*name = NULL;
+			return ps_no_memory(err);
+		}
+		f->n_tensors += all[i] != NULL;
+	}
+	return 0;
 }
 
 static int field_make(

@@ -294,8 +294,6 @@ static int form_plan(struct ps_layout_field *f, const struct penstock_field *in,
 
 /* Images and masks --------------------------------------------------------------------------------------- */
 
-/* Image fields, and the masks and boxes that follow them. */
-
 static void transforms_plan(struct ps_transform_spec *t, const struct penstock_field *in)
 {
 	*t = (struct ps_transform_spec){.affine = in->affine,

@@ -161,8 +161,6 @@ static const char *cuda_cannot_make(struct ps_device *device)
 
 /* Mirrors ------------------------------------------------------------------------------------------------ */
 
-/* Memory of the GPU for batches, the copies that fill it, and the kernels after them. */
-
 #define MEMORY_ALIGN (2UL << 20) /* the unit in which the driver allocates device memory */
 
 /* A stream that uses the mirror, and an event after the stream's work on it. */

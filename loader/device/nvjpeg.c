@@ -176,22 +176,6 @@ static void decoders_free(struct ps_nvjpeg *n)
 	n->handle = NULL;
 }
 
-/* Creates the engine's states, if there is an engine. */
-static ps_nvj_status states_make(struct ps_nvjpeg *n)
-{
-	ps_nvj_status s = 0;
-
-	for (uint32_t i = 0; i < PS_NVJ_ENGINE_TURNS && s == 0 && n->hardware; i++) {
-		s = n->lib->state_create(n->handle, &n->turns[i].state);
-		/* The smallest size suffices: after this call the library keeps its memory from batch to
-		 * batch. */
-		if (s == 0)
-			(void)n->lib->batched_allocate(n->handle, n->turns[i].state, (int)n->most_rows, 1, 1,
-			        PS_NVJ_CHROMA_444, PS_NVJ_OUTPUT_RGBI);
-	}
-	return s;
-}
-
 /* Implements ps_nvjpeg_starts. Lack of memory is an error, and ends the search: it is not the library's
  * fault, and another library would give other pixels. */
 static int decoders_make(void *arg, const struct ps_nvjpeg_library *lib, struct ps_error *err)
@@ -203,8 +187,14 @@ static int decoders_make(void *arg, const struct ps_nvjpeg_library *lib, struct 
 	s = handle_create(n);
 	if (s == 0)
 		s = n->lib->decoder_create(n->handle, PS_NVJ_BACKEND_HYBRID, &n->hybrid);
-	if (s == 0)
-		s = states_make(n);
+	for (uint32_t i = 0; i < PS_NVJ_ENGINE_TURNS && s == 0 && n->hardware; i++) {
+		s = n->lib->state_create(n->handle, &n->turns[i].state);
+		/* The smallest size suffices: after this call the library keeps its memory from batch to
+		 * batch. */
+		if (s == 0)
+			(void)n->lib->batched_allocate(n->handle, n->turns[i].state, (int)n->most_rows, 1, 1,
+			        PS_NVJ_CHROMA_444, PS_NVJ_OUTPUT_RGBI);
+	}
 	if (s == 0)
 		return 0;
 	decoders_free(n);
@@ -446,8 +436,6 @@ ps_cu_result ps_nvj_wait_workers(struct ps_nvjpeg *n, ps_cu_stream stream)
 
 /* The memory of a batch's rows --------------------------------------------------------------------------- */
 
-/* Memory for a batch's rows: files, the parameters of each image, results. */
-
 #define ALIGN 64u
 
 static size_t aligned(size_t n)
@@ -455,22 +443,12 @@ static size_t aligned(size_t n)
 	return (n + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 }
 
-static int gpu_make(struct ps_nvjpeg_rows *rows, struct ps_error *err)
-{
-	const struct ps_cuda_driver *cu = rows->n->cuda->cu;
-	ps_cu_result r = cu->memory_alloc(&rows->planes, rows->nrows * rows->image_nbytes);
-
-	if (r == 0)
-		r = cu->memory_alloc(&rows->device_sheet, rows->sheet_nbytes);
-	if (r == 0)
-		r = cu->event_create(&rows->decoded, PS_CU_EVENT_DISABLE_TIMING | PS_CU_EVENT_BLOCKING_SYNC);
-	return r == 0 ? 0 : ps_cuda_error(cu, r, err, "nvJPEG: the GPU has no memory for a batch");
-}
-
 int ps_nvjpeg_rows_new(struct ps_nvjpeg *n, uint32_t nrows, uint32_t width, uint32_t height,
         struct ps_nvjpeg_rows **ret_rows, struct ps_error *err)
 {
 	struct ps_nvjpeg_rows *rows = calloc(1, sizeof(*rows));
+	const struct ps_cuda_driver *cu = n->cuda->cu;
+	ps_cu_result r;
 	int rc;
 
 	if (!rows)
@@ -493,7 +471,14 @@ int ps_nvjpeg_rows_new(struct ps_nvjpeg *n, uint32_t nrows, uint32_t width, uint
 	else
 		rc = ps_cuda_enter(n->cuda, err);
 	if (rc == 0) {
-		rc = gpu_make(rows, err);
+		r = cu->memory_alloc(&rows->planes, nrows * rows->image_nbytes);
+		if (r == 0)
+			r = cu->memory_alloc(&rows->device_sheet, rows->sheet_nbytes);
+		if (r == 0)
+			r = cu->event_create(
+			        &rows->decoded, PS_CU_EVENT_DISABLE_TIMING | PS_CU_EVENT_BLOCKING_SYNC);
+		if (r != 0)
+			rc = ps_cuda_error(cu, r, err, "nvJPEG: the GPU has no memory for a batch");
 		ps_cuda_leave(n->cuda);
 	}
 	if (rc < 0) {

@@ -256,35 +256,17 @@ static uint32_t part_list(struct ps_nvjpeg *n, const struct ps_nvj_turn *t, stru
 	return count;
 }
 
-/* Decodes and resizes rows [from, to). *at: number of the sheet's images that are in use. */
-static ps_cu_result part_give(struct ps_nvjpeg *n, const struct ps_nvj_turn *t, struct ps_nvjpeg_rows *rows,
-        uint32_t from, uint32_t to, uint32_t *at)
-{
-	struct ps_tile_image *images = (struct ps_tile_image *)(void *)rows->sheet + *at;
-	size_t sheet = *at * sizeof(*images);
-	uint32_t count = part_list(n, t, rows, from, to, images);
-	struct ps_tile_args args;
-	ps_cu_result r;
-
-	r = part_decode(n, t, rows, images, &count);
-	if (r != 0 || count == 0)
-		return r;
-	*at += count;
-	n->stats.hardware += count;
-	args = resize_args(rows, sheet, count);
-	r = n->cuda->cu->copy_to_device(
-	        rows->device_sheet + sheet, rows->sheet + sheet, count * sizeof(*images), n->stream);
-	return r != 0 ? r
-	              : ps_kernel_launch(&n->cuda->kernels, PS_KERNEL_resize_tile, resize_blocks(rows, count),
-	                        &args, n->stream);
-}
-
-/* Calls part_give() for rows whose pixels have nbytes, with the next turn's memory, once that is free. */
-static ps_cu_result part_turn(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, uint32_t from, uint32_t to,
+/* Decodes and resizes rows [from, to), whose pixels have nbytes, with the next turn's memory, once that is free.
+ * *at: number of the sheet's images that are in use. */
+static ps_cu_result part_give(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, uint32_t from, uint32_t to,
         size_t nbytes, uint32_t *at)
 {
 	const struct ps_cuda_driver *cu = n->cuda->cu;
+	struct ps_tile_image *images = (struct ps_tile_image *)(void *)rows->sheet + *at;
 	struct ps_nvj_turn *t = &n->turns[n->turn];
+	size_t sheet = *at * sizeof(*images);
+	struct ps_tile_args args;
+	uint32_t count;
 	ps_cu_result r = cu->event_sync(t->read), recorded;
 
 	if (r == 0)
@@ -292,7 +274,18 @@ static ps_cu_result part_turn(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows, 
 	if (r != 0)
 		return r;
 	n->turn = (n->turn + 1) % PS_NVJ_ENGINE_TURNS;
-	r = part_give(n, t, rows, from, to, at);
+	count = part_list(n, t, rows, from, to, images);
+	r = part_decode(n, t, rows, images, &count);
+	if (r == 0 && count > 0) {
+		*at += count;
+		n->stats.hardware += count;
+		args = resize_args(rows, sheet, count);
+		r = cu->copy_to_device(
+		        rows->device_sheet + sheet, rows->sheet + sheet, count * sizeof(*images), n->stream);
+		if (r == 0)
+			r = ps_kernel_launch(&n->cuda->kernels, PS_KERNEL_resize_tile,
+			        resize_blocks(rows, count), &args, n->stream);
+	}
 	recorded = cu->event_record(t->read, n->stream);
 	return r != 0 ? r : recorded;
 }
@@ -324,7 +317,7 @@ static ps_cu_result rows_give(struct ps_nvjpeg *n, struct ps_nvjpeg_rows *rows)
 		to = part_end(rows, from, &nbytes);
 		if (nbytes == 0)
 			break;
-		r = part_turn(n, rows, from, to, nbytes, &at);
+		r = part_give(n, rows, from, to, nbytes, &at);
 	}
 	if (r == 0 && timed && cu->event_record(n->end, n->stream) == 0)
 		n->timing = at;

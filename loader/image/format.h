@@ -17,7 +17,7 @@
  * Life of an image: open, start, rows until all are taken, close. Close is allowed at any time and twice;
  * after an error the image is closed. Between open and close the bytes are borrowed.
  * Ownership: what make() returns belongs to its caller.   Threads: one at a time.   Locks: none.
- * Blocks: open and start may wait for memory, as ps_image_ticket_take() does; the others never.
+ * Blocks: open and start may wait for memory, as ps_format_take_memory() does; the others never.
  * Errors: 0, -EBADMSG (damaged, truncated, of an unsupported kind, over a limit) or -ENOMEM, with a text that
  * begins with the format's name. */
 
@@ -66,8 +66,7 @@ extern const struct ps_format ps_format_pnm;
 int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
         const struct ps_image_limits *limits, struct ps_error *err) PS_MUST_USE;
 
-/* Takes nbytes of the memory that all decoders share, with limits->ticket; blocks as ps_image_ticket_take()
- * does. `what` is the purpose of the memory, for the error text. -EBADMSG with a text: more than
+/* Takes nbytes of the memory that all decoders share, with limits->ticket; waits for it, as image.h says. `what` is the purpose of the memory, for the error text. -EBADMSG with a text: more than
  * limits->max_memory. */
 int ps_format_take_memory(const char *name, const char *what, uint64_t nbytes,
         const struct ps_image_limits *limits, struct ps_error *err) PS_MUST_USE;

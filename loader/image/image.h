@@ -43,7 +43,7 @@
  *
  * Ownership: a gate belongs to its creator and outlives its tickets; a ticket belongs to one thread.
  * Threads: any; a ticket one at a time.   Locks: the gate's own, a leaf.
- * Blocks: ps_image_ticket_take() waits for other threads' decodes, which never wait while they hold memory
+ * Blocks: ps_format_take_memory() (format.h) waits for other threads' decodes, which never wait while they hold memory
  * of the gate. */
 
 struct ps_image_gate {
@@ -59,8 +59,6 @@ struct ps_image_ticket {
 
 void ps_image_gate_init(struct ps_image_gate *gate, uint64_t limit);
 void ps_image_gate_fini(struct ps_image_gate *gate);
-
-void ps_image_ticket_take(struct ps_image_ticket *ticket, uint64_t nbytes); /* NULL is allowed: no limit */
 
 /* Gives back all that was taken, after the image is done. */
 void ps_image_ticket_give(struct ps_image_ticket *ticket);
@@ -363,14 +361,7 @@ void ps_transform_apply(const struct ps_transform *transform, const struct ps_tr
 #define PS_BLUR_SIZE_MAX 255u
 #define PS_BLUR_REACH_MAX (PS_BLUR_SIZE_MAX / 2)
 
-/* For devices that apply operations themselves.
- *   ps_affine_fixed()    the coefficients a to f above, in fixed point
- *   ps_blur_weights()    writes the weights from the middle outwards, returns how many follow the middle one
- *   ps_noise_factor()    F(sigma / 147.80054127, 16)
- *   ps_transform_ops()   all operations of a transform */
-void ps_affine_fixed(const struct ps_affine *map, int64_t ret_fixed[static 6]);
-uint32_t ps_blur_weights(double sigma, uint32_t size, int32_t ret_weights[static PS_BLUR_REACH_MAX + 1]);
-int32_t ps_noise_factor(double sigma);
+/* All operations of a transform, for devices that apply them themselves. */
 void ps_transform_ops(const struct ps_transform *transform, const struct ps_transform_spec *spec,
         struct ps_image_ops *ret_ops);
 
@@ -520,7 +511,7 @@ struct ps_image_view {
  * for the call. A decoder keeps its buffers between calls.
  * Threads: a decoder one at a time; different decoders are independent, but a leader and its followers must
  * share a thread. Locks: none. Errors: 0 or -errno with a text; a damaged image is -EBADMSG, and what dst
- * then holds is not defined. Blocks: on the processor, and with a ticket as ps_image_ticket_take() does.
+ * then holds is not defined. Blocks: on the processor, and with a ticket as ps_format_take_memory() does.
  * Pixels are a pure function of (bytes, spec, key): the same for any thread, vector unit and machine (with
  * one version of the format's library). */
 

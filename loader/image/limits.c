@@ -27,11 +27,26 @@ int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
 	return 0;
 }
 
+/* Takes memory with a ticket; NULL: no limit. */
+static void ticket_take(struct ps_image_ticket *t, uint64_t nbytes)
+{
+	struct ps_image_gate *g = t ? t->gate : NULL;
+
+	if (!g)
+		return;
+	PS_LOCK_SCOPE(&g->lock);
+	/* a thread that holds memory does not wait: two such threads would wait for each other */
+	while (t->held == 0 && g->used > 0 && (nbytes > g->limit || g->used > g->limit - nbytes))
+		pthread_cond_wait(&g->room, &g->lock);
+	g->used += nbytes;
+	t->held += nbytes;
+}
+
 int ps_format_take_memory(const char *name, const char *what, uint64_t nbytes,
         const struct ps_image_limits *limits, struct ps_error *err)
 {
 	if (nbytes <= limits->max_memory) {
-		ps_image_ticket_take(limits->ticket, nbytes);
+		ticket_take(limits->ticket, nbytes);
 		return 0;
 	}
 	return ps_error_set(err, EBADMSG, "%s: needs %llu bytes %s, more than %llu; raise max_pixels", name,
@@ -71,20 +86,6 @@ void ps_image_gate_fini(struct ps_image_gate *g)
 {
 	pthread_cond_destroy(&g->room);
 	pthread_mutex_destroy(&g->lock);
-}
-
-void ps_image_ticket_take(struct ps_image_ticket *t, uint64_t nbytes)
-{
-	struct ps_image_gate *g = t ? t->gate : NULL;
-
-	if (!g)
-		return;
-	PS_LOCK_SCOPE(&g->lock);
-	/* a thread that holds memory does not wait: two such threads would wait for each other */
-	while (t->held == 0 && g->used > 0 && (nbytes > g->limit || g->used > g->limit - nbytes))
-		pthread_cond_wait(&g->room, &g->lock);
-	g->used += nbytes;
-	t->held += nbytes;
 }
 
 void ps_image_ticket_give(struct ps_image_ticket *t)

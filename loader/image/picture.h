@@ -215,10 +215,6 @@ void ps_pad_apply(const struct ps_resize_geometry *geometry, size_t nbytes, cons
 double ps_fixed_log(double x); /* x > 0, not subnormal */
 double ps_fixed_exp(double x); /* |x| < 700 */
 
-/* |degrees| < 10^6. */
-double ps_fixed_sin(double degrees);
-double ps_fixed_cos(double degrees);
-
 /* Operations --------------------------------------------------------------------------------------------- */
 
 void ps_affine_apply(const struct ps_affine *map, const struct ps_planes *from, uint8_t fill, uint8_t *to);

@@ -121,18 +121,12 @@ static uint32_t value_at(const struct pnm *p, const uint8_t *from, size_t i)
 	return p->maxval > 255 ? (uint32_t)from[2 * i] << 8 | from[2 * i + 1] : from[i];
 }
 
-static uint16_t scaled_wide(const struct pnm *p, uint32_t v)
+/* v of maxval, as a share of `full`, rounded. */
+static uint32_t scaled(const struct pnm *p, uint32_t v, uint32_t full)
 {
-	if (v >= p->maxval)
-		return UINT16_MAX;
-	return (uint16_t)((v * UINT64_C(131070) + p->maxval) / (2 * p->maxval));
-}
-
-static uint8_t scaled(const struct pnm *p, uint32_t v)
-{
-	if (p->maxval == 255)
-		return (uint8_t)v;
-	return v >= p->maxval ? 255 : (uint8_t)((v * 510u + p->maxval) / (2 * p->maxval));
+	if (p->maxval == full)
+		return v;
+	return v >= p->maxval ? full : (uint32_t)((v * UINT64_C(2) * full + p->maxval) / (2 * p->maxval));
 }
 
 static void row_convert(const struct pnm *p, const uint8_t *from, uint8_t *to)
@@ -146,9 +140,9 @@ static void row_convert(const struct pnm *p, const uint8_t *from, uint8_t *to)
 		for (size_t c = 0; c < 3; c++) {
 			uint32_t v = value_at(p, from, p->channels == 3 ? 3 * i + c : i);
 			if (p->pixels == PS_PIXELS_RGBA16)
-				wide[4 * i + c] = scaled_wide(p, v);
+				wide[4 * i + c] = (uint16_t)scaled(p, v, UINT16_MAX);
 			else
-				to[3 * i + c] = scaled(p, v);
+				to[3 * i + c] = (uint8_t)scaled(p, v, 255);
 		}
 		if (p->pixels == PS_PIXELS_RGBA16)
 			wide[4 * i + 3] = UINT16_MAX;

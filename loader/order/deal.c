@@ -44,7 +44,7 @@ struct ps_deal {
 	uint64_t regular; /* number of regular steps at the beginning */
 	uint64_t nsteps;  /* steps of the rank that has most steps */
 	uint32_t steps;   /* steps in a window */
-	/* marks of each set: begin of the epoch, begin of the irregular steps, end */
+	/* marks of each set, in one array: begin of the epoch, begin of the irregular steps, end */
 	struct ps_mark *begin, *middle, *end;
 	pthread_mutex_t lock; /* guards all below */
 	struct ps_turns turns;
@@ -343,14 +343,13 @@ int ps_deal_new(const struct ps_deal_options *options, struct ps_deal **ret_deal
 	d->o = *options;
 	pthread_mutex_init(&d->lock, NULL);
 	d->sets = malloc(nsets * sizeof(*d->sets));
-	d->begin = malloc(nsets * sizeof(*d->begin));
-	d->middle = malloc(nsets * sizeof(*d->middle));
-	d->end = malloc(nsets * sizeof(*d->end));
-	if (!d->sets || !d->begin || !d->middle || !d->end ||
-	        ps_turns_init(&d->turns, options->sets, nsets) < 0) {
+	d->begin = malloc(3 * nsets * sizeof(*d->begin));
+	if (!d->sets || !d->begin || ps_turns_init(&d->turns, options->sets, nsets) < 0) {
 		ps_deal_free(d);
 		return -ENOMEM;
 	}
+	d->middle = d->begin + nsets;
+	d->end = d->middle + nsets;
 	memcpy(d->sets, options->sets, nsets * sizeof(*d->sets));
 	d->o.sets = NULL; /* the caller's array is no longer valid */
 	d->nlanes = d->turns.nlanes;
@@ -374,8 +373,6 @@ void ps_deal_free(struct ps_deal *d)
 	pthread_mutex_destroy(&d->lock);
 	free(d->sets);
 	free(d->begin);
-	free(d->middle);
-	free(d->end);
 	free(d->shares);
 	free(d->have);
 	free(d->over);

@@ -749,14 +749,6 @@ void ps_position_fini(struct ps_position *position);
 /* Sets the position to the beginning of an epoch. */
 void ps_position_begin(struct ps_position *position, uint64_t epoch);
 
-/* Moves past a delivered row of `lane`; `at` is the lane's position after that row. */
-static inline void ps_position_take(
-        struct ps_position *position, uint32_t lane, const struct ps_lane_position *at)
-{
-	position->lanes[lane] = *at;
-	position->turn = lane + 1 == position->nlanes ? 0 : lane + 1;
-}
-
 /* The plan that a mount is given ------------------------------------------------------------------------- */
 
 /* The plan: the shards that a run will read, announced to the penstock mount that holds them. The mount

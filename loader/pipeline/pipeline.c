@@ -486,8 +486,12 @@ void ps_pipeline_delivered(struct ps_pipeline *p, const struct penstock_batch *b
 	/* Lanes that gave only skipped samples have no row that shows their position. */
 	if (!p->known && p->position.batches == 0)
 		memcpy(p->position.lanes, p->skipped[b->epoch & 1], p->nlanes * sizeof(*p->position.lanes));
-	for (uint32_t i = 0; i < b->nrows; i++)
-		ps_position_take(&p->position, b->rows[i].lane, &b->rows[i].where);
+	for (uint32_t i = 0; i < b->nrows; i++) {
+		uint32_t lane = b->rows[i].lane;
+
+		p->position.lanes[lane] = b->rows[i].where;
+		p->position.turn = lane + 1 == p->position.nlanes ? 0 : lane + 1;
+	}
 	p->position.batches++;
 }
 
