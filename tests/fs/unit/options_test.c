@@ -207,12 +207,10 @@ static void test_values_outside_of_the_range_are_refused(void **state)
 	static const struct {
 		const char *name, *value, *text;
 	} rows[] = {
-	        {"memory", "1023K",
-	                "option memory: '1023K' is too small; the minimum is 1.0 MiB"},
+	        {"memory", "1023K", "option memory: '1023K' is too small; the minimum is 1.0 MiB"},
 	        {"memory", "0", "option memory: '0' is too small; the minimum is 1.0 MiB"},
 	        {"memory", "x", "option memory: 'x' is not a size such as 512M"},
-	        {"max-bandwidth", "1K",
-	                "option max-bandwidth: '1K' is too small; the minimum is 64.0 KiB"},
+	        {"max-bandwidth", "1K", "option max-bandwidth: '1K' is too small; the minimum is 64.0 KiB"},
 	        {"refresh", "999ms",
 	                "option refresh: '999ms' is not a time of a second or more, such as 10m"},
 	        {"cold-reads", "warm", "option cold-reads: 'warm' is none of auto, direct, cached"},
