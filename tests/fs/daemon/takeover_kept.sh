@@ -166,7 +166,7 @@ kill -CONT "$keeper"
 rc=0
 wait $! || rc=$?
 equal "a program that does not start is an error" "1 1" \
-	"$rc $(grep -c "the old one serves it again" "$T/out")"
+	"$rc $(grep -c "the old one continues" "$T/out")"
 check "and leaves the mount to the old one" cmp "$MNT/6.bin" "$T/www/6.bin"
 check "which is another process" wait_until 10 next_pid "$pid"
 check "the log has the reason" wait_until 5 grep -q "the new program does not start" "$T/penstock.log"

@@ -59,6 +59,6 @@ else
 fi
 check "the keeper ends" wait_until 10 gone
 check_not "the mount is cleared away" is_mounted
-check "the log has the reason" grep -q "keeper: no daemon has served for" "$T/penstock.log"
+check "the log has the reason" grep -q "keeper: no daemon has served" "$T/penstock.log"
 check "the next mount serves" mount_penstock "$ORIGIN/json/"
 check "its bytes are right" cmp "$MNT/2.txt" "$T/www/2.txt"
