@@ -42,7 +42,7 @@ if [[ ! -S /dev/log ]]; then # as in containers
 		    warnings.simplefilter("always")
 		    penstock.mount(os.environ["ORIGIN"] + "/").close()
 		texts = [str(w.message) for w in told if "log" in str(w.message)]
-		assert texts and 'give log="FILE" (of a Loader: mount={"log": "FILE"})' in texts[0], texts
+		assert texts and 'log="FILE" (of a Loader: mount={"log": "FILE"})' in texts[0], texts
 		assert "--log" not in texts[0] and "-f" not in texts[0].replace("-fs", ""), texts
 	PY
 fi
