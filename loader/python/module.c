@@ -4,26 +4,6 @@
 
 #include "batch/npy.h"
 
-void list_take(PyObject **list, PyObject *item)
-{
-	if (!item || PyList_Append(*list, item) < 0)
-		Py_CLEAR(*list);
-	Py_XDECREF(item);
-}
-
-PyObject *numbers_tuple(const void *numbers, uint32_t n, int64_t factor)
-{
-	PyObject *tuple = PyTuple_New((Py_ssize_t)n);
-
-	for (uint32_t i = 0; tuple && i < n; i++) {
-		PyObject *number = PyLong_FromLongLong(((const int64_t *)numbers)[i] * factor);
-
-		if (!number || PyTuple_SetItem(tuple, (Py_ssize_t)i, number) < 0)
-			Py_CLEAR(tuple);
-	}
-	return tuple;
-}
-
 static PyObject *version(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
 	return PyUnicode_FromString(penstock_version());

@@ -56,10 +56,27 @@ PyObject *none_or_error(struct module_state *state, int r, const struct penstock
 /* Raises `type` with the error's text; returns NULL. */
 PyObject *raise_text(PyObject *type, const struct penstock_error *error);
 
-/* module.c: appends an item to a list and releases the item. NULL, an exception, and a failure make *list NULL. */
-void list_take(PyObject **list, PyObject *item);
+/* Appends an item to a list and releases the item. NULL, an exception, and a failure make *list NULL. */
+static inline void list_take(PyObject **list, PyObject *item)
+{
+	if (!item || PyList_Append(*list, item) < 0)
+		Py_CLEAR(*list);
+	Py_XDECREF(item);
+}
+
 /* A tuple of n numbers, each times `factor`. */
-PyObject *numbers_tuple(const void *numbers, uint32_t n, int64_t factor);
+static inline PyObject *numbers_tuple(const void *numbers, uint32_t n, int64_t factor)
+{
+	PyObject *tuple = PyTuple_New((Py_ssize_t)n);
+
+	for (uint32_t i = 0; tuple && i < n; i++) {
+		PyObject *number = PyLong_FromLongLong(((const int64_t *)numbers)[i] * factor);
+
+		if (!number || PyTuple_SetItem(tuple, (Py_ssize_t)i, number) < 0)
+			Py_CLEAR(tuple);
+	}
+	return tuple;
+}
 
 /* options.c: parses a dict of options, as penstock.h names them, and a list of dicts for the fields. */
 struct parsed_options {
