@@ -48,9 +48,11 @@ static int counts_find(struct ps_schedule *s, struct ps_error *err)
 /* Why counts are needed: a text for "... needs the number of samples of every shard", or NULL. */
 static const char *counts_reason(const struct penstock_options *o, bool endless)
 {
-	static const char *const ends[] = {"", "end drop_last with world > 1", "end pad with world > 1",
-	        "world > 1 (end split, the default: the same number of batches on each rank)",
-	        "end gather with world > 1"};
+	static const char *const ends[] = {[PENSTOCK_END_DROP_LAST] = "end drop_last with world > 1",
+	        [PENSTOCK_END_PAD] = "end pad with world > 1",
+	        [PENSTOCK_END_SPLIT] =
+	                "world > 1 (end split, the default: the same number of batches on each rank)",
+	        [PENSTOCK_END_GATHER] = "end gather with world > 1"};
 
 	if (o->order == PENSTOCK_ORDER_PERMUTATION)
 		return "order permutation";
@@ -62,7 +64,7 @@ static const char *counts_reason(const struct penstock_options *o, bool endless)
 		return "mix_end longest";
 	if (o->world < 2)
 		return NULL;
-	if (o->end != PENSTOCK_END_UNEVEN)
+	if (o->end < PS_ARRAY_LEN(ends) && ends[o->end])
 		return ends[o->end];
 	if (o->nmix > 1)
 		return "mix with world > 1";

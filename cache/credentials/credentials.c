@@ -15,10 +15,12 @@
 
 /* The order of sources ----------------------------------------------------------------------------------- */
 
-#define NAWS 5
-const struct ps_key_source *const ps_key_sources[] = {&ps_key_environment, &ps_key_profile,
-        &ps_key_web_identity, &ps_key_container, &ps_key_imds, &ps_key_google_hmac, &ps_key_google_file,
-        &ps_key_google_metadata, NULL};
+#define AMAZON_SOURCES \
+	&ps_key_environment, &ps_key_profile, &ps_key_web_identity, &ps_key_container, &ps_key_imds
+#define GOOGLE_SOURCES &ps_key_google_hmac, &ps_key_google_file, &ps_key_google_metadata
+static const struct ps_key_source *const amazon_sources[] = {AMAZON_SOURCES, NULL};
+static const struct ps_key_source *const google_sources[] = {GOOGLE_SOURCES, NULL};
+const struct ps_key_source *const ps_key_sources[] = {AMAZON_SOURCES, GOOGLE_SOURCES, NULL};
 
 /* Providers ---------------------------------------------------------------------------------------------- */
 
@@ -126,13 +128,13 @@ static int load(struct ps_credentials *c, struct ps_key **ret, struct ps_error *
 	                  "GOOGLE_APPLICATION_CREDENTIALS, gcloud's), no metadata server"
 	                : "no credentials: none in the environment (AWS_ACCESS_KEY_ID) or in ~/.aws (profile "
 	                  "default), and none from a web identity, a container or an instance";
-	size_t end = c->google ? PS_ARRAY_LEN(ps_key_sources) - 1 : NAWS;
+	const struct ps_key_source *const *source = c->google ? google_sources : amazon_sources;
 	char why[200];
 	int rc = -ENOENT;
 
-	for (size_t i = c->google ? NAWS : 0; i < end && rc == -ENOENT; i++) {
+	for (; *source && rc == -ENOENT; source++) {
 		*err = (struct ps_error){0};
-		rc = ps_key_sources[i]->load(&c->context, ret, err);
+		rc = (*source)->load(&c->context, ret, err);
 	}
 	if (rc != -ENOENT)
 		return rc;

@@ -1,7 +1,7 @@
 /* Credentials: keys for S3, Google and the Hub, where they come from, and signatures made with them.
  *
  * Files, from the top: credentials.c (the order of sources; a provider and its thread), google.c, aws.c
- * (containers, EC2, commands, sso, profiles), sts.c, profile.c, key_source.c (what all of them use:
+ * (containers, EC2, commands, sso, profiles), sts.c, profile_files.c, key_source.c (what all of them use:
  * environment, files, keys); hub_token.c and sigv4.c use none of them. key_source.h is private to this
  * folder. Each section describes ownership, threads and errors; no text holds a secret. */
 #ifndef PS_CREDENTIALS_CREDENTIALS_H

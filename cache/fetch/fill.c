@@ -7,7 +7,7 @@
  *   fill.c             the engine: events, the pump, the timer, draining
  *   schedule.c         which demand is served next, with how much memory, how many connections; pre-emption
  *   hedge.c            hedged requests
- *   request_retry.c    range requests, from the claim to the end: progress, retries, failures
+ *   range_request.c    range requests, from the claim to the end: progress, retries, failures
  *   writeback.c        writing and checking blocks, on the disk threads
  *   waiters.c          finding the bytes of reads; waiting reads; deadlines
  *   demand_queue.c     demands, by class

@@ -449,7 +449,7 @@ struct ps_block_buffer *ps_writeback_next(struct ps_fill *fill);
 struct ps_fill_file *ps_writeback_do(struct ps_fill *fill, struct ps_block_buffer *buffer, void *scratch,
         struct ps_outcome *outcome) PS_MUST_USE;
 
-/* request_retry.c: no lock held unless it says so */
+/* range_request.c: no lock held unless it says so */
 /* Makes a request for chunks [first, end), none of which is in flight or in memory; it may come out
  * shorter. Takes *nused of the buffers, one for each block without memory. NULL: out of memory, or of
  * buffers. The file's lock is held. */

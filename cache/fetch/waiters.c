@@ -208,7 +208,7 @@ bool ps_fill_find(struct ps_fill_file *file, uint64_t offset, size_t nbytes, str
 /* A reader waits only for things that end, and each end checks the reader again (ps_waiters_look()):
  *
  *   a reader waits for                    until
- *   chunks in flight                      they arrive (also in part), or fail: request_retry.c
+ *   chunks in flight                      they arrive (also in part), or fail: range_request.c
  *   a queued demand                       it becomes requests, or is not needed: schedule.c
  *   a block in VERIFY                     it is checked: writeback.c
  *

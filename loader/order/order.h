@@ -7,7 +7,8 @@
  *   plan.c        the plan that a mount is given
  *   deal.c        which rank has which rows
  *   shuffle.c     the shards of a lane, the samples of a block; the position of a run
- *   lane_turns.c  which lane is next; which rows are in a step
+ *   lane_turns.c  which lane is next
+ *   steps.c       which samples are in a step, which ranks have rows of it, and how an epoch ends
  *   select.c      which samples come, and how often: filters, weights, classes
  *   filter.c      an expression over the columns of an index
  *   numbers.c     sample numbers that the caller gives as the order
