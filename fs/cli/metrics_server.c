@@ -184,7 +184,10 @@ static int listen_at(const char *where)
 		host++;
 		colon[-1] = '\0';
 	}
-	int rc = *host && *port ? getaddrinfo(host, port, &hints, &found) : EAI_NONAME;
+	/* getaddrinfo() takes 70000 as 4464. */
+	bool good =
+	        *host && *port && !port[strspn(port, "0123456789")] && strtoul(port, NULL, 10) <= UINT16_MAX;
+	int rc = good ? getaddrinfo(host, port, &hints, &found) : EAI_NONAME;
 	if (rc) {
 		ps_cli_fail("metrics", 0,
 		        "--listen %s: not PORT, ADDRESS:PORT or [IPv6]:PORT with a numeric address", where);
@@ -213,9 +216,10 @@ static int listen_at(const char *where)
 	return fd;
 }
 
-/* Answers the server's requests until it dies. */
-static void collect_on_request(int fd, ps_metrics_fn *fn, void *arg)
+/* Answers the server's requests until it dies. Returns its status. */
+static int collect_on_request(int fd, pid_t server, ps_metrics_fn *fn, void *arg)
 {
+	int status = 0;
 	char byte;
 
 	while (read_all(fd, &byte, 1)) {
@@ -224,13 +228,20 @@ static void collect_on_request(int fd, ps_metrics_fn *fn, void *arg)
 
 		if (!write_all(fd, &answer, sizeof(answer)) ||
 		        !write_all(fd, text ? text : "", answer.nbytes))
-			return;
+			break;
+		/* Children that asked a mount which hangs were killed, but not awaited. */
+		for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+			if (pid == server)
+				return status;
 	}
+	kill(server, SIGKILL);
+	waitpid(server, &status, 0);
+	return status;
 }
 
 int ps_metrics_serve(const char *where, ps_metrics_fn *fn, void *arg)
 {
-	int listener = listen_at(where), pair[2], status = 0;
+	int listener = listen_at(where), pair[2];
 	pid_t parent = getpid();
 
 	if (listener < 0)
@@ -244,9 +255,7 @@ int ps_metrics_serve(const char *where, ps_metrics_fn *fn, void *arg)
 	}
 	close(pair[1]);
 	close(listener);
-	collect_on_request(pair[0], fn, arg);
-	kill(child, SIGKILL);
-	waitpid(child, &status, 0);
+	int status = collect_on_request(pair[0], child, fn, arg);
 	return ps_cli_fail("metrics", PS_EXIT_FAILED, "the process for HTTP has ended (%s %d)",
 	        WIFSIGNALED(status) ? "signal" : "exit code",
 	        WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));

@@ -75,8 +75,16 @@ longest=$(sort -n <<<"$times" | tail -n 1)
 equal "eight clients were answered" 8 "$(wc -l <<<"$times")"
 check "the longest answer beside the mount that hangs took less than 10 s on this busy machine ($longest s)" \
 	test "${longest%.*}" -lt 10
+for _ in 1 2 3; do curl -fsS --retry 9 --retry-delay 1 --retry-all-errors -o "$T/out" "$url"; done
 kill -CONT "$pid2"
+no_zombies() { curl -fsS -o "$T/out" "$url" && ! ps -o stat= --ppid $server | grep -q Z; }
+check "the processes that asked the mount that hangs do not remain" wait_until 20 no_zombies
 
+for wrong in 65536 70000 127.0.0.1:+80 "127.0.0.1: 80"; do
+	rc=0
+	timeout 20 penstock metrics --listen "$wrong" >"$T/out" 2>&1 || rc=$?
+	equal "'$wrong' has no port" "1 1" "$rc $(grep -c 'not PORT, ADDRESS:PORT or' "$T/out")"
+done
 rc=0
 penstock metrics --listen "${url//[!0-9:]/}" >"$T/out" 2>&1 || rc=$?
 equal "a wrong address is an error in one line" "1 1 1" \
