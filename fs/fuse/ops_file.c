@@ -792,10 +792,9 @@ void ps_op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned cmd, void *arg, struct
 		ioctl_plan(req, &open->feed, in, in_nbytes);
 	else if (flags & FUSE_IOCTL_DIR || open->kind != PS_OPEN_FILE)
 		fuse_reply_err(req, ENOTTY);
-	else if (!open->handle) /* not opened again after a takeover */
-		fuse_reply_err(req, EIO);
-	else if ((request = find_request(req, cmd, out_nbytes)) && !request->run &&
-	         open->mode == PS_MODE_PASSED)
+	else if ((request = find_request(req, cmd, out_nbytes)) && !open->handle)
+		fuse_reply_err(req, EIO); /* not opened again after a takeover */
+	else if (request && !request->run && open->mode == PS_MODE_PASSED)
 		fuse_reply_err(req, ENODATA);
 	else if (request)
 		begin_ioctl(req, fs, request, open->handle, NULL);
