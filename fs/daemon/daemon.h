@@ -1,8 +1,9 @@
 /* Mounts and the daemons that serve them: how commands find existing mounts, request a mount, and serve it.
  *
- * Files, from the top: daemon (main loop, signals, the cache), control_server, keeper_resume, mount (a mount, and the daemon's list of mounts), owners, keeper_link, helper; control_client; keeper;
- * keeper_wire; mount_request, mountpoint, mount_table, control_protocol; daemonize, sandbox, timed_call,
- * thread_group. Only these files include daemon_private.h.
+ * Files, from the top: daemon (main loop, signals, the cache), control_server, keeper_resume, mount (a mount,
+ * and the daemon's list of mounts), owners, keeper_link, helper; control_client; keeper; keeper_wire;
+ * mount_request, mountpoint, mount_table, control_protocol; daemonize, sandbox, timed_call, thread_group. Only
+ * these files include daemon_private.h.
  *
  * Errors: -errno and a text with advice, unless a function's comment says otherwise. */
 #ifndef PS_DAEMON_DAEMON_H

@@ -274,7 +274,7 @@ struct ps_opts {
 		const char *name, *help;
 	} words[PS_OPTS_MAX_WORDS];
 	int min, max; /* how many arguments there may be */
-	/* args[nargs] may be written to. Returns an exit code. */
+	/* Returns an exit code. */
 	int (*run)(struct ps_mount_options *o, char **args, int nargs);
 };
 
