@@ -189,7 +189,8 @@ static int await_maker(struct ps_daemon *d, struct ps_owned *owned, struct ps_er
 	owned->nwaiters++;
 	pthread_cond_wait(&d->ended, &d->lock);
 	owned->nwaiters--;
-	if (!ps_list_empty(&owned->link))
+	/* A mount whose last owner has ended is not on the list, but frees it when it ends. */
+	if (!ps_list_empty(&owned->link) || owned->mount)
 		return 0;
 	/* The mount failed, or it was made and has ended. */
 	int rc = owned->failed ? -owned->error.err : 0;
@@ -302,6 +303,7 @@ void ps_owned_end(struct ps_daemon *d, struct ps_mount *m)
 		return;
 	while (!ps_list_empty(&owned->owners))
 		remove_owner(d, owned, PS_CONTAINER_OF(owned->owners.next, struct owner, link));
+	owned->mount = NULL;
 	owned_free(owned);
 	pthread_cond_broadcast(&d->ended);
 }
@@ -344,6 +346,7 @@ static struct ps_place owner_left(struct ps_daemon *d, uint64_t id)
 			if (owned->nowners)
 				return (struct ps_place){0};
 			ps_list_remove(&owned->link);
+			pthread_cond_broadcast(&d->ended);
 			ps_log_info("mount: %s: its last owner is gone", owned->mount->request.mountpoint);
 			struct ps_place place = ps_mount_place(owned->mount);
 			owned->mount->ending = !place.mountpoint;
