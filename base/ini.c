@@ -102,9 +102,9 @@ int ps_ini_parse(char *text, size_t nbytes, ps_ini_fn fn, void *arg, struct ps_e
 			rc = bad(&p, "a key before the first [section]");
 		else if (!indented || !p.has_key)
 			rc = take_key(&p, line, false);
-		else if (
-		        p.parent[0]) /* under a key with a value the line continues that, which no caller needs */
+		else if (p.parent[0])
 			rc = take_key(&p, line, true);
+		/* Under a key with a value the line continues that value. No caller needs that: it is skipped. */
 		if (rc)
 			return rc;
 		text = eol + 1;

@@ -743,8 +743,9 @@ uint64_t ps_revalidate_tick(struct ps_dataset *ds, uint64_t now_ns)
 			        l = l->next) {
 				struct probe *probe = PS_CONTAINER_OF(l, struct probe, link);
 
-				/* Waiters whose time is up: at the deadline if the origin does not answer the HEAD, and
-			 * sooner if the version is known. The probe itself goes on until the origin ends it. */
+				/* Waiters whose time is up: at the deadline if the origin does not answer the
+				 * HEAD, and sooner if the version is known. The probe itself goes on until the
+				 * origin ends it. */
 				expired = now_ns < probe->answer_ns ? NULL : ps_steal_ptr(&probe->waiters);
 				if (expired && row_sized(&probe->row))
 					errnum = -copy_row(&probe->row, &row);

@@ -203,10 +203,11 @@ int ps_object_checksum_check(struct ps_object *object)
 		}
 	} else if (rc == -EBADMSG && only_warn(object, expected, seen)) {
 		rc = 0;
-	} else if (rc == -EBADMSG)
+	} else if (rc == -EBADMSG) {
 		refuse(object, expected, seen);
-	else if (rc != -ECANCELED && rc != -EAGAIN)
+	} else if (rc != -ECANCELED && rc != -EAGAIN) {
 		ps_log_warning("checksum: %s: cannot be compared: %s", object->url, strerror(-rc));
+	}
 	return rc == -EBADMSG ? rc : 0;
 }
 
