@@ -464,8 +464,7 @@ static inline uint8_t *ps_batch_row(
  * The share (above) decides which rows are offered. An image that the GPU refuses, when it is offered or
  * after it was submitted, is decoded by the worker.
  *
- * Ownership: rows belong to the batch.   Threads: ps_decode_offer() as ps_batch_decode(); the others one at
- * a time.
+ * Ownership: rows belong to the batch.   Threads: one at a time; rows are offered by ps_batch_decode().
  * Errors: -EIO or -ENOMEM with a text: errors of the device, not of the sample.   Blocks: as
  * device/device.h says. */
 

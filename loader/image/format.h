@@ -66,7 +66,8 @@ extern const struct ps_format ps_format_pnm;
 int ps_format_check_size(const char *name, uint32_t width, uint32_t height,
         const struct ps_image_limits *limits, struct ps_error *err) PS_MUST_USE;
 
-/* Takes nbytes of the memory that all decoders share, with limits->ticket; waits for it, as image.h says. `what` is the purpose of the memory, for the error text. -EBADMSG with a text: more than
+/* Takes nbytes of the memory that all decoders share, with limits->ticket; waits for it, as image.h says.
+ * `what` is the purpose of the memory, for the error text. -EBADMSG with a text: more than
  * limits->max_memory. */
 int ps_format_take_memory(const char *name, const char *what, uint64_t nbytes,
         const struct ps_image_limits *limits, struct ps_error *err) PS_MUST_USE;

@@ -333,7 +333,7 @@ struct ps_pipeline {
 	struct ps_offload offload;  /* which images the GPU decodes */
 	struct ps_claimed claim;    /* written by claim.c, and by pipeline.c when a run begins */
 	struct ps_delivery deliver; /* written by pipeline.c */
-	struct ps_running run;      /* written by threads.c */
+	struct ps_running run;      /* written by threads.c; `asking` also by pipeline.c when a run begins */
 };
 
 /* The decoding times of the GPU and the CPU so far. Takes the lock of the GPU's decoder, which may be held
@@ -369,7 +369,7 @@ enum ps_claim {
 	PS_CLAIMED,
 	PS_NO_INPUT,
 	PS_NO_ROOM,
-	PS_NO_EPOCH, /* the caller must fetch claim_epoch and begin it */
+	PS_NO_EPOCH, /* the caller must fetch claim.epoch and begin it */
 };
 
 /* True if the step that contains a position of an epoch was fed. */
@@ -378,7 +378,7 @@ static inline bool ps_feed_has(const struct ps_pipeline *p, uint64_t epoch, uint
 	return p->feed->epoch == epoch && position / p->feed->batch < p->feed->fed;
 }
 
-/* Sets the epoch claim_epoch as the one being claimed, and wakes the threads that waited for it. */
+/* Sets the epoch claim.epoch as the one being claimed, and wakes the threads that waited for it. */
 void ps_epoch_begin(struct ps_pipeline *pipeline, struct ps_epoch *epoch);
 
 /* The heaps of lanes that wait to be read: all lanes that have not ended and that no thread reads. */
