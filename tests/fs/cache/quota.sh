@@ -88,7 +88,7 @@ CACHE=$T/cache-16M
 rc=0
 mount_penstock "$ORIGIN/" --cache-size 8M >"$T/out" 2>&1 || rc=$?
 equal "a size below what the index needs is refused with the least size" "2 1" \
-	"$rc $(grep -c "the least is 16" "$T/out")"
+	"$rc $(grep -c "the minimum is 16" "$T/out")"
 CACHE=$T/cache-large
 mount_penstock "$ORIGIN/" --cache-size 900T 2>"$T/out"
 check "a size larger than the disk gives a warning" grep \

@@ -110,7 +110,7 @@ prlimit --as=900000000 penstock mount "$T/www/" "$MNT" --cache-dir "$CACHE" --lo
 check "mount says that the address space is small" grep -qxF "penstock: warning: the address space is limited\
  to 858.3 MiB (ulimit -v); below 1.0 GiB threads and memory may run out" "$T/out"
 ((rc != 0)) || penstock umount "$MNT"
-prlimit --as=2000000000 penstock status >"$T/out" 2>&1
+prlimit --as=2000000000 penstock status >"$T/out" 2>&1 || true # mounts of other tests may not answer
 check_not "a limit above 1 GiB is not mentioned" grep -q "address space" "$T/out"
 
 # A program penstock-NAME has the state that its caller made.

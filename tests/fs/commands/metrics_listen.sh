@@ -42,7 +42,7 @@ s.sendall(os.urandom(1000) + b"\r\n\r\n")
 s.shutdown(socket.SHUT_WR)
 print(s.makefile("rb").read().count(b"penstock_up"))' "$port")"
 
-child=$(pgrep -P $server)
+child=$(pgrep -o -P $server)
 if ((EUID == 0)); then
 	equal "the process that parses HTTP is nobody, in no group, without capabilities" "65534 65534 0000000000000000 1" \
 		"$(awk '/^Uid/ {u = $2} /^Gid/ {g = $2} /^Groups/ {n = NF - 1} /^CapEff/ {c = $2} /^NoNewPrivs/ {p = $2}
@@ -113,7 +113,7 @@ equal "--cache-dir: the mounts of one daemon" 1 "$(curl -fsSg "$url" | grep -c '
 umount_penstock
 stopped() { [[ $(curl -gsS -o /dev/null -w '%{http_code}' "$url") = 503 ]]; }
 check "without the cache's daemon the answer is 503" wait_until 20 stopped
-kill -KILL "$(pgrep -P $server)"
+kill -KILL "$(pgrep -o -P $server)"
 rc=0
 wait $server || rc=$?
 equal "a dead process for HTTP ends the command" 1 "$rc"
