@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Fields of eight bytes each; tests/fs/daemon/torture.py writes the same layout. */
+/* Fields of eight bytes each; tests/fs/daemon/torturer.py writes the same layout. */
 static struct faults {
 	struct kind {
 		_Atomic int64_t first, last, errnum, count, hit;

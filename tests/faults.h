@@ -1,7 +1,7 @@
 /* Faults of calls to the C library that real machines do not produce on demand: the nth allocation, read,
  * write or sync fails, bytes are moved in small pieces, signals interrupt, the clock steps. The linker
  * redirects the calls (FAULTS_WRAP), so only those of Penstock's own code count, not those of its libraries.
- * A running process is controlled by the file that PENSTOCK_FAULTS names (tests/fs/daemon/torture.py).
+ * A running process is controlled by the file that PENSTOCK_FAULTS names (tests/fs/daemon/torturer.py).
  *
  * Threads: any; the calls of all threads are counted. */
 #ifndef PS_TESTS_FAULTS_H

@@ -15,7 +15,7 @@ done
 head -c 4096 /dev/zero >"$T/faults"
 PENSTOCK_FAULTS=$T/faults mount_penstock "$T/www"
 pid=$(daemon_pid)
-torture() { "$python" "$top_srcdir/tests/fs/daemon/torture.py" "$@"; }
+torture() { "$python" "$top_srcdir/tests/fs/daemon/torturer.py" "$@"; }
 # torture_all SOURCE WHAT: fails allocations during all requests, and checks the answers.
 torture_all() {
 	local rc=0

@@ -20,7 +20,7 @@ mount_penstock "$T/src/"
 pid=$(stats .pid)
 keeper=$(awk '/^PPid:/ {print $2}' "/proc/$pid/status")
 mkfifo "$T/ask"
-"$python" "$top_srcdir/tests/fs/files/foreign_messages.py" "$pid" "$keeper" \
+"$python" "$top_srcdir/tests/fs/files/raw_messages.py" "$pid" "$keeper" \
 	"$T/other" "$T/theirs" "$T/penstock.log" "$T/foreign" <"$T/ask" >"$T/said" 2>"$T/err" &
 sender=$!
 exec 7>"$T/ask"

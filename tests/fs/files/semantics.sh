@@ -101,7 +101,7 @@ alignment="O_DIRECT read, not aligned"
 
 # rows STATE: each row holds. ENOTSUP is another name of EOPNOTSUPP.
 rows() {
-	"$python" "$top_srcdir/tests/fs/files/semantics.py" "$MNT" 2>&1 | sed 's/: ENOTSUP$/: EOPNOTSUPP/' >"$T/seen"
+	"$python" "$top_srcdir/tests/fs/files/system_calls.py" "$MNT" 2>&1 | sed 's/: ENOTSUP$/: EOPNOTSUPP/' >"$T/seen"
 	equal "$1: each system call returns what docs/semantics.md says" "" \
 		"$(grep -v "^$alignment" "$T/seen" | diff "$T/expected" -)"
 }

@@ -84,7 +84,7 @@ if [[ -x $top_builddir/tests/fs/daemon/penstock_faults ]]; then
 	PATH=$T/bin:$PATH PENSTOCK_FAULTS=$T/faults mount_az $SRC --endpoint "$AZ"
 	n=0
 	for s in 40000 -40000 0; do
-		"$python" "$top_srcdir/tests/fs/daemon/torture.py" --clock "$T/faults" "$s"
+		"$python" "$top_srcdir/tests/fs/daemon/torturer.py" --clock "$T/faults" "$s"
 		check "a blob is read after the clock is set by $s s" cmp "$MNT/shard-00000$n.bin" \
 			"$T/truth/shard-00000$n.bin"
 		n=$((n + 2))

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""torture.py FAULTS MOUNT CACHE SOURCE: sends each kind of request to the daemon of MOUNT, again and again; each
+"""torturer.py FAULTS MOUNT CACHE SOURCE: sends each kind of request to the daemon of MOUNT, again and again; each
 time a later allocation fails in the daemon. FAULTS is the file that the daemon's PENSTOCK_FAULTS names. Prints lines
 "NAME  ANSWER-WITHOUT-FAULTS  TIMES  ANSWER". ANSWER begins with "then" if the same request, repeated without the
 fault, had another answer than before.
-torture.py --client FAULTS COMMAND...: the same for a command that is started again for each allocation. Prints
+torturer.py --client FAULTS COMMAND...: the same for a command that is started again for each allocation. Prints
 lines "TIMES  STATUS LAST-LINE".
-torture.py --clock FAULTS SECONDS: from now on the daemon's wall clock is off by SECONDS."""
+torturer.py --clock FAULTS SECONDS: from now on the daemon's wall clock is off by SECONDS."""
 
 import collections
 import errno

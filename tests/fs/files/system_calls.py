@@ -1,5 +1,5 @@
 """Makes system calls on a mount and prints one line for each: WHAT: RESULT, where RESULT is a value or the name
-of an errno. Usage: semantics.py MOUNTPOINT. The mount has file.bin, sub/, empty/, link.bin, hard.bin and .hidden."""
+of an errno. Usage: system_calls.py MOUNTPOINT. The mount has file.bin, sub/, empty/, link.bin, hard.bin and .hidden."""
 import ctypes, errno, fcntl, mmap, os, socket, stat, struct, sys, tempfile
 
 mnt = sys.argv[1]

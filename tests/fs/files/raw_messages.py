@@ -1,7 +1,7 @@
 """A daemon in foreign hands: sends its keeper and its helper every message that a daemon may send, with foreign
 paths, descriptors and numbers.
 
-foreign_messages.py DAEMON KEEPER FOLDER CACHES_MOUNT LOG FOREIGN_FILE
+raw_messages.py DAEMON KEEPER FOLDER CACHES_MOUNT LOG FOREIGN_FILE
 
 Begins a FUSE mount of another program on FOLDER. CACHES_MOUNT is a mount of another penstock cache. First
 prints "helper OK" or "helper TEXT", what the helper did against the rules; then the numbers of descriptors that
@@ -21,7 +21,7 @@ import sys
 import time
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
 
 
 def kinds(source, name, handled):
