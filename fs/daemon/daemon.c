@@ -164,7 +164,7 @@ static void *first_main(void *arg)
 /* Stopping ----------------------------------------------------------------------------------------------- */
 
 /* The mounts in the daemon's mount namespace. */
-static size_t own_places(struct ps_daemon *d, struct ps_place **ret)
+static size_t own_places(struct ps_daemon *d, struct ps_mounted **ret)
 {
 	size_t n = 0, max = 0;
 
@@ -173,7 +173,7 @@ static size_t own_places(struct ps_daemon *d, struct ps_place **ret)
 		max++;
 	*ret = calloc(max + 1, sizeof(**ret));
 	for (struct ps_list *l = d->mounts.next; *ret && l != &d->mounts; l = l->next) {
-		struct ps_place place = ps_mount_place(PS_CONTAINER_OF(l, struct ps_mount, link));
+		struct ps_mounted place = ps_mounted_of(PS_CONTAINER_OF(l, struct ps_mount, link));
 
 		if (place.mountpoint)
 			(*ret)[n++] = place;
@@ -192,7 +192,7 @@ static bool any_mounts(struct ps_daemon *d, bool kick)
 /* Ends all mounts without waiting for open files: their readers get ENOTCONN. */
 static void stop(struct ps_daemon *d)
 {
-	struct ps_place *places = NULL;
+	struct ps_mounted *places = NULL;
 
 	{
 		PS_LOCK_SCOPE(&d->lock);
@@ -204,7 +204,7 @@ static void stop(struct ps_daemon *d)
 	for (size_t i = 0; i < n; i++) {
 		ps_log_info("mount: %s: signal %d: unmounting", places[i].mountpoint, (int)stop_signal);
 		ps_helper_detach(d->helper, places[i].mountpoint, places[i].id, places[i].fuse_fd);
-		ps_place_fini(&places[i]);
+		ps_mounted_fini(&places[i]);
 	}
 	free(places);
 	for (int ms = 0; any_mounts(d, ms >= STOP_GRACE_MS); ms += KICK_MS)

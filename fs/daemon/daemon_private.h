@@ -207,14 +207,14 @@ int ps_mount_new(struct ps_cache *cache, struct ps_mount_request *request, int s
         const _Atomic bool *cancelled, struct ps_mount **ret, struct ps_error *err) PS_MUST_USE;
 
 /* What it takes to detach a mount without the daemon's lock, since detaching may block. */
-struct ps_place {
+struct ps_mounted {
 	char *mountpoint; /* NULL: the mount is in another mount namespace */
 	struct ps_mount_id id;
 	int fuse_fd; /* a copy */
 };
 /* The mount was started, and the daemon's lock is held. */
-struct ps_place ps_mount_place(const struct ps_mount *mount);
-void ps_place_fini(struct ps_place *place);
+struct ps_mounted ps_mounted_of(const struct ps_mount *mount);
+void ps_mounted_fini(struct ps_mounted *mounted);
 
 /* The daemon --------------------------------------------------------------------------------------------- */
 

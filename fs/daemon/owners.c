@@ -313,16 +313,16 @@ size_t ps_owned_count(const struct ps_mount *m)
 	return m->owned ? m->owned->nowners : 0;
 }
 
-struct ps_place ps_mount_place(const struct ps_mount *m)
+struct ps_mounted ps_mounted_of(const struct ps_mount *m)
 {
 	if (!m->here)
-		return (struct ps_place){.fuse_fd = -1};
-	return (struct ps_place){.mountpoint = strdup(m->request.mountpoint),
+		return (struct ps_mounted){.fuse_fd = -1};
+	return (struct ps_mounted){.mountpoint = strdup(m->request.mountpoint),
 	        .id = m->id,
 	        .fuse_fd = fcntl(ps_session_fd(&m->session), F_DUPFD_CLOEXEC, 0)};
 }
 
-void ps_place_fini(struct ps_place *place)
+void ps_mounted_fini(struct ps_mounted *place)
 {
 	free(place->mountpoint);
 	if (place->fuse_fd >= 0)
@@ -332,7 +332,7 @@ void ps_place_fini(struct ps_place *place)
 /* Once the last owner has ended, no process can join the mount any more. A mount in our own mount namespace is
  * returned, to be detached without the lock; in another namespace only its session can be ended. The lock is
  * held. */
-static struct ps_place owner_left(struct ps_daemon *d, uint64_t id)
+static struct ps_mounted owner_left(struct ps_daemon *d, uint64_t id)
 {
 	for (struct ps_list *l = d->owned.next; l != &d->owned; l = l->next) {
 		struct ps_owned *owned = PS_CONTAINER_OF(l, struct ps_owned, link);
@@ -344,16 +344,16 @@ static struct ps_place owner_left(struct ps_daemon *d, uint64_t id)
 				continue;
 			remove_owner(d, owned, o);
 			if (owned->nowners)
-				return (struct ps_place){0};
+				return (struct ps_mounted){0};
 			ps_list_remove(&owned->link);
 			pthread_cond_broadcast(&d->ended);
 			ps_log_info("mount: %s: its last owner is gone", owned->mount->request.mountpoint);
-			struct ps_place place = ps_mount_place(owned->mount);
+			struct ps_mounted place = ps_mounted_of(owned->mount);
 			owned->mount->ending = !place.mountpoint;
 			return place;
 		}
 	}
-	return (struct ps_place){0}; /* its mount has ended already */
+	return (struct ps_mounted){0}; /* its mount has ended already */
 }
 
 /* Ends the session of a mount that cannot be unmounted: reads fail from now on. */
@@ -374,7 +374,7 @@ void ps_owners_remove_gone(struct ps_daemon *d)
 	int n = epoll_wait(d->owners_fd, events, EVENTS_MAX, 0);
 
 	for (int i = 0; i < n; i++) {
-		struct ps_place place;
+		struct ps_mounted place;
 
 		pthread_mutex_lock(&d->lock);
 		place = owner_left(d, events[i].data.u64);
@@ -386,6 +386,6 @@ void ps_owners_remove_gone(struct ps_daemon *d)
 			ps_log_warning("mount: %s: cannot be unmounted: %s", place.mountpoint, strerror(-rc));
 			end_session(d, place.id);
 		}
-		ps_place_fini(&place);
+		ps_mounted_fini(&place);
 	}
 }

@@ -285,7 +285,9 @@ static void header_done(struct ps_read *read, int errnum, const struct ps_segmen
 		ps_handle_read(&op->read);
 }
 
-static void read_opened(void *arg, int errnum, struct ps_member_shard *shard)
+/* The file is open, as it was all along for a file that is no member (shard NULL): reads the header, if it must be
+ * checked, and then the data. */
+static void read_begin(void *arg, int errnum, struct ps_member_shard *shard)
 {
 	struct read_op *op = arg;
 	const struct span *span = &op->span;
@@ -325,20 +327,22 @@ static void header_hit(void *arg, const struct ps_segment *segs, size_t nsegs)
 /* Answers at once if the bytes are in the cache. */
 static void read_span(fuse_req_t req, struct ps_fs *fs, struct span *span)
 {
-	bool cached = span->handle;
+	/* The file is open, and no header must be checked before its data is read. Always true of a file that is no
+	 * member. */
+	bool ready = span->handle;
 
-	if (cached && span->checks)
-		cached = ps_handle_try_read(
-		                 span->handle, span->header, PS_TAR_BLOCK, NULL, header_hit, span) &&
-		         !span->checks;
-	if (cached &&
+	if (ready && span->checks)
+		ready = ps_handle_try_read(
+		                span->handle, span->header, PS_TAR_BLOCK, NULL, header_hit, span) &&
+		        !span->checks;
+	if (ready &&
 	        ps_handle_try_read(span->handle, span->offset, span->nbytes, &fs->reads, reply_hit, req)) {
 		if (span->opened)
 			ps_member_close(span->opened, false);
 		return;
 	}
 	/* Only a read of the data itself is cancelled. */
-	struct read_op *op = ps_inflight_new(sizeof(*op), &fs->inflight, req, cached ? cancel_read_op : NULL);
+	struct read_op *op = ps_inflight_new(sizeof(*op), &fs->inflight, req, ready ? cancel_read_op : NULL);
 	if (!op) {
 		if (span->opened)
 			ps_member_close(span->opened, false);
@@ -354,9 +358,9 @@ static void read_span(fuse_req_t req, struct ps_fs *fs, struct span *span)
 	        .done = read_done};
 	op->inflight.silent = span->pages;
 	if (span->handle)
-		read_opened(op, 0, span->opened);
+		read_begin(op, 0, span->opened);
 	else
-		ps_member_open(span->members, span->shard, read_opened, op);
+		ps_member_open(span->members, span->shard, read_begin, op);
 	ps_inflight_issued(&op->inflight);
 }
 

@@ -141,6 +141,14 @@ struct ps_block {
 	struct ps_sample *samples[];
 };
 
+/*
+ * A lane's places count the samples of its epoch from 0. Samples before `from` are not wanted: a resume or a new epoch sets
+ * it. `at` is the place that is read next; shard `k`, `ordinal` in that shard and `offset` in its file say where it is.
+ * No sample before `next` needs to be read, as those are other ranks':
+ *
+ *   0 ......... from ......... at ......... next ......... end of the epoch
+ *     not wanted    read already   is skipped   to be read
+ */
 struct ps_lane {
 	/* Used by the filling thread alone. */
 	uint32_t index;
