@@ -453,7 +453,7 @@ static void end_failed(struct probe *probe, const struct ps_error *err)
 		ps_grant_revoke(ds, &of);
 	}
 	if (known && err->err != EACCES && !cancelled) {
-		if (err->http_status)
+		if (err->http_status || err->err == ENOMEM)
 			note(ds, row->node, 0);
 		else
 			offline_begin(ds);
