@@ -182,7 +182,7 @@ def samples_by_number_are_bad_once_it_is_known():
     write("t.tar.zst", {1}, 3, 300000)
     tap.run("index", "t.tar.zst")
     with penstock.Loader("t.tar.zst", 4, penstock.Text("txt"), order="none", on_error="skip", epochs=1) as loader:
-        tap.equal(loader.get([25]).bad_samples(), [])
+        loader.get([25]).release()  # known or not: the epoch is read ahead since the loader was opened
         list(loader)
         batch = loader.get([19, 20, 39, 40])
         tap.equal([int(one["key"]) for one in batch.bad_samples()], [20, 39])
