@@ -85,7 +85,7 @@ class Ragged:
         return data.decode(errors="surrogateescape") if self._kind == "text" else data
 
     def to(self, device: Any, non_blocking: bool = False) -> "Ragged":
-        """Returns a copy on this torch device, or this object if it is already there."""
+        """Returns a copy on this torch device, or this object if it is on that device already."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "Ragged":
@@ -132,7 +132,7 @@ class Ragged:
         return padded
 
     def to_nested(self) -> Any:
-        """Returns a nested tensor of torch, a copy."""
+        """Returns a copy as a nested tensor of torch."""
         import torch
 
         rows = self.values if isinstance(self.values, torch.Tensor) else torch.as_tensor(self._rows())
@@ -1129,7 +1129,7 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """The current epoch, or the one that the next iterator gives."""
+        """The current epoch, or the epoch that the next iterator returns."""
         return self._next_epoch if self._fresh else self._current
 
     @property
@@ -1150,7 +1150,7 @@ class Loader:
         return _Sampler(self)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iterator gives this epoch, from its beginning."""
+        """Makes the next iterator return this epoch from its beginning."""
         with self._raw:
             self._raw.set_epoch(epoch)
             if self._feed:
@@ -1214,7 +1214,7 @@ class Loader:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Moves to the position of a saved state; the next iterator gives the rest of that epoch."""
+        """Moves to the position of a saved state. The next iterator returns the remaining batches of that epoch."""
         self._settle()
         raw, epoch = _state_of(state, self._transform_version, self._map_version)
         resume = self._feed.read(state.get("order")) if self._feed else None
@@ -1261,7 +1261,7 @@ class Loader:
         return profile
 
     def close(self) -> None:
-        """Ends the threads, and frees the memory as soon as no tensor is in use. Releases the mounts."""
+        """Stops the threads and releases the mounts. The memory is freed as soon as no tensor is in use."""
         self._raw.close()
         for mount in self._mounts:
             mount.close()
@@ -1293,7 +1293,7 @@ class _Sampler:
         self._loader = loader
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next iterator give this epoch, from its beginning, or from the position of a state that was loaded."""
+        """Makes the next iterator return this epoch from its beginning, or from the position of a loaded state."""
         loader = self._loader
         loader._settle()
         if epoch != loader.epoch or (not loader._fresh and loader._taken() != 0):

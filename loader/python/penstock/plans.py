@@ -17,7 +17,7 @@ _MOST = 100_000
 
 
 class Plan:
-    """A plan of a mount, valid until close() or the end of a `with`. See plan()."""
+    """A plan of a mount. It is valid until close() or the end of the `with` block. See plan()."""
 
     def __init__(self, mount: Path, files: Sequence[Path], *, job: Optional[str] = None, rank: int = 0,
                  world: int = 1, epoch: int = 0) -> None:
@@ -65,7 +65,7 @@ class Plan:
         return names[:_MOST]
 
     def next_epoch(self, files: Sequence[Path], epoch: Optional[int] = None) -> None:
-        """Announces another epoch's files, and the end of the epochs before."""
+        """Announces the files of another epoch. Earlier epochs have ended."""
         names = self._names(files)
         with self._lock:
             self._epoch = self._epoch + 1 if epoch is None else epoch
@@ -110,7 +110,7 @@ class Plan:
                         return  # the mount was unmounted, which ended the plan
 
     def close(self) -> None:
-        """Ends the plan; its files are then treated as any others."""
+        """Ends the plan. Its files are then treated like any other files."""
         with self._lock:
             ended = self._ended.is_set()
             self._ended.set()

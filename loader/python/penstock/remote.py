@@ -32,7 +32,7 @@ class MountError(errors.Error):
 
 
 class Mount:
-    """A source as a folder of this node, read-only. See mount().
+    """A source that is mounted read-only as a folder on this node. See mount().
 
     The mount stays as long as this object is open, or another one of the same source in another process or in a
     forked child. close(), the end of a `with`, and any end of the process release the mount. Open files stay
@@ -46,7 +46,7 @@ class Mount:
         self._end = weakref.finalize(self, os.close, owner)
 
     def close(self) -> None:
-        """Releases the mount. The last release unmounts it, a moment later."""
+        """Releases the mount. It is unmounted shortly after its last user has released it."""
         self._end()
 
     def __enter__(self) -> "Mount":

@@ -1,4 +1,4 @@
-"""For code that insists on PyTorch's classes."""
+"""Adapters for code that requires PyTorch's classes."""
 from __future__ import annotations
 
 import sys
@@ -166,12 +166,12 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     @property
     def total_dataset_length(self) -> int:
-        """The number of samples of an epoch on all ranks."""
+        """The number of samples in an epoch on all ranks together."""
         return self.loader._length(2)
 
     @property
     def total_batch_size(self) -> int:
-        """The rows of a batch, on all ranks."""
+        """The number of rows in a step on all ranks together."""
         self.loader._settle()
         return int(self.loader._options["batch"]) * int(self.loader._options["world"])
 
@@ -181,7 +181,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return self.loader.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """As Dataset.set_epoch()."""
+        """Like Dataset.set_epoch()."""
         self.loader.sampler.set_epoch(epoch)
 
     def state_dict(self) -> Dict[str, Any]:

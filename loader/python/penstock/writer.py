@@ -1,4 +1,4 @@
-"""Shards from Python: the same samples give the same bytes."""
+"""Writes shards from Python. The same samples produce identical shards."""
 from __future__ import annotations
 
 import io
@@ -180,7 +180,7 @@ class ShardWriter:
             shard.abort()
 
     def close(self) -> None:
-        """Finishes the last shard."""
+        """Completes the last shard."""
         self._finish()
         self._closed = True
 
