@@ -390,7 +390,7 @@ def check_epoch(steps, repeats, what):
 # How each block is found to be right: code that runs after it in each process, and the heading above it. The steps of 8
 # rows leave 5: 3 steps have 24 samples, the rest of the epoch has 13.
 AFTER = {
-    "Trainers, and going on in the middle of an epoch": "note('own')",
+    "Trainers and resuming mid-epoch": "note('own')",
     "Batches": "note('batches')",
     "torchdata": "note('torchdata')",
     "Lightning": None,  # in a run of its own: Lightning starts the processes
@@ -428,7 +428,7 @@ def the_blocks_of_trainers_md_lose_no_sample_with_two_processes():
 def lightning_block_of_trainers_md_loses_no_sample_with_two_processes():
     train_make()
     blocks = dict(blocks_of("python/trainers.md"))
-    make = blocks["Trainers, and going on in the middle of an epoch"].partition("loader = make()")[0]
+    make = blocks["Trainers and resuming mid-epoch"].partition("loader = make()")[0]
     assert 'accelerator="cpu"' in blocks["Lightning"]
     block = blocks["Lightning"].replace('accelerator="cpu"', 'accelerator="cpu", devices=2, strategy="ddp"')
     ranks = processes(2, make + block + """
