@@ -688,7 +688,7 @@ umount_penstock() {
 # would keep the originals alive.
 forget_others_mounts() {
 	awk -v own="$T/" '$3 ~ /^fuse/ && index($2, own) != 1 {print $2}' /proc/self/mounts |
-		xargs -r -n 1 umount -l
+		xargs -r -d '\n' -n 1 umount -l
 }
 
 is_mounted() {

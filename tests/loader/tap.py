@@ -144,12 +144,13 @@ def clean_environment():
 
 
 def sanitizer_runtime(library):
-    """The path of libasan or libtsan, if the library was built with it."""
+    """What to preload for the library: libasan or libtsan, if it was built with it, and libstdc++, so that the sanitizer
+    finds the functions that throw the exceptions of C++ packages; else None."""
     # Without preloaded libraries: under libtsan ldd prints nothing.
     needed = subprocess.run(["ldd", library], capture_output=True, text=True, env=clean_environment()).stdout
     for line in needed.splitlines():
         if "libasan" in line or "libtsan" in line:
-            return next(word for word in line.split() if word.startswith("/"))
+            return next(word for word in line.split() if word.startswith("/")) + ":libstdc++.so.6"
     return None
 
 
