@@ -42,9 +42,10 @@ differs() {
 }
 differs configure.ac "s/^(AC_INIT\(\[penstock\], \[)[^]]*/\1$version-dev/"
 differs loader/include/penstock.h 's/^(#define PENSTOCK_VERSION_MINOR ).*/\199/'
-for page in man/*.[135]; do
+grep -L '^\.so ' man/*.[135] >"$T/pages"
+while read -r page; do
 	differs "$page" 's/^(\.TH .*"penstock )[^"]*/\199.0.0/'
-done
+done <"$T/pages"
 differs loader/python/pyproject.toml 's/^version = .*/version = "99.0.0"/'
 differs scripts/penstock.spec 's/^(Version: +).*/\199.0.0/'
 differs scripts/penstock.spec 's/^(\* .* - ).*-1$/\199.0.0-1/'
