@@ -44,6 +44,8 @@ enum ps_rng_op {
 	PS_RNG_SAMPLE_DRAW = 3,  /* weighted sampling */
 	PS_RNG_PERMUTATION = 4,  /* the permutations below */
 	PS_RNG_SHARD_HOME = 5,   /* a shard's home, in all epochs: see order/order.h */
+	PS_RNG_PIECE_ORDER = 6,  /* order of the pieces of a token file: see shard/tokens/packing.h */
+	PS_RNG_PACK = 7,         /* order of the documents and rows of a piece */
 	PS_RNG_CROP = 16,        /* index: see image/picture.h */
 	PS_RNG_HFLIP = 17,
 	PS_RNG_VFLIP = 18,
