@@ -53,14 +53,21 @@ struct ps_format {
 	 * the format uses no library. */
 	void (*library)(char *buf, size_t n);
 
-	/* The TIFF structure of the file's EXIF data, or NULL; needs no decoder. */
-	const uint8_t *(*exif)(const uint8_t *data, size_t nbytes, size_t *ret_nbytes);
+	/* The orientation by the file's metadata, 1 to 8, or 0 if the file has none; needs no decoder. EXIF is used
+	 * before XMP, as in Pillow's exif_transpose(). NULL: the format has no metadata. -ENOMEM. */
+	int (*orientation)(
+	        const uint8_t *data, size_t nbytes, uint32_t *ret_orientation, struct ps_error *err);
 };
 
 extern const struct ps_format ps_format_jpeg;
 extern const struct ps_format ps_format_png;  /* HAVE_PNG */
 extern const struct ps_format ps_format_webp; /* HAVE_WEBP */
 extern const struct ps_format ps_format_pnm;
+
+/* The orientation in EXIF data (a TIFF structure, with or without "Exif\0\0" before it), or in the text of XMP:
+ * 1 to 8, or 0 if the data has none or is damaged. A value that is not defined is 1. Data may be NULL. */
+uint32_t ps_exif_orientation(const uint8_t *exif, size_t nbytes);
+uint32_t ps_xmp_orientation(const void *xmp, size_t nbytes);
 
 /* -EBADMSG with a text if width x height is over the limits, or empty. */
 int ps_format_check_size(const char *name, uint32_t width, uint32_t height,

@@ -14,6 +14,7 @@
  *   reader.c                  any file as rows, upright
  *   jpeg.c, png.c, webp.c, pnm.c             the formats (format.h)
  *   jpeg_entropy.c, huffman.c                the entropy decoder of JPEG
+ *   orientation.c             the orientation in EXIF and XMP
  *   limits.c                  limits of one image; memory limit of all decoders
  *   encode.c                  pixels as a JPEG or PNG file
  *   pixel/                    pixel arithmetic for the CPU and for GPU kernels
@@ -107,7 +108,7 @@ struct ps_image_size {
 /* Files as rows ------------------------------------------------------------------------------------------ */
 
 /* Reads image files of any format as upright rows: the format is chosen by the first bytes, and the image is
- * turned by its EXIF orientation if requested. A region of a turned image equals the same part of the whole
+ * turned by its orientation (in EXIF or XMP) if requested. A region of a turned image equals the same part of the whole
  * turned image.
  *
  * Ownership: a reader belongs to its creator, and creates the decoder of a format on first use. The
@@ -116,7 +117,7 @@ struct ps_image_size {
 
 struct ps_image_reader;
 
-/* NULL: out of memory. With `orient` images are turned by their EXIF orientation. */
+/* NULL: out of memory. With `orient` images are turned by the orientation in their EXIF or XMP. */
 struct ps_image_reader *ps_image_reader_new(
         enum ps_pixels pixels, bool orient, const struct ps_image_limits *limits);
 void ps_image_reader_free(struct ps_image_reader *s);
@@ -414,7 +415,8 @@ struct ps_image_spec {
 	enum ps_layout layout;
 	/* Not for PS_U8 and PS_U16: (value / 255 - mean) / std, in the form of picture.h. */
 	float mean[3], std[3];
-	/* turn images by their EXIF orientation; else as stored, as in torchvision's default loader */
+	/* turn images by the orientation in their EXIF or XMP; else as stored, as in torchvision's default
+	 * loader */
 	bool orient;
 	/* a JPEG that is shrunk to half or less is decoded at 1/2, 1/4 or 1/8, which changes pixels */
 	bool dct_scale;
@@ -501,7 +503,7 @@ struct ps_image_view {
  *
  * Formats, known by the first bytes: JPEG (below), PNG, WebP, PGM and PPM (png.c, webp.c, pnm.c); PNG and
  * WebP where the build has their libraries.
- * Order of operations, which is fixed: EXIF orientation, crop and resize and flips (picture.h), affine,
+ * Order of operations, which is fixed: orientation, crop and resize and flips (picture.h), affine,
  * jitter, gray, blur, noise, erase (above), normalise (picture.h).
  * Views: one decode may give several pictures, each with its own random choices, one after the other in dst.
  * Several decoders may share a decode (ps_image_decode_shared()). A decoder that follows another one places

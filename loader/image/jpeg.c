@@ -382,9 +382,16 @@ static int jpeg_rows(void *f, struct ps_image_rows *ret_rows, struct ps_error *e
 	return 0;
 }
 
-/* Finds EXIF in the segments before the first scan. */
-static const uint8_t *jpeg_exif(const uint8_t *data, size_t nbytes, size_t *ret_nbytes)
+/* Looks for EXIF and XMP in the segments before the first scan. */
+static int jpeg_orientation(
+        const uint8_t *data, size_t nbytes, uint32_t *ret_orientation, struct ps_error *err)
 {
+	static const char xmp_name[] = "http://ns.adobe.com/xap/1.0/";
+	const uint8_t *exif = NULL, *xmp = NULL;
+	size_t exif_nbytes = 0, xmp_nbytes = 0;
+	uint32_t found;
+
+	(void)err;
 	for (size_t at = 2; at < nbytes && nbytes - at >= 4 && data[at] == 0xff;) {
 		uint8_t marker = data[at + 1];
 		size_t n = (size_t)data[at + 2] << 8 | data[at + 3];
@@ -394,14 +401,20 @@ static const uint8_t *jpeg_exif(const uint8_t *data, size_t nbytes, size_t *ret_
 			continue;
 		}
 		if (marker == MARKER_SOS || n < 2 || n > nbytes - at - 2)
-			return NULL;
-		if (marker == JPEG_APP0 + 1 && n >= 8 && !memcmp(body, "Exif\0", 6)) {
-			*ret_nbytes = n - 8;
-			return body + 6;
+			break;
+		if (marker == JPEG_APP0 + 1 && n >= 8 && !memcmp(body, "Exif\0", 6) && !exif) {
+			exif = body;
+			exif_nbytes = n - 2;
+		} else if (marker == JPEG_APP0 + 1 && n - 2 >= sizeof(xmp_name) &&
+		           !memcmp(body, xmp_name, sizeof(xmp_name))) {
+			xmp = body + sizeof(xmp_name);
+			xmp_nbytes = n - 2 - sizeof(xmp_name);
 		}
 		at += 2 + n;
 	}
-	return NULL;
+	found = ps_exif_orientation(exif, exif_nbytes);
+	*ret_orientation = found ? found : ps_xmp_orientation(xmp, xmp_nbytes);
+	return 0;
 }
 
 static void jpeg_library(char *buf, size_t n)
@@ -426,5 +439,5 @@ const struct ps_format ps_format_jpeg = {
         .rows = jpeg_rows,
         .close = jpeg_close,
         .for_gpu = jpeg_for_gpu,
-        .exif = jpeg_exif,
+        .orientation = jpeg_orientation,
 };

@@ -1,7 +1,7 @@
 /* Reads PNG by libpng, of any depth and colour type. Pixels are converted to RGB as in PIL: palettes are
  * looked up; gray of few bits is spread to 0..255; alpha, transparent colours, and the lower eight of 16 bits
  * are dropped; gamma and colour profiles are not applied. A bad checksum of pixels, or an end before IEND, is
- * damage; other chunks are ignored (except eXIf, where orientation is wanted). PS_PIXELS_RGBA16 keeps 16
+ * damage; other chunks are ignored (except eXIf and two texts, where orientation is wanted). PS_PIXELS_RGBA16 keeps 16
  * bits, alpha and the transparent colour (tRNS).
  *
  * An error that libpng calls benign is tolerated outside the pixels' stream (a palette or tRNS where none
@@ -134,10 +134,167 @@ static const uint8_t *chunk_find(const uint8_t *data, size_t nbytes, const char 
 	return NULL;
 }
 
-static const uint8_t *image_exif(const uint8_t *data, size_t nbytes, size_t *ret_nbytes)
+/* Metadata in texts -------------------------------------------------------------------------------------- */
+
+/* libpng decodes the texts: it reads a gray image of one pixel that has only the file's texts with these
+ * keywords. So texts that follow the pixels are found, too, and no pixel is decoded. */
+#define KEY_EXIF "Raw profile type exif" /* as ImageMagick writes it: three lines, then hexadecimal digits */
+#define KEY_XMP "XML:com.adobe.xmp"
+
+static const uint8_t text_head[] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n', 0, 0, 0, 13, 'I', 'H', 'D',
+        'R', 0, 0, 0, 1, 0, 0, 0, 1, 8, 0, 0, 0, 0, 0x3a, 0x7e, 0x9b, 0x55};
+static const uint8_t text_tail[] = {0, 0, 0, 0, 'I', 'D', 'A', 'T'};
+
+struct texts {
+	png_structp png;
+	png_infop info;
+	jmp_buf escape;
+	const uint8_t *data; /* the file */
+	size_t nbytes, at;   /* of its chunks, those before `at` were read */
+	const uint8_t *piece;
+	size_t piece_left;
+	uint32_t orientation;
+	bool no_memory;
+};
+
+/* The next text with one of the keywords, from *at on, which moves past it; NULL: none. */
+static const uint8_t *text_next(const uint8_t *data, size_t nbytes, size_t *at, size_t *ret_nbytes)
 {
-	return chunk_find(data, nbytes, "eXIf", ret_nbytes);
+	while (nbytes - *at >= CHUNK_EXTRA) {
+		const uint8_t *chunk = data + *at, *key = chunk + 8;
+		size_t n = big_endian(chunk);
+		if (n > nbytes - *at - CHUNK_EXTRA)
+			return NULL;
+		*at += n + CHUNK_EXTRA;
+		if (memcmp(chunk + 4, "tEXt", 4) && memcmp(chunk + 4, "zTXt", 4) &&
+		        memcmp(chunk + 4, "iTXt", 4))
+			continue;
+		if ((n > sizeof(KEY_EXIF) && !memcmp(key, KEY_EXIF, sizeof(KEY_EXIF))) ||
+		        (n > sizeof(KEY_XMP) && !memcmp(key, KEY_XMP, sizeof(KEY_XMP)))) {
+			*ret_nbytes = n + CHUNK_EXTRA;
+			return chunk;
+		}
+	}
+	return NULL;
 }
+
+static __attribute__((noreturn)) void text_on_error(png_structp png, png_const_charp text)
+{
+	struct texts *t = png_get_error_ptr(png);
+	t->no_memory = strstr(text, "memory");
+	longjmp(t->escape, 1);
+}
+
+static void text_on_warning(png_structp png, png_const_charp text)
+{
+	(void)png;
+	(void)text;
+}
+
+static void text_on_read(png_structp png, png_bytep to, size_t n)
+{
+	struct texts *t = png_get_io_ptr(png);
+	while (n > 0) {
+		if (t->piece_left == 0) {
+			t->piece = text_next(t->data, t->nbytes, &t->at, &t->piece_left);
+			if (!t->piece) {
+				t->piece = text_tail;
+				t->piece_left = sizeof(text_tail);
+			}
+		}
+		size_t k = PS_MIN(n, t->piece_left);
+		memcpy(to, t->piece, k);
+		to += k;
+		n -= k;
+		t->piece += k;
+		t->piece_left -= k;
+	}
+}
+
+static int hex_digit(char c)
+{
+	return c >= '0' && c <= '9'   ? c - '0'
+	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
+	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
+	                              : -1;
+}
+
+/* The orientation in the text of a raw profile, whose digits are converted in place. */
+static uint32_t profile_orientation(char *text)
+{
+	char *p = text;
+	size_t n = 0;
+	for (int line = 0; line < 3; line++) {
+		p = strchr(p, '\n');
+		if (!p)
+			return 0;
+		p++;
+	}
+	for (; *p; p++) {
+		int digit = hex_digit(*p);
+		if (digit < 0 && *p != '\n' && *p != ' ')
+			return 0;
+		if (digit < 0)
+			continue;
+		uint8_t *byte = (uint8_t *)text + n / 2;
+		*byte = (uint8_t)(n % 2 ? *byte | digit : digit << 4);
+		n++;
+	}
+	return ps_exif_orientation((const uint8_t *)text, n / 2);
+}
+
+/* Reads the texts. With `profile` the raw profile is used before XMP. */
+static void texts_read(struct texts *t, bool profile)
+{
+	png_textp all;
+	int n = 0;
+	uint32_t of_profile = 0, of_xmp = 0;
+
+	t->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, t, text_on_error, text_on_warning);
+	t->info = t->png ? png_create_info_struct(t->png) : NULL;
+	if (!t->info) {
+		t->no_memory = true;
+		return;
+	}
+	if (setjmp(t->escape)) /* the file's texts are damaged: it has no orientation */
+		return;
+	png_set_read_fn(t->png, t, text_on_read);
+	png_set_benign_errors(t->png, 1);
+	png_read_info(t->png, t->info);
+	png_get_text(t->png, t->info, &all, &n);
+	for (int i = 0; i < n; i++) { /* of equal keywords the last one counts, as in Pillow */
+		if (!strcmp(all[i].key, KEY_EXIF))
+			of_profile = profile_orientation(all[i].text);
+		else
+			of_xmp = ps_xmp_orientation(all[i].text, strlen(all[i].text));
+	}
+	t->orientation = profile && of_profile ? of_profile : of_xmp;
+}
+
+static int image_orientation(
+        const uint8_t *data, size_t nbytes, uint32_t *ret_orientation, struct ps_error *err)
+{
+	struct texts t = {.data = data,
+	        .nbytes = nbytes,
+	        .at = SIGNATURE,
+	        .piece = text_head,
+	        .piece_left = sizeof(text_head)};
+	size_t exif_nbytes = 0, at = SIGNATURE, n;
+	const uint8_t *exif = chunk_find(data, nbytes, "eXIf", &exif_nbytes);
+
+	*ret_orientation = ps_exif_orientation(exif, exif_nbytes);
+	if (*ret_orientation || !text_next(data, nbytes, &at, &n))
+		return 0;
+	texts_read(&t, !exif);
+	if (t.png)
+		png_destroy_read_struct(&t.png, &t.info, NULL);
+	if (t.no_memory)
+		return ps_error_set(err, ENOMEM, "PNG: out of memory for its metadata");
+	*ret_orientation = t.orientation;
+	return 0;
+}
+
+/* The image ---------------------------------------------------------------------------------------------- */
 
 static void step_open(struct image *m)
 {
@@ -302,7 +459,7 @@ const struct ps_format ps_format_png = {
         .start = image_start,
         .rows = image_rows,
         .close = png_close,
-        .exif = image_exif,
+        .orientation = image_orientation,
 };
 
 #endif

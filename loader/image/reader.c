@@ -10,49 +10,15 @@
 #include "base/size.h"
 #include "image/format.h"
 
-/* EXIF and orientation ----------------------------------------------------------------------------------- */
+/* Orientation -------------------------------------------------------------------------------------------- */
 
-/* The orientation that EXIF data gives an image, and the transformation of regions and pixels from the stored
+/* The orientation that an image's metadata gives it, and the transformation of regions and pixels from the stored
  * image to the upright one.
  *
  *   stored     1 upright    2 mirrored left to right   3 turned by 180 degrees   4 mirrored top to bottom
  *              5 transposed 6 to be turned right (clockwise)
  *              7 transposed along the other diagonal 8 to be turned left (counterclockwise)
- * Threads: any. Errors: none: a damaged EXIF block gives orientation 1, as in PIL and browsers. Blocks:
- * never. */
-
-#define TAG_ORIENTATION 0x0112
-#define TYPE_SHORT 3
-#define ENTRY_NBYTES 12u
-
-static uint32_t number(const uint8_t *p, unsigned nbytes, bool big)
-{
-	uint32_t v = 0;
-	for (unsigned i = 0; i < nbytes; i++)
-		v = v << 8 | p[big ? i : nbytes - 1 - i];
-	return v;
-}
-
-/* 1 to 8; 1 where the TIFF structure has none or is damaged. */
-static uint32_t exif_orientation(const uint8_t *tiff, size_t nbytes)
-{
-	if (!tiff || nbytes < 8 || (memcmp(tiff, "II*\0", 4) && memcmp(tiff, "MM\0*", 4)))
-		return 1;
-	bool big = tiff[0] == 'M';
-	size_t at = number(tiff + 4, 4, big);
-	if (at < 8 || at > nbytes - 2)
-		return 1;
-	uint32_t n = number(tiff + at, 2, big);
-	at += 2;
-	for (uint32_t i = 0; i < n && nbytes - at >= ENTRY_NBYTES; i++, at += ENTRY_NBYTES) {
-		if (number(tiff + at, 2, big) != TAG_ORIENTATION)
-			continue;
-		uint32_t value = number(tiff + at + 8, 2, big);
-		bool sound = number(tiff + at + 2, 2, big) == TYPE_SHORT && value >= 1 && value <= 8;
-		return sound ? value : 1;
-	}
-	return 1;
-}
+ * Threads: any. Errors: none. Blocks: never. */
 
 static bool is_transposed(uint32_t orientation)
 {
@@ -319,10 +285,12 @@ static int open_as(struct ps_image_reader *s, size_t i, const uint8_t *data, siz
 	s->format = f;
 	s->decoder = s->decoders[i];
 	s->orientation = 1;
-	if (s->orient && f->exif) {
-		size_t exif_nbytes = 0;
-		const uint8_t *exif = f->exif(data, nbytes, &exif_nbytes);
-		s->orientation = exif_orientation(exif, exif_nbytes);
+	if (s->orient && f->orientation) {
+		uint32_t found = 0;
+		rc = f->orientation(data, nbytes, &found, err);
+		if (rc < 0)
+			return rc;
+		s->orientation = found ? found : 1;
 	}
 	*ret_size = orient_size(s->orientation, s->stored);
 	return 0;

@@ -42,22 +42,31 @@ static uint32_t little_endian(const uint8_t *p)
 	return (uint32_t)p[3] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[1] << 8 | p[0];
 }
 
-static const uint8_t *image_exif(const uint8_t *data, size_t nbytes, size_t *ret_nbytes)
+static int image_orientation(
+        const uint8_t *data, size_t nbytes, uint32_t *ret_orientation, struct ps_error *err)
 {
+	const uint8_t *exif = NULL, *xmp = NULL;
+	size_t exif_nbytes = 0, xmp_nbytes = 0;
+	uint32_t found;
+
+	(void)err;
 	for (size_t at = 12; at <= nbytes && nbytes - at >= 8;) {
 		size_t n = little_endian(data + at + 4);
 		const uint8_t *body = data + at + 8;
 		if (n > nbytes - at - 8)
-			return NULL;
-		if (!memcmp(data + at, "EXIF", 4)) {
-			/* some writers begin the chunk with this prefix */
-			size_t skip = n >= 6 && !memcmp(body, "Exif\0", 6) ? 6 : 0;
-			*ret_nbytes = n - skip;
-			return body + skip;
+			break;
+		if (!memcmp(data + at, "EXIF", 4) && !exif) {
+			exif = body;
+			exif_nbytes = n;
+		} else if (!memcmp(data + at, "XMP ", 4) && !xmp) {
+			xmp = body;
+			xmp_nbytes = n;
 		}
 		at += 8 + n + (n & 1);
 	}
-	return NULL;
+	found = ps_exif_orientation(exif, exif_nbytes);
+	*ret_orientation = found ? found : ps_xmp_orientation(xmp, xmp_nbytes);
+	return 0;
 }
 
 static int status_error(VP8StatusCode status, struct ps_error *err)
@@ -220,7 +229,7 @@ const struct ps_format ps_format_webp = {
         .open = image_open,
         .start = image_start,
         .rows = image_rows,
-        .exif = image_exif,
+        .orientation = image_orientation,
 };
 
 #endif

@@ -301,7 +301,8 @@ struct penstock_field {
 	 * that contradicts such an index is an error. */
 	uint32_t source_dtype;
 
-	/* IMAGE and MASK. 1: rotated as the EXIF orientation of the file says; 0 (default): as stored. */
+	/* IMAGE and MASK. 1: rotated as the orientation in the file's EXIF or XMP says, as by Pillow's
+	 * exif_transpose(); 0 (default): as stored. */
 	uint32_t orient;
 
 	/* The member that the field is read from, in the form of `name`, for a field whose name is not that

@@ -244,7 +244,7 @@ const struct ps_option ps_field_options[] = {
                 .text = "type of tokens in raw members: u8 | u16 | u32 | i32 | i64",
                 .unset = "the type in the .idx next to a .bin; u16 without an .idx"),
         FIELD(orient, U32, IMAGE | MASK, .print = PS_PRINT_PICTURE,
-                .text = "1: rotate as the EXIF orientation says"),
+                .text = "1: rotate as the file's EXIF or XMP says"),
         FIELD(member, TEXT, ALL, .print = PS_PRINT_OWN, .text = "member that the field is read from",
                 .unset = "the one that the name says"),
         FIELD(follow, TEXT, IMAGE | MASK | BOXES, .print = PS_PRINT_PICTURE,

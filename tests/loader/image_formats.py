@@ -11,7 +11,7 @@ import zlib
 import tap
 
 try:
-    from PIL import Image, ImageOps, features
+    from PIL import Image, ImageOps, __version__ as PIL_VERSION, features
 except ImportError as e:
     print(f"1..0 # SKIP python3 has no PIL ({e}): pixels are not compared with it")
     sys.exit(0)
@@ -190,6 +190,98 @@ def images_are_turned_by_their_exif_orientation():
             w, h = upright.size
             for box in ((0, 0, 7, 11), (w - 9, 2, w, h), (3, h - 5, w - 3, h), (11, 13, 12, 14)):
                 same(("region", path(name), box[0], box[1], box[2] - box[0], box[3] - box[1]), whole.crop(box))
+
+
+XMP = ('<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description '
+       'tiff:Orientation="%d"/></rdf:RDF></x:xmpmeta>')
+XMP_ELEMENT = "<x:xmpmeta><tiff:Orientation>%d</tiff:Orientation></x:xmpmeta>"
+
+
+def exif_of(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return exif.tobytes()
+
+
+def with_png_chunks(data, chunks, last=False):
+    """A PNG with more chunks: before the pixels, or with `last` after them."""
+    at = data.index(b"IEND" if last else b"IDAT") - 4
+    new = b"".join(struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in chunks)
+    return data[:at] + new + data[at:]
+
+
+def raw_profile(exif):
+    """As ImageMagick writes it."""
+    digits = exif.hex()
+    return ("\nexif\n%8d\n" % len(exif) + "\n".join(digits[i:i + 72] for i in range(0, len(digits), 72)) + "\n").encode()
+
+
+def xmp_text(xmp, packed=False):
+    return b"XML:com.adobe.xmp\0" + bytes((packed, 0)) + b"\0\0" + (zlib.compress(xmp.encode()) if packed else xmp.encode())
+
+
+@tap.test
+def png_is_turned_by_xmp_and_by_a_raw_exif_profile_as_pil_does():
+    if not probe("png"):
+        return
+    photo().save(path("plain.png"))
+    plain = open(path("plain.png"), "rb").read()
+    turned = 0
+    for o in range(0, 10):
+        if 1 <= o <= 8:
+            profile = raw_profile(exif_of(o))
+        for name, chunks in (
+                ("xmp", [(b"iTXt", xmp_text(XMP % o))]), ("element", [(b"iTXt", xmp_text(XMP_ELEMENT % o))]),
+                ("compressed", [(b"iTXt", xmp_text(XMP % o, True))]), ("raw", [(b"tEXt", b"Raw profile type exif\0" + profile)] if o else []),
+                ("zTXt", [(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(profile))] if o else []),
+                ("raw before xmp", [(b"iTXt", xmp_text(XMP % 3)), (b"tEXt", b"Raw profile type exif\0" + profile)] if o else []),
+                ("eXIf before raw", [(b"tEXt", b"Raw profile type exif\0" + raw_profile(exif_of(6))), (b"eXIf", exif_of(max(1, min(o, 8)))[6:])]),
+                ("last counts", [(b"iTXt", xmp_text(XMP % 3)), (b"iTXt", xmp_text(XMP % o))])):
+            for last in (False, True):
+                with open(path("x.png"), "wb") as f:
+                    f.write(with_png_chunks(plain, chunks, last))
+                want = ImageOps.exif_transpose(Image.open(path("x.png")))
+                turned += want.tobytes() != photo().tobytes()
+                tap.equal(reads("upright", path("x.png")), (want.size, want.tobytes()), "%s, orientation %d" % (name, o))
+    assert turned > 100, turned  # PIL saw them
+
+
+@tap.test
+def jpeg_and_webp_are_turned_by_xmp():
+    """As Pillow 11 does; older ones see XMP in PNG only. EXIF goes before XMP."""
+    for name in ("a.jpg", "a.webp"):
+        if name != "a.jpg" and not probe(name[2:]):
+            continue
+        for o in range(1, 9):
+            photo().save(path("exif." + name), exif=exif_of(o), quality=95, lossless=True)
+            photo().save(path("both." + name), exif=exif_of(o), quality=95, lossless=True, xmp=(XMP % 3).encode())
+            photo().save(path(name), quality=95, lossless=True, xmp=(XMP % o).encode())
+            if name == "a.jpg":  # older ones cannot write it
+                for each in ("both.a.jpg", "a.jpg"):
+                    data, body = open(path(each), "rb").read(), b"http://ns.adobe.com/xap/1.0/\0" + (XMP % (3 if each != name else o)).encode()
+                    with open(path(each), "wb") as f:
+                        f.write(data[:2] + b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body + data[2:])
+            want = reads("upright", path("exif." + name))
+            tap.equal(reads("upright", path(name)), want, "XMP of orientation %d" % o)
+            tap.equal(reads("upright", path("both." + name)), want, "EXIF goes first")
+            if int(PIL_VERSION.split(".")[0]) >= 11:
+                tap.equal(want[0], ImageOps.exif_transpose(Image.open(path(name))).size)
+
+
+@tap.test
+def damaged_texts_turn_nothing():
+    if not probe("png"):
+        return
+    photo().save(path("plain.png"))
+    plain = open(path("plain.png"), "rb").read()
+    for kind, text in ((b"tEXt", b"Raw profile type exif\0"), (b"tEXt", b"Raw profile type exif\0\nexif\n"),
+                       (b"tEXt", b"Raw profile type exif\0\nexif\n 4\nzz\n"), (b"zTXt", b"Raw profile type exif\0\0damage"),
+                       (b"iTXt", b"XML:com.adobe.xmp\0"), (b"iTXt", b"XML:com.adobe.xmp\0\1\0\0\0damage"),
+                       (b"iTXt", xmp_text('tiff:Orientation="')), (b"iTXt", xmp_text("tiff:Orientation=6")),
+                       (b"iTXt", xmp_text("tiff:Orientation"))):
+        with open(path("x.png"), "wb") as f:
+            f.write(with_png_chunks(plain, [(kind, text)]))
+        tap.equal(reads("upright", path("x.png")), reads("decode", path("plain.png")), "%r %r" % (kind, text))
 
 
 @tap.test

@@ -144,7 +144,7 @@ class ImageOptions(TypedDict, total=False):
     optional: int
     """1: a sample may lack the field (0)"""
     orient: int
-    """1: rotate as the EXIF orientation says (0)"""
+    """1: rotate as the file's EXIF or XMP says (0)"""
     padding_mode: Literal["constant", "edge", "reflect", "symmetric"]
     """content of the padding: constant | edge | reflect | symmetric (constant)"""
     saturation: float
@@ -176,7 +176,7 @@ class MaskOptions(TypedDict, total=False):
     optional: int
     """1: a sample may lack the field (0)"""
     orient: int
-    """1: rotate as the EXIF orientation says (0)"""
+    """1: rotate as the file's EXIF or XMP says (0)"""
 
 class BoxesOptions(TypedDict, total=False):
     add_offset_of: Optional[str]

@@ -106,7 +106,7 @@ def Image(
 
     views               pictures made from one decoded image, 1 to 64, each with its own random choices, in an
                         additional dimension; 0: one picture, without that dimension
-    orient              1: rotated as EXIF says; 0
+    orient              1: rotated as EXIF or XMP says, as by Pillow's exif_transpose; 0
     dct_scale           1: large JPEGs are decoded at 1/2, 1/4, 1/8 if that is enough: faster, but other pixels; 0
     scale, ratio        share of the area, above 0 to 1, and width / height, 0.001 to 1000
     resize              pixels, 1 to 16384
