@@ -9,7 +9,7 @@
  *   batch.c          a batch's memory and states; how a slot is laid out
  *   layout.c         the fields of the options, checked: the form of their rows, their elements
  *   layout_field.c   one field: its defaults, its names
- *   fields.c         how a member's bytes become elements; json.c and npy.c read them
+ *   fields.c         how a member's bytes become elements; json.c and base/npy.h read them
  *   gpu_share.c      which samples a GPU decodes
  *   profile.c        sizes and means of delivered data
  *
@@ -24,7 +24,7 @@
 #include <sys/types.h>
 
 #include "base/error.h"
-#include "batch/npy.h"
+#include "base/npy.h"
 #include "device/device.h"
 #include "image/image.h"
 #include "order/order.h"

@@ -2,7 +2,7 @@
 
 #include <errno.h>
 
-#include "batch/npy.h"
+#include "base/npy.h"
 
 static PyObject *version(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {

@@ -4,8 +4,8 @@
  * Ownership: data points into the caller's bytes.   Threads: any.   Locks: none.   Blocks: never.
  * Errors: -EBADMSG with a text: not a .npy file, damaged, truncated, longer than its array, or with
  * elements that batches do not support (structures, objects, complex numbers, texts). */
-#ifndef PS_BATCH_NPY_H
-#define PS_BATCH_NPY_H
+#ifndef PS_BASE_NPY_H
+#define PS_BASE_NPY_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "batch/npy.h"
+#include "base/npy.h"
 
 #include <errno.h>
 #include <string.h>
