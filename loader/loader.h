@@ -27,6 +27,7 @@ struct penstock_loader {
 	pid_t pid;
 	struct ps_options options;
 	struct ps_schedule schedule;
+	struct ps_packing *packing; /* packed rows of token files; NULL: none */
 	struct ps_batch_layout *layout;
 	/* the layout of the pipeline if the device makes fields; NULL: it makes none */
 	struct ps_batch_layout *made;

@@ -91,6 +91,49 @@ static struct penstock_tensor mask(const struct penstock_batch *b, uint32_t i)
 	return t;
 }
 
+/* A number for each token of packed rows. */
+static struct penstock_tensor of_tokens(
+        const struct penstock_batch *b, uint32_t i, size_t at, enum penstock_dtype dtype)
+{
+	struct penstock_tensor t = tensor_at(b, at);
+
+	t.dtype = dtype;
+	t.ndim = 2;
+	t.shape[0] = b->out_rows;
+	t.shape[1] = b->layout->fields[i].row_items;
+	t.nbytes = t.shape[0] * t.shape[1] * ps_dtype_nbytes((enum ps_dtype)dtype);
+	return t;
+}
+
+/* Finds a tensor that tells the parts of packed rows. */
+static bool part(
+        const struct penstock_batch *b, uint32_t i, const char *name, struct penstock_tensor *ret_tensor)
+{
+	const struct ps_slot_field *at = &b->at.fields[i];
+	const struct ps_late *late = &b->late[i];
+	uint32_t parts = b->layout->fields[i].parts;
+
+	if (strcmp(name, "positions") == 0 && parts & PS_PART_POSITIONS)
+		*ret_tensor = of_tokens(b, i, at->positions, PENSTOCK_I32);
+	else if (strcmp(name, "segments") == 0 && parts & PS_PART_SEGMENTS)
+		*ret_tensor = of_tokens(b, i, at->segments, PENSTOCK_I32);
+	else if (strcmp(name, "mask") == 0 && parts & PS_PART_MASK)
+		*ret_tensor = of_tokens(b, i, at->mask, PENSTOCK_U8);
+	else if (strcmp(name, "cu") == 0 && parts & PS_PART_CU)
+		*ret_tensor = column(b, late->data[0], PENSTOCK_I32, late->items + 1);
+	else if (strcmp(name, "document") == 0 && parts & PS_PART_DOCUMENT)
+		*ret_tensor = column(b, late->data[1], PENSTOCK_I64, late->items);
+	else if (strcmp(name, "longest") == 0 && parts & PS_PART_CU)
+		*ret_tensor = (struct penstock_tensor){.data = &late->longest,
+		        .host = &late->longest,
+		        .dtype = PENSTOCK_I64,
+		        .nbytes = sizeof(late->longest),
+		        .memory = PENSTOCK_MEMORY_HOST};
+	else
+		return false;
+	return true;
+}
+
 static bool own_field(const struct penstock_batch *b, const char *name, struct penstock_tensor *ret_tensor)
 {
 	if (strcmp(name, "__key__") == 0) {
@@ -129,7 +172,7 @@ static bool companion(const struct penstock_batch *b, const char *name, struct p
 	else if (strcmp(colon, ":mask") == 0 && ps_field_is_padded(f))
 		*ret_tensor = mask(b, (uint32_t)i);
 	else
-		return false;
+		return part(b, (uint32_t)i, colon + 1, ret_tensor);
 	return true;
 }
 

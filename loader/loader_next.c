@@ -197,15 +197,14 @@ static int get(struct penstock_loader *l, const uint64_t *numbers, uint32_t n,
 	if (rc == 0 && (n == 0 || n > PS_OPTIONS_MAX_BATCH))
 		rc = ps_error_set(err, EINVAL, "get of %u samples: must be 1 to %u", n, PS_OPTIONS_MAX_BATCH);
 	if (rc == 0 && !l->random_access)
-		rc = ps_random_access_new(
-		        &(struct ps_random_access_options){.shards = l->options.shards.names,
-		                .nshards = l->schedule.nshards,
-		                .indexes = l->indexes,
-		                .layout = l->layout,
-		                .reading = *ps_pipeline_reading(l->pipeline),
-		                .seed = o->seed,
-		                .epoch = o->epoch,
-		                .max_ragged_nbytes = o->memory_budget / 4},
+		rc = ps_random_access_new(&(struct ps_random_access_options){.shards = l->options.names,
+		                                  .nshards = l->schedule.nshards,
+		                                  .indexes = l->indexes,
+		                                  .layout = l->layout,
+		                                  .reading = *ps_pipeline_reading(l->pipeline),
+		                                  .seed = o->seed,
+		                                  .epoch = o->epoch,
+		                                  .max_ragged_nbytes = o->memory_budget / 4},
 		        &l->random_access, err);
 	if (rc == 0)
 		rc = ps_random_access_read(l->random_access, numbers, n, &b, err);

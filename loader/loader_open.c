@@ -56,7 +56,7 @@ static int pipeline_plan(struct penstock_loader *l, struct ps_error *err)
 static int pipeline_make(struct penstock_loader *l, const struct ps_position *at, struct ps_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
-	struct ps_pipeline_options p = {.shards = l->options.shards.names,
+	struct ps_pipeline_options p = {.shards = l->options.names,
 	        .rows = o->batch,
 	        .threads = o->threads,
 	        /* Readers of a mount wait for its origin: the more at once, the sooner the first batch. */
@@ -91,6 +91,7 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	rc = ps_layout_windows(l->layout, o->token_stride, &p.windows, err);
 	if (rc < 0)
 		return rc;
+	p.packing = l->packing;
 	p.depth = m.depth;
 	if (l->options.numbers && ps_numbers_is_feed(l->options.numbers)) {
 		rc = ps_numbers_feed_keep(l->options.numbers, m.depth, err);
@@ -128,8 +129,12 @@ static struct ps_planner *planner_make(struct penstock_loader *l, const struct p
 	const struct ps_numbers *numbers = l->options.numbers;
 
 	return ps_planner_new(&(struct ps_planner_options){.order = l->schedule.order,
-	                              .shards = l->options.shards.names,
+	                              .shards = l->options.names,
 	                              .nshards = l->schedule.nshards,
+	                              .parts = {.files = l->packing ? l->packing->file_of : NULL,
+	                                      .nfiles = l->packing ? l->packing->nfiles : 0,
+	                                      .place = ps_packing_place,
+	                                      .ctx = l->packing},
 	                              .job = o->job ? o->job : "loader",
 	                              .rank = o->rank,
 	                              .world = o->world,
@@ -151,9 +156,9 @@ static int pipeline_put(struct penstock_loader *l, const struct ps_position *at,
 
 	if (o->epochs == 0 || at->epoch - o->epoch < o->epochs)
 		rc = ps_schedule_check(&l->schedule, at->epoch, err);
-	if (rc == 0 && o->on_error == PENSTOCK_FAIL)
+	if (rc == 0 && o->on_error == PENSTOCK_FAIL && !l->packing) /* those were opened */
 		rc = ps_shards_missing_check(
-		        l->schedule.order, at, l->options.shards.names, l->schedule.nshards, err);
+		        l->schedule.order, at, l->options.names, l->schedule.nshards, err);
 	if (rc == 0)
 		l->planner = planner_make(l, at);
 	return rc < 0 ? rc : pipeline_make(l, at, err);
@@ -218,10 +223,42 @@ static int token_type_take(struct penstock_loader *l, const struct ps_windows *w
 	        shards->names[i], type);
 }
 
+/* Packs token files into rows, if a field asks for it. */
+static int packing_make(struct penstock_loader *l, const struct ps_layout_field *f, struct ps_error *err)
+{
+	const struct penstock_options *o = &l->options.o;
+	const struct penstock_field *given = l->options.fields;
+	size_t all = l->options.shards.n;
+	int rc;
+
+	while (strcmp(given->name, f->name) != 0)
+		given++;
+	if (o->token_stride)
+		return ps_error_set(err, EINVAL,
+		        "token_stride has no effect: it is for windows, but field %.100s has pack", f->name);
+	if (o->source != PENSTOCK_SOURCE_AUTO && o->source != PENSTOCK_SOURCE_TOKENS)
+		return ps_error_set(
+		        err, EINVAL, "field %.100s: pack needs token files: source tokens", f->name);
+	rc = ps_packing_new(&(struct ps_packing_options){.pack = f->pack,
+	                            .long_documents = (enum ps_long_documents)given->long_documents,
+	                            .length = (uint32_t)f->shape[0],
+	                            .end_token = given->end_token,
+	                            .dtype = f->source_dtype,
+	                            .typed = given->source_dtype != 0,
+	                            .seed = o->seed,
+	                            .suffix = f->names},
+	        l->options.shards.names, all, l->options.ends ? l->options.ends : &all,
+	        l->options.ends ? o->nmix : 1, &l->packing, err);
+	if (rc == 0)
+		ps_options_stretch(&l->options, l->packing->names, l->packing->nstretches);
+	return rc;
+}
+
 static int loader_make(struct penstock_loader *l, const struct penstock_options *options,
         const char *const *shards, size_t nshards, struct ps_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
+	const struct ps_layout_field *packed;
 	struct ps_windows windows;
 	int rc = ps_options_make(&l->options, options, shards, nshards, err);
 
@@ -229,20 +266,26 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 		return rc;
 	if (ps_shard_errors_init(&l->lost, l->options.shards.n) < 0)
 		return ps_no_memory(err);
-	l->indexes = ps_shard_indexes_new(l->options.shards.names, l->options.shards.n, o->index_dir);
-	if (!l->indexes)
-		return ps_no_memory(err);
 	rc = ps_batch_layout_new(o, &l->layout, err);
+	packed = rc == 0 ? ps_layout_packed(l->layout) : NULL;
+	if (packed)
+		rc = packing_make(l, packed, err);
 	if (rc == 0)
 		rc = ps_layout_windows(l->layout, o->token_stride, &windows, err);
-	if (rc == 0)
+	if (rc < 0)
+		return rc;
+	l->indexes = ps_shard_indexes_new(l->options.names, l->options.nnames, o->index_dir);
+	if (!l->indexes)
+		return ps_no_memory(err);
+	ps_shard_indexes_set_packing(l->indexes, l->packing);
+	if (!packed)
 		rc = token_type_take(l, &windows, err);
 	if (rc == 0) /* now with the type */
 		rc = ps_layout_windows(l->layout, o->token_stride, &windows, err);
 	if (rc < 0)
 		return rc;
 	ps_shard_indexes_set_source(l->indexes, (enum ps_shard_kind)o->source, &windows);
-	if (o->index == PENSTOCK_INDEX_MAKE)
+	if (o->index == PENSTOCK_INDEX_MAKE && !packed)
 		rc = ps_shard_index_auto(
 		        l->indexes, l->options.shards.names, l->options.shards.n, o->index_dir, err);
 	if (rc == 0)
@@ -306,6 +349,7 @@ void penstock_loader_close(struct penstock_loader *l)
 	ps_shard_errors_fini(&l->lost);
 	ps_options_fini(&l->options);
 	ps_shard_indexes_free(l->indexes);
+	ps_packing_free(l->packing);
 	free(l->key);
 	free(l->first_key);
 	free(l->got_key);

@@ -90,6 +90,31 @@ static void stats_fill(struct penstock_stats *s, const struct ps_pipeline_stats 
 	ps_stats_judge(s);
 }
 
+/* Fills what is known of packed token files. */
+static void tokens_fill(struct penstock_stats *s, struct ps_packing *p)
+{
+	if (!p)
+		return;
+	for (uint32_t i = 0; i < p->nsets; i++) {
+		const struct ps_packing_set *set = &p->sets[i];
+
+		s->tokens += set->ntokens;
+		s->tokens_left_out += set->left_out;
+		if (set->left_out <= set->ntokens / 100)
+			continue;
+		if (!s->tokens_warning[0])
+			snprintf(s->tokens_warning, sizeof(s->tokens_warning),
+			        "%.1f %% of the %ju tokens of dataset %u are in no row of %u tokens; %s",
+			        100 * (double)set->left_out / (double)set->ntokens, (uintmax_t)set->ntokens,
+			        i, p->o.length,
+			        p->o.pack == PS_PACK_WHOLE ? "long_documents leaves them out"
+			                                   : "join small files, or lower length: each file "
+			                                     "loses less than a row");
+	}
+	s->long_documents = atomic_load_explicit(&p->long_documents, memory_order_relaxed);
+	s->empty_documents = atomic_load_explicit(&p->empty_documents, memory_order_relaxed);
+}
+
 int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_stats, size_t size,
         struct penstock_error *error)
 {
@@ -109,6 +134,7 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	s.empty_epochs = p.empty_epochs;
 	s.bytes_read = p.nbytes_read;
 	s.reread = p.reread;
+	tokens_fill(&s, l->packing);
 	s.shards_lost = ps_shard_errors_count(&l->lost);
 	s.jpeg_decoder = ps_jpeg_decoder();
 	s.seconds = (double)(ps_clock_mono_ns() - l->open_ns) / 1e9;

@@ -197,7 +197,7 @@ static int ranks_make(struct penstock_options *o, struct ps_error *err)
 static void order_make(struct ps_options *p)
 {
 	struct penstock_options *o = &p->o;
-	uint64_t global = (uint64_t)o->batch * o->world, n = PS_MAX(p->shards.n, 1u);
+	uint64_t global = (uint64_t)o->batch * o->world, n = PS_MAX(p->nnames, 1u);
 
 	if (o->shuffle_window == 0)
 		o->shuffle_window = ps_order_window_auto(global);
@@ -327,6 +327,14 @@ static int shards_add(struct ps_options *p, const char *shards, size_t i, struct
 	return 0;
 }
 
+void ps_options_stretch(struct ps_options *p, char *const *names, uint32_t nnames)
+{
+	p->names = names;
+	p->nnames = nnames;
+	p->o.lanes = p->given_lanes;
+	order_make(p);
+}
+
 int ps_options_make(struct ps_options *p, const struct penstock_options *in, const char *const *shards,
         size_t nshards, struct ps_error *err)
 {
@@ -362,7 +370,8 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 		ps_options_fini(p);
 		return rc;
 	}
-	order_make(p);
+	p->given_lanes = p->o.lanes;
+	ps_options_stretch(p, p->shards.names, (uint32_t)p->shards.n);
 	if (p->o.budget)
 		p->o.memory_budget = PS_MIN(p->o.memory_budget, p->o.budget->count.limit);
 	p->tune_threads = p->o.threads == 0;

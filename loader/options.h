@@ -20,8 +20,13 @@ struct ps_options {
 	struct penstock_options o;
 	struct penstock_field *fields; /* full-size structs, with copied names */
 	struct ps_shard_list shards;
-	char *texts[8]; /* copies of the caller's texts */
-	double *mix;    /* copied; o.nmix of them */
+	/* what the order deals: the shards, or the stretches of packed token files, by the names of their files;
+	 * borrowed from `shards` or from the packing */
+	char *const *names;
+	uint32_t nnames;
+	uint32_t given_lanes; /* as the caller set them; 0: not set */
+	char *texts[8];       /* copies of the caller's texts */
+	double *mix;          /* copied; o.nmix of them */
 	/* in a mix: for each dataset (a string of the caller's) the end of its shards in `shards`; o.nmix of
 	 * them */
 	size_t *ends;
@@ -32,6 +37,9 @@ struct ps_options {
 
 int ps_options_make(struct ps_options *options, const struct penstock_options *in, const char *const *shards,
         size_t nshards, struct ps_error *err) PS_MUST_USE;
+/* Deals stretches instead of shards; `lanes`, if the caller did not set them, become those of as many shards. */
+void ps_options_stretch(struct ps_options *options, char *const *names, uint32_t nnames);
+
 void ps_options_fini(struct ps_options *options);
 
 #endif

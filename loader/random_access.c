@@ -92,13 +92,36 @@ static int place_read(struct ps_random_access *g, uint32_t shard, uint64_t ordin
 	return rc;
 }
 
+/* Reads a packed row as the first epoch packs it. */
+static int packed_read(struct ps_random_access *g, uint32_t stretch, uint64_t ordinal,
+        struct ps_sample **ret_sample, struct ps_error *err)
+{
+	struct ps_shard_options options = g->o.reading;
+	struct ps_shard *reader;
+	int rc;
+
+	options.stretch = stretch;
+	options.epoch = g->o.epoch;
+	reader = ps_shard_new(g->o.shards[stretch], options.packing->stretches[stretch].file, &options, err);
+	if (!reader)
+		return -ENOMEM;
+	ps_shard_start_at(reader, ordinal, 0);
+	rc = ps_shard_next(reader, ret_sample, err);
+	ps_shard_free(reader);
+	return PS_MIN(rc, 0);
+}
+
 static int sample_read(
         struct ps_random_access *g, uint64_t number, struct ps_sample **ret_sample, struct ps_error *err)
 {
 	uint32_t shard = ps_shard_of_number(g->ends, g->o.nshards, number);
 	uint64_t ordinal = number - (shard > 0 ? g->ends[shard - 1] : 0);
 	struct ps_shard_index *index;
-	int rc = ps_shard_indexes_get(g->o.indexes, shard, &index, err);
+	int rc;
+
+	if (g->o.reading.packing)
+		return packed_read(g, shard, ordinal, ret_sample, err);
+	rc = ps_shard_indexes_get(g->o.indexes, shard, &index, err);
 
 	if (rc < 0)
 		return rc;

@@ -237,8 +237,8 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options,
 	int rc;
 
 	*s = (struct ps_schedule){.indexes = indexes,
-	        .shards = options->shards.names,
-	        .nshards = (uint32_t)options->shards.n,
+	        .shards = options->names,
+	        .nshards = options->nnames,
 	        .rank = o->rank,
 	        .world = o->world,
 	        .numbers = options->numbers};

@@ -336,7 +336,7 @@ int ps_state_print_make(struct ps_state_print *print, const struct ps_options *o
 	if (o->rename)
 		w[P_FIELDS] = ps_hash(w[P_FIELDS], o->rename, strlen(o->rename));
 	w[P_VERSIONS] = versions(o->nmix > 1 ? ORDER_VERSION_MIX : ORDER_VERSION);
-	w[P_NSHARDS] = options->shards.n;
+	w[P_NSHARDS] = options->nnames;
 	w[P_SEED] = o->seed;
 	w[P_ORDER] = o->order;
 	w[P_WINDOW] = o->order == PENSTOCK_ORDER_WINDOW ? o->shuffle_window : 0;

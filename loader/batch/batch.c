@@ -27,7 +27,7 @@ static bool field_place(
         const struct ps_layout_field *f, struct ps_slot_layout *l, struct ps_slot_field *ret_field)
 {
 	struct ps_slot_field at = {{PS_SLOT_NONE, PS_SLOT_NONE}, PS_SLOT_NONE, PS_SLOT_NONE, PS_SLOT_NONE,
-	        PS_SLOT_NONE, PS_SLOT_NONE};
+	        PS_SLOT_NONE, PS_SLOT_NONE, PS_SLOT_NONE, PS_SLOT_NONE};
 	size_t *used = &l->fixed_nbytes, n = l->rows;
 	bool ok = true;
 
@@ -40,8 +40,12 @@ static bool field_place(
 		ok = ok && ps_slot_place(&l->made_nbytes, n, f->made_row_nbytes, &at.made);
 	if (ps_field_is_padded(f))
 		ok = ok && ps_slot_place(used, n, sizeof(int64_t), &at.lengths);
-	if (f->form == PS_FORM_PADDED)
+	if (f->form == PS_FORM_PADDED || f->parts & PS_PART_MASK)
 		ok = ok && ps_slot_place(used, n, (size_t)f->row_items, &at.mask);
+	if (f->parts & PS_PART_POSITIONS)
+		ok = ok && ps_slot_place(used, n, (size_t)f->row_items * sizeof(int32_t), &at.positions);
+	if (f->parts & PS_PART_SEGMENTS)
+		ok = ok && ps_slot_place(used, n, (size_t)f->row_items * sizeof(int32_t), &at.segments);
 	if (f->form == PS_FORM_RAGGED)
 		ok = ok && ps_slot_place(used, n + 1, sizeof(uint64_t), &at.offsets);
 	*ret_field = at;
@@ -71,6 +75,18 @@ static bool slot_layout_make(const struct ps_batch_layout *layout, uint32_t rows
 
 /* Batches ------------------------------------------------------------------------------------------------ */
 
+/* Bytes that a slot begins with: that of cu and document in a full batch with as many parts as there can be, so that it
+ * does not grow for them. */
+static bool slot_nbytes(
+        const struct ps_batch_layout *layout, const struct ps_slot_layout *l, size_t *ret_nbytes)
+{
+	*ret_nbytes = l->fixed_nbytes;
+	for (uint32_t i = 0; i < layout->nfields; i++)
+		if (!ps_packed_nbytes(&layout->fields[i], l->rows, ret_nbytes))
+			return false;
+	return true;
+}
+
 /* Bytes of the memory that late outputs are written to before their place in the slot is known. */
 static bool outputs_nbytes(const struct ps_layout_field *f, uint32_t rows, size_t *ret_nbytes)
 {
@@ -95,11 +111,12 @@ int ps_batch_nbytes(
 {
 	struct ps_slot_layout l;
 	bool ok = slot_layout_make(layout, rows, &l);
-	size_t total = l.fixed_nbytes;
+	size_t total = 0;
 
 	if (!l.fields)
 		return no_memory(rows, err);
 	free(l.fields);
+	ok = ok && slot_nbytes(layout, &l, &total);
 	for (uint32_t i = 0; ok && i < layout->nfields; i++) {
 		size_t n;
 
@@ -143,8 +160,8 @@ int ps_batch_init(struct penstock_batch *b, const struct ps_batch_layout *layout
 	int rc = 0;
 
 	*b = (struct penstock_batch){.layout = layout, .device = device, .cap = rows};
-	if (!slot_layout_make(layout, rows, &b->at) ||
-	        !ps_size_round_up(b->at.fixed_nbytes, PS_DEVICE_PAGE, &nbytes)) {
+	if (!slot_layout_make(layout, rows, &b->at) || !slot_nbytes(layout, &b->at, &nbytes) ||
+	        !ps_size_round_up(nbytes, PS_DEVICE_PAGE, &nbytes)) {
 		bool fields = b->at.fields != NULL;
 
 		free(b->at.fields);
@@ -231,6 +248,7 @@ void ps_batch_clear(struct penstock_batch *b)
 	for (uint32_t i = 0; i < b->nrows; i++) {
 		ps_sample_free(b->rows[i].sample);
 		free(b->rows[i].reason);
+		free(b->rows[i].parts);
 		b->rows[i] = (struct ps_row){0};
 	}
 	b->nrows = b->ndone = b->out_rows = b->nbad = 0;

@@ -9,6 +9,7 @@
  *   batch.c          a batch's memory and states; how a slot is laid out
  *   layout.c         the fields of the options, checked: the form of their rows, their elements
  *   layout_field.c   one field: its defaults, its names
+ *   tokens.c         packed rows of tokens and their parts
  *   fields.c         how a member's bytes become elements; json.c and base/npy.h read them
  *   gpu_share.c      which samples a GPU decodes
  *   profile.c        sizes and means of delivered data
@@ -23,6 +24,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/npy.h"
 #include "device/device.h"
@@ -54,6 +56,15 @@ enum ps_form {
 	PS_FORM_LONGEST, /* rows padded to the longest; sized when the batch is complete */
 };
 
+/* Tensors that tell the parts of packed rows. */
+enum {
+	PS_PART_POSITIONS = 1,
+	PS_PART_SEGMENTS = 2,
+	PS_PART_MASK = 4,
+	PS_PART_CU = 8, /* also NAME:longest */
+	PS_PART_DOCUMENT = 16,
+};
+
 struct ps_field_ops;
 struct ps_piece;
 
@@ -61,9 +72,10 @@ struct ps_layout_field {
 	char *name; /* as given */
 	/* the member that the field is read from, as given; NULL: `name` is also the member's */
 	char *member;
-	char *names;         /* the alternative suffixes in lower case, each zero-terminated */
-	uint32_t n_tensors;  /* tensors of the field in a batch: itself and ... */
-	char *companions[3]; /* ... NAME:y, NAME:lengths, NAME:mask, if the field has them */
+	char *names;        /* the alternative suffixes in lower case, each zero-terminated */
+	uint32_t n_tensors; /* tensors of the field in a batch: itself and ... */
+	/* ... NAME:y, NAME:lengths, NAME:mask, or those of packed rows, if the field has them */
+	char *companions[8];
 	uint32_t n_names;
 	uint32_t name_len[PS_LAYOUT_MAX_ALTERNATIVES];
 	/* path of a value in a JSON member, stored in `names` after the suffix; NULL: the whole member */
@@ -103,6 +115,11 @@ struct ps_layout_field {
 	uint8_t missing[8], pad[8]; /* one element: the missing value, the padding value */
 	/* integers: rows without a sample are filled with `missing`; false: with zeros */
 	bool has_missing;
+	/* TOKENS in packed rows: */
+	enum ps_pack pack;
+	uint32_t parts;          /* PS_PART_ bits */
+	uint32_t cu_pad;         /* parts of each batch; 0: as many as there are */
+	uint64_t vocab;          /* tokens are below this; 0: any */
 	const char *offset_name; /* name in add_offset_of, until that field is found; borrowed */
 	int offset_of;           /* the field whose items the offset counts (add_offset_of); -1: none */
 };
@@ -142,6 +159,9 @@ const char *ps_layout_kind_name(uint32_t kind);
  * 0 if there is none. `stride` in tokens; 0: the field's length. The suffix is borrowed from the layout. */
 int ps_layout_windows(const struct ps_batch_layout *layout, uint64_t stride, struct ps_windows *ret_windows,
         struct ps_error *err) PS_MUST_USE;
+
+/* How token files are packed into rows, for the field that asks for it. NULL: none does. */
+const struct ps_layout_field *ps_layout_packed(const struct ps_batch_layout *layout);
 
 /* True if a field is read from members with that suffix. `layout` is a struct ps_batch_layout. */
 bool ps_layout_wants(void *layout, const char *suffix, size_t len);
@@ -185,8 +205,9 @@ void ps_make_layout(struct ps_batch_layout *layout, bool all);
 struct ps_slot_field {
 	size_t data[2]; /* the rows, by plane; PS_SLOT_NONE for late fields */
 	size_t lengths; /* an int64 for each row; padded fields */
-	size_t mask;    /* a byte for each item; padded fields; PS_SLOT_NONE for late ones */
-	size_t offsets; /* uint64, rows + 1; ragged fields */
+	size_t mask;    /* a byte for each item; padded fields; PS_SLOT_NONE for late ones; packed rows */
+	size_t positions, segments; /* int32 for each item; packed rows */
+	size_t offsets;             /* uint64, rows + 1; ragged fields */
 	/* struct ps_image_ops of fields that the device makes and transforms; else PS_SLOT_NONE */
 	size_t ops;
 	size_t made; /* offset in the mirror's part for made fields, not in the slot */
@@ -310,8 +331,16 @@ enum ps_batch_state {
 #define PS_ROW_OVERFLOWS EOVERFLOW
 #define PS_ROW_CANCELS ECANCELED /* set by the caller's transform */
 
+/* A part of a packed row: consecutive tokens of one document, or padding (document -1). */
+struct ps_row_part {
+	int64_t document;
+	uint32_t len;
+};
+
 struct ps_row {
 	struct ps_sample *sample;
+	struct ps_row_part *parts; /* of a packed row that was decoded, up to the end of the row; else NULL */
+	uint32_t nparts;
 	int bad;                       /* errno, positive */
 	bool lost;                     /* bad because its shard cannot be read: ps_errno_is_lost() */
 	bool lacks;                    /* bad because it does not have a field */
@@ -325,6 +354,7 @@ struct ps_row {
 struct ps_late {
 	size_t data[2], mask; /* offsets in the slot */
 	uint64_t items;       /* items of all rows together (RAGGED), or of each row (LONGEST) */
+	int64_t longest;      /* packed rows: data[0] is NAME:cu, data[1] NAME:document, of `items` parts */
 };
 
 struct penstock_batch {
@@ -394,7 +424,8 @@ struct ps_batch_worker {
 	struct ps_image_ticket ticket;  /* ticket of the image being decoded */
 	struct ps_transform_call *call; /* used by transforms; NULL: not made yet */
 	const struct ps_batch_layout *layout;
-	bool called; /* transform_unit was called */
+	bool called;       /* transform_unit was called */
+	struct ps_buf row; /* tokens of a packed row that are read again */
 	struct ps_scratch {
 		uint8_t *p;
 		size_t nbytes;

@@ -37,6 +37,8 @@ static void field_repeat(struct penstock_batch *b, uint32_t i, uint32_t to, uint
 	for (uint32_t plane = 0; plane < f->planes; plane++)
 		row_copy(b->mem + at->data[plane], f->row_nbytes, to, from);
 	ps_make_repeat(b, i, to, from);
+	if (f->pack)
+		ps_packed_repeat(b, i, to, from);
 	if (f->form == PS_FORM_PADDED) {
 		row_copy(b->mem + at->lengths, sizeof(int64_t), to, from);
 		row_copy(b->mem + at->mask, (size_t)f->row_items, to, from);
@@ -53,7 +55,7 @@ static void fixed_fill(struct penstock_batch *b)
 
 		b->mem[b->at.valid + i] = b->sources[i] == i && !b->repeats;
 		shards[i] = s->file->shard;
-		samples[i] = (int64_t)s->ordinal;
+		samples[i] = (int64_t)(s->file->first + s->ordinal);
 		for (uint32_t f = 0; f < b->layout->nfields && b->sources[i] != i; f++)
 			field_repeat(b, f, i, b->sources[i]);
 	}
@@ -191,6 +193,9 @@ static int late_fill(struct penstock_batch *b)
 	if (rc == 0 && b->max_ragged_nbytes &&
 	        used - b->at.fixed_nbytes > b->max_ragged_nbytes + PS_DEVICE_PAGE)
 		rc = -E2BIG;
+	for (uint32_t i = 0; i < b->layout->nfields && rc == 0; i++)
+		if (b->layout->fields[i].pack && !b->layout->fields[i].hidden)
+			rc = ps_packed_size(b, i, &used, &b->why);
 	if (rc == 0)
 		rc = slot_grow(b, used, &b->why);
 	if (rc < 0)
@@ -208,6 +213,8 @@ static int late_fill(struct penstock_batch *b)
 			rc = ragged_write(b, i);
 		else if (b->layout->fields[i].form == PS_FORM_LONGEST)
 			longest_write(b, i);
+		else if (b->layout->fields[i].pack)
+			ps_packed_write(b, i);
 	}
 	return rc;
 }
@@ -346,6 +353,8 @@ static void blank_fill(struct penstock_batch *b)
 			        b->out_rows * (f->row_nbytes / ps_dtype_nbytes(f->dtype)));
 		if (b->pieces[i])
 			b->pieces[i][0] = (struct ps_piece){0};
+		if (f->pack)
+			ps_packed_blank(b, i);
 	}
 }
 
@@ -367,7 +376,7 @@ static void rows_fill(struct penstock_batch *b)
 	if (rc == 0)
 		rc = late_fill(b);
 	if (rc == -E2BIG)
-		fail(b, E2BIG, too_large);
+		fail(b, E2BIG, b->why.text[0] ? NULL : too_large);
 	else if (rc == -ERANGE)
 		fail(b, ERANGE,
 		        "add_offset_of: the batch has more items than the field's dtype can count; use "

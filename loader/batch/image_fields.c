@@ -52,7 +52,7 @@ struct ps_rng_key ps_picture_key(
 	return (struct ps_rng_key){.seed = w->seed,
 	        .epoch = b->epoch,
 	        .shard = s->file->shard,
-	        .sample = s->ordinal,
+	        .sample = s->file->first + s->ordinal,
 	        .draw = s->draw};
 }
 

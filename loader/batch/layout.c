@@ -94,7 +94,11 @@ static int companions_make(struct ps_layout_field *f, struct ps_error *err)
 	const char *const all[] = {f->planes < 2    ? NULL
 	                           : f->mixed_label ? "mix"
 	                                            : "y",
-	        ps_field_is_padded(f) ? "lengths" : NULL, ps_field_is_padded(f) ? "mask" : NULL};
+	        ps_field_is_padded(f) ? "lengths" : NULL, f->parts & PS_PART_POSITIONS ? "positions" : NULL,
+	        f->parts & PS_PART_SEGMENTS ? "segments" : NULL,
+	        ps_field_is_padded(f) || f->parts & PS_PART_MASK ? "mask" : NULL,
+	        f->parts & PS_PART_CU ? "cu" : NULL, f->parts & PS_PART_DOCUMENT ? "document" : NULL,
+	        f->parts & PS_PART_CU ? "longest" : NULL};
 
 	f->n_tensors = 1;
 	for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) {
@@ -225,8 +229,11 @@ CONDITION(takes_mean, is_normalised(g) || (has_erase(g) && !has_levels(g)))
 CONDITION(takes_std, is_normalised(g) || (has_erase(g) && g->in->erase_fill == PENSTOCK_ERASE_RANDOM))
 CONDITION(is_bounded, g->f->max_items != UINT64_MAX)
 CONDITION(is_longest, g->f->form == PS_FORM_LONGEST)
-CONDITION(is_padded, ps_field_is_padded(g->f))
+CONDITION(is_padded, ps_field_is_padded(g->f) || g->in->pack != PENSTOCK_PACK_NONE)
 CONDITION(is_fixed, g->f->form == PS_FORM_FIXED)
+CONDITION(is_packed, g->in->pack != PENSTOCK_PACK_NONE)
+CONDITION(is_whole, g->in->pack == PENSTOCK_PACK_WHOLE)
+CONDITION(has_cu, g->f->parts &PS_PART_CU)
 CONDITION(is_array, g->in->kind != PENSTOCK_JSON || (g->f->path && g->in->dtype != PENSTOCK_U8))
 CONDITION(has_path, g->in->kind != PENSTOCK_JSON || g->f->path)
 
@@ -282,6 +289,9 @@ static const struct {
         [PS_NEEDS_SIGMA] = {has_sigma, "add noise_sigma, its standard deviation in levels"},
         [PS_NEEDS_ERASE] = {has_erase, "add erase, its probability"},
         [PS_NEEDS_LEVELS] = {has_levels, "add erase, its probability, and erase_fill levels"},
+        [PS_NEEDS_PACK] = {is_packed, "add pack: concat, fit or whole"},
+        [PS_NEEDS_WHOLE] = {is_whole, "the other ways to pack cut such documents; take pack whole"},
+        [PS_NEEDS_CU] = {has_cu, "add cu to parts"},
 };
 
 static bool is_same(
@@ -396,6 +406,14 @@ void ps_batch_layout_free(struct ps_batch_layout *layout)
 		free(layout->fields[i].name);
 	}
 	free(layout);
+}
+
+const struct ps_layout_field *ps_layout_packed(const struct ps_batch_layout *layout)
+{
+	for (uint32_t i = 0; i < layout->nfields; i++)
+		if (layout->fields[i].pack != PS_PACK_NONE)
+			return &layout->fields[i];
+	return NULL;
 }
 
 int ps_layout_windows(const struct ps_batch_layout *layout, uint64_t stride, struct ps_windows *ret_windows,

@@ -142,6 +142,48 @@ static int array_plan(struct ps_layout_field *f, const struct penstock_field *in
 	return rc == 0 ? shape_plan(f, in, open, err) : rc;
 }
 
+/* Finds the parts that are named in a list. */
+static int parts_plan(struct ps_layout_field *f, const char *names, struct ps_error *err)
+{
+	static const char *const all[] = {"positions", "segments", "mask", "cu", "document"};
+
+	for (const char *p = names; p && *p; p += *p == ',') {
+		size_t n = strcspn(p, ","), i = 0;
+
+		while (i < PS_ARRAY_LEN(all) && (strlen(all[i]) != n || memcmp(all[i], p, n) != 0))
+			i++;
+		if (i == PS_ARRAY_LEN(all))
+			return ps_error_set(err, EINVAL,
+			        "field %.100s: parts \"%.*s\": must be of positions, segments, mask, cu and "
+			        "document, separated by commas",
+			        f->name, (int)PS_MIN(n, (size_t)100), p);
+		f->parts |= 1u << i;
+		p += n;
+	}
+	return 0;
+}
+
+/* Packed rows. */
+static int pack_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
+{
+	if (in->pack > PENSTOCK_PACK_WHOLE || in->long_documents > PENSTOCK_LONG_DROP)
+		return ps_error_set(err, EINVAL, "field %.100s: unknown pack or long_documents", f->name);
+	f->pack = (enum ps_pack)in->pack;
+	f->cu_pad = in->cu_pad;
+	f->vocab = in->vocab;
+	if (f->pack == PS_PACK_NONE)
+		return 0;
+	if (in->ndim != 1 || in->shape[0] < 2 || in->shape[0] > PS_PACK_MAX_LENGTH)
+		return ps_error_set(err, EINVAL, "field %.100s: packed rows have 2 to %u tokens, not %ju",
+		        f->name, PS_PACK_MAX_LENGTH, in->ndim == 1 ? (uintmax_t)in->shape[0] : 0);
+	if (f->pack == PS_PACK_WHOLE && in->long_documents == PENSTOCK_LONG_UNSET)
+		return ps_error_set(err, EINVAL,
+		        "field %.100s: pack whole: say what happens to documents of more than %ju tokens: "
+		        "long_documents split, truncate or drop",
+		        f->name, (uintmax_t)in->shape[0]);
+	return parts_plan(f, in->parts, err);
+}
+
 static int tokens_plan(struct ps_layout_field *f, const struct penstock_field *in, struct ps_error *err)
 {
 	f->planes = 2;
@@ -157,6 +199,8 @@ static int tokens_plan(struct ps_layout_field *f, const struct penstock_field *i
 		        f->name, in->source_dtype);
 	if (in->ndim > 1)
 		return ps_error_set(err, EINVAL, "field %.100s: ndim %u: tokens have 1", f->name, in->ndim);
+	if (pack_plan(f, in, err) < 0)
+		return -EINVAL;
 	return array_plan(f, in, &ps_field_tokens, true, err);
 }
 
@@ -482,7 +526,7 @@ int ps_layout_field_make(struct ps_layout_field *f, const struct penstock_field 
 	else if (given)
 		rc = element_plan(f, "missing_value", in->missing_value, f->missing, err);
 	f->has_missing = given && !ps_dtype_is_float(f->dtype);
-	if (rc == 0 && ps_field_is_padded(f))
+	if (rc == 0 && (ps_field_is_padded(f) || f->pack))
 		rc = element_plan(f, "pad_value", in->pad_value, f->pad, err);
 	return rc;
 }

@@ -71,6 +71,32 @@ void ps_picture_boxes(
 int ps_picture_worker_init(struct ps_batch_worker *worker, const struct ps_batch_layout *layout, uint32_t i,
         struct ps_error *err) PS_MUST_USE;
 
+/* Packed rows of tokens ---------------------------------------------------------------------------------- */
+
+/* A field in packed rows (penstock_field.pack): x and y, and a row's positions, segments and mask, are in place; NAME:cu
+ * and NAME:document are sized when the batch is complete. What is left of a row after its last document is padding, a
+ * part of its own.
+ *
+ * Threads: ps_packed_put() on different rows at once; else as batch.h.
+ * Errors: -EBADMSG with a text that names document, token and value; -E2BIG: more parts than cu_pad. */
+
+/* Writes row `row` of field i, from its sample's piece, and takes note of the row's parts. */
+int ps_packed_put(struct penstock_batch *batch, uint32_t row, uint32_t i, struct ps_batch_worker *worker,
+        struct ps_error *err) PS_MUST_USE;
+
+/* Copies what tells the parts of row `from` to row `to`, which `from` replaces. */
+void ps_packed_repeat(struct penstock_batch *batch, uint32_t i, uint32_t to, uint32_t from);
+
+/* Makes all rows padding. */
+void ps_packed_blank(struct penstock_batch *batch, uint32_t i);
+
+/* Places cu and document after *used, and writes them there. */
+int ps_packed_size(struct penstock_batch *batch, uint32_t i, size_t *used, struct ps_error *err) PS_MUST_USE;
+void ps_packed_write(struct penstock_batch *batch, uint32_t i);
+
+/* Adds to *used what cu and document of N rows (`rows`) take at most. False: too large. */
+bool ps_packed_nbytes(const struct ps_layout_field *field, uint32_t rows, size_t *used) PS_MUST_USE;
+
 /* Parts of layouts and rows ------------------------------------------------------------------------------ */
 
 /* The part of ps_batch_layout_new() that makes one field, whose names and kind are set. */

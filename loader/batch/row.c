@@ -32,6 +32,7 @@ void ps_batch_worker_fini(struct ps_batch_worker *w)
 	if (w->called && w->layout->transform_leave)
 		w->layout->transform_leave(w->layout->transform_ctx);
 	free(w->call);
+	ps_buf_fini(&w->row);
 	ps_nvjpeg_worker_free(w->nvjpeg);
 	for (uint32_t i = 0; i < PS_ARRAY_LEN(w->decoders); i++) {
 		ps_image_decoder_free(w->decoders[i]);
@@ -258,6 +259,8 @@ static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, stru
 	struct ps_piece piece;
 	int rc;
 
+	if (f->pack)
+		return ps_packed_put(b, row, i, w, err);
 	if (ps_field_is_late(f)) {
 		/* beyond its limit the batch will fail, so its late fields need not be decoded */
 		uint64_t before =
@@ -547,6 +550,7 @@ void ps_batch_decode(struct penstock_batch *b, uint32_t row, struct ps_batch_wor
 		if (!ps_field_is_late(&b->layout->fields[i]))
 			used[i] = NULL; /* its elements are written: the bytes are not needed */
 	ps_batch_bytes_drop(b->layout, r->sample, r->bad ? NULL : used);
+	ps_sample_piece_drop(r->sample);
 }
 
 /* Functions for the callback ----------------------------------------------------------------------------- */
@@ -560,7 +564,7 @@ void penstock_sample_info(const struct penstock_sample *s, struct penstock_sampl
 	        .shard = in->file->path,
 	        .epoch = s->batch->epoch,
 	        .shard_index = in->file->shard,
-	        .sample_index = in->ordinal,
+	        .sample_index = in->file->first + in->ordinal,
 	        .random = ps_rng_u64(&key, PS_RNG_TRANSFORM, 0)};
 }
 

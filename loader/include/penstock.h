@@ -384,6 +384,43 @@ struct penstock_field {
 	 * 65535; 8-bit files times 257), are decoded and resized in 16 bits. Crops, flips and padding apply
 	 * to them, the later operations do not. GRAY uses mean[0] and std[0]; alpha stays 0 to 1. */
 	uint32_t channels;
+
+	/* -- The following members exist since 0.4. -- */
+
+	/* TOKENS of token files (source TOKENS): how the documents of a file become rows of shape[0] tokens.
+	 * penstock_field_init(3) describes the rows and their parts. enum penstock_pack; NONE */
+	uint32_t pack;
+	/* With `pack`: further tensors, separated by ',': "positions,segments,mask,cu,document". "cu" also
+	 * gives NAME:longest. NULL (default): none. */
+	const char *parts;
+	/* WHOLE: what happens to documents of more than shape[0] tokens, which must be said: enum
+	 * penstock_long_documents. */
+	uint32_t long_documents;
+	/* "cu": each batch has this many parts, of which the last may be empty, for CUDA graphs; a batch with
+	 * more is an error. 0 (default): as many as there are. */
+	uint32_t cu_pad;
+	/* The token at the end of each document, for files without an index of their documents; -1 (default):
+	 * none. */
+	int64_t end_token;
+	uint64_t vocab; /* a row with a token of this or more is a bad sample; 0 (default): not checked */
+};
+
+/* How the documents of a token file become rows. */
+enum penstock_pack {
+	PENSTOCK_PACK_NONE = 0,   /* windows of the file, whatever documents there are */
+	PENSTOCK_PACK_CONCAT = 1, /* shuffled documents one after the other, cut into full rows */
+	/* Documents are placed where they fit, so few are cut; about 0.1 % of the rows is padding. */
+	PENSTOCK_PACK_FIT = 2,
+	/* No document is cut that fits in a row; the rest of each row is padding. */
+	PENSTOCK_PACK_WHOLE = 3,
+};
+
+/* Documents that are longer than a row, with PENSTOCK_PACK_WHOLE. */
+enum penstock_long_documents {
+	PENSTOCK_LONG_UNSET = 0,
+	PENSTOCK_LONG_SPLIT = 1,    /* full rows, and a part for the rest */
+	PENSTOCK_LONG_TRUNCATE = 2, /* the first shape[0] tokens */
+	PENSTOCK_LONG_DROP = 3,     /* left out */
 };
 
 enum penstock_order {
@@ -1086,6 +1123,14 @@ struct penstock_stats {
 	/* Rows of steps in which this rank had no sample: each repeats a sample of another rank, valid = 0,
 	 * and is not counted in `samples`; see END_SPLIT. */
 	uint64_t repeats;
+	/* Packed rows of token files: the tokens of all files, and those of them that are in no row (less than a row
+	 * at the end of each file; documents that were truncated or dropped). */
+	uint64_t tokens, tokens_left_out;
+	/* Of the pieces of these files that were read, those read again included: documents of more than a row, and
+	 * empty ones, which are in no row. */
+	uint64_t long_documents, empty_documents;
+	/* What is wrong with a set of token files of which more than 1 % is left out; "": nothing. */
+	char tokens_warning[256];
 };
 
 /* Takes a snapshot. `size` is sizeof(struct penstock_stats). */

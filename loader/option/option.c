@@ -351,6 +351,21 @@ const struct ps_option ps_field_options[] = {
                 .text = "channels of the picture; only rgb allows affine, jitter, gray, blur, noise and "
                         "erase"),
         FIELD(hidden, U32, ALL, .text = "1: only for a transform or map, not part of batches"),
+        FIELD(pack, U32, TOKENS, .words = WORDS("none", "concat", "fit", "whole"),
+                .text = "how documents of token files become rows: windows; cut; placed where they fit; "
+                        "padded"),
+        FIELD(parts, TEXT, TOKENS, .need = PS_NEEDS_PACK,
+                .text = "further tensors of packed rows: \"positions,segments,mask,cu,document\"",
+                .unset = ""),
+        FIELD(long_documents, U32, TOKENS, .need = PS_NEEDS_WHOLE,
+                .words = WORDS("unset", "split", "truncate", "drop"),
+                .text = "with pack whole: what happens to a document that is longer than a row"),
+        FIELD(cu_pad, U32, TOKENS, .need = PS_NEEDS_CU, .unit = "parts",
+                .text = "number of parts in each batch's cu", .unset = "0: as many as there are"),
+        FIELD(end_token, I64, TOKENS, .need = PS_NEEDS_PACK, .initial = -1,
+                .text = "token at the end of each document, in files without an index", .unset = "-1: none"),
+        FIELD(vocab, U64, TOKENS, .need = PS_NEEDS_PACK, .unit = "tokens",
+                .text = "a row with a token of this or more is a bad sample", .unset = "0: not checked"),
 };
 const size_t ps_n_field_options = ARRAY_LEN(ps_field_options);
 

@@ -795,10 +795,22 @@ void ps_position_begin(struct ps_position *position, uint64_t epoch);
 #define PS_PLANNER_MAX_FILES 100000 /* most files of an epoch; more are left out */
 #define PS_PLANNER_READS 64         /* files of a line that says what is read */
 
+/* Shards of the order that are parts of files: packed token files (shard/tokens/packing.h). */
+struct ps_planner_parts {
+	const uint32_t *files; /* by shard: its file; NULL: each shard is a file of its own */
+	uint32_t nfiles;
+	/* The offset in its file and the number of bytes that the lane reads for the sample `ordinal` of a shard. */
+	void (*place)(void *ctx, uint32_t shard, uint64_t epoch, uint64_t pass, uint64_t ordinal,
+	        uint64_t *ret_offset, uint64_t *ret_nbytes);
+	void *ctx;
+};
+
 struct ps_planner_options {
 	struct ps_order *order;
 	char *const *shards;
 	uint32_t nshards;
+	/* a file is listed once in an epoch, and is done at its end if it has several shards */
+	struct ps_planner_parts parts;
 	const char *job; /* copied */
 	uint32_t rank, world;
 	uint64_t end_epoch;

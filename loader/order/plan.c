@@ -121,6 +121,7 @@ static void files_print(FILE *out, const struct ps_planner_options *o, const cha
 	uint32_t n = 0, shard;
 	uint64_t pass;
 	bool more = true, repeats = o->repeat;
+	ps_autofree uint8_t *listed = o->parts.files ? calloc(o->parts.nfiles + 1, 1) : NULL;
 
 	for (uint32_t i = 0; o->uses && i < o->uses->n && n < PS_PLANNER_MAX_FILES; i++)
 		(void)file_print(out, o, root, o->uses->shards[i], &n);
@@ -135,6 +136,10 @@ static void files_print(FILE *out, const struct ps_planner_options *o, const cha
 				continue;
 			more = true;
 			repeats = repeats && shard != *o->repeat;
+			if (listed && listed[o->parts.files[shard]])
+				continue;
+			if (listed)
+				listed[o->parts.files[shard]] = 1;
 			(void)file_print(out, o, root, shard, &n);
 		}
 	}
@@ -174,7 +179,7 @@ static uint64_t needed_nbytes(const struct ps_order *order, uint64_t epoch, cons
 char *ps_plan_reads_text(
         const struct ps_planner_options *o, const char *root, const struct ps_position *position)
 {
-	uint64_t from[PS_PLANNER_READS], nbytes = 0, pass;
+	uint64_t from[PS_PLANNER_READS], nbytes = 0, needed, pass;
 	uint32_t n = 0, shard;
 	char *text = NULL;
 	size_t len;
@@ -194,7 +199,11 @@ char *ps_plan_reads_text(
 		        !file_print(out, o, root, shard, &n))
 			continue;
 		from[place] = at.offset;
-		nbytes = PS_MAX(nbytes, needed_nbytes(o->order, position->epoch, &at));
+		needed = needed_nbytes(o->order, position->epoch, &at);
+		if (o->parts.files)
+			o->parts.place(o->parts.ctx, shard, position->epoch, pass, at.ordinal, &from[place],
+			        &needed);
+		nbytes = PS_MAX(nbytes, needed);
 	}
 	fputs("], \"from\": [", out);
 	for (uint32_t i = 0; i < n; i++)
@@ -371,6 +380,8 @@ static uint64_t files_done(const struct ps_planner *p, const struct ps_position 
 {
 	uint64_t done = 0;
 
+	if (p->o.parts.files && p->o.nshards > p->o.parts.nfiles)
+		return 0; /* lanes read several parts of a file */
 	if (p->o.uses)
 		return ps_uses_over(p->o.uses, at->batches * p->o.batch);
 	for (uint32_t i = 0; i < at->nlanes; i++)

@@ -48,24 +48,29 @@ static int shard_open(
 	bool asked = lane->ordinal > 0 && lane->offset == 0;
 
 	options.stream.meter = &lane->meter;
+	options.stretch = shard;
+	options.epoch = lane->epoch;
+	options.pass = lane->pass;
 	if (source->select) {
 		int rc = ps_select_open(source->select, shard, lane->epoch, lane->pass, &lane->view, err);
 
 		if (rc < 0)
 			return rc;
 	}
-	if (asked)
+	if (asked && !options.packing)
 		lane->offset = sample_offset(source, shard, lane->ordinal);
 	/* If an index decided what is read of the shard, the shard is compared with it. If the index cannot be
 	 * opened now, only the counts are compared. */
-	if (source->indexes && (asked || source->select || (lane->info && lane->info->known)) &&
+	if (source->indexes && !options.packing &&
+	        (asked || source->select || (lane->info && lane->info->known)) &&
 	        ps_shard_indexes_get(source->indexes, shard, &lane->check, NULL) == 0) {
 		lane->check_of = source->indexes;
 		if (ps_shard_index_held(lane->check) > CHECK_MAX_NBYTES)
 			ps_shard_indexes_put(source->indexes, ps_steal_ptr(&lane->check));
 	}
 	options.check = lane->check;
-	lane->shard = ps_shard_new(source->shards[shard], shard, &options, err);
+	lane->shard = ps_shard_new(source->shards[shard],
+	        options.packing ? options.packing->stretches[shard].file : shard, &options, err);
 	if (!lane->shard)
 		return -ENOMEM;
 	lane->files = source->files;

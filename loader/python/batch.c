@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 PyObject *batch_new(struct loader_object *loader, struct open_loader *open, struct penstock_batch *batch)
 {
@@ -46,6 +47,15 @@ static struct held_batch *hold(struct batch_object *b)
 	return held;
 }
 
+/* A number of the batch, such as NAME:longest, which is in host memory whatever the device is. */
+static PyObject *number_new(const struct penstock_tensor *t)
+{
+	int64_t number;
+
+	memcpy(&number, t->host, sizeof(number));
+	return PyLong_FromLongLong(number);
+}
+
 static PyObject *field_new(struct batch_object *b, struct held_batch *held, PyObject *arg)
 {
 	struct penstock_error error = {0};
@@ -61,6 +71,8 @@ static PyObject *field_new(struct batch_object *b, struct held_batch *held, PyOb
 	}
 	if (rc < 0)
 		return raise_error(b->state, rc, &error);
+	if (t.ndim == 0)
+		return number_new(&t);
 	PyObject *values = tensor_new(b, held, &t);
 	if (!values || !t.offsets)
 		return values;
@@ -80,7 +92,7 @@ static PyObject *field_new(struct batch_object *b, struct held_batch *held, PyOb
 	return Py_BuildValue("(NN)", values, offsets);
 }
 
-/* A tensor; for a ragged field, the pair (values, offsets). */
+/* A tensor; for a ragged field, the pair (values, offsets); a number of the batch as an int. */
 static PyObject *batch_field(PyObject *self, PyObject *arg)
 {
 	struct batch_object *b = (struct batch_object *)self;
@@ -106,6 +118,8 @@ static PyObject *value_take(
 	int rc = penstock_batch_field(held->batch, text, &t, &error);
 	if (rc < 0)
 		return raise_error(b->state, rc, &error);
+	if (t.ndim == 0)
+		return number_new(&t);
 	if (t.offsets || !t.host || t.memory != PENSTOCK_MEMORY_HOST || t.ndim > PENSTOCK_MAX_DIMS ||
 	        !dtype_name(t.dtype)) {
 		(*ret_left)++;

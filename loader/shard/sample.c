@@ -56,9 +56,7 @@ int ps_shard_file_keep(struct ps_shard_file *file, int fd)
 	return file->fd >= 0 || file->again ? 0 : -1;
 }
 
-/* Returns a descriptor for reading a sample again: the one kept with the file, or a new one, which is also
- * *ret_own and must be closed by the caller. */
-static int file_open(const struct ps_shard_file *file, int *ret_own, struct ps_error *err)
+int ps_shard_file_open(const struct ps_shard_file *file, int *ret_own, struct ps_error *err)
 {
 	const struct stat *was = &file->was;
 	struct stat is;
@@ -93,7 +91,7 @@ static int field_read(struct ps_sample *s, struct ps_sample_field *f, struct ps_
 		return 0;
 	if (f->size > SIZE_MAX || !(data = malloc((size_t)f->size)))
 		return ps_error_set(err, ENOMEM, "no memory for a field of %ju bytes", (uintmax_t)f->size);
-	fd = file_open(s->file, &own, err);
+	fd = ps_shard_file_open(s->file, &own, err);
 	if (s->file->again && fd < 0)
 		return fd;
 	got = ps_pread_all(fd, data, (size_t)f->size, f->offset);
@@ -187,6 +185,11 @@ void ps_sample_drop(struct ps_sample *s, struct ps_sample_field *f)
 	free(data);
 }
 
+void ps_sample_piece_drop(struct ps_sample *s)
+{
+	ps_token_piece_unref(ps_steal_ptr(&s->piece));
+}
+
 struct ps_sample *ps_sample_copy(const struct ps_sample *s)
 {
 	size_t head = sizeof(*s) + s->nfields * sizeof(*s->fields), nbytes = head + s->names_nbytes;
@@ -202,6 +205,8 @@ struct ps_sample *ps_sample_copy(const struct ps_sample *s)
 	copy->reason = NULL;
 	copy->nfields = 0;
 	ps_shard_file_ref(copy->file, 1);
+	if (copy->piece)
+		ps_token_piece_ref(copy->piece);
 	if (copy->budget)
 		ps_byte_budget_force(copy->budget, nbytes);
 	copy->key = memcpy(names, s->key, s->names_nbytes);
@@ -237,6 +242,7 @@ void ps_sample_free(struct ps_sample *s)
 		return;
 	for (uint32_t i = 0; i < s->nfields; i++)
 		ps_sample_drop(s, &s->fields[i]);
+	ps_sample_piece_drop(s);
 	if (s->budget && s->own_nbytes)
 		ps_byte_budget_give(s->budget, s->own_nbytes);
 	ps_shard_file_unref(s->file, 1);

@@ -118,6 +118,9 @@ struct ps_shard {
 	struct ps_tar *tar;          /* one of these three, by the kind of the shard */
 	struct ps_lines *lines;
 	struct ps_tokens *tokens;
+	struct ps_rows *rows;  /* packed rows, which are read without a stream; else NULL */
+	struct ps_buf row_key; /* of those: the key, with ... */
+	size_t row_base;       /* ... so many bytes before its number */
 	uint64_t ordinal;
 	uint64_t start_ordinal, start_offset; /* samples before this one are not handed out */
 	bool ended;                           /* nothing more to read */
@@ -149,6 +152,22 @@ struct ps_shard *ps_shard_new(
 	s->options = *options;
 	s->file = file;
 	ps_builder_init(&s->b, &s->options, file);
+	if (!options->packing)
+		return s;
+	s->rows = ps_rows_new(&(struct ps_rows_options){.packing = options->packing,
+	        .stretch = options->stretch,
+	        .epoch = options->epoch,
+	        .pass = options->pass,
+	        .budget = options->budget,
+	        .stop = options->stream.stop,
+	        .meter = options->stream.meter});
+	if (!s->rows || ps_shard_key(path, &s->row_key) < 0) {
+		ps_shard_free(s);
+		ps_no_memory(err);
+		return NULL;
+	}
+	s->row_base = s->row_key.n;
+	file->first = options->packing->stretches[options->stretch].first_row;
 	return s;
 }
 
@@ -162,6 +181,8 @@ void ps_shard_free(struct ps_shard *s)
 	ps_tar_free(s->tar);
 	ps_lines_free(s->lines);
 	ps_tokens_free(s->tokens);
+	ps_rows_free(s->rows);
+	ps_buf_fini(&s->row_key);
 	ps_stream_free(s->stream);
 	ps_shard_file_unref(s->file, 1);
 	free(s);
@@ -169,12 +190,12 @@ void ps_shard_free(struct ps_shard *s)
 
 uint64_t ps_shard_offset(const struct ps_shard *s)
 {
-	return s->stream ? ps_stream_offset(s->stream) : 0;
+	return s->rows ? ps_rows_offset(s->rows) : s->stream ? ps_stream_offset(s->stream) : 0;
 }
 
 int64_t ps_shard_size(const struct ps_shard *s)
 {
-	return s->stream ? ps_stream_size(s->stream) : -1;
+	return s->rows ? ps_rows_size(s->rows) : s->stream ? ps_stream_size(s->stream) : -1;
 }
 
 int ps_shard_failed(const struct ps_shard *s, bool *ret_garbage)
@@ -403,6 +424,10 @@ void ps_shard_hold(struct ps_shard *s, bool hold)
 
 enum ps_shard_rest ps_shard_rest(const struct ps_shard *s, uint64_t *ret_offset)
 {
+	if (s->rows) {
+		*ret_offset = ps_rows_offset(s->rows);
+		return s->ended ? PS_SHARD_OVER : PS_SHARD_RESTS;
+	}
 	if (!s->started || s->failed || s->holes > 0 || s->recovery.index || s->options.index_writer ||
 	        ps_stream_fd(s->stream) < 0 || (s->tar && ps_tar_has_global(s->tar)))
 		return PS_SHARD_GOES;
@@ -737,9 +762,58 @@ static int sample_make(struct ps_shard *s, struct ps_error *err)
 	return rc < 0 ? shard_fail(s, rc, &why, err) : rc;
 }
 
+/* The next packed row: 1, or 0 after the last. Damage and lost files make bad samples, as the number of rows is
+ * known. */
+static int row_next(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_error *err)
+{
+	const struct ps_packing *packing = s->options.packing;
+	struct ps_rows_row row;
+	struct ps_error why = {0};
+	uint8_t *none;
+	int rc;
+
+	if (s->ordinal < s->start_ordinal)
+		s->ordinal = s->start_ordinal;
+	s->ended = s->ordinal >= packing->stretches[s->options.stretch].nrows;
+	if (s->ended)
+		return 0;
+	rc = ps_rows_get(s->rows, s->ordinal, !s->options.never_hold, &row, &why);
+	if (rc == -ENOMEM || rc == -ECANCELED)
+		return rc == -ENOMEM ? ps_no_memory(err) : rc;
+	if (rc == -EMFILE || rc == -ENFILE)
+		return ps_error_set(err, -rc, "%s" OPEN_FILES_HINT, why.text);
+	/* a row whose tokens are not held is read again when it is decoded */
+	if (rc == 0 && row.piece && !row.piece->tokens &&
+	        ps_shard_file_keep(s->file, ps_rows_fd(s->rows)) < 0) {
+		ps_token_piece_unref(row.piece);
+		return ps_error_set(err, errno, "%s: cannot keep it open: %s" OPEN_FILES_HINT, s->file->path,
+		        strerror(errno));
+	}
+	if (ps_shard_key_number(&s->row_key, s->row_base, s->file->first + s->ordinal) < 0 ||
+	        ps_builder_begin(&s->b, (const char *)s->row_key.p, s->row_key.n, row.offset) < 0 ||
+	        (rc < 0 && ps_builder_bad(&s->b, -rc, why.text) < 0) ||
+	        ps_builder_field(&s->b, packing->o.suffix, strlen(packing->o.suffix), row.offset, row.nbytes,
+	                false, &none) < 0) {
+		ps_token_piece_unref(row.piece);
+		return ps_no_memory(err);
+	}
+	rc = ps_builder_finish(&s->b, s->ordinal++, row.offset, ret_sample, err);
+	if (rc < 0) {
+		ps_token_piece_unref(row.piece);
+		return rc;
+	}
+	(*ret_sample)->piece = row.piece;
+	(*ret_sample)->row = row.number;
+	(*ret_sample)->wanted_nbytes = row.nbytes;
+	return 1;
+}
+
 int ps_shard_next(struct ps_shard *s, struct ps_sample **ret_sample, struct ps_error *err)
 {
 	int rc = 0;
+
+	if (s->rows)
+		return row_next(s, ret_sample, err);
 
 	while (rc == 0 && (!s->ended || s->failed || s->holes > 0)) {
 		rc = sample_make(s, err);

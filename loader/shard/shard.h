@@ -5,6 +5,7 @@
  *   make.c       reads a shard to make its index
  *   shard.c      a shard's samples, front to back; recovery after damage, with the shard's index
  *   builder.c    a sample built from members, lines or tokens
+ *   tokens/      token files packed into rows
  *   sample.c     samples, and the slabs that hold small ones
  *   sums.c       which samples a wrong checksum covers
  *   index/       indexes of shards, catalogues of folders
@@ -26,6 +27,7 @@
 #include "base/error.h"
 #include "shard/file/file.h"
 #include "shard/index/index.h"
+#include "shard/tokens/tokens.h"
 
 /* Memory of small samples -------------------------------------------------------------------------------- */
 
@@ -93,6 +95,7 @@ struct ps_shard_file {
 	 * refused */
 	struct stat was;
 	uint32_t shard;   /* its place in the list of shards */
+	uint64_t first;   /* the number in the file of the reader's first sample: packed rows */
 	const char *path; /* borrowed from that list */
 };
 
@@ -105,6 +108,10 @@ void ps_shard_file_unref(struct ps_shard_file *file, uint32_t n);
  * file is opened again by its path. -1: error, in errno. Called by the file's only reader, before a sample
  * that needs the file is returned. */
 int ps_shard_file_keep(struct ps_shard_file *file, int fd) PS_MUST_USE;
+
+/* A descriptor for reading from the file again: the one that is kept, or a new one, which is also *ret_own and must be
+ * closed by the caller. -ESTALE: the file was replaced. */
+int ps_shard_file_open(const struct ps_shard_file *file, int *ret_own, struct ps_error *err) PS_MUST_USE;
 
 struct ps_sample_field {
 	const char *suffix; /* lower case, ends with a zero */
@@ -133,6 +140,9 @@ struct ps_sample {
 	int bad;          /* errno, positive; 0: sound */
 	uint32_t nfields; /* wanted fields */
 	uint32_t draw;    /* number of the draw of this sample in its epoch, for random numbers */
+	/* a packed row, whose field is not in memory: its piece (NULL: none), and its place in there */
+	struct ps_token_piece *piece;
+	uint32_t row;
 	struct ps_sample_field fields[];
 };
 
@@ -152,6 +162,9 @@ int ps_sample_error_set(struct ps_error *err, const struct ps_sample *sample, co
 
 /* True if an errno of a bad sample means that storage failed, as opposed to damage inside the shard. */
 bool ps_errno_is_lost(int errnum);
+
+/* Frees the bytes of a packed row. */
+void ps_sample_piece_drop(struct ps_sample *sample);
 
 /* A copy with memory of its own, or NULL: out of memory. */
 struct ps_sample *ps_sample_copy(const struct ps_sample *sample);
@@ -199,6 +212,11 @@ struct ps_shard_options {
 	struct ps_stream_options stream;
 	enum ps_shard_kind source;
 	struct ps_windows windows; /* windows of token streams */
+	/* Packed rows of token files, in place of windows: the stretch that is read, in this epoch and pass over
+	 * it. NULL: none. */
+	struct ps_packing *packing;
+	uint32_t stretch;
+	uint64_t epoch, pass;
 	/* Whether fields with a suffix are wanted, so that samples hold their bytes; NULL: all are. Called
 	 * on the reading thread. */
 	bool (*wants)(void *ctx, const char *suffix, size_t len);

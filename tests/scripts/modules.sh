@@ -10,11 +10,13 @@ cache/credentials cache/listing cache/http cache/tier cache/policy base
 END
 cat >"$T/loader" <<'END'
 loader/tools loader loader/pipeline loader/batch loader/option loader/device loader/device/kernels loader/image
-loader/image/pixel loader/order loader/shard loader/shard/index loader/shard/file loader/random loader/include base
+loader/image/pixel loader/order loader/shard loader/shard/index loader/shard/tokens loader/shard/file loader/random
+loader/include base
 END
 # Folders with one header for other folders, which is named like the folder.
 faced="cache/decompress loader/pipeline loader/batch loader/option loader/device loader/device/kernels loader/image
-	loader/image/pixel loader/order loader/shard loader/shard/index loader/shard/file loader/random"
+	loader/image/pixel loader/order loader/shard loader/shard/index loader/shard/tokens loader/shard/file
+	loader/random"
 
 # wrong FLOORS ROOTS FILE...: prints lines "FILE: NAME" of includes of a higher folder, another area or a
 # missing file. ROOTS: where names are looked for.

@@ -317,11 +317,40 @@ def Json(
 
 @keywords(OF_FIELD, "tokens")
 def Tokens(
-    name: str, length: int, *, dtype: Any = "i64", source_dtype: Any = None, **options: Unpack[TokensOptions],
+    name: Optional[str] = None,
+    length: int = 0,
+    *,
+    dtype: Any = "i64",
+    source_dtype: Any = None,
+    pack: str = "none",
+    parts: Union[str, Sequence[str]] = (),
+    long_documents: Optional[str] = None,
+    end_token: Optional[int] = None,
+    vocab: Optional[int] = None,
+    cu_pad: Optional[int] = None,
+    **options: Unpack[TokensOptions],
 ) -> Field:
-    """A window of length + 1 tokens: NAME has the first `length` of them, NAME:y the last `length`. source_dtype: the
-    type of raw tokens; by default that of the .idx beside a .bin (Megatron's format), "u16" without one."""
-    return Field(name, "tokens", shape=(length,), dtype=dtype, source_dtype=source_dtype, **options)
+    """Rows of `length` tokens, and in NAME:y the token after each.
+
+    name: the member in tar shards. Files of tokens (.bin, .ds, .npy) have none.
+    source_dtype: the type of raw tokens. By default it is that of the .idx beside a .bin (Megatron's format) or of the
+          header of a .npy; without these "u16", or with `pack` an error.
+    pack: how the documents of token files become rows. "none": windows of length + 1 tokens, whatever documents there
+          are. "concat": shuffled documents one after the other, cut into full rows. "fit": documents are placed where they
+          fit, so that few are cut, and about 0.1 % of a row is padding. "whole": no document is cut that fits in a row.
+    parts: further tensors of packed rows: "positions" (i32, from 0 in each part), "segments" (i32, the number of the part
+          in its row, from 1; 0: padding), "mask" (u8, 0 where y is not a token of the same document), "cu" (i32, where
+          the parts begin in the batch, as flash-attention takes it, with the int NAME:longest) and "document" (i64, the
+          number of each part's document in its file; -1: padding).
+    long_documents: with "whole", what happens to a document of more than `length` tokens: "split", "truncate", "drop".
+    end_token: the token at the end of each document, for files without an index of their documents.
+    vocab: a row with a token of this or more is a bad sample.
+    cu_pad: the number of parts in each batch's cu, for CUDA graphs; a batch with more is an error.
+    """
+    names = parts if isinstance(parts, str) else ",".join(parts)
+    return Field(name or "tokens", "tokens", shape=(length,), dtype=dtype, source_dtype=source_dtype,
+                 pack=None if pack == "none" else pack, parts=names or None, long_documents=long_documents,
+                 end_token=end_token, vocab=vocab, cu_pad=cu_pad, **options)
 
 
 @keywords(OF_FIELD, "output")

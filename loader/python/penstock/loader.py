@@ -452,6 +452,8 @@ class Batch(Dict[str, Any]):
     def _make(self, name: str) -> Any:
         raw = self._raw.field(name)
         convert, copy = self._loader._convert, self._loader._copy
+        if isinstance(raw, int):
+            return raw
         if not isinstance(raw, tuple):
             if name in self._loader._channels_last:
                 n = len(raw.shape)
@@ -870,7 +872,9 @@ class Loader:
             self._raw_next = self._next_fed
         if self._map:
             self._raw_next = functools.partial(self._explained, self._raw_next)
-        for text in _missing_of(paths):
+        packs = any("pack" in field.options for field in self._fields.values())
+        left_out = self._raw.stats()["tokens_warning"] if packs else ""
+        for text in [*_missing_of(paths), *([left_out] if left_out else [])]:
             warnings.warn(text, stacklevel=2)
 
     options = property(
@@ -1060,7 +1064,8 @@ class Loader:
         for name in self._names:
             tensor = raw.field(name)
             other = isinstance(tensor, tuple) or name in self._channels_last
-            plain.append((name,) if other or (tensor.dtype == "bool" and not knows_bool) else name)  # type: ignore[union-attr]
+            boolean = not isinstance(tensor, (tuple, int)) and tensor.dtype == "bool"
+            plain.append((name,) if other or (boolean and not knows_bool) else name)
         self._plain = tuple(plain)
         return self._names
 

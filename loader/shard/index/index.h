@@ -219,6 +219,7 @@ int ps_shard_index_value(struct ps_shard_index *index, int column, uint64_t samp
 /* The indexes of a list of shards ------------------------------------------------------------------------ */
 
 struct ps_shard_indexes;
+struct ps_packing;
 
 /* Creates a set, which borrows the names and `dir` for its life. Opens no file. NULL: out of memory. */
 struct ps_shard_indexes *ps_shard_indexes_new(char *const *shards, size_t nshards, const char *dir);
@@ -226,6 +227,9 @@ struct ps_shard_indexes *ps_shard_indexes_new(char *const *shards, size_t nshard
  * index of lines is not accepted for a tar. */
 void ps_shard_indexes_set_source(
         struct ps_shard_indexes *indexes, enum ps_shard_kind source, const struct ps_windows *windows);
+/* Sets the packing of token files, before the first query: its counts are those of the stretches, which `shards` names.
+ * Borrowed. */
+void ps_shard_indexes_set_packing(struct ps_shard_indexes *indexes, const struct ps_packing *packing);
 void ps_shard_indexes_free(
         struct ps_shard_indexes *indexes); /* NULL is allowed; none of its indexes may be borrowed */
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "shard/index/format.h"
+#include "shard/tokens/tokens.h"
 
 struct entry {
 	struct entry *next;
@@ -27,6 +28,7 @@ struct ps_shard_indexes {
 	const char *dir;
 	enum ps_shard_kind source;
 	struct ps_windows windows;
+	const struct ps_packing *packing; /* NULL: none */
 
 	pthread_mutex_t lock; /* guards the members up to places_lock */
 	uint64_t *counts;     /* 1 + the samples of each shard; 0: not known yet */
@@ -62,6 +64,11 @@ void ps_shard_indexes_set_source(
 {
 	xs->source = source;
 	xs->windows = *windows;
+}
+
+void ps_shard_indexes_set_packing(struct ps_shard_indexes *xs, const struct ps_packing *packing)
+{
+	xs->packing = packing;
 }
 
 static void entry_free(struct entry *e)
@@ -271,6 +278,9 @@ int ps_shard_indexes_get(
 	struct entry *e, *mine;
 	int rc;
 
+	if (xs->packing)
+		return ps_error_set(
+		        err, ENOENT, "%s: packed rows have no index of samples", xs->shards[shard]);
 	pthread_mutex_lock(&xs->lock);
 	e = entry_use(xs, shard);
 	pthread_mutex_unlock(&xs->lock);
@@ -356,6 +366,10 @@ int ps_shard_indexes_count(
 	uint64_t known;
 	int rc;
 
+	if (xs->packing) {
+		*ret_count = xs->packing->stretches[shard].nrows;
+		return 0;
+	}
 	pthread_mutex_lock(&xs->lock);
 	known = xs->counts[shard];
 	pthread_mutex_unlock(&xs->lock);

@@ -1,0 +1,306 @@
+/* Packed rows of tokens, written to their places: x and y, and the tensors that tell their parts. */
+
+#include "config.h"
+
+#include "batch/batch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "base/size.h"
+#include "batch/parts.h"
+
+/* The place of the first of n tokens that is not below `vocab`; n: none. */
+static size_t bad_find(enum ps_dtype dtype, const uint8_t *p, size_t n, uint64_t vocab)
+{
+	const bool swapped = __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__;
+
+	for (size_t i = 0; i < n; i++) {
+		struct ps_number v = ps_number_load(dtype, swapped, p + i * ps_dtype_nbytes(dtype));
+
+		if (v.magnitude >= vocab || v.negative)
+			return i;
+	}
+	return n;
+}
+
+/* The largest token, as an unsigned number: a negative one is larger than any other. One loop for each size, so that
+ * compilers make vectors of it. */
+static uint64_t largest(size_t size, const uint8_t *p, size_t n)
+{
+	uint64_t most = 0;
+
+#define LARGEST(type)                                             \
+	do {                                                      \
+		type a = 0;                                       \
+		for (size_t i = 0; i < n; i++) {                  \
+			type v;                                   \
+			memcpy(&v, p + i * sizeof(v), sizeof(v)); \
+			a = v > a ? v : a;                        \
+		}                                                 \
+		most = a;                                         \
+	} while (0)
+	if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
+		return UINT64_MAX; /* bad_find() looks */
+	if (size == 1)
+		LARGEST(uint8_t);
+	else if (size == 2)
+		LARGEST(uint16_t);
+	else if (size == 4)
+		LARGEST(uint32_t);
+	else
+		LARGEST(uint64_t);
+#undef LARGEST
+	return most;
+}
+
+/* A token that is wrong: the text names the document, the token in the file and its value. */
+static int token_refuse(const struct ps_layout_field *f, enum ps_dtype dtype,
+        const struct ps_token_part *part, const uint8_t *p, size_t i, struct ps_error *err)
+{
+	struct ps_number v = ps_number_load(
+	        dtype, __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__, p + i * ps_dtype_nbytes(dtype));
+	char limit[64] = "";
+
+	if (f->vocab > 0 && (v.negative || v.magnitude >= f->vocab))
+		snprintf(limit, sizeof(limit), "vocab is %ju", (uintmax_t)f->vocab);
+	else
+		snprintf(limit, sizeof(limit), "%s cannot hold it", ps_dtype_name(f->dtype));
+	return ps_error_set(err, EBADMSG, "document %ju: token %ju of the file is %s%ju, but %s",
+	        (uintmax_t)part->document, (uintmax_t)(part->at + i), v.negative ? "-" : "",
+	        (uintmax_t)v.magnitude, limit);
+}
+
+/* Where the parts of a row are written. */
+struct places {
+	uint8_t *x, *y, *mask; /* mask NULL: not wanted, as the next two */
+	int32_t *positions, *segments;
+};
+
+static struct places places_of(const struct penstock_batch *b, uint32_t i, uint32_t row)
+{
+	const struct ps_layout_field *f = &b->layout->fields[i];
+	const struct ps_slot_field *at = &b->at.fields[i];
+	size_t first = (size_t)row * f->row_items;
+
+	return (struct places){.x = ps_batch_row(b, i, 0, row),
+	        .y = ps_batch_row(b, i, 1, row),
+	        .mask = f->parts & PS_PART_MASK ? b->mem + at->mask + first : NULL,
+	        .positions = f->parts & PS_PART_POSITIONS
+	                             ? (int32_t *)(void *)(b->mem + at->positions) + first
+	                             : NULL,
+	        .segments = f->parts & PS_PART_SEGMENTS ? (int32_t *)(void *)(b->mem + at->segments) + first
+	                                                : NULL};
+}
+
+static void numbers_write(const struct places *to, size_t at, uint32_t len, int32_t segment)
+{
+	for (uint32_t k = 0; to->positions && k < len; k++)
+		to->positions[at + k] = (int32_t)k;
+	for (uint32_t k = 0; to->segments && k < len; k++)
+		to->segments[at + k] = segment;
+}
+
+/* The rest of a row, which is a part of its own without a document. */
+static void padding_write(const struct ps_layout_field *f, const struct places *to, size_t at, uint32_t len)
+{
+	size_t size = f->item_nbytes;
+
+	ps_fill(f->dtype, f->pad, to->x + at * size, len);
+	ps_fill(f->dtype, f->pad, to->y + at * size, len);
+	numbers_write(to, at, len, 0);
+	if (to->mask)
+		memset(to->mask + at, 0, len);
+}
+
+static int part_write(const struct ps_layout_field *f, const struct ps_token_part *part, enum ps_dtype dtype,
+        const uint8_t *src, const uint8_t *loss, const struct places *to, size_t at, int32_t segment,
+        struct ps_error *err)
+{
+	const bool swapped = __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__;
+	size_t size = ps_dtype_nbytes(dtype), n = (size_t)part->len + !part->ends, done;
+
+	if (f->vocab > 0 && largest(size, src, n) >= f->vocab) {
+		done = bad_find(dtype, src, n, f->vocab);
+		if (done < n)
+			return token_refuse(f, dtype, part, src, done, err);
+	}
+	done = ps_convert(dtype, swapped, src, f->dtype, to->x + at * f->item_nbytes, part->len);
+	if (done < part->len)
+		return token_refuse(f, dtype, part, src, done, err);
+	done = ps_convert(dtype, swapped, src + size, f->dtype, to->y + at * f->item_nbytes, n - 1);
+	if (done < n - 1)
+		return token_refuse(f, dtype, part, src, done + 1, err);
+	if (part->ends)
+		memcpy(to->y + (at + part->len - 1) * f->item_nbytes, f->pad, f->item_nbytes);
+	numbers_write(to, at, part->len, segment);
+	if (!to->mask)
+		return 0;
+	if (loss) /* that of the token which y has */
+		for (uint32_t k = 0; k + 1 < n; k++)
+			to->mask[at + k] = loss[k + 1] != 0;
+	else
+		memset(to->mask + at, 1, n - 1);
+	if (part->ends)
+		to->mask[at + part->len - 1] = 0;
+	return 0;
+}
+
+int ps_packed_put(
+        struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_batch_worker *w, struct ps_error *err)
+{
+	const struct ps_layout_field *f = &b->layout->fields[i];
+	struct ps_row *r = &b->rows[row];
+	struct ps_sample *s = r->sample;
+	const struct places to = places_of(b, i, row);
+	enum ps_dtype dtype = s->piece->file->dtype;
+	size_t size = ps_dtype_nbytes(dtype), at = 0, from = 0;
+	ps_autofd int own = -1;
+	struct ps_token_row in;
+	int fd = -1, rc = 0;
+
+	if (!s->piece->tokens) {
+		fd = ps_shard_file_open(s->file, &own, err);
+		if (fd < 0)
+			return fd;
+		w->reread++;
+	}
+	rc = ps_token_row_read(s->piece, s->row, fd, &w->row, &in, err);
+	if (rc < 0) {
+		r->lost = ps_errno_is_lost(-rc);
+		return rc;
+	}
+	free(r->parts);
+	r->nparts = 0;
+	r->parts = malloc((in.nparts + 1) * sizeof(*r->parts));
+	if (!r->parts)
+		return ps_error_set(err, ENOMEM, "no memory for a row of %u parts", in.nparts);
+	for (uint32_t k = 0; k < in.nparts && rc == 0; k++) {
+		const struct ps_token_part *part = &in.parts[k];
+		size_t place = in.gathered ? from : (size_t)(part->at - in.from);
+
+		rc = part_write(f, part, dtype, in.tokens + place * size, in.loss ? in.loss + place : NULL,
+		        &to, at, (int32_t)k + 1, err);
+		r->parts[r->nparts++] =
+		        (struct ps_row_part){.document = (int64_t)part->document, .len = part->len};
+		at += part->len;
+		from += (size_t)part->len + !part->ends;
+	}
+	if (rc == 0 && at < f->row_items) {
+		uint32_t rest = (uint32_t)(f->row_items - at);
+
+		padding_write(f, &to, at, rest);
+		r->parts[r->nparts++] = (struct ps_row_part){.document = -1, .len = rest};
+	}
+	return rc;
+}
+
+void ps_packed_repeat(struct penstock_batch *b, uint32_t i, uint32_t to, uint32_t from)
+{
+	const struct ps_layout_field *f = &b->layout->fields[i];
+	const struct places a = places_of(b, i, to), c = places_of(b, i, from);
+	size_t n = (size_t)f->row_items;
+
+	if (a.mask)
+		memcpy(a.mask, c.mask, n);
+	if (a.positions)
+		memcpy(a.positions, c.positions, n * sizeof(int32_t));
+	if (a.segments)
+		memcpy(a.segments, c.segments, n * sizeof(int32_t));
+}
+
+void ps_packed_blank(struct penstock_batch *b, uint32_t i)
+{
+	const struct ps_layout_field *f = &b->layout->fields[i];
+
+	for (uint32_t row = 0; row < b->out_rows; row++) {
+		const struct places to = places_of(b, i, row);
+
+		padding_write(f, &to, 0, (uint32_t)f->row_items);
+	}
+}
+
+/* The parts of the row that is delivered as row k; a blank row is one part. */
+static const struct ps_row_part *parts_of(
+        const struct penstock_batch *b, uint32_t k, const struct ps_row_part *blank, uint32_t *ret_n)
+{
+	const struct ps_row *r = &b->rows[b->sources[k]];
+
+	*ret_n = b->blank ? 1 : r->nparts;
+	return b->blank ? blank : r->parts;
+}
+
+int ps_packed_size(struct penstock_batch *b, uint32_t i, size_t *used, struct ps_error *err)
+{
+	const struct ps_layout_field *f = &b->layout->fields[i];
+	const struct ps_row_part blank = {.document = -1, .len = (uint32_t)f->row_items};
+	struct ps_late *late = &b->late[i];
+	bool ok = true;
+	uint64_t n = 0;
+	uint32_t more;
+
+	for (uint32_t k = 0; k < b->out_rows; k++) {
+		(void)parts_of(b, k, &blank, &more);
+		n += more;
+	}
+	if (f->cu_pad > 0 && n > f->cu_pad)
+		return ps_error_set(err, E2BIG,
+		        "field %.100s: the batch has %ju parts, but cu_pad is %u; raise cu_pad", f->name,
+		        (uintmax_t)n, f->cu_pad);
+	late->items = f->cu_pad ? f->cu_pad : n;
+	if (f->parts & PS_PART_CU)
+		ok = ps_slot_place(used, (size_t)late->items + 1, sizeof(int32_t), &late->data[0]);
+	if (f->parts & PS_PART_DOCUMENT)
+		ok = ok && ps_slot_place(used, (size_t)late->items, sizeof(int64_t), &late->data[1]);
+	return ok ? 0 : -E2BIG;
+}
+
+void ps_packed_write(struct penstock_batch *b, uint32_t i)
+{
+	const struct ps_layout_field *f = &b->layout->fields[i];
+	const struct ps_row_part blank = {.document = -1, .len = (uint32_t)f->row_items};
+	struct ps_late *late = &b->late[i];
+	int32_t *cu = f->parts & PS_PART_CU ? (int32_t *)(void *)(b->mem + late->data[0]) : NULL;
+	int64_t *document = f->parts & PS_PART_DOCUMENT ? (int64_t *)(void *)(b->mem + late->data[1]) : NULL;
+	uint64_t n = 0;
+	int32_t at = 0;
+
+	late->longest = 0;
+	for (uint32_t k = 0; k < b->out_rows; k++) {
+		uint32_t more;
+		const struct ps_row_part *parts = parts_of(b, k, &blank, &more);
+
+		for (uint32_t j = 0; j < more; j++, n++) {
+			if (cu)
+				cu[n] = at;
+			if (document)
+				document[n] = parts[j].document;
+			at += (int32_t)parts[j].len;
+			late->longest = PS_MAX(late->longest, (int64_t)parts[j].len);
+		}
+	}
+	for (; n < late->items; n++) {
+		if (cu)
+			cu[n] = at;
+		if (document)
+			document[n] = -1;
+	}
+	if (cu)
+		cu[n] = at;
+}
+
+bool ps_packed_nbytes(const struct ps_layout_field *f, uint32_t rows, size_t *used)
+{
+	size_t most = f->cu_pad, at;
+	bool ok = f->cu_pad > 0 || ps_size_mul((size_t)f->row_items, rows, &most);
+
+	if (f->pack == PS_PACK_NONE)
+		return true;
+	if (f->parts & PS_PART_CU)
+		ok = ok && ps_slot_place(used, most + 1, sizeof(int32_t), &at);
+	if (f->parts & PS_PART_DOCUMENT)
+		ok = ok && ps_slot_place(used, most, sizeof(int64_t), &at);
+	return ok;
+}
