@@ -1,0 +1,92 @@
+#!/usr/bin/python3
+"""Token files of Megatron's and datatrove's own writers (tests/data/tokens) are read back token for token, packed in each
+way."""
+import os
+import sys
+
+import tap
+
+tap.python_package(needed=("numpy",))
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(tap.SRC, "tests/data/tokens"))
+import make_tokens as made  # noqa: E402
+import penstock  # noqa: E402
+
+LENGTH, PAD = 64, -5
+
+
+def batches(file, pack, **options):
+    source = None if file.endswith(".bin") else "u16" if "u16" in file else "u32"
+    field = penstock.Tokens(length=LENGTH if pack == "fit" else 63, pack=pack, dtype="i64", source_dtype=source,
+                            parts=("positions", "segments", "mask", "cu", "document"), pad_value=PAD, **options)
+    loader = penstock.Loader(os.path.join(tap.SRC, "tests/data/tokens", file), 4, {"x": field}, format="numpy", seed=3,
+                             end="uneven", copy=True)
+    return list(loader)
+
+
+def parts_of(batch):
+    """Each part: document, x, y, mask, positions, as lists."""
+    flat = [batch[name].reshape(-1).tolist() for name in ("x", "x:y", "x:mask", "x:positions")]
+    cu = batch["x:cu"].tolist()
+    tap.equal(cu[-1], len(flat[0]), "cu ends with the tokens of the batch")
+    for document, begin, end in zip(batch["x:document"].tolist(), cu, cu[1:]):
+        yield (document, *(values[begin:end] for values in flat))
+
+
+def place_of(part, document):
+    """The place of a part in its document: no two places of a document have the same two tokens."""
+    for place in range(len(document) - len(part) + 1):
+        if document[place:place + len(part)] == part:
+            return place
+    raise AssertionError(f"{part} is not in {document}")
+
+
+def read_back(file, pack, **options):
+    def check():
+        documents = made.documents(file)
+        seen = [[0] * len(document) for document in documents]
+        loss = made.losses if file == "datatrove_u16.ds" else lambda number, document: [True] * len(document)
+        for batch in batches(file, pack, **options):
+            for number, x, y, mask, positions in parts_of(batch):
+                tap.equal(positions, list(range(len(x))))
+                if number < 0:
+                    tap.equal((x, y, sum(mask)), ([PAD] * len(x), [PAD] * len(x), 0), "padding")
+                    continue
+                document, counts = documents[number], loss(number, documents[number])
+                place = place_of(x, document)
+                for i in range(len(x)):
+                    seen[number][place + i] += 1
+                end = place + len(x) == len(document)
+                tap.equal(y, document[place + 1:place + len(x) + 1] + [PAD] * end, "y is the document's next token")
+                tap.equal(mask, [int(c) for c in counts[place + 1:place + len(x) + 1]] + [0] * end, "mask")
+        tap.equal(seen, [[1] * len(document) for document in documents], "each token comes once")
+
+    return check
+
+
+def type_refused(file):
+    def check():
+        field = penstock.Tokens(length=LENGTH, pack="fit", source_dtype="u32")
+        try:
+            penstock.Loader(os.path.join(tap.SRC, "tests/data/tokens", file), 4, {"x": field})
+        except (ValueError, penstock.Error) as e:
+            assert file.split(".")[0] in str(e) and "source_dtype" in str(e), e
+        else:
+            raise AssertionError("a type that contradicts the index was taken")
+
+    return check
+
+
+def register(name, case):
+    case.__name__ = name
+    tap.test(case)
+
+
+for FILE in made.FILES:
+    for PACK, OPTIONS in (("fit", {}), ("concat", {}), ("whole", {"long_documents": "split"})):
+        register(f"{FILE}-{PACK}-is-read-back-token-for-token", read_back(FILE, PACK, **OPTIONS))
+for FILE in ("megatron_u16.bin", "megatron_i32.bin", "datatrove_u16.ds"):
+    register(f"{FILE}-is-not-read-as-another-type", type_refused(FILE))
+
+if __name__ == "__main__":
+    tap.main()
