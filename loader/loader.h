@@ -51,6 +51,7 @@ struct penstock_loader {
 	/* the keys of `why`, of first_bad, and of the newest error of get(); NULL: none */
 	char *key, *first_key, *got_key;
 
+	struct ps_columns_source columns; /* calls NULL: shards are files */
 	struct ps_shard_indexes *indexes;
 	struct ps_random_access *random_access; /* NULL: not used yet */
 	struct ps_planner *planner;             /* NULL: no mount takes plans */

@@ -75,6 +75,7 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	p.nvjpeg = l->gpu.nvjpeg;
 	p.offload = l->gpu.offload;
 	p.layout = l->made ? l->made : l->layout;
+	p.columns = l->columns.calls ? &l->columns : NULL;
 	rc = ps_batch_nbytes(p.layout, o->batch, &batch_nbytes, err);
 	if (rc < 0)
 		return rc;
@@ -129,7 +130,7 @@ static struct ps_planner *planner_make(struct penstock_loader *l, const struct p
 	const struct ps_numbers *numbers = l->options.numbers;
 
 	return ps_planner_new(&(struct ps_planner_options){.order = l->schedule.order,
-	                              .shards = l->options.names,
+	                              .shards = l->options.files,
 	                              .nshards = l->schedule.nshards,
 	                              .parts = {.files = l->packing ? l->packing->file_of : NULL,
 	                                      .nfiles = l->packing ? l->packing->nfiles : 0,
@@ -156,10 +157,11 @@ static int pipeline_put(struct penstock_loader *l, const struct ps_position *at,
 
 	if (o->epochs == 0 || at->epoch - o->epoch < o->epochs)
 		rc = ps_schedule_check(&l->schedule, at->epoch, err);
-	if (rc == 0 && o->on_error == PENSTOCK_FAIL && !l->packing) /* those were opened */
+	if (rc == 0 && o->on_error == PENSTOCK_FAIL && l->options.files &&
+	        !l->packing) /* those were opened */
 		rc = ps_shards_missing_check(
-		        l->schedule.order, at, l->options.names, l->schedule.nshards, err);
-	if (rc == 0)
+		        l->schedule.order, at, l->options.files, l->schedule.nshards, err);
+	if (rc == 0 && l->options.files)
 		l->planner = planner_make(l, at);
 	return rc < 0 ? rc : pipeline_make(l, at, err);
 }
@@ -236,7 +238,7 @@ static int packing_make(struct penstock_loader *l, const struct ps_layout_field 
 	if (o->token_stride)
 		return ps_error_set(err, EINVAL,
 		        "token_stride has no effect: it is for windows, but field %.100s has pack", f->name);
-	if (o->source != PENSTOCK_SOURCE_AUTO && o->source != PENSTOCK_SOURCE_TOKENS)
+	if (o->columns || (o->source != PENSTOCK_SOURCE_AUTO && o->source != PENSTOCK_SOURCE_TOKENS))
 		return ps_error_set(
 		        err, EINVAL, "field %.100s: pack needs token files: source tokens", f->name);
 	rc = ps_packing_new(&(struct ps_packing_options){.pack = f->pack,
@@ -252,6 +254,35 @@ static int packing_make(struct penstock_loader *l, const struct ps_layout_field 
 	if (rc == 0)
 		ps_options_stretch(&l->options, l->packing->names, l->packing->nstretches);
 	return rc;
+}
+
+static int count_rows(void *source, const char *unit, uint64_t *ret_rows, struct ps_error *err)
+{
+	return ps_columns_count(source, unit, ret_rows, err);
+}
+
+/* Prepares the source of columns: lists the members that fields read. */
+static int columns_make(struct penstock_loader *l, struct ps_error *err)
+{
+	const struct ps_batch_layout *layout = l->layout;
+	const char **members;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < layout->nfields; i++)
+		n += layout->fields[i].n_names;
+	members = calloc(n + 1, sizeof(*members));
+	if (!members)
+		return ps_no_memory(err);
+	l->columns = (struct ps_columns_source){.calls = l->options.o.columns, .members = members};
+	for (uint32_t i = 0; i < layout->nfields; i++) {
+		const struct ps_layout_field *f = &layout->fields[i];
+		const char *p = f->names;
+
+		for (uint32_t k = 0; f->kind != PENSTOCK_OUTPUT && k < f->n_names; p += f->name_len[k++] + 1)
+			members[l->columns.nmembers++] = p;
+	}
+	ps_shard_indexes_set_columns(l->indexes, count_rows, &l->columns);
+	return 0;
 }
 
 static int loader_make(struct penstock_loader *l, const struct penstock_options *options,
@@ -278,14 +309,16 @@ static int loader_make(struct penstock_loader *l, const struct penstock_options 
 	if (!l->indexes)
 		return ps_no_memory(err);
 	ps_shard_indexes_set_packing(l->indexes, l->packing);
-	if (!packed)
+	if (o->columns)
+		rc = columns_make(l, err);
+	else if (!packed)
 		rc = token_type_take(l, &windows, err);
 	if (rc == 0) /* now with the type */
 		rc = ps_layout_windows(l->layout, o->token_stride, &windows, err);
 	if (rc < 0)
 		return rc;
 	ps_shard_indexes_set_source(l->indexes, (enum ps_shard_kind)o->source, &windows);
-	if (o->index == PENSTOCK_INDEX_MAKE && !packed)
+	if (o->index == PENSTOCK_INDEX_MAKE && !packed && !o->columns)
 		rc = ps_shard_index_auto(
 		        l->indexes, l->options.shards.names, l->options.shards.n, o->index_dir, err);
 	if (rc == 0)
@@ -350,6 +383,7 @@ void penstock_loader_close(struct penstock_loader *l)
 	ps_options_fini(&l->options);
 	ps_shard_indexes_free(l->indexes);
 	ps_packing_free(l->packing);
+	free((void *)(uintptr_t)l->columns.members);
 	free(l->key);
 	free(l->first_key);
 	free(l->got_key);

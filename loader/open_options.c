@@ -207,7 +207,7 @@ static void order_make(struct ps_options *p)
 	/* Shards that can only be read sequentially stay open, each with a descriptor and buffers of its
 	 * own. */
 	for (size_t i = 0; i < p->shards.n && o->lanes > LANES_COMPRESSED; i++)
-		if (ps_shard_is_compressed(p->shards.names[i]))
+		if (o->columns || ps_shard_is_compressed(p->shards.names[i]))
 			o->lanes = PS_MAX(LANES_COMPRESSED, PS_MIN(o->world, o->lanes));
 	if (o->order == PENSTOCK_ORDER_NUMBERS) /* the numbers are this rank's alone */
 		o->lanes = ps_order_lanes_auto(1, UINT64_MAX);
@@ -309,11 +309,26 @@ static int options_texts_copy(struct ps_options *p, struct ps_error *err)
 	return 0;
 }
 
+/* Adds the units in a string, one per line. */
+static int units_add(struct ps_options *p, const char *units, struct ps_error *err)
+{
+	int rc = 0;
+
+	while (*units && rc == 0) {
+		size_t len = strcspn(units, "\n");
+
+		if (len > 0)
+			rc = ps_shard_list_take(&p->shards, strndup(units, len), err);
+		units += len + (units[len] == '\n');
+	}
+	return rc;
+}
+
 /* Adds the shards of the caller's string i. */
 static int shards_add(struct ps_options *p, const char *shards, size_t i, struct ps_error *err)
 {
 	size_t before = p->shards.n;
-	int rc = ps_shard_list_add(&p->shards, shards, err);
+	int rc = p->o.columns ? units_add(p, shards, err) : ps_shard_list_add(&p->shards, shards, err);
 
 	if (ps_errno_is_lost(-rc)) {
 		err->cause = PS_CAUSE_SHARD;
@@ -329,10 +344,65 @@ static int shards_add(struct ps_options *p, const char *shards, size_t i, struct
 
 void ps_options_stretch(struct ps_options *p, char *const *names, uint32_t nnames)
 {
-	p->names = names;
+	p->names = p->files = names;
 	p->nnames = nnames;
 	p->o.lanes = p->given_lanes;
 	order_make(p);
+}
+
+static int columns_check(const struct penstock_options *o, struct ps_error *err)
+{
+	const struct penstock_columns *c = o->columns;
+
+	if (c->size < sizeof(*c) || !c->count || !c->read)
+		return ps_error_set(err, EINVAL, "columns: needs its size and both functions");
+	if (o->source)
+		return ps_error_set(err, EINVAL, "source: not possible with columns, which are no files");
+	if (o->filter || o->weights || o->balance)
+		return ps_error_set(err, EINVAL,
+		        "%s: not possible with columns, which have no index: select rows in the source",
+		        o->filter    ? "filter"
+		        : o->weights ? "weights by a column"
+		                     : "balance");
+	return 0;
+}
+
+/* Names the files of the shards. */
+static int files_make(struct ps_options *p, struct ps_error *err)
+{
+	char *const *units = p->shards.names;
+	char *last = NULL;
+
+	p->files = units;
+	if (!p->o.columns)
+		return 0;
+	p->files = NULL;
+	if (p->shards.n == 0)
+		return ps_error_set(err, EINVAL, "columns: no unit is named");
+	if (!p->o.columns->files)
+		return 0;
+	p->unit_files = calloc(p->shards.n, sizeof(*p->unit_files));
+	if (!p->unit_files)
+		return ps_no_memory(err);
+	p->files = p->unit_files;
+	for (size_t i = 0; i < p->shards.n; i++) {
+		size_t len = ps_columns_file_len(units[i]);
+
+		if (!last || strlen(last) != len || memcmp(last, units[i], len) != 0)
+			last = strndup(units[i], len);
+		if (!last)
+			return ps_no_memory(err);
+		p->unit_files[i] = last;
+	}
+	return 0;
+}
+
+static void files_free(struct ps_options *p)
+{
+	for (size_t i = 0; p->unit_files && i < p->shards.n; i++)
+		if (i + 1 == p->shards.n || p->unit_files[i] != p->unit_files[i + 1])
+			free(p->unit_files[i]);
+	free(p->unit_files);
 }
 
 int ps_options_make(struct ps_options *p, const struct penstock_options *in, const char *const *shards,
@@ -357,6 +427,8 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 		rc = numbers_make(p, err);
 	if (rc == 0)
 		rc = sample_weights_make(p, err);
+	if (rc == 0 && p->o.columns)
+		rc = columns_check(&p->o, err);
 	p->o.sample_weights = p->sample_weights;
 	p->o.numbers = NULL; /* borrowed no longer */
 	p->o.batch_ends = NULL;
@@ -366,6 +438,8 @@ int ps_options_make(struct ps_options *p, const struct penstock_options *in, con
 		rc = fields_make(p, in, err);
 	for (size_t i = 0; i < nshards && rc == 0; i++)
 		rc = shards_add(p, shards[i], i, err);
+	if (rc == 0)
+		rc = files_make(p, err);
 	if (rc < 0) {
 		ps_options_fini(p);
 		return rc;
@@ -405,6 +479,7 @@ void ps_options_fini(struct ps_options *p)
 	free(p->ends);
 	ps_numbers_free(p->numbers);
 	free(p->sample_weights);
+	files_free(p);
 	ps_shard_list_fini(&p->shards);
 	*p = (struct ps_options){0};
 }

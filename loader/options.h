@@ -24,6 +24,10 @@ struct ps_options {
 	 * borrowed from `shards` or from the packing */
 	char *const *names;
 	uint32_t nnames;
+	/* their files: `names`, or the files that units of columns are parts of, of which neighbours share one
+	 * string; NULL: units are not files */
+	char *const *files;
+	char **unit_files;    /* memory of the latter */
 	uint32_t given_lanes; /* as the caller set them; 0: not set */
 	char *texts[8];       /* copies of the caller's texts */
 	double *mix;          /* copied; o.nmix of them */

@@ -154,6 +154,8 @@ static int resident_check(struct ps_schedule *s, const struct penstock_options *
 	uint64_t nbytes = 0, samples = 0, mean;
 	uint32_t remote = 0, nuses = s->uses.n ? s->uses.n : s->nshards;
 
+	if (!s->files)
+		return 0;
 	for (uint32_t at = 0; at < nuses; at++) {
 		uint32_t i = s->uses.n ? s->uses.shards[at] : at;
 		char state[16] = "cached";
@@ -161,13 +163,13 @@ static int resident_check(struct ps_schedule *s, const struct penstock_options *
 		uint64_t n = 0;
 		ssize_t len;
 
-		if (stat(s->shards[i], &st) < 0)
-			return ps_error_set(err, errno, "%s: cannot stat: %s", s->shards[i], strerror(errno));
+		if (stat(s->files[i], &st) < 0)
+			return ps_error_set(err, errno, "%s: cannot stat: %s", s->files[i], strerror(errno));
 		if (!S_ISREG(st.st_mode))
 			return ps_error_set(err, EINVAL,
 			        "%s: %s is not an ordinary file, and cannot be read at any offset", order,
-			        s->shards[i]);
-		len = getxattr(s->shards[i], "user.penstock.state", state, sizeof(state) - 1);
+			        s->files[i]);
+		len = getxattr(s->files[i], "user.penstock.state", state, sizeof(state) - 1);
 		remote += len > 0 && strncmp(state, "cached", (size_t)len) != 0;
 		nbytes += (uint64_t)st.st_size;
 		samples += ps_shard_indexes_count(s->indexes, i, &n, NULL) == 0 ? n : 0;
@@ -238,6 +240,7 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options,
 
 	*s = (struct ps_schedule){.indexes = indexes,
 	        .shards = options->names,
+	        .files = options->files,
 	        .nshards = options->nnames,
 	        .rank = o->rank,
 	        .world = o->world,

@@ -19,6 +19,7 @@ struct ps_schedule {
 	struct ps_select *select;         /* NULL: each sample is drawn once */
 	struct ps_shard_indexes *indexes; /* borrowed */
 	char *const *shards;
+	char *const *files; /* the shards' files, as in struct ps_options */
 	uint32_t nshards;
 	uint32_t rank; /* the caller's rank; order and epochs number ranks differently, by node */
 	/* the caller's world size; with the caller's sample numbers, order and epochs have world 1 */

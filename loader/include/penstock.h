@@ -518,6 +518,73 @@ typedef int (*penstock_transform)(void *ctx, struct penstock_sample *sample);
  * but must not wait for the thread that calls the loader. Since 0.3. */
 typedef int (*penstock_transform_unit)(void *ctx, struct penstock_sample *const *samples, uint32_t n);
 
+/* Sources of columns: rows of Parquet files, tables and databases (since 0.4) ----------------------------- */
+
+/* The structs of Arrow's C data interface, a stable ABI: https://arrow.apache.org/docs/format/CDataInterface */
+#ifndef ARROW_C_DATA_INTERFACE
+#define ARROW_C_DATA_INTERFACE
+#define ARROW_FLAG_DICTIONARY_ORDERED 1
+#define ARROW_FLAG_NULLABLE 2
+#define ARROW_FLAG_MAP_KEYS_SORTED 4
+struct ArrowSchema {
+	const char *format, *name, *metadata;
+	int64_t flags, n_children;
+	struct ArrowSchema **children, *dictionary;
+	void (*release)(struct ArrowSchema *);
+	void *private_data;
+};
+struct ArrowArray {
+	int64_t length, null_count, offset, n_buffers, n_children;
+	const void **buffers;
+	struct ArrowArray **children, *dictionary;
+	void (*release)(struct ArrowArray *);
+	void *private_data;
+};
+#endif
+#ifndef ARROW_C_STREAM_INTERFACE
+#define ARROW_C_STREAM_INTERFACE
+struct ArrowArrayStream {
+	int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *);
+	int (*get_next)(struct ArrowArrayStream *, struct ArrowArray *);
+	const char *(*get_last_error)(struct ArrowArrayStream *);
+	void (*release)(struct ArrowArrayStream *);
+	void *private_data;
+};
+#endif
+
+/* With options.columns the strings passed to open are names of units instead of patterns, one per line. A unit
+ * is a shard whose samples are rows, such as a row group of a Parquet file. A column is a member of each
+ * sample, named like the column; a column inside a struct is named with dots, as "image.bytes". Values become
+ * members like this:
+ *
+ *   text, binary                     their bytes
+ *   integers, floats, booleans       as text; booleans are 0 and 1
+ *   lists of numbers or booleans     a .npy file of one dimension, for fields of kind NPY and TOKENS
+ *   dictionaries                     the values
+ *   null                             no member
+ *
+ * A column of another type that a field reads is an error, which names column and type.
+ *
+ * Both functions must be pure: the same unit always has the same rows. The loader calls them on its own
+ * threads, at most one call at a time for one stream, without a lock of its own; this also holds for the
+ * functions of the stream, its schema and its arrays. They may block, but must not call the loader. They
+ * return 0 or a negative errno, with a text in *error: -EBADMSG: the unit is damaged. */
+struct penstock_columns {
+	size_t size; /* sizeof(struct penstock_columns) */
+	void *ctx;   /* the first argument */
+	/* Counts the rows of a unit. */
+	int (*count)(void *ctx, const char *unit, uint64_t *ret_rows, struct penstock_error *error);
+	/* Opens a stream of the rows of a unit from `row` on. It must have the columns `members`, named as
+	 * above but in lower case, as far as the unit has them; others are ignored. *ret_nbytes: bytes that
+	 * the stream holds until it is released, besides the arrays; they count in memory_budget. */
+	int (*read)(void *ctx, const char *unit, uint64_t row, const char *const *members, uint32_t nmembers,
+	        struct ArrowArrayStream *ret_stream, uint64_t *ret_nbytes, struct penstock_error *error);
+	/* 1: a unit is a part of a file: its name is the file's path, "#" and the part's name. Such files are
+	 * looked for at open and named in the plans of Penstock mounts. 0: units are not files. */
+	uint32_t files;
+	uint32_t reserved;
+};
+
 /* Fill by penstock_options_init(), then change. penstock_options_init(3) describes how the options work
  * together: the order, ranks, sample numbers and memory. */
 struct penstock_options {
@@ -749,6 +816,13 @@ struct penstock_options {
 	/* Called by each decoding thread when it ends, after its last call of transform_unit. It must not
 	 * call the loader. NULL (default): nothing is called. */
 	void (*transform_leave)(void *ctx);
+
+	/* -- The following members exist since 0.4. -- */
+
+	/* Reads the rows of columns instead of files; see struct penstock_columns. Borrowed until the loader
+	 * is closed. Not with `source`, nor with filters and weights by columns of an index. NULL (default):
+	 * shards are files. */
+	const struct penstock_columns *columns;
 };
 
 enum penstock_index {
@@ -795,6 +869,11 @@ struct penstock_batch;
  * read). -ESTALE: `state` cannot be resumed. */
 int penstock_loader_open(const struct penstock_options *options, const char *const *shards, size_t nshards,
         struct penstock_loader **ret_loader, struct penstock_error *error);
+
+/* Expands a pattern of shards as open does. *ret_names: the names, each zero-terminated, in memory from malloc(),
+ * which the caller frees; *ret_nbytes: their bytes. Blocks on folders. Errors are those of open. Since 0.4. */
+int penstock_shards_expand(
+        const char *pattern, char **ret_names, size_t *ret_nbytes, struct penstock_error *error);
 
 /* Returns 1 with the next batch, which the caller then holds, or 0 at the end of the epoch; the next call
  * begins the next epoch.

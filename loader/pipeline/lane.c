@@ -125,10 +125,10 @@ static int shard_leave(struct ps_lane *lane, const struct ps_lane_source *source
 	if (lane->info->known && source->indexes &&
 	        ps_shard_indexes_count(source->indexes, lane->number, &count, NULL) == 0 &&
 	        count != lane->ordinal)
-		return ps_error_set(err, ESTALE,
-		        "%s: it holds %ju samples, but its index says %ju; index it again (penstock-loader "
-		        "index)",
-		        source->shards[lane->number], (uintmax_t)lane->ordinal, (uintmax_t)count);
+		return ps_error_set(err, ESTALE, "%s: it holds %ju samples, but its %s says %ju%s",
+		        source->shards[lane->number], (uintmax_t)lane->ordinal,
+		        source->options.columns ? "source" : "index", (uintmax_t)count,
+		        source->options.columns ? "" : "; index it again (penstock-loader index)");
 	return shard_pass_on(lane, source, lane->number, !lane->gave, err);
 }
 
@@ -369,6 +369,8 @@ static int shard_pass(
 	rc = shard_left(lane, source, shard, &left, err);
 	if (rc <= 0)
 		return rc;
+	if (lane->shard && source->options.columns && left > at - lane->at)
+		return 0; /* a unit that is opened again may be read from its beginning */
 	if (left > at - lane->at)
 		rc = shard_go(lane, source, shard, at - lane->at, err);
 	else {

@@ -129,6 +129,7 @@ static struct ps_lane_source source_of(struct ps_pipeline *p)
 	        .options = {.source = o->source,
 	                .windows = o->windows,
 	                .packing = o->packing,
+	                .columns = o->columns,
 	                .index_dir = o->index_dir,
 	                .recover = true,
 	                .stream = {.buf_nbytes = o->buf_nbytes,

@@ -46,10 +46,11 @@ struct ps_pipeline_options {
 	uint32_t nshards;
 	struct ps_batch_layout *layout;
 	enum ps_shard_kind source;
-	struct ps_windows windows;  /* windows of token streams */
-	struct ps_packing *packing; /* packed rows of token files; NULL: none */
-	const char *index_dir;      /* borrowed; NULL: beside the shards */
-	struct ps_device *device;   /* borrowed */
+	struct ps_windows windows;               /* windows of token streams */
+	struct ps_packing *packing;              /* packed rows of token files; NULL: none */
+	const struct ps_columns_source *columns; /* NULL: shards are files */
+	const char *index_dir;                   /* borrowed; NULL: beside the shards */
+	struct ps_device *device;                /* borrowed */
 	/* decodes images of batches; borrowed; NULL: the CPU decodes all */
 	struct ps_nvjpeg *nvjpeg;
 	struct ps_offload offload; /* with `nvjpeg`: which images it decodes */

@@ -37,7 +37,8 @@ static void refuse(enum refusal why)
 		PyErr_SetString(PyExc_RuntimeError, "another thread is in this loader: let one thread at a "
 		                                    "time call it, or give each its own");
 	if (why == INSIDE)
-		PyErr_SetString(PyExc_RuntimeError, "a map cannot call its own loader, which waits for it");
+		PyErr_SetString(
+		        PyExc_RuntimeError, "a map or source cannot call its own loader, which waits for it");
 }
 
 /* The returned loader stays open until leave(). NULL: an exception. */
@@ -98,13 +99,14 @@ static PyObject *loader_unclaim(PyObject *self, PyObject *Py_UNUSED(args))
 static struct map *close_now(struct loader_object *l)
 {
 	struct open_loader *o = NULL;
-	PyObject *run = NULL;
+	PyObject *run = NULL, *source = NULL;
 
 	GUARDED (l) {
 		o = l->open;
 		run = l->run;
+		source = l->source;
 		l->open = NULL;
-		l->run = NULL;
+		l->run = l->source = NULL;
 	}
 	struct map *map = o ? o->map : NULL;
 	if (map) {
@@ -117,6 +119,7 @@ static struct map *close_now(struct loader_object *l)
 		map = NULL;
 	}
 	Py_XDECREF(run);
+	Py_XDECREF(source);
 	return map;
 }
 
@@ -131,7 +134,7 @@ static int loader_clear(PyObject *self)
 
 static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-	PyObject *shards, *options, *fields, *run = Py_None;
+	PyObject *shards, *options, *fields, *run = Py_None, *source = Py_None;
 	struct map *map = NULL;
 	struct parsed_options parsed;
 	struct penstock_error error = {0};
@@ -139,18 +142,38 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 	int rc;
 
 	if (kwargs && PyDict_Size(kwargs) > 0)
-		return PyErr_Format(PyExc_TypeError, "Loader(shards, options, fields, map): no keywords");
+		return PyErr_Format(
+		        PyExc_TypeError, "Loader(shards, options, fields, map, source): no keywords");
 	struct module_state *state = PyType_GetModuleState(type);
-	if (!state || !PyArg_ParseTuple(args, "OOO|O:Loader", &shards, &options, &fields, &run) ||
+	if (!state || !PyArg_ParseTuple(args, "OOO|OO:Loader", &shards, &options, &fields, &run, &source) ||
 	        !options_parse(&parsed, shards, options, fields))
 		return NULL;
-	if (run != Py_None) {
-		map = map_new(run, parsed.fields, parsed.options.nfields);
+	if (run != Py_None || source != Py_None) {
+		map = map_new(run != Py_None ? run : NULL, source != Py_None ? source : NULL, parsed.fields,
+		        parsed.options.nfields);
 		if (!map) {
 			options_free(&parsed);
 			return NULL;
 		}
 		map->unit_type = state->unit_type;
+	}
+	if (source != Py_None) {
+		PyObject *files = PyObject_GetAttrString(source, "files");
+
+		map->columns = (struct penstock_columns){.size = sizeof(map->columns),
+		        .ctx = map,
+		        .count = source_count,
+		        .read = source_read,
+		        .files = files && PyObject_IsTrue(files) == 1};
+		Py_XDECREF(files);
+		parsed.options.columns = &map->columns;
+		if (PyErr_Occurred()) {
+			map_unref(map);
+			options_free(&parsed);
+			return NULL;
+		}
+	}
+	if (run != Py_None) {
 		parsed.options.transform_unit = map_call;
 		parsed.options.transform_leave = map_leave;
 		parsed.options.transform_ctx = map;
@@ -177,7 +200,8 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 		return PyErr_NoMemory();
 	}
 	l->state = state;
-	l->run = map ? Py_NewRef(run) : NULL;
+	l->run = run != Py_None ? Py_NewRef(run) : NULL;
+	l->source = source != Py_None ? Py_NewRef(source) : NULL;
 	l->pinned = pinned;
 	l->patience_ms = PATIENCE_MS;
 	return (PyObject *)l;
@@ -198,6 +222,7 @@ static int loader_traverse(PyObject *self, visitproc visit, void *arg)
 {
 	Py_VISIT(Py_TYPE(self));
 	Py_VISIT(((struct loader_object *)self)->run);
+	Py_VISIT(((struct loader_object *)self)->source);
 	return 0;
 }
 
@@ -702,7 +727,7 @@ static PyMethodDef loader_methods[] = {
         {NULL, NULL, 0, NULL},
 };
 
-static char type_doc[] = "Loader(shards, options, fields[, map]): see penstock.Loader.";
+static char type_doc[] = "Loader(shards, options, fields[, map[, source]]): see penstock.Loader.";
 
 static PyType_Slot loader_slots[] = {
         {Py_tp_new, loader_new},

@@ -32,7 +32,7 @@ static pthread_mutex_t maps_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct map *maps;
 static bool finished; /* the interpreter ends: no map is made any more */
 
-struct map *map_new(PyObject *run, const struct penstock_field *fields, size_t nfields)
+struct map *map_new(PyObject *run, PyObject *source, const struct penstock_field *fields, size_t nfields)
 {
 	struct map *m = calloc(1, sizeof(*m) + nfields * sizeof(m->outputs[0]));
 
@@ -41,6 +41,7 @@ struct map *map_new(PyObject *run, const struct penstock_field *fields, size_t n
 		return NULL;
 	}
 	m->run = run;
+	m->source = source;
 	m->pid = getpid();
 	atomic_init(&m->refs, 1);
 	pthread_mutex_init(&m->lock, NULL);
@@ -70,7 +71,8 @@ struct map *map_new(PyObject *run, const struct penstock_field *fields, size_t n
 	if (!late)
 		return m;
 	map_unref(m);
-	PyErr_SetString(PyExc_RuntimeError, "the interpreter is ending: no loader with a map can be opened");
+	PyErr_SetString(PyExc_RuntimeError,
+	        "the interpreter is ending: no loader with a map or a source can be opened");
 	return NULL;
 }
 
@@ -93,8 +95,32 @@ void map_unref(struct map *m)
 void map_stop(struct map *m)
 {
 	pthread_mutex_lock(&m->lock);
-	m->run = NULL;
+	m->run = m->source = NULL;
 	pthread_mutex_unlock(&m->lock);
+}
+
+bool map_enter(struct map *m)
+{
+	/* Must precede the test of `finalising`, which maps_finish() sets before it waits until no thread is
+	 * between this function and map_exit(). */
+	atomic_fetch_add(&m->running, 1);
+	if (!atomic_load(&m->finalising))
+		return true;
+	map_exit(m);
+	return false;
+}
+
+void map_exit(struct map *m)
+{
+	atomic_fetch_sub(&m->running, 1);
+}
+
+struct map *map_inside_set(struct map *m)
+{
+	struct map *outer = inside;
+
+	inside = m;
+	return outer;
 }
 
 bool map_is_inside(const struct map *m)
@@ -338,10 +364,7 @@ int map_call(void *ctx, struct penstock_sample *const *samples, uint32_t n)
 	struct map *m = ctx;
 	int rc = -ECANCELED;
 
-	/* Must precede the test of `finalising`, which maps_finish() sets before it waits until no thread is
-	 * in this function. */
-	atomic_fetch_add(&m->running, 1);
-	if (!atomic_load(&m->finalising)) {
+	if (map_enter(m)) {
 		if (!PyGILState_GetThisThreadState()) {
 			(void)PyGILState_Ensure();
 			own_state = PyEval_SaveThread();
@@ -357,8 +380,8 @@ int map_call(void *ctx, struct penstock_sample *const *samples, uint32_t n)
 		Py_XDECREF(run); /* may be the last reference, and free what the map uses */
 		inside = outer;
 		PyGILState_Release(gil);
+		map_exit(m);
 	}
-	atomic_fetch_sub(&m->running, 1);
 	return rc;
 }
 
@@ -368,15 +391,14 @@ void map_leave(void *ctx)
 
 	if (!own_state)
 		return;
-	atomic_fetch_add(&m->running, 1);
-	if (!atomic_load(&m->finalising)) {
+	if (map_enter(m)) {
 		PyEval_RestoreThread(own_state);
 		inside = m; /* what threading.local() had is freed, and may be a loader */
 		PyGILState_Release(PyGILState_UNLOCKED);
 		inside = NULL;
+		map_exit(m);
 	}
 	own_state = NULL;
-	atomic_fetch_sub(&m->running, 1);
 }
 
 /* Ends --------------------------------------------------------------------------------------------------- */
@@ -419,7 +441,8 @@ int map_wait_closed(struct map *m)
 	if (rc != 0)
 		return rc < 0 ? -1 : 0;
 	return PyErr_WarnEx(PyExc_RuntimeWarning,
-	        "close(): the map still runs, after 5 s; the loader's threads end once it returns", 1);
+	        "close(): the map or source still runs, after 5 s; the loader's threads end once it returns",
+	        1);
 }
 
 static bool all_left(void *Py_UNUSED(unused))
@@ -445,6 +468,7 @@ PyObject *maps_finish(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 	if (rc < 0)
 		return NULL;
 	if (rc == 0)
-		PySys_WriteStderr("penstock: a map still runs, after 5 s; the program ends without it\n");
+		PySys_WriteStderr(
+		        "penstock: a map or source still runs, after 5 s; the program ends without it\n");
 	Py_RETURN_NONE;
 }

@@ -58,6 +58,7 @@ static PyMethodDef functions[] = {
                 "member_nbytes(name, nbytes): the bytes that such a file takes in a tar."},
         {"npy_shape", npy_shape, METH_O,
                 "npy_shape(bytes): the shape of the array in a .npy file; None: not a sound one."},
+        {"shards_expand", shards_expand, METH_O, "The names that a pattern of shards expands to."},
         {"version", version, METH_NOARGS, "The version of libpenstock."},
         {"libraries", libraries, METH_NOARGS, "The libraries that decode images, with versions."},
         {"budget_new", budget_new, METH_O, "A budget of that many bytes, for the option budget."},

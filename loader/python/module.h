@@ -145,7 +145,7 @@ bool let_go_loader(struct open_loader *open);
 /* map.c: Python code that the loader's threads call for each unit of rows.
  *
  *   map_call()     running++ ─▶ finalising? ─▶ GIL ─▶ run? ─▶ Python code ─▶ GIL released ─▶ running--
- *   map_stop()     sets `run` to NULL: no further calls begin; a call in progress continues
+ *   map_stop()     sets `run` and `source` to NULL: no further calls begin; a call in progress continues
  *   maps_finish()  sets `finalising` of all maps, then waits until `running` is 0: later no thread asks for
  *                  the GIL
  *
@@ -160,21 +160,29 @@ struct map_output {
 };
 struct map {
 	pthread_mutex_t lock; /* guards: */
-	PyObject *run;        /* NULL: stopped */
+	PyObject *run;        /* NULL: stopped, or there is no map */
+	PyObject *source;     /* as `run`, for the source of columns */
 	PyObject *unit_type;
 	_Atomic uint32_t running;
 	atomic_bool finalising, closed;
 	_Atomic size_t refs;
 	pid_t pid;
-	struct map *next, **link; /* of all maps; link NULL: in no list */
+	struct penstock_columns columns; /* what the library calls for the source */
+	struct map *next, **link;        /* of all maps; link NULL: in no list */
 	size_t noutputs;
 	struct map_output outputs[];
 };
-struct map *map_new(PyObject *run, const struct penstock_field *fields, size_t nfields); /* NULL: raised */
+/* run, source: NULL is allowed. NULL: raised. */
+struct map *map_new(PyObject *run, PyObject *source, const struct penstock_field *fields, size_t nfields);
 void map_unref(struct map *map);
 void map_stop(struct map *map);
 /* True if this thread runs the map; NULL: any map. */
 bool map_is_inside(const struct map *map);
+/* Begins and ends what may need the interpreter. False: it ends, or has ended. */
+bool map_enter(struct map *map);
+void map_exit(struct map *map);
+/* Sets the map that this thread runs, and returns the one before. */
+struct map *map_inside_set(struct map *map);
 int map_call(void *map, struct penstock_sample *const *samples, uint32_t n);
 void map_leave(void *map);
 /* Called when the map's loader is closed: drops the loader's reference. */
@@ -184,12 +192,24 @@ int map_wait_closed(struct map *map);
 PyObject *maps_finish(PyObject *module, PyObject *unused);
 extern PyType_Spec unit_spec;
 
+/* source.c: a source of columns in Python, the functions of a struct penstock_columns whose ctx is the map. They
+ * call the package's own code (penstock/source.py), as map_call() does. The streams and arrays that the code
+ * returns may need the GIL at any call, so they are wrapped: their functions run between map_enter() and
+ * map_exit(), without the GIL and without a lock.
+ *
+ * Ownership: streams and arrays are freed before the loader is closed, which keeps the map. Threads: any. */
+int source_count(void *map, const char *unit, uint64_t *ret_rows, struct penstock_error *error);
+int source_read(void *map, const char *unit, uint64_t row, const char *const *members, uint32_t nmembers,
+        struct ArrowArrayStream *ret_stream, uint64_t *ret_nbytes, struct penstock_error *error);
+/* The names that a pattern of shards expands to. */
+PyObject *shards_expand(PyObject *module, PyObject *pattern);
+
 /* loader.c */
 struct loader_object {
 	PyObject_HEAD struct module_state *state;
 	/* GUARDED: */
 	struct open_loader *open; /* NULL: closed */
-	PyObject *run;            /* the map's function */
+	PyObject *run, *source;   /* the map's function; the source of columns */
 	bool busy;                /* a thread is in a call */
 	uint32_t nclaims;         /* `with` blocks ... */
 	unsigned long claimer;    /* ... of this thread; other threads are refused */

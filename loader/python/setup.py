@@ -44,8 +44,8 @@ FLAGS["include_dirs"] += [os.path.join(HERE, path) for path in ("..", "../includ
 
 setup(ext_modules=[Extension(
     "penstock._penstock",
-    sources=[name + ".c" for name in ("batch", "error", "export", "held", "loader", "map", "module", "options", "tensor", "writer",
-                                    "../option/option", "../../base/npy", "../../base/error")],
+    sources=[name + ".c" for name in ("batch", "error", "export", "held", "loader", "map", "module", "options", "source", "tensor",
+                                    "writer", "../option/option", "../../base/npy", "../../base/error")],
     depends=["module.h", "dlpack.h", "../option/option.h", "../../base/npy.h"],
     define_macros=[("_GNU_SOURCE", None)] + [("Py_LIMITED_API", "0x030B0000")] * STABLE_ABI,
     py_limited_api=STABLE_ABI,

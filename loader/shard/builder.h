@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "shard/shard.h"
 
-/* A sample being built, field by field; shared by the readers of tars, lines and tokens.
+/* A sample being built, field by field; shared by the readers of tars, lines, tokens and columns.
  *
  *   ps_builder_begin(), [ps_builder_field() and its bytes are read]..., ps_builder_finish()
  *
@@ -110,6 +110,30 @@ void ps_tokens_free(struct ps_tokens *tokens); /* NULL is allowed */
 
 /* Reads the next window into the builder's open sample. At the end of the shard it leaves no sample open. */
 int ps_tokens_next(struct ps_tokens *tokens, struct ps_builder *builder, uint64_t ordinal, bool hold,
+        struct ps_error *err) PS_MUST_USE;
+
+/* Rows of columns ---------------------------------------------------------------------------------------- */
+
+/* The rows of a unit as samples, from Arrow's C data interface. The key is the unit's name without folders
+ * and the row's number.
+ *
+ * Ownership: borrows the unit's name and the options.   Threads: one at a time.   Locks: none, and the
+ * source's functions are called without any.   Blocks: as the source does.
+ * Errors: 0 or -errno; -EINVAL: a column's type; -EBADMSG: arrays that contradict their schema or
+ * themselves. Offsets, lengths and places in dictionaries are checked before bytes are read. Arrow's arrays do
+ * not tell the sizes of their buffers, so the source is trusted for those. */
+
+struct ps_columns;
+
+/* NULL: out of memory. */
+struct ps_columns *ps_columns_new(const char *unit, const struct ps_shard_options *options);
+void ps_columns_free(struct ps_columns *columns); /* NULL is allowed */
+
+/* Opens the unit at a row. */
+int ps_columns_open(struct ps_columns *columns, uint64_t row, struct ps_error *err) PS_MUST_USE;
+
+/* Reads the next row into the builder's open sample. At the end of the unit it leaves no sample open. */
+int ps_columns_next(struct ps_columns *columns, struct ps_builder *builder, uint64_t ordinal, bool hold,
         struct ps_error *err) PS_MUST_USE;
 
 #endif

@@ -115,12 +115,13 @@ struct ps_shard {
 	uint8_t first[PS_PSX_FIRST]; /* ... these bytes */
 	int failed;                  /* -errno, until recover() has decided how to continue */
 	uint32_t holes;              /* number of samples, from the next one on, that are bad */
-	struct ps_tar *tar;          /* one of these three, by the kind of the shard */
+	struct ps_tar *tar;          /* one of these four, by the kind of the shard */
 	struct ps_lines *lines;
 	struct ps_tokens *tokens;
 	struct ps_rows *rows;  /* packed rows, which are read without a stream; else NULL */
 	struct ps_buf row_key; /* of those: the key, with ... */
 	size_t row_base;       /* ... so many bytes before its number */
+	struct ps_columns *columns;
 	uint64_t ordinal;
 	uint64_t start_ordinal, start_offset; /* samples before this one are not handed out */
 	bool ended;                           /* nothing more to read */
@@ -183,6 +184,7 @@ void ps_shard_free(struct ps_shard *s)
 	ps_tokens_free(s->tokens);
 	ps_rows_free(s->rows);
 	ps_buf_fini(&s->row_key);
+	ps_columns_free(s->columns);
 	ps_stream_free(s->stream);
 	ps_shard_file_unref(s->file, 1);
 	free(s);
@@ -383,7 +385,7 @@ static int shard_fail(struct ps_shard *s, int r, struct ps_error *why, struct ps
 	if (r == -EBADMSG && s->options.check && is_replaced(s, why))
 		r = -ESTALE;
 	s->ended = true;
-	if (!b->open && ps_builder_begin(b, "", 0, s->stream ? ps_stream_offset(s->stream) : 0) < 0)
+	if (!b->open && ps_builder_begin(b, "", 0, s->stream ? ps_stream_offset(s->stream) : s->ordinal) < 0)
 		return -ENOMEM;
 	s->failed = r;
 	if (r == -ESTALE && s->options.check) {
@@ -428,8 +430,9 @@ enum ps_shard_rest ps_shard_rest(const struct ps_shard *s, uint64_t *ret_offset)
 		*ret_offset = ps_rows_offset(s->rows);
 		return s->ended ? PS_SHARD_OVER : PS_SHARD_RESTS;
 	}
-	if (!s->started || s->failed || s->holes > 0 || s->recovery.index || s->options.index_writer ||
-	        ps_stream_fd(s->stream) < 0 || (s->tar && ps_tar_has_global(s->tar)))
+	if (!s->started || s->columns || s->failed || s->holes > 0 || s->recovery.index ||
+	        s->options.index_writer || ps_stream_fd(s->stream) < 0 ||
+	        (s->tar && ps_tar_has_global(s->tar)))
 		return PS_SHARD_GOES;
 	if (s->ended)
 		return PS_SHARD_OVER;
@@ -474,10 +477,28 @@ static int reader_make(struct ps_shard *s, struct ps_error *err)
 	return s->tar || s->lines || s->tokens ? 0 : -ENOMEM;
 }
 
+/* Opens a unit of a source of columns where reading is to begin. */
+static int columns_start(struct ps_shard *s, struct ps_error *err)
+{
+	int rc;
+
+	s->columns = ps_columns_new(s->file->path, &s->options);
+	if (!s->columns)
+		return -ENOMEM;
+	rc = ps_columns_open(s->columns, s->start_ordinal, err);
+	if (rc < 0)
+		return rc;
+	s->ordinal = s->start_ordinal;
+	s->started = true;
+	return 0;
+}
+
 static int shard_start(struct ps_shard *s, struct ps_error *err)
 {
 	int rc;
 
+	if (s->options.columns)
+		return columns_start(s, err);
 	if (!s->stream) {
 		rc = ps_stream_open(s->file->path, &s->options.stream, &s->stream, err);
 
@@ -751,13 +772,15 @@ static int sample_make(struct ps_shard *s, struct ps_error *err)
 		rc = group_read(s, &why);
 	else if (rc == 0 && s->lines)
 		rc = ps_lines_next(s->lines, &s->b, s->ordinal, hold, &why);
+	else if (rc == 0 && s->columns)
+		rc = ps_columns_next(s->columns, &s->b, s->ordinal, hold, &why);
 	else if (rc == 0)
 		rc = ps_tokens_next(s->tokens, &s->b, s->ordinal, hold, &why);
 	if (!s->tar)
 		s->ended = rc == 0 && !s->b.open;
-	if (rc == 0 && (s->ended || !s->b.dropped) && ps_stream_is_inflated(s->stream))
+	if (rc == 0 && s->stream && (s->ended || !s->b.dropped) && ps_stream_is_inflated(s->stream))
 		rc = sum_check(s, &why);
-	if (rc == 0 && s->options.check && s->b.open && !s->b.bad && !s->b.dropped)
+	if (rc == 0 && s->options.check && !s->columns && s->b.open && !s->b.bad && !s->b.dropped)
 		rc = sample_check(s, &why);
 	return rc < 0 ? shard_fail(s, rc, &why, err) : rc;
 }

@@ -6,6 +6,7 @@
  *   shard.c      a shard's samples, front to back; recovery after damage, with the shard's index
  *   builder.c    a sample built from members, lines or tokens
  *   tokens/      token files packed into rows
+ *   columns.c    a sample built from a row of Arrow's columns
  *   sample.c     samples, and the slabs that hold small ones
  *   sums.c       which samples a wrong checksum covers
  *   index/       indexes of shards, catalogues of folders
@@ -196,6 +197,22 @@ bool ps_shard_sums_has(struct ps_shard_sums *sums, const struct ps_shard_file *f
 
 #define PS_SHARD_SUM_REASON "the checksum of the compressed data that it is in does not match"
 
+/* Sources of columns ------------------------------------------------------------------------------------- */
+
+/* The caller's source, with the members that the fields read. Ownership: borrows both.   Threads: any. */
+struct ps_columns_source {
+	const struct penstock_columns *calls;
+	const char *const *members; /* in lower case */
+	uint32_t nmembers;
+};
+
+/* Counts the rows of a unit. Blocks as the source does; call it without a lock. */
+int ps_columns_count(const struct ps_columns_source *source, const char *unit, uint64_t *ret_rows,
+        struct ps_error *err) PS_MUST_USE;
+
+/* The length of the file's path in the name of a unit that is a part of a file. */
+size_t ps_columns_file_len(const char *unit);
+
 /* Shards ------------------------------------------------------------------------------------------------- */
 
 /* One shard, read as samples, front to back.
@@ -217,6 +234,8 @@ struct ps_shard_options {
 	struct ps_packing *packing;
 	uint32_t stretch;
 	uint64_t epoch, pass;
+	/* where rows come from; the path is then a unit's name. Borrowed; NULL: shards are files */
+	const struct ps_columns_source *columns;
 	/* Whether fields with a suffix are wanted, so that samples hold their bytes; NULL: all are. Called
 	 * on the reading thread. */
 	bool (*wants)(void *ctx, const char *suffix, size_t len);

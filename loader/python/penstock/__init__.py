@@ -34,6 +34,7 @@ from .loader import Batch, Budget, Loader, Ragged, Spec
 from .plans import Plan, plan
 from .rank import rank_and_world
 from .remote import Mount, MountError, mount
+from .source import Parquet, Source
 from .writer import ShardWriter
 
 __version__ = version()
@@ -60,6 +61,7 @@ __all__ = [
     "MountError",
     "OneOf",
     "Output",
+    "Parquet",
     "Plan",
     "Ragged",
     "RandomApply",
@@ -68,6 +70,7 @@ __all__ = [
     "ShardNotFoundError",
     "ShardReadError",
     "ShardWriter",
+    "Source",
     "Spec",
     "StateError",
     "Tensor",

@@ -19,6 +19,7 @@ from . import _penstock, errors, nvjpeg, remote
 from . import map as _map
 from . import order as _order
 from . import shapes as _shapes
+from . import source as _source
 from .fields import Field, Image, Int
 from .keywords import OF_FIELD, OF_LOADER, keywords
 from .rank import group_rank_and_world, rank_and_world, ranks_per_node
@@ -747,6 +748,7 @@ class Loader:
         world: Optional[int] = None,
         state: Optional[Mapping[str, Any]] = None,
         mount: Optional[Mapping[str, Any]] = None,
+        source: Union[None, str, int, _source.Source] = None,
         **more_options: Unpack[LoaderOptions],
     ) -> None:
         """The options that the help of the class does not explain:"""
@@ -767,11 +769,14 @@ class Loader:
             options["memory_budget"] = _bytes_of_size(options["memory_budget"])
         self._fields = _fields_of(fields)
         given, paths = self._fields, None
+        rows = self._source_of(source)
+        if rows is None and source is not None:
+            options["source"] = source
         self._shapes: Dict[str, Tuple[int, ...]] = {}
         if any(field.inferred for field in given.values()):
-            paths, self._mounts = remote.local(self._shards, mount or {}, _needs_indexes({**options, "rank": rank, "world": world}))
+            paths = self._local(mount, {**options, "rank": rank, "world": world}, rows)
             known = state.get("shapes", {}) if isinstance(state, MappingABC) else {}
-            self._shapes = _shapes.inferred(paths, given, options, known)
+            self._shapes = _shapes.inferred(paths, given, options, known, self._calls)
             self._fields = {name: field.with_shape(self._shapes[name]) if field.inferred else field
                             for name, field in given.items()}
         self._channels_last = {name for name, field in self._fields.items() if field.channels_last}
@@ -834,7 +839,7 @@ class Loader:
             "fields": given, "format": format, "copy": copy, "columns": columns, "transform": transform,
             "transform_version": transform_version, "mount": mount, "map": map, "map_factory": map_factory,
             "map_serial": map_serial, "decode": decode, "outputs": outputs, "map_version": map_version, "collate": collate,
-            "profile_against": None if self._was is None else json.loads(self._was)}
+            "profile_against": None if self._was is None else json.loads(self._was), "source": source}
         self._names: Optional[List[str]] = None  # names of a batch's tensors, from the first batch, and ...
         self._plain: Any = None  # ... those that Batch.fill() can pass to `_take`; None: it is not used
         self._take: Any = None
@@ -862,10 +867,11 @@ class Loader:
             if self._feed:
                 self._feed.go(self._feed.read(state.get("order")))
         if paths is None:
-            paths, self._mounts = remote.local(self._shards, mount or {}, _needs_indexes(self._options))
+            paths = self._local(mount, self._options, rows)
         self._raw = _penstock.Loader(
             paths, {**self._options, **more},
-            self._map.fields() if self._map else [field.as_dict(name) for name, field in self._fields.items()], self._map)
+            self._map.fields() if self._map else [field.as_dict(name) for name, field in self._fields.items()],
+            self._map, self._calls)
         self._raw_next = self._raw.next
         if self._feed:
             self._feed.attach(self._raw)
@@ -874,7 +880,7 @@ class Loader:
             self._raw_next = functools.partial(self._explained, self._raw_next)
         packs = any("pack" in field.options for field in self._fields.values())
         left_out = self._raw.stats()["tokens_warning"] if packs else ""
-        for text in [*_missing_of(paths), *([left_out] if left_out else [])]:
+        for text in [*(_missing_of(paths) if rows is None else ()), *([left_out] if left_out else [])]:
             warnings.warn(text, stacklevel=2)
 
     options = property(
@@ -884,6 +890,30 @@ class Loader:
         + "\n\nand for each field:\n\n"
         + "\n".join("  %s: %s" % (k, row[-1]) for k, row in sorted(OF_FIELD.items())),
     )
+
+    def _source_of(self, source: Any) -> Optional[_source.Source]:
+        """The source of columns, if the shards are units of one."""
+        self._calls: Optional[_source.Calls] = None
+        if source is None or source in ("auto", 0):
+            return _source.Parquet() if _source.is_parquet(self._shards) else None
+        return None if isinstance(source, (str, int)) else _source.check(source)
+
+    def _local(self, mount: Optional[Mapping[str, Any]], options: Mapping[str, Any], rows: Optional[_source.Source]) -> List[Any]:
+        """The paths of the shards, with URLs mounted; of a source the units."""
+        self._mounts: List[remote.Mount] = []
+        if rows is None or isinstance(rows, _source.Parquet):
+            paths, self._mounts = remote.local(self._shards, mount or {}, rows is None and _needs_indexes(options))
+            if rows is None:
+                return paths
+        else:
+            paths = self._shards
+        try:
+            self._calls = _source.Calls(rows)
+            return _source.units(rows, paths, options.get("index_dir"))
+        except BaseException:
+            for one in self._mounts:
+                one.close()
+            raise
 
     # -- Ranks --------------------------------------------------------------------------------------------
 

@@ -133,9 +133,7 @@ class Map:
         self.fatal: Optional[BaseException] = None
         probe = {"": numpy.empty(1)}
         self._unshared = _references(probe, "")
-        with _atexit:
-            atexit.unregister(_penstock.maps_finish)
-            atexit.register(_penstock.maps_finish)  # called before functions that were registered earlier
+        at_exit()
 
     @staticmethod
     def _identity(sample: Any) -> Any:
@@ -379,6 +377,13 @@ class Map:
         if failure is not None:
             error.__cause__ = failure.error
         return error
+
+
+def at_exit() -> None:
+    """Before Python ends, calls of Python code by loaders' threads end."""
+    with _atexit:
+        atexit.unregister(_penstock.maps_finish)
+        atexit.register(_penstock.maps_finish)  # called before functions that were registered earlier
 
 
 def collated(function: Callable[[List[Dict[str, Any]]], Any], batch: Mapping[str, Any]) -> Any:

@@ -16,7 +16,8 @@ def _bytes(tensor: Any) -> bytes:
 
 
 def inferred(
-    paths: Sequence[Any], fields: Mapping[str, Field], options: Mapping[str, Any], known: Mapping[str, Sequence[int]]
+    paths: Sequence[Any], fields: Mapping[str, Field], options: Mapping[str, Any], known: Mapping[str, Sequence[int]],
+    calls: Any = None,
 ) -> Dict[str, Shape]:
     """The shape of each field whose shape is not given: from `known` (a state), or from the first sound sample. All
     ranks look at the same sample, whatever their own samples are. Reads the first shard up to that sample."""
@@ -27,7 +28,7 @@ def inferred(
     some = {name: value for name, value in options.items() if name in ("index_dir", "memory_budget")}
     looked: List[Dict[str, Any]] = [{**Field(field.name, "bytes", optional=1).as_dict(name)} for name, field in missing.items()]
     raw = _penstock.Loader(paths, {**some, "batch": 1, "depth": 2, "threads": 1, "order": "none", "end": "uneven", "rank": 0,
-                                   "world": 1, "on_error": "skip"}, looked, None)
+                                   "world": 1, "on_error": "skip"}, looked, None, calls)
     try:
         while missing:
             batch = raw.next()

@@ -105,6 +105,7 @@ struct ps_shard_index {
 	uint32_t nshapes;
 	struct ps_shard_index_shape_member *members;
 	struct ps_windows windows; /* nbytes > 0: this is the index of a token stream, made without a file */
+	bool is_rows;              /* this is the index of a unit of rows, made without a file */
 	struct ps_shard_index_column columns[PS_INDEX_MAX_COLUMNS];
 	uint32_t ncolumns;
 };

@@ -433,6 +433,21 @@ int ps_shard_index_open_windows(const char *shard, const struct ps_windows *wind
 	return 0;
 }
 
+int ps_shard_index_open_rows(
+        const char *unit, uint64_t rows, struct ps_shard_index **ret_index, struct ps_error *err)
+{
+	struct ps_shard_index *x = calloc(1, sizeof(*x));
+
+	if (!x || !(x->path = strdup(unit))) {
+		free(x);
+		return ps_no_memory(err);
+	}
+	x->is_rows = true;
+	x->count = rows;
+	*ret_index = x;
+	return 0;
+}
+
 void ps_shard_index_close(struct ps_shard_index *x)
 {
 	if (!x)
@@ -579,6 +594,10 @@ int ps_shard_index_place(struct ps_shard_index *x, uint64_t sample, struct ps_sh
 		*ret_place = window_place(x, sample, ret_members);
 		return 0;
 	}
+	if (x->is_rows) {
+		*ret_place = (struct ps_shard_index_place){.offset = sample};
+		return 0;
+	}
 	if (!shard_index_section_sound(x->samples) || !walk_begin(x, sample, &w))
 		return shard_index_damaged(x, err);
 	for (uint64_t i = 0; i <= sample % PS_PSX_MARK; i++)
@@ -622,8 +641,9 @@ int ps_shard_index_key(struct ps_shard_index *x, uint64_t sample, const char **r
 
 	if (rc < 0)
 		return rc;
-	if (x->windows.nbytes > 0)
-		return ps_error_set(err, ENOENT, "%s: a token stream has no keys", x->path);
+	if (x->windows.nbytes > 0 || x->is_rows)
+		return ps_error_set(err, ENOENT, "%s: %s has no keys", x->path,
+		        x->is_rows ? "a unit of rows" : "a token stream");
 	if (!shard_index_section_sound(x->keys) ||
 	        !text_find(x, x->keys->p, x->keys->p + x->keys->n, sample, ret_key, ret_len))
 		return shard_index_damaged(x, err);
@@ -679,7 +699,7 @@ int ps_shard_index_check(struct ps_shard_index *x, struct ps_shard_index_walk *w
 	const char *want_key = NULL;
 	size_t want_len = 0;
 
-	if (x->windows.nbytes > 0)
+	if (x->windows.nbytes > 0 || x->is_rows)
 		return 0; /* a token stream's count is computed from its size: nothing to compare */
 	if (sample >= x->count)
 		return ps_error_set(err, ESTALE,
@@ -706,7 +726,7 @@ int ps_shard_index_check(struct ps_shard_index *x, struct ps_shard_index_walk *w
 int ps_shard_index_check_first(
         const struct ps_shard_index *x, const uint8_t *p, size_t n, struct ps_error *err)
 {
-	if (x->windows.nbytes > 0 || ps_psx_sum(0, p, n) == x->binding.first)
+	if (x->windows.nbytes > 0 || x->is_rows || ps_psx_sum(0, p, n) == x->binding.first)
 		return 0;
 	return ps_error_set(
 	        err, ESTALE, "its first header differs from that in its index %s: " STALE_HINT, x->path);

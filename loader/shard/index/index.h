@@ -116,6 +116,10 @@ int ps_shard_index_open_mem(
 int ps_shard_index_open_windows(const char *shard, const struct ps_windows *windows,
         struct ps_shard_index **ret_index, struct ps_error *err) PS_MUST_USE;
 
+/* Makes an index of a unit of rows: sample i is at offset i. It has no keys. */
+int ps_shard_index_open_rows(
+        const char *unit, uint64_t rows, struct ps_shard_index **ret_index, struct ps_error *err) PS_MUST_USE;
+
 /* The shard that the index belongs to. */
 const struct ps_shard_index_binding *ps_shard_index_binding(const struct ps_shard_index *index);
 
@@ -230,6 +234,9 @@ void ps_shard_indexes_set_source(
 /* Sets the packing of token files, before the first query: its counts are those of the stretches, which `shards` names.
  * Borrowed. */
 void ps_shard_indexes_set_packing(struct ps_shard_indexes *indexes, const struct ps_packing *packing);
+/* Sets where the rows of units come from, before the first query: counts are the source's. */
+void ps_shard_indexes_set_columns(struct ps_shard_indexes *indexes,
+        int (*count)(void *ctx, const char *unit, uint64_t *ret_rows, struct ps_error *err), void *ctx);
 void ps_shard_indexes_free(
         struct ps_shard_indexes *indexes); /* NULL is allowed; none of its indexes may be borrowed */
 

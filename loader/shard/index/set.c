@@ -29,6 +29,9 @@ struct ps_shard_indexes {
 	enum ps_shard_kind source;
 	struct ps_windows windows;
 	const struct ps_packing *packing; /* NULL: none */
+	/* counts the rows of a unit; NULL: shards are files */
+	int (*count_rows)(void *ctx, const char *unit, uint64_t *ret_rows, struct ps_error *err);
+	void *count_ctx;
 
 	pthread_mutex_t lock; /* guards the members up to places_lock */
 	uint64_t *counts;     /* 1 + the samples of each shard; 0: not known yet */
@@ -69,6 +72,13 @@ void ps_shard_indexes_set_source(
 void ps_shard_indexes_set_packing(struct ps_shard_indexes *xs, const struct ps_packing *packing)
 {
 	xs->packing = packing;
+}
+
+void ps_shard_indexes_set_columns(struct ps_shard_indexes *xs,
+        int (*count)(void *ctx, const char *unit, uint64_t *ret_rows, struct ps_error *err), void *ctx)
+{
+	xs->count_rows = count;
+	xs->count_ctx = ctx;
 }
 
 static void entry_free(struct entry *e)
@@ -246,8 +256,13 @@ static int shard_open(struct ps_shard_indexes *xs, const char *shard, struct ps_
 	struct ps_error why = {0};
 	struct ps_shard_index_version now;
 	struct ps_shard_index *index;
+	uint64_t rows;
 	int rc;
 
+	if (xs->count_rows) {
+		rc = xs->count_rows(xs->count_ctx, shard, &rows, err);
+		return rc < 0 ? rc : ps_shard_index_open_rows(shard, rows, ret_index, err);
+	}
 	if (is_windows(xs, shard))
 		return ps_shard_index_open_windows(shard, &xs->windows, ret_index, err);
 	rc = ps_shard_index_version_read(shard, &now, err);
@@ -343,6 +358,10 @@ static int count_ask(
 	struct ps_shard_index_version now;
 	int rc;
 
+	if (xs->count_rows) {
+		rc = xs->count_rows(xs->count_ctx, shard, ret_count, err);
+		return rc < 0 ? rc : 1;
+	}
 	if (is_windows(xs, shard))
 		return 0;
 	rc = ps_shard_index_version_read(shard, &now, err);
