@@ -344,7 +344,9 @@ static int shards_add(struct ps_options *p, const char *shards, size_t i, struct
 
 void ps_options_stretch(struct ps_options *p, char *const *names, uint32_t nnames)
 {
-	p->names = p->files = names;
+	p->names = names;
+	if (!p->o.columns)
+		p->files = names;
 	p->nnames = nnames;
 	p->o.lanes = p->given_lanes;
 	order_make(p);
