@@ -12,7 +12,7 @@ members() {
 		tr ';' '\n' | sed -E 's/\[[^]]*\]//g; s/^ *(const )?(struct )?\w+ (const )?//; s/[*, ]+/\n/g' | grep -E '^[a-z]' | sort
 }
 # Members that are no options: sizes, counts, what chooses a field's defaults, and functions.
-own='size|fields|nfields|state_nbytes|transform|transform_ctx|transform_unit|transform_leave|nmix|nnumbers|nbatch_ends|nsample_weights|name|kind|ndim'
+own='size|fields|nfields|state_nbytes|transform|transform_ctx|transform_unit|columns|transform_leave|nmix|nnumbers|nbatch_ends|nsample_weights|name|kind|ndim'
 
 at_least "the table has options of loaders" 52 "$(rows OPTION | wc -l)"
 at_least "the table has options of fields" 70 "$(rows FIELD | wc -l)"
