@@ -304,6 +304,12 @@ bool ps_number_store_rounded(const struct ps_number *v, enum ps_dtype t, void *d
 
 /* Arrays ------------------------------------------------------------------------------------------------- */
 
+/* GCC vectorises these loops at -O3 only. */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("O3")
+#endif
+
 /* Fast loops for common conversions that are always exact; all others convert element by element. */
 #define WIDEN(from, to)                                                     \
 	static void from##_to_##to(const uint8_t *src, void *dst, size_t n) \
@@ -327,6 +333,10 @@ WIDEN(uint32_t, int64_t)
 WIDEN(int32_t, int64_t)
 WIDEN(uint8_t, float)
 WIDEN(float, double)
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
 
 static const struct {
 	enum ps_dtype from, to;

@@ -247,6 +247,7 @@ static int packing_make(struct penstock_loader *l, const struct ps_layout_field 
 	                            .end_token = given->end_token,
 	                            .dtype = f->source_dtype,
 	                            .typed = given->source_dtype != 0,
+	                            .given = o->source == PENSTOCK_SOURCE_TOKENS,
 	                            .seed = o->seed,
 	                            .suffix = f->names},
 	        l->options.shards.names, all, l->options.ends ? l->options.ends : &all,

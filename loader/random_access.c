@@ -102,6 +102,7 @@ static int packed_read(struct ps_random_access *g, uint32_t stretch, uint64_t or
 
 	options.stretch = stretch;
 	options.epoch = g->o.epoch;
+	options.single = true;
 	reader = ps_shard_new(g->o.shards[stretch], options.packing->stretches[stretch].file, &options, err);
 	if (!reader)
 		return -ENOMEM;

@@ -12,6 +12,71 @@
 #include "base/size.h"
 #include "batch/parts.h"
 
+/* Where the parts of a row are written. */
+struct places {
+	uint8_t *x, *y, *mask; /* mask NULL: not wanted, as the next two */
+	int32_t *positions, *segments;
+};
+
+/* Loops over tokens, which GCC vectorises at -O3 only ------------------------------------------------------ */
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("O3")
+#endif
+
+/* True if a token is not below `vocab`, as an unsigned number: a negative one never is. Compared as signed numbers with the
+ * highest bit flipped, which all vector units can. */
+#define IS_ABOVE(name, type, signed_type)                                               \
+	static bool name(const uint8_t *p, size_t n, uint64_t vocab)                    \
+	{                                                                               \
+		const type top = (type)((type)1 << (8 * sizeof(type) - 1));             \
+		const signed_type last = (signed_type)((type)(vocab - 1) ^ top);        \
+		signed_type above = 0;                                                  \
+                                                                                        \
+		for (size_t i = 0; i < n; i++) {                                        \
+			type v;                                                         \
+                                                                                        \
+			memcpy(&v, p + i * sizeof(v), sizeof(v));                       \
+			above |= (signed_type)((signed_type)(v ^ top) > last ? -1 : 0); \
+		}                                                                       \
+		return above != 0;                                                      \
+	}
+
+IS_ABOVE(is_above_u8, uint8_t, int8_t)
+IS_ABOVE(is_above_u16, uint16_t, int16_t)
+IS_ABOVE(is_above_u32, uint32_t, int32_t)
+IS_ABOVE(is_above_u64, uint64_t, int64_t)
+
+/* True if one of n tokens may not be below `vocab`, which is not 0. */
+static bool is_above(size_t size, const uint8_t *p, size_t n, uint64_t vocab)
+{
+	if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
+		return true; /* bad_find() looks */
+	if (size < 8 && vocab >> (8 * size))
+		return false;
+	return size == 1   ? is_above_u8(p, n, vocab)
+	       : size == 2 ? is_above_u16(p, n, vocab)
+	       : size == 4 ? is_above_u32(p, n, vocab)
+	                   : is_above_u64(p, n, vocab);
+}
+
+static void numbers_write(const struct places *to, size_t at, uint32_t len, int32_t segment)
+{
+	int32_t *positions = to->positions + at, *segments = to->segments + at;
+
+	for (uint32_t k = 0; to->positions && k < len; k++)
+		positions[k] = (int32_t)k;
+	for (uint32_t k = 0; to->segments && k < len; k++)
+		segments[k] = segment;
+}
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
+
+/* Parts --------------------------------------------------------------------------------------------------- */
+
 /* The place of the first of n tokens that is not below `vocab`; n: none. */
 static size_t bad_find(enum ps_dtype dtype, const uint8_t *p, size_t n, uint64_t vocab)
 {
@@ -24,36 +89,6 @@ static size_t bad_find(enum ps_dtype dtype, const uint8_t *p, size_t n, uint64_t
 			return i;
 	}
 	return n;
-}
-
-/* The largest token, as an unsigned number: a negative one is larger than any other. One loop for each size, so that
- * compilers make vectors of it. */
-static uint64_t largest(size_t size, const uint8_t *p, size_t n)
-{
-	uint64_t most = 0;
-
-#define LARGEST(type)                                             \
-	do {                                                      \
-		type a = 0;                                       \
-		for (size_t i = 0; i < n; i++) {                  \
-			type v;                                   \
-			memcpy(&v, p + i * sizeof(v), sizeof(v)); \
-			a = v > a ? v : a;                        \
-		}                                                 \
-		most = a;                                         \
-	} while (0)
-	if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
-		return UINT64_MAX; /* bad_find() looks */
-	if (size == 1)
-		LARGEST(uint8_t);
-	else if (size == 2)
-		LARGEST(uint16_t);
-	else if (size == 4)
-		LARGEST(uint32_t);
-	else
-		LARGEST(uint64_t);
-#undef LARGEST
-	return most;
 }
 
 /* A token that is wrong: the text names the document, the token in the file and its value. */
@@ -73,12 +108,6 @@ static int token_refuse(const struct ps_layout_field *f, enum ps_dtype dtype,
 	        (uintmax_t)v.magnitude, limit);
 }
 
-/* Where the parts of a row are written. */
-struct places {
-	uint8_t *x, *y, *mask; /* mask NULL: not wanted, as the next two */
-	int32_t *positions, *segments;
-};
-
 static struct places places_of(const struct penstock_batch *b, uint32_t i, uint32_t row)
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];
@@ -93,14 +122,6 @@ static struct places places_of(const struct penstock_batch *b, uint32_t i, uint3
 	                             : NULL,
 	        .segments = f->parts & PS_PART_SEGMENTS ? (int32_t *)(void *)(b->mem + at->segments) + first
 	                                                : NULL};
-}
-
-static void numbers_write(const struct places *to, size_t at, uint32_t len, int32_t segment)
-{
-	for (uint32_t k = 0; to->positions && k < len; k++)
-		to->positions[at + k] = (int32_t)k;
-	for (uint32_t k = 0; to->segments && k < len; k++)
-		to->segments[at + k] = segment;
 }
 
 /* The rest of a row, which is a part of its own without a document. */
@@ -122,7 +143,7 @@ static int part_write(const struct ps_layout_field *f, const struct ps_token_par
 	const bool swapped = __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__;
 	size_t size = ps_dtype_nbytes(dtype), n = (size_t)part->len + !part->ends, done;
 
-	if (f->vocab > 0 && largest(size, src, n) >= f->vocab) {
+	if (f->vocab > 0 && is_above(size, src, n, f->vocab)) {
 		done = bad_find(dtype, src, n, f->vocab);
 		if (done < n)
 			return token_refuse(f, dtype, part, src, done, err);
@@ -146,6 +167,15 @@ static int part_write(const struct ps_layout_field *f, const struct ps_token_par
 	if (part->ends)
 		to->mask[at + part->len - 1] = 0;
 	return 0;
+}
+
+/* Asks for the first bytes of a part that is written soon. */
+static void tokens_fetch(const uint8_t *p, size_t n)
+{
+	enum { LINE = 64, MOST = 2048 };
+
+	for (size_t i = 0; i < n && i < MOST; i += LINE)
+		__builtin_prefetch(p + i);
 }
 
 int ps_packed_put(
@@ -181,6 +211,9 @@ int ps_packed_put(
 		const struct ps_token_part *part = &in.parts[k];
 		size_t place = in.gathered ? from : (size_t)(part->at - in.from);
 
+		/* parts of a row are anywhere in their piece */
+		if (k + 1 < in.nparts && !in.gathered)
+			tokens_fetch(in.tokens + (size_t)(part[1].at - in.from) * size, part[1].len * size);
 		rc = part_write(f, part, dtype, in.tokens + place * size, in.loss ? in.loss + place : NULL,
 		        &to, at, (int32_t)k + 1, err);
 		r->parts[r->nparts++] =

@@ -51,6 +51,7 @@ static int shard_open(
 	options.stretch = shard;
 	options.epoch = lane->epoch;
 	options.pass = lane->pass;
+	options.single = ps_order_mode_scatters(ps_epochs_options(source->epochs)->mode);
 	if (source->select) {
 		int rc = ps_select_open(source->select, shard, lane->epoch, lane->pass, &lane->view, err);
 

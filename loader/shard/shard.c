@@ -159,6 +159,7 @@ struct ps_shard *ps_shard_new(
 	        .stretch = options->stretch,
 	        .epoch = options->epoch,
 	        .pass = options->pass,
+	        .single = options->single,
 	        .budget = options->budget,
 	        .stop = options->stream.stop,
 	        .meter = options->stream.meter});

@@ -234,6 +234,7 @@ struct ps_shard_options {
 	struct ps_packing *packing;
 	uint32_t stretch;
 	uint64_t epoch, pass;
+	bool single; /* one sample is read; packed rows only */
 	/* where rows come from; the path is then a unit's name. Borrowed; NULL: shards are files */
 	const struct ps_columns_source *columns;
 	/* Whether fields with a suffix are wanted, so that samples hold their bytes; NULL: all are. Called

@@ -317,6 +317,47 @@ static void a_large_file_is_many_lanes(void **state)
 	penstock_loader_close(l);
 }
 
+/* A row has the same tokens when it is asked for by its number, or comes in a permutation. */
+static void rows_by_number_are_those_of_the_epoch(void **state)
+{
+	int32_t *rows = malloc(64 * LENGTH * sizeof(*rows));
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	struct penstock_error e;
+	struct setting s;
+
+	(void)state;
+	assert_non_null(rows);
+	setting_init(&s, PENSTOCK_PACK_FIT, "document");
+	s.o.order = PENSTOCK_ORDER_NONE;
+	s.o.batch = 64;
+	l = opened(&s, "x.bin");
+	assert_int_equal(penstock_loader_next(l, &b, &e), 1);
+	memcpy(rows, tensor(b, "x").host, 64 * LENGTH * sizeof(*rows));
+	penstock_batch_release(b);
+	if (penstock_loader_get(l, (const uint64_t[]){7, 63, 0}, 3, &b, &e) < 0)
+		fail_msg("%s", e.text);
+	assert_memory_equal(tensor(b, "x").host, rows + 7 * LENGTH, LENGTH * sizeof(*rows));
+	assert_memory_equal(
+	        (const int32_t *)tensor(b, "x").host + LENGTH, rows + 63 * LENGTH, LENGTH * sizeof(*rows));
+	assert_memory_equal((const int32_t *)tensor(b, "x").host + 2 * LENGTH, rows, LENGTH * sizeof(*rows));
+	penstock_batch_release(b);
+	penstock_loader_close(l);
+	s.o.order = PENSTOCK_ORDER_PERMUTATION;
+	l = opened(&s, "x.bin");
+	assert_int_equal(penstock_loader_next(l, &b, &e), 1);
+	for (uint64_t i = 0; i < 64; i++) {
+		int64_t n = ((const int64_t *)tensor(b, "__sample__").host)[i];
+
+		if (n < 64)
+			assert_memory_equal((const int32_t *)tensor(b, "x").host + i * LENGTH,
+			        rows + n * LENGTH, LENGTH * sizeof(*rows));
+	}
+	penstock_batch_release(b);
+	penstock_loader_close(l);
+	free(rows);
+}
+
 static void cu_pad_fixes_the_number_of_parts(void **state)
 {
 	struct penstock_loader *l;
@@ -411,6 +452,7 @@ static void bad_options_and_files_are_refused(void **state)
 	refused(&s, "short.bin", -ENODATA, "lower length");
 	refused(&s, "odd.bin", -EBADMSG, "whole number");
 	refused(&s, "none.bin", -ENOENT, "none.bin");
+	refused(&s, "x.idx", -EINVAL, "source tokens");
 	s.f.pack = PENSTOCK_PACK_WHOLE;
 	refused(&s, "ends.bin", -EINVAL, "long_documents");
 	s.f.long_documents = PENSTOCK_LONG_DROP;
@@ -440,6 +482,7 @@ int main(void)
 	        cmocka_unit_test(every_token_comes_once),
 	        cmocka_unit_test(memory_and_resume_do_not_change_rows),
 	        cmocka_unit_test(a_large_file_is_many_lanes),
+	        cmocka_unit_test(rows_by_number_are_those_of_the_epoch),
 	        cmocka_unit_test(cu_pad_fixes_the_number_of_parts),
 	        cmocka_unit_test(a_token_beyond_vocab_is_named),
 	        cmocka_unit_test(bad_options_and_files_are_refused),

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,6 +36,79 @@ uint32_t ps_packing_slack(enum ps_pack pack, uint32_t length)
 static uint64_t pieces_of(const struct ps_packing *p, const struct ps_token_file *f)
 {
 	return (f->ntokens + p->piece_tokens - 1) / p->piece_tokens;
+}
+
+/* Memory of pieces --------------------------------------------------------------------------------------- */
+
+struct unused {
+	struct unused *next;
+	size_t nbytes;
+};
+
+struct ps_token_spare {
+	pthread_mutex_t lock;
+	struct unused *first;
+	size_t nbytes;
+};
+
+struct ps_token_spare *ps_token_spare_new(void)
+{
+	struct ps_token_spare *s = calloc(1, sizeof(*s));
+
+	if (s)
+		pthread_mutex_init(&s->lock, NULL);
+	return s;
+}
+
+void ps_token_spare_free(struct ps_token_spare *s)
+{
+	if (!s)
+		return;
+	while (s->first) {
+		struct unused *p = s->first;
+
+		s->first = p->next;
+		free(p);
+	}
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+void *ps_token_spare_take(struct ps_token_spare *s, size_t nbytes)
+{
+	nbytes = PS_MAX(nbytes, sizeof(struct unused));
+	{
+		PS_LOCK_SCOPE(&s->lock);
+		for (struct unused **at = &s->first; *at; at = &(*at)->next) {
+			struct unused *p = *at;
+
+			if (p->nbytes != nbytes)
+				continue;
+			*at = p->next;
+			s->nbytes -= nbytes;
+			return p;
+		}
+	}
+	return malloc(nbytes);
+}
+
+void ps_token_spare_give(struct ps_token_spare *s, void *p, size_t nbytes)
+{
+	struct unused *u = p;
+
+	nbytes = PS_MAX(nbytes, sizeof(*u));
+	if (!p)
+		return;
+	{
+		PS_LOCK_SCOPE(&s->lock);
+		if (nbytes <= PS_TOKEN_SPARE_NBYTES - s->nbytes) {
+			*u = (struct unused){.next = s->first, .nbytes = nbytes};
+			s->first = u;
+			s->nbytes += nbytes;
+			return;
+		}
+	}
+	free(p);
 }
 
 /* Opening files ------------------------------------------------------------------------------------------ */
@@ -94,6 +168,17 @@ static int type_check(const struct ps_packing_options *o, struct ps_token_file *
 	return 0;
 }
 
+static bool is_token_file(const char *path)
+{
+	static const char *const endings[] = {".bin", ".ds", ".npy"};
+	const char *dot = strrchr(path, '.');
+
+	for (size_t i = 0; dot && i < PS_ARRAY_LEN(endings); i++)
+		if (strcasecmp(dot, endings[i]) == 0)
+			return true;
+	return ps_shard_is_compressed(path);
+}
+
 static int file_open(const struct ps_packing_options *o, struct ps_token_file *f, struct ps_error *err)
 {
 	ps_autofd int fd = -1;
@@ -102,6 +187,11 @@ static int file_open(const struct ps_packing_options *o, struct ps_token_file *f
 	size_t item;
 	int rc;
 
+	if (!o->given && !is_token_file(f->path))
+		return ps_error_set(err, EINVAL,
+		        "pack needs files of tokens: .bin, .ds or .npy; for files of other names, give "
+		        "source "
+		        "tokens");
 	if (ps_shard_is_compressed(f->path))
 		return ps_error_set(err, EINVAL,
 		        "packed rows are of files that are not compressed: a row is read from its place");
@@ -377,6 +467,7 @@ int ps_packing_new(const struct ps_packing_options *o, char *const *files, size_
 	if (!p)
 		return ps_no_memory(err);
 	p->o = *o;
+	p->spare = ps_token_spare_new();
 	p->slack = ps_packing_slack(o->pack, o->length);
 	p->piece_rows = (uint32_t)PS_MAX(PIECE_TOKENS / o->length, (uint64_t)PIECE_ROWS);
 	p->piece_tokens = (uint64_t)p->piece_rows * (o->length - p->slack);
@@ -384,7 +475,7 @@ int ps_packing_new(const struct ps_packing_options *o, char *const *files, size_
 	p->sets = calloc(nsets, sizeof(*p->sets));
 	p->nfiles = (uint32_t)nfiles;
 	p->nsets = nsets;
-	rc = p->files && p->sets ? packing_fill(p, files, ends, err) : ps_no_memory(err);
+	rc = p->files && p->sets && p->spare ? packing_fill(p, files, ends, err) : ps_no_memory(err);
 	if (rc < 0) {
 		ps_packing_free(p);
 		return rc;
@@ -405,6 +496,7 @@ void ps_packing_free(struct ps_packing *p)
 	free(p->stretches);
 	free(p->names);
 	free(p->file_of);
+	ps_token_spare_free(p->spare);
 	free(p->sets);
 	free(p);
 }

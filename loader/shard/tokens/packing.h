@@ -45,6 +45,7 @@ struct ps_packing_options {
 	/* type of tokens in files that do not tell it, and what all others must have; `typed` false: not given */
 	enum ps_dtype dtype;
 	bool typed;
+	bool given; /* files of any name are of tokens; false: .bin, .ds and .npy */
 	uint64_t seed;
 	const char *suffix; /* of the samples' only member; borrowed */
 };
@@ -76,6 +77,8 @@ struct ps_packing_set {
 	uint64_t nrows;
 };
 
+struct ps_token_spare;
+
 struct ps_packing {
 	struct ps_packing_options o;
 	uint32_t slack;
@@ -89,7 +92,8 @@ struct ps_packing {
 	uint32_t *file_of; /* its number */
 	struct ps_packing_set *sets;
 	uint32_t nsets;
-	_Atomic uint64_t counted; /* PS_PACK_WHOLE: documents counted so far */
+	struct ps_token_spare *spare; /* memory of pieces that are not used any more */
+	_Atomic uint64_t counted;     /* PS_PACK_WHOLE: documents counted so far */
 	/* Of the pieces that were read: documents of more than a row, and empty ones. Relaxed atomics: counters. */
 	_Atomic uint64_t long_documents, empty_documents;
 };
@@ -99,6 +103,15 @@ struct ps_packing {
 int ps_packing_new(const struct ps_packing_options *options, char *const *files, size_t nfiles, size_t *ends,
         uint32_t nsets, struct ps_packing **ret_packing, struct ps_error *err) PS_MUST_USE;
 void ps_packing_free(struct ps_packing *packing); /* NULL is allowed */
+
+/* Memory of pieces that are not used any more, for later ones: touching new memory costs more than reading into it. At most
+ * PS_TOKEN_SPARE_NBYTES are kept. Threads: any. Locks: its own, a leaf. */
+#define PS_TOKEN_SPARE_NBYTES (16UL << 20)
+
+struct ps_token_spare *ps_token_spare_new(void);                                /* NULL: out of memory */
+void ps_token_spare_free(struct ps_token_spare *spare);                         /* NULL is allowed */
+void *ps_token_spare_take(struct ps_token_spare *spare, size_t nbytes);         /* NULL: out of memory */
+void ps_token_spare_give(struct ps_token_spare *spare, void *p, size_t nbytes); /* p NULL is allowed */
 
 /* The tokens of a row that the packing fills beyond `length` - slack in the mean. */
 uint32_t ps_packing_slack(enum ps_pack pack, uint32_t length);

@@ -47,7 +47,7 @@ void ps_token_piece_unref(struct ps_token_piece *p)
 		return;
 	if (p->budget)
 		ps_byte_budget_give(p->budget, p->nbytes);
-	free(p->tokens);
+	ps_token_spare_give(p->spare, p->tokens, p->tokens_nbytes);
 	free(p->loss);
 	free(p->begins);
 	free(p->parts);
@@ -215,7 +215,9 @@ static bool tokens_hold(struct ps_rows *r, struct ps_token_piece *p, uint64_t nt
 		return false;
 	p->budget = r->o.budget;
 	p->nbytes = nbytes;
-	p->tokens = malloc((size_t)ntokens * ps_dtype_nbytes(r->file->dtype));
+	p->spare = r->o.packing->spare;
+	p->tokens_nbytes = (size_t)ntokens * ps_dtype_nbytes(r->file->dtype);
+	p->tokens = ps_token_spare_take(p->spare, p->tokens_nbytes);
 	p->loss = loss ? malloc((size_t)ntokens) : NULL;
 	if (p->tokens && (p->loss || !loss))
 		return true;
@@ -242,7 +244,7 @@ static int piece_load(struct ps_rows *r, uint64_t number, const struct ps_piece_
 		rc = documents_find(r, at, NULL, &list, err);
 	p->from = list.from;
 	n = PS_MIN(list.to + 1, r->file->ntokens) - list.from;
-	if (rc == 0 && tokens_hold(r, p, n))
+	if (rc == 0 && !(r->o.single && r->file->documents) && tokens_hold(r, p, n))
 		rc = bytes_read(r, p->tokens, (size_t)n * item, r->file->begin + p->from * item, err);
 	if (rc == 0 && p->loss)
 		rc = ps_documents_loss_read(r->file->documents, p->from, (size_t)n, p->loss, err);

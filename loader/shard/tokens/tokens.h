@@ -39,7 +39,9 @@ struct ps_token_piece {
 	struct ps_byte_budget *budget; /* counts `nbytes`; NULL: not counted */
 	uint64_t nbytes;
 	const struct ps_token_file *file;
-	uint64_t from;   /* the first token of `tokens` in the file */
+	struct ps_token_spare *spare; /* gets the memory of `tokens`, ... */
+	size_t tokens_nbytes;         /* ... of so many bytes */
+	uint64_t from;                /* the first token of `tokens` in the file */
 	uint8_t *tokens; /* from the piece's first token on, and one after its last; NULL: not held */
 	uint8_t *loss; /* a byte for each token, 0: it does not count; NULL: not held, or the file has none */
 	uint32_t nrows;
@@ -54,6 +56,7 @@ struct ps_rows_options {
 	struct ps_packing *packing;
 	uint32_t stretch;
 	uint64_t epoch, pass;
+	bool single; /* one row is read: its piece's tokens are not held, unless documents are found in them */
 	struct ps_byte_budget *budget; /* NULL: all is held */
 	const atomic_bool *stop;       /* NULL: never stops */
 	struct ps_stream_meter *meter; /* NULL: not counted */
