@@ -57,7 +57,7 @@ struct penstock_loader {
 	struct ps_planner *planner;             /* NULL: no mount takes plans */
 	struct ps_state_print print;            /* fingerprint of shards and options; zero until needed */
 
-	_Atomic uint64_t samples, batches, bad, blank, repeats; /* relaxed atomics: counters */
+	_Atomic uint64_t samples, batches, bad, blank, repeats, truncated; /* relaxed atomics: counters */
 	struct ps_shard_errors lost;
 };
 

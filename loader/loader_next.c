@@ -158,6 +158,9 @@ static int next(struct penstock_loader *l, struct penstock_batch **ret_batch, st
 			        b->repeats ? &l->repeats : &l->samples, b->nrows, memory_order_relaxed);
 			atomic_fetch_add_explicit(&l->batches, 1, memory_order_relaxed);
 			atomic_fetch_add_explicit(&l->bad, b->nbad, memory_order_relaxed);
+			for (uint32_t i = 0; i < b->nrows; i++)
+				atomic_fetch_add_explicit(
+				        &l->truncated, b->rows[i].truncated, memory_order_relaxed);
 			atomic_fetch_add_explicit(&l->blank, b->blank && b->nbad > 0, memory_order_relaxed);
 			return 1;
 		}

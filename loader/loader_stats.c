@@ -135,6 +135,7 @@ int penstock_loader_stats(struct penstock_loader *l, struct penstock_stats *ret_
 	s.bytes_read = p.nbytes_read;
 	s.reread = p.reread;
 	tokens_fill(&s, l->packing);
+	s.truncated = atomic_load_explicit(&l->truncated, memory_order_relaxed);
 	s.shards_lost = ps_shard_errors_count(&l->lost);
 	s.jpeg_decoder = ps_jpeg_decoder();
 	s.seconds = (double)(ps_clock_mono_ns() - l->open_ns) / 1e9;

@@ -345,6 +345,7 @@ struct ps_row {
 	bool lost;                     /* bad because its shard cannot be read: ps_errno_is_lost() */
 	bool lacks;                    /* bad because it does not have a field */
 	bool advised;                  /* the reason says what to do, or is the caller's */
+	uint32_t truncated;            /* image files that were decoded although they lack their end */
 	char *reason;                  /* text for `bad` where the sample itself was sound; else NULL */
 	uint32_t lane;                 /* the lane that gave the sample ... */
 	struct ps_lane_position where; /* ... and the lane's position once the row is delivered */

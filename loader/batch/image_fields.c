@@ -74,6 +74,7 @@ static int image_decode(struct penstock_batch *b, uint32_t row, uint32_t i, cons
 	}
 	if (n > 0)
 		rc = ps_image_decode_shared(decoders, dsts, n, in->data, (size_t)in->size, &key, err);
+	b->rows[row].truncated += n > 0 && rc == 0 && ps_image_decoder_is_truncated(decoders[0]);
 	for (uint32_t j = i; j < b->layout->nfields && rc == 0; j++)
 		if (decodes(b->layout, i, j))
 			ps_make_row(b, row, j, w->decoders[j]);

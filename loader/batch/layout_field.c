@@ -423,6 +423,10 @@ static int image_plan(struct ps_layout_field *f, const struct penstock_field *in
 		        "u8, u16, f32, f16 "
 		        "or bf16)",
 		        f->name);
+	if (in->truncated > PENSTOCK_TRUNCATED_ALLOW)
+		return ps_error_set(err, EINVAL,
+		        "field %.100s: truncated %u: must be 0 (refuse) or 1 (allow)", f->name,
+		        in->truncated);
 	*spec = ps_image_spec_imagenet(224);
 	spec->out_width = in->image_width;
 	spec->out_height = in->image_height;
@@ -448,6 +452,7 @@ static int image_plan(struct ps_layout_field *f, const struct penstock_field *in
 	spec->layout = (enum ps_layout)in->layout;
 	spec->orient = in->orient != 0;
 	spec->dct_scale = in->dct_scale != 0;
+	spec->truncated = in->truncated == PENSTOCK_TRUNCATED_ALLOW;
 	spec->views = in->views;
 	memcpy(spec->mean, in->mean, sizeof(spec->mean));
 	memcpy(spec->std, in->std, sizeof(spec->std));
@@ -602,7 +607,7 @@ static bool same_member(const struct ps_layout_field *a, const struct ps_layout_
 	return true;
 }
 
-/* Among the image fields of one member that agree in orientation and in being wide, the first decodes the
+/* Among the image fields of one member that agree in orientation, in `truncated` and in being wide, the first decodes the
  * image for all. The views of all image fields of a member are numbered consecutively, so that each view has
  * its own random numbers. */
 static void sharing_plan(struct ps_batch_layout *layout, uint32_t i)
@@ -617,6 +622,7 @@ static void sharing_plan(struct ps_batch_layout *layout, uint32_t i)
 			continue;
 		f->image.first_view += ps_image_views(&other->image);
 		if (other->decoded_by == j && f->decoded_by == i && other->image.orient == f->image.orient &&
+		        other->image.truncated == f->image.truncated &&
 		        ps_image_is_wide(&other->image) == ps_image_is_wide(&f->image))
 			f->decoded_by = j;
 	}

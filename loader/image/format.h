@@ -48,6 +48,10 @@ struct ps_format {
 	 * GPUs cannot decode this format. */
 	bool (*for_gpu)(const void *f);
 
+	/* Between the last rows and close: true if the file lacks its end, which limits.truncated allowed. NULL:
+	 * truncated files of this format are always refused. */
+	bool (*truncated)(const void *f);
+
 	/* Writes the name of the format's library and the version that is loaded: "libpng 1.6.39".
 	 * libjpeg-turbo does not report the loaded version: its text has the version of the headers. NULL:
 	 * the format uses no library. */

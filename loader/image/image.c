@@ -34,6 +34,7 @@ struct ps_image_decoder {
 	bool owns;           /* `tools` is its own */
 	const struct ps_image_decoder *leader;
 	struct ps_image_size size; /* size of the last image */
+	bool truncated;            /* the last image was */
 	uint32_t nviews;
 	struct ps_image_view *views;
 	float scale[3], bias[3];
@@ -67,8 +68,10 @@ static void tools_free(struct tools *t)
 /* NULL: no memory. */
 static struct tools *tools_new(const struct ps_image_spec *spec)
 {
-	const struct ps_image_limits limits = {
-	        .max_pixels = spec->max_pixels, .max_memory = spec->max_memory, .ticket = spec->ticket};
+	const struct ps_image_limits limits = {.max_pixels = spec->max_pixels,
+	        .max_memory = spec->max_memory,
+	        .ticket = spec->ticket,
+	        .truncated = spec->truncated};
 	struct tools *t = calloc(1, sizeof(*t));
 	if (!t)
 		return NULL;
@@ -129,7 +132,7 @@ void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_i
 	decoder->leader = leader;
 	if (decoder->nviews != leader->nviews || s->out_width != l->out_width ||
 	        s->out_height != l->out_height || s->orient != l->orient || s->max_pixels != l->max_pixels ||
-	        s->max_memory != l->max_memory || s->ticket != l->ticket ||
+	        s->max_memory != l->max_memory || s->ticket != l->ticket || s->truncated != l->truncated ||
 	        ps_image_is_wide(s) != ps_image_is_wide(l))
 		return;
 	tools_free(decoder->tools);
@@ -364,6 +367,7 @@ int ps_image_decode_shared(struct ps_image_decoder *const *decoders, void *const
 		rc = ps_image_reader_start(source, &all, slack, err);
 	if (rc == 0)
 		rc = stream_rows(decoders, n, &all, err);
+	decoders[0]->truncated = rc == 0 && ps_image_reader_is_truncated(source);
 	for (uint32_t i = 0; i < n && rc == 0; i++)
 		rc = views_finish(decoders[i], dsts[i], err);
 	ps_image_reader_close(source);
@@ -404,6 +408,11 @@ int ps_image_sketch(struct ps_image_decoder *d, const void *data, size_t nbytes,
 	if (rc < 0)
 		d->size = (struct ps_image_size){0};
 	return rc;
+}
+
+bool ps_image_decoder_is_truncated(const struct ps_image_decoder *decoder)
+{
+	return decoder->truncated;
 }
 
 struct ps_image_placement ps_image_decoder_placement(const struct ps_image_decoder *decoder)

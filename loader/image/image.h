@@ -87,6 +87,9 @@ struct ps_image_limits {
 	uint64_t max_memory;
 	/* ticket that such memory is taken with, until the image is done; NULL: no limit */
 	struct ps_image_ticket *ticket;
+	/* JPEG and PNG files without an end are decoded, with the pixels that Pillow gives them with
+	 * LOAD_TRUNCATED_IMAGES; false: they are refused */
+	bool truncated;
 };
 
 /* A region of an image before the resize, in pixels of the decoded image; never empty. */
@@ -141,6 +144,9 @@ int ps_image_reader_start(struct ps_image_reader *s, const struct ps_region *reg
         struct ps_error *err) PS_MUST_USE;
 int ps_image_reader_rows(
         struct ps_image_reader *s, struct ps_image_rows *ret_rows, struct ps_error *err) PS_MUST_USE;
+
+/* Between the last rows and close: true if the file was truncated (limits->truncated). */
+bool ps_image_reader_is_truncated(const struct ps_image_reader *s);
 void ps_image_reader_close(struct ps_image_reader *s);
 
 /* Pixels as files ---------------------------------------------------------------------------------------- */
@@ -420,6 +426,7 @@ struct ps_image_spec {
 	bool orient;
 	/* a JPEG that is shrunk to half or less is decoded at 1/2, 1/4 or 1/8, which changes pixels */
 	bool dct_scale;
+	bool truncated; /* as in struct ps_image_limits */
 	uint32_t views; /* 0 and 1: one */
 	/* number of the first view in keys; must differ from those of other decoders of the file */
 	uint32_t first_view;
@@ -544,7 +551,7 @@ void ps_image_decoder_follow(struct ps_image_decoder *decoder, const struct ps_i
  * of another size than the leader's image (the text says which); -ENOMEM. A decoder stays usable after any
  * error.
  *
- * Truncation is always an error. Damage inside the compressed pixels is an error if it is in or above the
+ * Truncation is an error, unless the spec allows it. Damage inside the compressed pixels is an error if it is in or above the
  * crop (rows below the crop are not decoded). */
 int ps_image_decode(struct ps_image_decoder *decoder, const void *data, size_t nbytes,
         const struct ps_rng_key *key, void *dst, struct ps_error *err) PS_MUST_USE;
@@ -575,6 +582,10 @@ int ps_image_sketch(struct ps_image_decoder *decoder, const void *data, size_t n
         const struct ps_rng_key *key, struct ps_image_outline *ret_outline, struct ps_error *err) PS_MUST_USE;
 
 struct ps_image_placement ps_image_decoder_placement(const struct ps_image_decoder *decoder);
+
+/* True if the file that was decoded last was truncated (spec.truncated). In a shared decode, the first decoder
+ * knows. */
+bool ps_image_decoder_is_truncated(const struct ps_image_decoder *decoder);
 
 /* Labels that follow an image ---------------------------------------------------------------------------- */
 
@@ -707,7 +718,7 @@ void ps_mix_paste(const struct ps_mix_box *box, void *own, const void *other, ui
  *              cameras write a few, but more are codes that were not decoded)
  *   refused    all others: premature end of file or segment, bad Huffman or arithmetic code, lost restart
  *              markers, inconsistent progression. They mean that pixels are missing or wrong.
- * Also refused, since the library would fill in gray: a file without an end-of-image marker after its first
+ * Also refused, since the library would fill in gray (unless limits.truncated allows it): a file without an end-of-image marker after its first
  * scan header, and a file with fewer bits than its first scan has blocks.
  *
  * The contract of ps_format_jpeg is in format.h. */

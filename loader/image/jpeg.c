@@ -36,6 +36,12 @@ struct ps_jpeg {
 	int failure;    /* errno of the failure that called longjmp() */
 	char text[320]; /* text of that failure */
 	bool created;   /* cinfo was created */
+	/* The file has no end, and limits.truncated allows that. libjpeg reads it with an end-of-image marker
+	 * appended, and no byte after that. */
+	bool cut;
+	bool appended;  /* the marker was given to libjpeg */
+	bool starved;   /* libjpeg needs bytes after it: the rows that it did not return are 0 */
+	long unskipped; /* bytes that libjpeg skips beyond the end */
 	struct ps_huffman huffman;
 
 	const uint8_t *data;
@@ -108,6 +114,9 @@ static void on_message(j_common_ptr cinfo, int level)
 {
 	char message[JMSG_LENGTH_MAX];
 	if (level >= 0 || is_harmless(cinfo->err))
+		return;
+	/* the decoder reached the appended marker, and fills in what is missing */
+	if (of(cinfo)->cut && of(cinfo)->cinfo.unread_marker == JPEG_EOI)
 		return;
 	cinfo->err->format_message(cinfo, message);
 	if (cinfo->err->msg_code == JWRN_JPEG_EOF || cinfo->err->msg_code == JWRN_HIT_MARKER)
@@ -201,12 +210,55 @@ static void check_size(struct ps_jpeg *j)
 		fail(j, EBADMSG, "%s", why.text);
 }
 
+/* A source that ends with the appended marker. As in Pillow, libjpeg is then suspended. */
+static boolean cut_fill(j_decompress_ptr c)
+{
+	static const uint8_t end[] = {0xff, JPEG_EOI};
+	struct ps_jpeg *j = of((j_common_ptr)c);
+
+	if (j->appended || j->unskipped >= (long)sizeof(end))
+		return FALSE;
+	j->appended = true;
+	c->src->next_input_byte = end + j->unskipped;
+	c->src->bytes_in_buffer = sizeof(end) - (size_t)j->unskipped;
+	return TRUE;
+}
+
+static void cut_skip(j_decompress_ptr c, long n)
+{
+	long have = (long)PS_MIN(c->src->bytes_in_buffer, (size_t)LONG_MAX);
+
+	if (n <= 0)
+		return;
+	if (n > have)
+		of((j_common_ptr)c)->unskipped = n - have;
+	n = PS_MIN(n, have);
+	c->src->next_input_byte += n;
+	c->src->bytes_in_buffer -= (size_t)n;
+}
+
+static bool has_end(const struct ps_jpeg *j, const uint8_t *scan)
+{
+	for (const uint8_t *p = j->data + j->nbytes - 1; p > scan; p--) {
+		if (p[0] == JPEG_EOI && p[-1] == 0xff)
+			return true;
+	}
+	return false;
+}
+
 /* Checks two cheap signs of a cut file, whatever the crop: too few bytes, and no end-of-image marker. */
 static void check_length(struct ps_jpeg *j)
 {
 	const struct jpeg_decompress_struct *c = &j->cinfo;
 	const uint8_t *scan = j->data + (j->nbytes - c->src->bytes_in_buffer);
 	uint64_t blocks = 0;
+	bool ends = has_end(j, scan);
+	if (!ends && j->limits.truncated) {
+		j->cut = true;
+		c->src->fill_input_buffer = cut_fill;
+		c->src->skip_input_data = cut_skip;
+		return;
+	}
 	for (int i = 0; i < c->comps_in_scan; i++)
 		blocks += (uint64_t)c->cur_comp_info[i]->width_in_blocks *
 		          c->cur_comp_info[i]->height_in_blocks;
@@ -214,11 +266,8 @@ static void check_length(struct ps_jpeg *j)
 	if (!c->arith_code && c->src->bytes_in_buffer < blocks / 8)
 		fail(j, EBADMSG, "JPEG: truncated: %zu bytes cannot hold %u x %u pixels", j->nbytes,
 		        c->image_width, c->image_height);
-	for (const uint8_t *p = j->data + j->nbytes - 1; p > scan; p--) {
-		if (p[0] == JPEG_EOI && p[-1] == 0xff)
-			return;
-	}
-	fail(j, EBADMSG, "JPEG: truncated: no end-of-image marker in %zu bytes", j->nbytes);
+	if (!ends)
+		fail(j, EBADMSG, "JPEG: truncated: no end-of-image marker in %zu bytes", j->nbytes);
 }
 
 static void step_open(struct ps_jpeg *j)
@@ -259,6 +308,8 @@ static int jpeg_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixels
 		return ps_error_set(err, EBADMSG, "JPEG: empty file");
 	j->data = data;
 	j->nbytes = nbytes;
+	j->cut = j->appended = j->starved = false;
+	j->unskipped = 0;
 	j->limits = *limits;
 	j->pixels_kind = pixels;
 	int rc = run(j, step_open, err);
@@ -271,7 +322,14 @@ static int jpeg_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixels
 static bool jpeg_for_gpu(const void *f)
 {
 	const struct ps_jpeg *j = f;
-	return j->cinfo.jpeg_color_space == JCS_YCbCr || j->cinfo.jpeg_color_space == JCS_GRAYSCALE;
+	return !j->cut &&
+	       (j->cinfo.jpeg_color_space == JCS_YCbCr || j->cinfo.jpeg_color_space == JCS_GRAYSCALE);
+}
+
+static bool jpeg_truncated(const void *f)
+{
+	const struct ps_jpeg *j = f;
+	return j->cut;
 }
 
 static void reserve_pixels(struct ps_jpeg *j)
@@ -293,6 +351,22 @@ static void reserve_pixels(struct ps_jpeg *j)
 	j->cap = nbytes;
 }
 
+/* Starts a file without an end. All of it is decoded, because the smoothing of unfinished progressive files depends on
+ * the blocks around the region. */
+static void cut_start(struct ps_jpeg *j)
+{
+	struct jpeg_decompress_struct *c = &j->cinfo;
+
+	c->do_block_smoothing = TRUE; /* as in Pillow */
+	j->starved = j->starved || !jpeg_start_decompress(c);
+	j->lead_nbytes = j->region.x * ps_pixels_nbytes(j->pixels_kind);
+	reserve_pixels(j);
+	while (!j->starved && c->output_scanline < j->region.y) {
+		JSAMPROW row = j->pixels + ROW_SHIFT;
+		j->starved = jpeg_read_scanlines(c, &row, 1) == 0;
+	}
+}
+
 static void step_start(struct ps_jpeg *j)
 {
 	struct jpeg_decompress_struct *c = &j->cinfo;
@@ -303,6 +377,10 @@ static void step_start(struct ps_jpeg *j)
 	c->do_fancy_upsampling = TRUE;
 	/* smoothing would guess the coefficients that an unfinished progressive file lacks */
 	c->do_block_smoothing = FALSE;
+	if (j->cut) {
+		cut_start(j);
+		return;
+	}
 	if (!jpeg_start_decompress(c))
 		fail(j, EBADMSG, "JPEG: truncated");
 	(void)ps_jpeg_entropy_replace(c, &j->huffman);
@@ -328,13 +406,26 @@ static void jpeg_shrink(void *f, uint32_t by)
 	j->cinfo.scale_denom = by;
 }
 
+/* As run(). But a step that fails because of the appended marker (it may be in the middle of a header) leaves the
+ * rest of the rows 0, as in Pillow. */
+static int run_cut(struct ps_jpeg *j, void (*step)(struct ps_jpeg *), struct ps_error *err)
+{
+	uint32_t rows_left = j->rows_left;
+	int rc = run(j, step, err);
+	if (rc != -EBADMSG || !j->cut || !j->appended)
+		return rc;
+	j->starved = true;
+	j->rows_left = rows_left;
+	return run(j, step, err);
+}
+
 static int jpeg_start(void *f, const struct ps_region *region, size_t slack_nbytes, struct ps_error *err)
 {
 	struct ps_jpeg *j = f;
 	j->region = *region;
 	j->rows_left = region->height;
 	j->slack_nbytes = slack_nbytes;
-	return run(j, step_start, err);
+	return run_cut(j, step_start, err);
 }
 
 /* Converts in place: a pixel's three bytes never overtake the four bytes they come from. */
@@ -359,7 +450,14 @@ static void step_rows(struct ps_jpeg *j)
 	for (uint32_t i = 0; i < want; i++)
 		rows[i] = j->pixels + ROW_SHIFT + i * j->stride;
 	for (uint32_t got = 0; got < want;) {
-		JDIMENSION n = jpeg_read_scanlines(&j->cinfo, rows + got, want - got);
+		JDIMENSION n = j->starved ? 0 : jpeg_read_scanlines(&j->cinfo, rows + got, want - got);
+		if (n == 0 && j->cut) {
+			j->starved = true;
+			/* Pillow's 0 of CMYK is the file's 255 */
+			memset(rows[got], j->cinfo.out_color_space == JCS_CMYK ? 255 : 0,
+			        (size_t)j->cinfo.output_width * (size_t)j->cinfo.output_components);
+			n = 1;
+		}
 		if (n == 0)
 			fail(j, EBADMSG, "JPEG: truncated at row %u", j->cinfo.output_scanline);
 		got += n;
@@ -374,7 +472,7 @@ static void step_rows(struct ps_jpeg *j)
 static int jpeg_rows(void *f, struct ps_image_rows *ret_rows, struct ps_error *err)
 {
 	struct ps_jpeg *j = f;
-	int rc = run(j, step_rows, err);
+	int rc = run_cut(j, step_rows, err);
 	if (rc < 0)
 		return rc;
 	j->rows_left -= j->nrows;
@@ -439,5 +537,6 @@ const struct ps_format ps_format_jpeg = {
         .rows = jpeg_rows,
         .close = jpeg_close,
         .for_gpu = jpeg_for_gpu,
+        .truncated = jpeg_truncated,
         .orientation = jpeg_orientation,
 };

@@ -42,13 +42,19 @@ struct image {
 	int depth, passes;
 	struct ps_region region;
 	size_t slack_nbytes;
-	uint32_t next_row; /* next row of the image */
+	uint32_t returned; /* rows of the region; if the image is not interlaced */
 
 	uint8_t *out; /* whole rows: `held` of them */
 	png_bytep *row_pointers;
 	uint32_t held;
 	size_t stride, cap, cap_pointers;
 	uint32_t nrows; /* read by the last step */
+
+	/* limits.truncated: */
+	bool cut;           /* the file has no IEND */
+	bool started;       /* the header and all before the pixels were read */
+	bool ended;         /* the pixels end before the image does: the other rows are `missing` */
+	uint8_t missing[8]; /* a pixel that the file lacks: 0, as a number of the file */
 };
 
 static __attribute__((noreturn)) void fail(struct image *m, int errnum, const char *text)
@@ -62,6 +68,7 @@ static __attribute__((noreturn)) void fail(struct image *m, int errnum, const ch
 static __attribute__((noreturn)) void on_error(png_structp png, png_const_charp text)
 {
 	struct image *m = png_get_error_ptr(png);
+	m->ended = m->limits.truncated && !strcmp(text, "Not enough image data");
 	fail(m, strstr(text, "memory") && m->at ? ENOMEM : EBADMSG, text);
 }
 
@@ -76,8 +83,10 @@ static void on_warning(png_structp png, png_const_charp text)
 static void on_read(png_structp png, png_bytep to, size_t n)
 {
 	struct image *m = png_get_io_ptr(png);
-	if (n > m->nbytes - m->at)
+	if (n > m->nbytes - m->at) {
+		m->ended = m->limits.truncated;
 		fail(m, EBADMSG, "truncated");
+	}
 	memcpy(to, m->data + m->at, n);
 	m->at += n;
 }
@@ -96,6 +105,8 @@ static int run(struct image *m, void (*step)(struct image *), struct ps_error *e
 {
 	if (setjmp(m->escape)) {
 		png_close(m);
+		if (m->started && m->ended) /* rows that were read are complete, others are `missing` */
+			return 0;
 		return ps_error_set(err, m->failure, "PNG: %s", m->text);
 	}
 	step(m);
@@ -153,7 +164,6 @@ struct texts {
 	size_t nbytes, at;   /* of its chunks, those before `at` were read */
 	const uint8_t *piece;
 	size_t piece_left;
-	uint32_t orientation;
 	bool no_memory;
 };
 
@@ -243,24 +253,27 @@ static uint32_t profile_orientation(char *text)
 	return ps_exif_orientation((const uint8_t *)text, n / 2);
 }
 
-/* Reads the texts. With `profile` the raw profile is used before XMP. */
-static void texts_read(struct texts *t, bool profile)
+/* Reads the texts into t->info. False: they are damaged, or memory is short. */
+static bool texts_read(struct texts *t)
+{
+	t->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, t, text_on_error, text_on_warning);
+	t->info = t->png ? png_create_info_struct(t->png) : NULL;
+	t->no_memory = !t->info;
+	if (t->no_memory || setjmp(t->escape))
+		return false;
+	png_set_read_fn(t->png, t, text_on_read);
+	png_set_benign_errors(t->png, 1);
+	png_read_info(t->png, t->info);
+	return true;
+}
+
+/* The orientation in the texts that were read. With `profile` the raw profile is used before XMP. */
+static uint32_t texts_orientation(const struct texts *t, bool profile)
 {
 	png_textp all;
 	int n = 0;
 	uint32_t of_profile = 0, of_xmp = 0;
 
-	t->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, t, text_on_error, text_on_warning);
-	t->info = t->png ? png_create_info_struct(t->png) : NULL;
-	if (!t->info) {
-		t->no_memory = true;
-		return;
-	}
-	if (setjmp(t->escape)) /* the file's texts are damaged: it has no orientation */
-		return;
-	png_set_read_fn(t->png, t, text_on_read);
-	png_set_benign_errors(t->png, 1);
-	png_read_info(t->png, t->info);
 	png_get_text(t->png, t->info, &all, &n);
 	for (int i = 0; i < n; i++) { /* of equal keywords the last one counts, as in Pillow */
 		if (!strcmp(all[i].key, KEY_EXIF))
@@ -268,7 +281,7 @@ static void texts_read(struct texts *t, bool profile)
 		else
 			of_xmp = ps_xmp_orientation(all[i].text, strlen(all[i].text));
 	}
-	t->orientation = profile && of_profile ? of_profile : of_xmp;
+	return profile && of_profile ? of_profile : of_xmp;
 }
 
 static int image_orientation(
@@ -285,12 +298,12 @@ static int image_orientation(
 	*ret_orientation = ps_exif_orientation(exif, exif_nbytes);
 	if (*ret_orientation || !text_next(data, nbytes, &at, &n))
 		return 0;
-	texts_read(&t, !exif);
+	if (texts_read(&t)) /* damaged texts have no orientation */
+		*ret_orientation = texts_orientation(&t, !exif);
 	if (t.png)
 		png_destroy_read_struct(&t.png, &t.info, NULL);
 	if (t.no_memory)
 		return ps_error_set(err, ENOMEM, "PNG: out of memory for its metadata");
-	*ret_orientation = t.orientation;
 	return 0;
 }
 
@@ -305,6 +318,8 @@ static void step_open(struct image *m)
 	png_set_read_fn(m->png, m, on_read);
 	png_set_user_limits(m->png, 1u << 24, 1u << 24);
 	png_set_benign_errors(m->png, 1);
+	if (m->cut) /* libpng reads byte by byte, so that it decodes the last one that there is */
+		png_set_compression_buffer_size(m->png, 1);
 	png_set_keep_unknown_chunks(m->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
 	png_read_info(m->png, m->info);
 	m->size.width = png_get_image_width(m->png, m->info);
@@ -318,7 +333,9 @@ static int image_open(void *f, const uint8_t *data, size_t nbytes, enum ps_pixel
 	struct image *m = f;
 	size_t end_nbytes;
 	png_close(m);
-	if (!chunk_find(data, nbytes, "IEND", &end_nbytes))
+	m->cut = !chunk_find(data, nbytes, "IEND", &end_nbytes);
+	m->started = m->ended = false;
+	if (m->cut && !limits->truncated)
 		return ps_error_set(err, EBADMSG, "PNG: truncated: no IEND chunk in %zu bytes", nbytes);
 	m->data = data;
 	m->nbytes = nbytes;
@@ -367,6 +384,44 @@ static void set_transforms(struct image *m)
 		png_set_gray_to_rgb(m->png);
 }
 
+/* Sets the pixel that a truncated file lacks. */
+static void set_missing(struct image *m)
+{
+	int colour = png_get_color_type(m->png, m->info), n_palette = 0, n_alpha = 0;
+	png_colorp palette = NULL;
+	png_bytep alpha = NULL;
+	png_color_16p clear = NULL;
+	uint16_t wide[4] = {0, 0, 0, colour & PNG_COLOR_MASK_ALPHA ? 0 : UINT16_MAX};
+
+	memset(m->missing, 0, sizeof(m->missing));
+	if (colour == PNG_COLOR_TYPE_PALETTE)
+		png_get_PLTE(m->png, m->info, &palette, &n_palette);
+	png_get_tRNS(m->png, m->info, &alpha, &n_alpha, &clear);
+	if (m->pixels == PS_PIXELS_RGB && n_palette > 0)
+		memcpy(m->missing, (const uint8_t[]){palette->red, palette->green, palette->blue}, 3);
+	if (m->pixels != PS_PIXELS_RGBA16)
+		return;
+	if (n_palette > 0) {
+		wide[0] = (uint16_t)(palette->red * 257);
+		wide[1] = (uint16_t)(palette->green * 257);
+		wide[2] = (uint16_t)(palette->blue * 257);
+	}
+	if (colour == PNG_COLOR_TYPE_PALETTE && n_alpha > 0)
+		wide[3] = (uint16_t)(alpha[0] * 257);
+	else if (clear && colour == PNG_COLOR_TYPE_GRAY)
+		wide[3] = clear->gray ? UINT16_MAX : 0;
+	else if (clear && colour == PNG_COLOR_TYPE_RGB)
+		wide[3] = clear->red || clear->green || clear->blue ? UINT16_MAX : 0;
+	memcpy(m->missing, wide, sizeof(wide));
+}
+
+static void rows_fill(struct image *m, uint32_t n)
+{
+	const size_t pixel = ps_pixels_nbytes(m->pixels);
+	for (size_t at = 0; at < n * m->stride; at += pixel)
+		memcpy(m->out + at, m->missing, pixel);
+}
+
 /* Allocates `held` rows as libpng writes them; labels of 8 bits are widened to 16 in place. */
 static void reserve_rows(struct image *m)
 {
@@ -395,16 +450,19 @@ static void reserve_rows(struct image *m)
 static void step_start(struct image *m)
 {
 	set_transforms(m);
+	set_missing(m);
 	m->passes = png_set_interlace_handling(m->png);
 	png_read_update_info(m->png, m->info);
 	reserve_rows(m);
 	if (png_get_rowbytes(m->png, m->info) > m->stride)
 		fail(m, EBADMSG, "unexpected length of rows");
+	m->started = true;
 	if (m->passes > 1) {
+		rows_fill(m, m->limits.truncated ? m->held : 0);
 		png_read_image(m->png, m->row_pointers);
 		return;
 	}
-	for (m->next_row = 0; m->next_row < m->region.y; m->next_row++)
+	for (uint32_t y = 0; y < m->region.y; y++)
 		png_read_row(m->png, m->out, NULL);
 }
 
@@ -413,15 +471,15 @@ static int image_start(void *f, const struct ps_region *region, size_t slack_nby
 	struct image *m = f;
 	m->region = *region;
 	m->slack_nbytes = slack_nbytes;
+	m->returned = 0;
 	return run(m, step_start, err);
 }
 
 static void step_rows(struct image *m)
 {
-	uint32_t left = m->region.y + m->region.height - m->next_row;
-	m->nrows = PS_MIN(m->held, left);
-	png_read_rows(m->png, m->row_pointers, NULL, m->nrows);
-	m->next_row += m->nrows;
+	rows_fill(m, m->limits.truncated ? m->nrows : 0);
+	if (!m->ended)
+		png_read_rows(m->png, m->row_pointers, NULL, m->nrows);
 }
 
 static int image_rows(void *f, struct ps_image_rows *ret_rows, struct ps_error *err)
@@ -432,9 +490,11 @@ static int image_rows(void *f, struct ps_image_rows *ret_rows, struct ps_error *
 		first = m->region.y;
 		m->nrows = m->region.height;
 	} else {
+		m->nrows = PS_MIN(m->held, m->region.height - m->returned);
 		int rc = run(m, step_rows, err);
 		if (rc < 0)
 			return rc;
+		m->returned += m->nrows;
 	}
 	for (uint32_t i = 0; i < m->nrows && m->pixels == PS_PIXELS_LABELS && m->depth < 16; i++)
 		ps_format_widen(m->row_pointers[first + i], m->size.width);
@@ -442,6 +502,12 @@ static int image_rows(void *f, struct ps_image_rows *ret_rows, struct ps_error *
 	ret_rows->stride = m->stride;
 	ret_rows->n = m->nrows;
 	return 0;
+}
+
+static bool image_truncated(const void *f)
+{
+	const struct image *m = f;
+	return m->cut || m->ended;
 }
 
 static void png_library(char *buf, size_t n)
@@ -459,6 +525,7 @@ const struct ps_format ps_format_png = {
         .start = image_start,
         .rows = image_rows,
         .close = png_close,
+        .truncated = image_truncated,
         .orientation = image_orientation,
 };
 

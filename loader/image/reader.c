@@ -317,6 +317,11 @@ uint32_t ps_image_reader_shrink(struct ps_image_reader *s, uint32_t by)
 	return by;
 }
 
+bool ps_image_reader_is_truncated(const struct ps_image_reader *s)
+{
+	return s->format->truncated && s->format->truncated(s->decoder);
+}
+
 bool ps_image_reader_is_plain_jpeg(const struct ps_image_reader *s)
 {
 	return s->format->for_gpu && s->format->for_gpu(s->decoder) && s->orientation == 1;

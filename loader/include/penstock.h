@@ -188,6 +188,15 @@ enum penstock_padding {
 	PENSTOCK_PADDING_SYMMETRIC = 3, /* mirrored with the edge: cba|abcd|dcb */
 };
 
+/* What happens to an image file that lacks its end. */
+enum penstock_truncated {
+	PENSTOCK_TRUNCATED_REFUSE = 0, /* the sample is bad */
+	/* JPEG and PNG files are decoded as far as they reach. Pixels are those of Pillow with
+	 * LOAD_TRUNCATED_IMAGES: what a JPEG lacks is filled in by libjpeg (usually gray), and rows that a PNG
+	 * lacks are 0. stats.truncated counts these images. Other formats are refused. */
+	PENSTOCK_TRUNCATED_ALLOW = 1,
+};
+
 /* What an erased rectangle contains. */
 enum penstock_erase_fill {
 	PENSTOCK_ERASE_MEAN = 0,   /* the field's mean, which is 0 once normalised */
@@ -402,7 +411,8 @@ struct penstock_field {
 	/* The token at the end of each document, for files without an index of their documents; -1 (default):
 	 * none. */
 	int64_t end_token;
-	uint64_t vocab; /* a row with a token of this or more is a bad sample; 0 (default): not checked */
+	uint64_t vocab;     /* a row with a token of this or more is a bad sample; 0 (default): not checked */
+	uint32_t truncated; /* IMAGE: enum penstock_truncated; REFUSE */
 };
 
 /* How the documents of a token file become rows. */
@@ -1210,6 +1220,8 @@ struct penstock_stats {
 	uint64_t long_documents, empty_documents;
 	/* What is wrong with a set of token files of which more than 1 % is left out; "": nothing. */
 	char tokens_warning[256];
+	/* Image files of delivered batches that were decoded although they lack their end (TRUNCATED_ALLOW). */
+	uint64_t truncated;
 };
 
 /* Takes a snapshot. `size` is sizeof(struct penstock_stats). */

@@ -366,6 +366,8 @@ const struct ps_option ps_field_options[] = {
                 .text = "token at the end of each document, in files without an index", .unset = "-1: none"),
         FIELD(vocab, U64, TOKENS, .need = PS_NEEDS_PACK, .unit = "tokens",
                 .text = "a row with a token of this or more is a bad sample", .unset = "0: not checked"),
+        FIELD(truncated, U32, IMAGE, .words = WORDS("refuse", "allow"),
+                .text = "image files that lack their end"),
 };
 const size_t ps_n_field_options = ARRAY_LEN(ps_field_options);
 

@@ -622,7 +622,7 @@ static PyObject *stats_dict(struct loader_object *l, struct open_loader *o)
 	if (!stages)
 		return NULL;
 	return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:d,s:N,s:d,s:d,s:d,s:s,s:s,s:K,s:d,s:s,s:s,s:N,s:K,s:N,s:"
-	                     "K,s:K,s:K,s:K,s:K,s:K,s:K,s:s,s:I}",
+	                     "K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:s,s:I}",
 	        "samples", (unsigned long long)s.samples, "batches", (unsigned long long)s.batches, "bad",
 	        (unsigned long long)s.bad, "bytes_read", (unsigned long long)s.bytes_read, "reread",
 	        (unsigned long long)s.reread, "seconds", s.seconds, "stages", stages, "wait_storage",
@@ -631,11 +631,11 @@ static PyObject *stats_dict(struct loader_object *l, struct open_loader *o)
 	        "copy_seconds", s.copy_seconds, "pixels", s.pixels, "jpeg_decoder", s.jpeg_decoder,
 	        "gpu_decode", gpu_decode_dict(&s), "shards_lost", (unsigned long long)s.shards_lost, "lost",
 	        lost_list(o), "blank_batches", (unsigned long long)s.blank_batches, "empty_epochs",
-	        (unsigned long long)s.empty_epochs, "repeats", (unsigned long long)s.repeats, "tokens",
-	        (unsigned long long)s.tokens, "tokens_left_out", (unsigned long long)s.tokens_left_out,
-	        "long_documents", (unsigned long long)s.long_documents, "empty_documents",
-	        (unsigned long long)s.empty_documents, "tokens_warning", s.tokens_warning, "added_batches",
-	        (unsigned)atomic_load(&l->nadded));
+	        (unsigned long long)s.empty_epochs, "repeats", (unsigned long long)s.repeats, "truncated",
+	        (unsigned long long)s.truncated, "tokens", (unsigned long long)s.tokens, "tokens_left_out",
+	        (unsigned long long)s.tokens_left_out, "long_documents", (unsigned long long)s.long_documents,
+	        "empty_documents", (unsigned long long)s.empty_documents, "tokens_warning", s.tokens_warning,
+	        "added_batches", (unsigned)atomic_load(&l->nadded));
 }
 
 static PyObject *loader_stats(PyObject *self, PyObject *Py_UNUSED(unused))

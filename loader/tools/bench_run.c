@@ -45,6 +45,7 @@ static struct penstock_stats stats_minus(const struct penstock_stats *a, const s
 	d.bad -= b->bad;
 	d.bytes_read -= b->bytes_read;
 	d.reread -= b->reread;
+	d.truncated -= b->truncated;
 	d.seconds -= b->seconds;
 	d.wait_storage -= b->wait_storage;
 	d.wait_read -= b->wait_read;

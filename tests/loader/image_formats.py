@@ -11,7 +11,7 @@ import zlib
 import tap
 
 try:
-    from PIL import Image, ImageOps, __version__ as PIL_VERSION, features
+    from PIL import Image, ImageFile, ImageOps, __version__ as PIL_VERSION, features
 except ImportError as e:
     print(f"1..0 # SKIP python3 has no PIL ({e}): pixels are not compared with it")
     sys.exit(0)
@@ -309,6 +309,100 @@ def truncated_files_are_refused():
                 f.write(data[:n])
             done = run("decode", path("t"))
             assert done.returncode == 1 and done.stderr.count(b"\n") == 1, (name, n, done.returncode, done.stderr)
+
+
+def truncated_as_pil(data, levels=0):
+    """Compares a file without its end with Pillow's pixels for it. Returns whether it was decoded."""
+    with open(path("t"), "wb") as f:
+        f.write(data)
+    ImageFile.LOAD_TRUNCATED_IMAGES = True
+    try:
+        image = Image.open(path("t"))
+        image.load()
+    except (OSError, SyntaxError, ValueError, struct.error) as e:
+        done = run("truncated", path("t"))
+        assert done.returncode == 1, "Pillow cannot read %d bytes (%s), and penstock can" % (len(data), e)
+        return False
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = False
+    same(("truncated", path("t")), image.convert("RGB"), levels)
+    w, h = image.size
+    same(("truncated-region", path("t"), 5, h // 2, w - 9, h - h // 2), image.convert("RGB").crop((5, h // 2, w - 4, h)), levels)
+    if image.format == "PNG" and image.mode != "I;16":
+        wide = reads("truncated-rgba", path("t"))[1]
+        tap.equal(wide[::2], image.convert("RGBA").tobytes())
+    return True
+
+
+def cuts(rng, data, n):
+    """Lengths of files that lack something: an end, most of the pixels, and a few at random."""
+    return sorted({len(data) - 1, len(data) - 2, len(data) - 12, len(data) - 13, *(rng.randrange(1, len(data)) for _ in range(n))})
+
+
+@tap.test
+def truncated_jpegs_are_decoded_as_pil_does():
+    rng = random.Random(10)
+    same_library = features.version("libjpeg_turbo") == run("version").stdout.decode().strip()
+    levels = 0 if same_library else 1
+    decoded = 0
+    for mode in ("RGB", "L", "CMYK"):
+        for options in ({"subsampling": 0}, {"subsampling": 2}, {"progressive": True}, {"subsampling": 2, "progressive": True},
+                        {"restart_marker_rows": 1}):
+            if options.get("progressive") and not same_library:
+                continue  # the libraries smooth unfinished files in different ways
+            photo(size=(150, 130)).convert(mode).save(path("a.jpg"), quality=85, **options)
+            data = open(path("a.jpg"), "rb").read()
+            decoded += sum(truncated_as_pil(data[:n], levels) for n in cuts(rng, data, 20))
+            same(("truncated", path("a.jpg")), Image.open(path("a.jpg")).convert("RGB"), levels)  # a complete file
+    assert decoded > (200 if same_library else 100), decoded
+
+
+@tap.test
+def truncated_pngs_are_decoded_as_pil_does():
+    if not probe("png"):
+        return
+    rng = random.Random(11)
+    decoded = 0
+    for mode, options in (("1", {}), ("L", {}), ("LA", {}), ("P", {}), ("P", {"transparency": 0}), ("RGB", {}), ("RGBA", {}),
+                          ("RGB", {"transparency": (0, 0, 0)}), ("RGB", {"transparency": (1, 2, 3)}), ("L", {"transparency": 0})):
+        image = photo().convert("RGBA").convert(mode) if mode != "P" else photo().quantize(17)
+        image.save(path("a.png"), **options)
+        data = open(path("a.png"), "rb").read()
+        decoded += sum(truncated_as_pil(data[:n]) for n in cuts(rng, data, 15))
+        same(("truncated", path("a.png")), Image.open(path("a.png")).convert("RGB"))  # a complete file
+    write_png("i.png", WIDTH, HEIGHT, 8, 2, adam7(photo()), interlace=1)
+    data = open(path("i.png"), "rb").read()
+    decoded += sum(truncated_as_pil(data[:n]) for n in cuts(rng, data, 30))
+    write_png("short.png", 20, 9, 8, 2, [bytes(range(60))] * 5)  # fewer rows than the header says, and an end
+    decoded += truncated_as_pil(open(path("short.png"), "rb").read())
+    assert decoded > 120, decoded
+
+
+@tap.test
+def truncated_files_of_other_formats_are_refused_as_always():
+    photo().save(path("a.ppm"))
+    files = [("a.ppm", open(path("a.ppm"), "rb").read())]
+    if probe("webp"):
+        photo().save(path("a.webp"))
+        files.append(("a.webp", open(path("a.webp"), "rb").read()))
+    for name, data in files:
+        for n in (len(data) // 2, len(data) - 3):
+            with open(path("t"), "wb") as f:
+                f.write(data[:n])
+            done = run("truncated", path("t"))
+            assert done.returncode == 1 and b"truncated" in done.stderr, (name, done.stderr)
+
+
+@tap.test
+def damage_in_the_middle_is_refused_also_where_truncation_is_allowed():
+    photo(size=(200, 150)).save(path("a.jpg"), quality=85)
+    data = open(path("a.jpg"), "rb").read()
+    middle = len(data) // 2
+    for bad in (data[:middle] + data[middle + 500:], data[:middle] + b"\xff\xd0" + data[middle:]):
+        with open(path("t"), "wb") as f:
+            f.write(bad)
+        done = run("truncated", path("t"))
+        assert done.returncode == 1 and b"JPEG: " in done.stderr, done.stderr
 
 
 @tap.test

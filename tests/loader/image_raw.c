@@ -5,6 +5,9 @@
  *   image_raw decode FILE                    "WIDTH HEIGHT\n", then RGB
  *   image_raw upright FILE                   as decode, turned by the EXIF orientation
  *   image_raw region FILE X Y W H            as decode, a part of the upright image
+ *   image_raw truncated FILE                 as decode, of a file that may lack its end
+ *   image_raw truncated-region FILE X Y W H  as truncated, a part of the image
+ *   image_raw truncated-rgba FILE            "WIDTH HEIGHT\n", then RGBA in 16 bits, of a file that may lack its end
  *   image_raw labels FILE                    "WIDTH HEIGHT\n", then 16-bit numbers
  *   image_raw resize W H X Y BOX_W BOX_H OUT_W OUT_H bilinear|bicubic < RGB
  *   image_raw affine W H A B C D E F FILL < RGB
@@ -42,9 +45,11 @@ static uint8_t *read_all(FILE *f, size_t *ret_nbytes)
 }
 
 /* Writes the whole image, or a part, as RGB or as 16-bit numbers. */
-static int decode(const char *path, enum ps_pixels pixels, bool orient, const struct ps_region *part)
+static int decode(
+        const char *path, enum ps_pixels pixels, bool orient, bool truncated, const struct ps_region *part)
 {
-	const struct ps_image_limits limits = {1 << 26, 100, 1 << 28};
+	const struct ps_image_limits limits = {
+	        .max_pixels = 1 << 26, .max_scans = 100, .max_memory = 1 << 28, .truncated = truncated};
 	struct ps_error err = {0};
 	struct ps_image_size size = {0};
 	struct ps_image_rows rows = {0};
@@ -250,17 +255,21 @@ int main(int argc, char **argv)
 	if (argc == 2 && !strcmp(argv[1], "version"))
 		return puts(STRINGIFY(LIBJPEG_TURBO_VERSION)) < 0;
 	if (argc == 3 && !strcmp(argv[1], "decode"))
-		return decode(argv[2], PS_PIXELS_RGB, false, &region);
+		return decode(argv[2], PS_PIXELS_RGB, false, false, &region);
 	if (argc == 3 && !strcmp(argv[1], "upright"))
-		return decode(argv[2], PS_PIXELS_RGB, true, &region);
+		return decode(argv[2], PS_PIXELS_RGB, true, false, &region);
+	if (argc == 3 && !strcmp(argv[1], "truncated"))
+		return decode(argv[2], PS_PIXELS_RGB, false, true, &region);
+	if (argc == 3 && !strcmp(argv[1], "truncated-rgba"))
+		return decode(argv[2], PS_PIXELS_RGBA16, false, true, &region);
 	if (argc == 3 && !strcmp(argv[1], "labels"))
-		return decode(argv[2], PS_PIXELS_LABELS, false, &region);
-	if (argc == 7 && !strcmp(argv[1], "region")) {
+		return decode(argv[2], PS_PIXELS_LABELS, false, false, &region);
+	if (argc == 7 && (!strcmp(argv[1], "region") || !strcmp(argv[1], "truncated-region"))) {
 		region.x = (uint32_t)strtoul(argv[3], NULL, 10);
 		region.y = (uint32_t)strtoul(argv[4], NULL, 10);
 		region.width = (uint32_t)strtoul(argv[5], NULL, 10);
 		region.height = (uint32_t)strtoul(argv[6], NULL, 10);
-		return decode(argv[2], PS_PIXELS_RGB, true, &region);
+		return decode(argv[2], PS_PIXELS_RGB, true, !strcmp(argv[1], "truncated-region"), &region);
 	}
 	if (argc == 4 && !strcmp(argv[1], "draw"))
 		return draws(argv[2], argv[3]);

@@ -546,6 +546,35 @@ static void invalid_specs_are_refused_by_name(void **state)
 	WRONG("mean", s.mean[2] = __builtin_nanf(""));
 }
 
+/* A device decodes complete files only. */
+static void a_truncated_file_is_decoded_here_and_reported(void **state)
+{
+	struct ps_image_spec spec = ps_image_spec_imagenet(32);
+	const struct ps_rng_key key = {.seed = 1};
+	struct ps_image_outline outline;
+	struct fixture_jpeg f = {.width = 64, .height = 40, .in = JCS_RGB, .stored = JCS_YCbCr};
+	ps_autofree uint8_t *pixels = fixture_picture(f.width, f.height, 0, 2);
+	size_t nbytes;
+	ps_autofree uint8_t *data = fixture_encode(&f, pixels, &nbytes);
+	(void)state;
+	for (int allow = 0; allow < 2; allow++) {
+		spec.truncated = allow;
+		struct ps_image_decoder *d = ps_image_decoder_new(&spec, &err);
+		ps_autofree uint8_t *dst = malloc(ps_image_nbytes(&spec));
+		assert_int_equal(ps_image_decode(d, data, nbytes, &key, dst, &err), 0);
+		assert_false(ps_image_decoder_is_truncated(d));
+		assert_int_equal(ps_image_sketch(d, data, nbytes, &key, &outline, &err), 0);
+		assert_true(outline.plain_jpeg);
+		int rc = ps_image_decode(d, data, nbytes / 2, &key, dst, &err);
+		assert_int_equal(rc, allow ? 0 : -EBADMSG);
+		assert_int_equal(ps_image_decoder_is_truncated(d), allow);
+		rc = ps_image_sketch(d, data, nbytes / 2, &key, &outline, &err);
+		assert_int_equal(rc, allow ? 0 : -EBADMSG);
+		assert_false(outline.plain_jpeg);
+		ps_image_decoder_free(d);
+	}
+}
+
 static void valid_specs_have_the_right_number_of_bytes(void **state)
 {
 	struct ps_image_spec s = ps_image_spec_imagenet(224);
@@ -574,6 +603,7 @@ int main(void)
 #endif
 	        cmocka_unit_test(invalid_specs_are_refused_by_name),
 	        cmocka_unit_test(dct_scaling_keeps_the_picture_in_place),
+	        cmocka_unit_test(a_truncated_file_is_decoded_here_and_reported),
 	        cmocka_unit_test(valid_specs_have_the_right_number_of_bytes),
 	};
 	return cmocka_run_group_tests_name("image", tests, NULL, NULL);

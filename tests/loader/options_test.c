@@ -212,7 +212,9 @@ static void limits_and_words_equal_those_of_the_code(void **state)
 	        {"overflow", PENSTOCK_OVERFLOW_TRUNCATE}, {"source_dtype", PENSTOCK_SOURCE_U8},
 	        {"box_format", PENSTOCK_BOX_CXCYWH}, {"padding_mode", PENSTOCK_PADDING_SYMMETRIC},
 	        {"jitter_order", PENSTOCK_JITTER_RANDOM}, {"erase_fill", PENSTOCK_ERASE_LEVELS},
-	        {"rounding", PENSTOCK_ROUNDING_NEAREST}, {"channels", PENSTOCK_CHANNELS_GRAY}};
+	        {"rounding", PENSTOCK_ROUNDING_NEAREST}, {"channels", PENSTOCK_CHANNELS_GRAY},
+	        {"pack", PENSTOCK_PACK_WHOLE}, {"long_documents", PENSTOCK_LONG_DROP},
+	        {"truncated", PENSTOCK_TRUNCATED_ALLOW}};
 	size_t n = 0;
 
 	(void)state;

@@ -10,6 +10,7 @@ tap.python_package()  # or SKIP
 
 import numpy
 import PIL.Image
+import PIL.ImageFile
 
 import penstock
 
@@ -69,6 +70,29 @@ def channels_of_16_bits_are_kept():
     small = noise(H, W) % 101  # of a maxval of 100
     want = (small.astype(int) * 131070 + 100) // 200
     assert (load(b"P5 %d %d 100\n" % (W, H) + small.tobytes(), "pgm", channels="gray", dtype="u16")[0, ..., 0] == want).all()
+
+
+@tap.test
+def truncated_files_are_bad_or_as_pillow_decodes_them():
+    rgb = noise(H, W, 3)
+    whole = {"png": png(rgb), "jpg": saved(rgb, "jpeg", quality=90)}
+    for name, data in whole.items():
+        tap.make_tar("t.tar", [("0." + name, data), ("1." + name, data[:len(data) * 2 // 3])])
+        options = {"size": (H, W), "crop": "none", "layout": "nhwc", "hflip": 0, "dtype": "u8"}
+        for truncated in ("refuse", "allow"):
+            fields = {"x": penstock.Image(name, truncated=truncated, **options)}
+            with penstock.Loader("t.tar", 2, fields, order="none", format="numpy", on_error="skip") as loader:
+                batch = next(iter(loader))
+                allowed = int(truncated == "allow")
+                tap.equal([loader.stats()["truncated"], loader.stats()["bad"], batch.valid], [allowed, 1 - allowed, 1 + allowed])
+                x = numpy.array(batch["x"])
+        PIL.ImageFile.LOAD_TRUNCATED_IMAGES = True
+        try:
+            want = numpy.array(PIL.Image.open(io.BytesIO(data[:len(data) * 2 // 3])).convert("RGB"))
+        finally:
+            PIL.ImageFile.LOAD_TRUNCATED_IMAGES = False
+        assert (x[1] == want).all() and not (x[1] == x[0]).all()
+        assert (x[1][-1] == (0 if name == "png" else want[-1])).all()
 
 
 @tap.test

@@ -79,8 +79,6 @@ class LoaderOptions(TypedDict, total=False):
     """samples in the shuffle window, 1 to 16777216 (4096, or 16 global batches if that is more)"""
     skip: int
     """samples to skip at the beginning of each epoch, 0 to 2^60 (0)"""
-    source: Optional[Literal["auto", "tar", "lines", "tokens"]]
-    """format of the shards: auto | tar | lines | tokens (auto: decided by their names)"""
     steps: Optional[int]
     """batches per epoch, 0 to 2^40 (0: as many as the samples fill)"""
     take: Optional[int]
@@ -157,6 +155,8 @@ class ImageOptions(TypedDict, total=False):
     """maximum shift each way, as a share of the width, 0 to 1 (0)"""
     translate_y: float
     """maximum shift each way, as a share of the height, 0 to 1 (0)"""
+    truncated: Literal["refuse", "allow"]
+    """image files that lack their end: refuse | allow (refuse)"""
     vflip: float
     """probability of a vertical flip, 0 to 1 (0)"""
     views: Optional[int]

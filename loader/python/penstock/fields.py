@@ -137,6 +137,8 @@ def Image(
       erase_ratio       the rectangle's height / width, (min, max), 0.001 to 1000; (0.3, 3.3)
       erase_fill        "mean" (of the field: 0 when normalised), "random" (noise of its mean and std), a level or (r, g, b)
     groups              operations that share a probability: [RandomApply(...), OneOf(...)]
+    truncated           "refuse": an image file that lacks its end is a bad sample; "allow": JPEG and PNG files are decoded
+                        as far as they reach, as by Pillow with LOAD_TRUNCATED_IMAGES; stats()["truncated"] counts them
     hidden              1: the field is only for Loader(map=), and not part of batches; 0
     """
     options: Dict[str, Any] = dict(more_options)
