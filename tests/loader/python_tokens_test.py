@@ -77,6 +77,16 @@ def type_refused(file):
     return check
 
 
+@tap.test
+def indexes_of_token_files_are_mounted_with_them():
+    mounted = penstock.remote._with_indexes
+    tap.equal(mounted("s3://b/web/*.bin", False, True), "s3://b/web/*{.bin,.idx}")
+    tap.equal(mounted("hf://datasets/o/n/x-{0..3}.ds", False, True), "hf://datasets/o/n/x-{0..3}.ds{,.index,.loss}")
+    tap.equal(mounted("s3://b/x.npy", False, True), "s3://b/x.npy")
+    tap.equal(mounted("s3://b/x.bin", False, False), "s3://b/x.bin", "without tokens a .bin is a tar")
+    tap.equal(mounted("s3://b/x.tar", True, True), "s3://b/x.tar{,.psx}")
+
+
 def register(name, case):
     case.__name__ = name
     tap.test(case)

@@ -902,7 +902,9 @@ class Loader:
         """The paths of the shards, with URLs mounted; of a source the units."""
         self._mounts: List[remote.Mount] = []
         if rows is None or isinstance(rows, _source.Parquet):
-            paths, self._mounts = remote.local(self._shards, mount or {}, rows is None and _needs_indexes(options))
+            paths, self._mounts = remote.local(
+                self._shards, mount or {}, rows is None and _needs_indexes(options),
+                any(field.kind == "tokens" for field in self._fields.values()))
             if rows is None:
                 return paths
         else:

@@ -211,11 +211,20 @@ def _below(url: str) -> str:
     return _SHOWN_AS_TAR.sub(".tar", rest)
 
 
+def _with_indexes(part: str, indexes: bool, tokens: bool) -> str:
+    """The URL of shards with the files beside them that the loader reads, too."""
+    if tokens and part.endswith(".bin"):
+        return part[: -len(".bin")] + "{.bin,.idx}"
+    if tokens and part.endswith(".ds"):
+        return part + "{,.index,.loss}"
+    return part + "{,.psx}" if indexes else part
+
+
 def local(
-    shards: Sequence[Path], options: Mapping[str, Any], indexes: bool
+    shards: Sequence[Path], options: Mapping[str, Any], indexes: bool, tokens: bool = False
 ) -> Tuple[List[Path], List[Mount]]:
     """The paths of shards, with URLs replaced by paths in mounts; and the mounts. indexes: the shards' indexes are
-    needed."""
+    needed. tokens: they may be files of tokens, with indexes of their documents."""
     mounts: Dict[str, Mount] = {}
     paths: List[Path] = []
 
@@ -223,7 +232,7 @@ def local(
         if not _is_remote(part):
             return part
         below = _below(part)
-        source = part + "{,.psx}" if indexes and below and "?" not in part else part
+        source = _with_indexes(part, indexes, tokens) if below and "?" not in part else part
         if source not in mounts:
             mounts[source] = mount(source, **options)
         return os.path.join(mounts[source].path, below)
