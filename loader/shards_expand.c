@@ -20,6 +20,10 @@ int penstock_shards_expand(
 		if (ps_buf_add(&names, list.names[i], strlen(list.names[i]) + 1) < 0)
 			rc = ps_no_memory(&err);
 	ps_shard_list_fini(&list);
+	if (ps_errno_is_lost(-rc)) {
+		err.cause = PS_CAUSE_SHARD;
+		err.shard = pattern;
+	}
 	if (rc < 0) {
 		ps_buf_fini(&names);
 		return ps_give_error(error, rc, &err);

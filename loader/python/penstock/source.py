@@ -164,7 +164,8 @@ class Parquet(Source):
         arrow = self._arrow
         _check_same(file, os.stat(file.path))
         parquet = arrow.parquet.ParquetFile(
-            arrow.OSFile(file.path), metadata=self._footer(file), buffer_size=_BUFFER_NBYTES, pre_buffer=False)
+            arrow.OSFile(file.path), metadata=self._footer(file), buffer_size=_BUFFER_NBYTES, pre_buffer=False,
+            page_checksum_verification=True)
         rows = max(1, min(_BATCH_ROWS, _BATCH_NBYTES * file.rows[group] // max(nbytes, 1)))
         batches = parquet.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
         batches = _rows_from(batches, row)
