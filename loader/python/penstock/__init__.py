@@ -34,6 +34,7 @@ from .loader import Batch, Budget, Loader, Ragged, Spec
 from .plans import Plan, plan
 from .rank import rank_and_world
 from .remote import Mount, MountError, mount
+from .samples import Samples
 from .source import Parquet, Source
 from .writer import ShardWriter
 
@@ -65,6 +66,7 @@ __all__ = [
     "Plan",
     "Ragged",
     "RandomApply",
+    "Samples",
     "ShardChangedError",
     "ShardDeniedError",
     "ShardNotFoundError",

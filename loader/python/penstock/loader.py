@@ -23,6 +23,7 @@ from . import source as _source
 from .fields import Field, Image, Int
 from .keywords import OF_FIELD, OF_LOADER, keywords
 from .rank import group_rank_and_world, rank_and_world, ranks_per_node
+from .samples import Samples
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -846,6 +847,7 @@ class Loader:
         self._newest = object()  # the mark of the newest iterator, as long as that is valid
         self._running: Callable[[], Optional[_Epoch]] = lambda: None
         self._began = 0  # batches delivered before the newest iterator
+        self._base: Optional[int] = 0  # `num_samples` of the state at the beginning of that iterator
         self._over = True  # the newest iterator has ended
         self._next_epoch = self._current = int(options.get("epoch") or 0)
         self._pending = state  # the state to begin with, as the caller gave it, until a batch was delivered
@@ -1003,6 +1005,8 @@ class Loader:
         self._settle()
         with self._raw:
             untouched = not self._fresh and self._taken() == 0
+            if not untouched:
+                self._base = self._pending_samples() if self._fresh else 0
             if untouched:
                 self._next_epoch = self._current
             elif not self._fresh:
@@ -1020,6 +1024,16 @@ class Loader:
             self._next_epoch += 1
             self._running = weakref.ref(epoch)
             return epoch
+
+    def _pending_samples(self) -> Optional[int]:
+        return self._pending.get("num_samples") if self._pending else 0
+
+    def _num_samples(self) -> Optional[int]:
+        taken = self._taken()
+        if self._fresh or taken is None:
+            return self._pending_samples() if self._fresh else 0
+        whole = int(self._options.get("global_batch") or int(self._options["batch"]) * int(self._options.get("world") or 1))
+        return None if self._base is None else self._base + taken * whole
 
     def _taken(self) -> Optional[int]:
         """Batches of the current epoch that were delivered; None: there is no current epoch."""
@@ -1100,6 +1114,26 @@ class Loader:
             plain.append((name,) if other or (boolean and not knows_bool) else name)
         self._plain = tuple(plain)
         return self._names
+
+    # -- Samples one at a time ----------------------------------------------------------------------------
+
+    def samples_iter(self) -> Samples:
+        """The samples one at a time, for programs that were written for such a stream (WebDataset, Hugging Face's streaming
+        datasets): dicts of "__key__" and the fields. Bad samples and padding are left out. See penstock.Samples."""
+        for name, value in (("transform", self._transform), ("collate", self._collate), ("columns", self._columns)):
+            if value is not None:
+                raise errors.ConfigError("samples_iter: this loader has %s=, which is for batches: leave it out, and use map= or "
+                                         "rename()" % name)
+        return Samples(self)
+
+    def select(self, predicate: Callable[[Dict[str, Any]], Any]) -> Samples:
+        """samples_iter().select(predicate): the samples for which the predicate is true. To leave samples out before they are
+        read, use filter= or take=."""
+        return self.samples_iter().select(predicate)
+
+    def rename(self, keep: bool = True, **names: Union[str, Sequence[str]]) -> Samples:
+        """samples_iter().rename(...): samples with other names. For batches, fields={"image": Image("jpg;png")} names them."""
+        return self.samples_iter().rename(keep, **names)
 
     def _explained(self, call: Callable[..., Any], *args: Any) -> Any:
         """Calls the library, and raises the map's exception in place of the library's error."""
@@ -1238,12 +1272,15 @@ class Loader:
 
     def state_dict(self) -> Dict[str, Any]:
         """The consumer's position: batches that were delivered, not those that were read ahead. Plain types, for
-        torch.save(), JSON, or torchdata."""
+        torch.save(), JSON, or torchdata. `epoch` and `num_samples` are for people and other programs: num_samples is the
+        number of samples that all ranks received in the epoch, where each batch counts as a full one."""
         self._settle()
         state: Dict[str, Any] = {"version": _STATE_VERSION}
         with self._raw:
             state.update(epoch=self.epoch, state=base64.b64encode(self._raw.state_save()).decode("ascii"))
             state.update(transform_version=self._transform_version, map_version=self._map_version)
+            if self._num_samples() is not None:  # not after a state of 0.3
+                state["num_samples"] = self._num_samples()
             if self._shapes:
                 state["shapes"] = {name: list(shape) for name, shape in self._shapes.items()}
             if self._feed:
