@@ -1042,7 +1042,8 @@ struct penstock_batch_info {
 void penstock_batch_info(const struct penstock_batch *batch, struct penstock_batch_info *ret_info);
 
 /* A field by the name given in the options, or by one of its alternatives. Padded fields and tokens have
- * further tensors (NAME:lengths, NAME:mask, NAME:y). Every batch also has:
+ * further tensors (NAME:lengths, NAME:mask, NAME:y, and those of penstock_field.parts). NAME:longest has no
+ * dimension, and is in host memory whatever the device is. Every batch also has:
  *   "__key__"     ragged bytes: the keys of the samples
  *   "__valid__"   u8: 1, or 0 for a row that repeats another (a bad sample, padding, a rank without a sample)
  *   "__shard__"   int64: the place of the shard in the list

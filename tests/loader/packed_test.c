@@ -425,6 +425,55 @@ static void a_token_beyond_vocab_is_named(void **state)
 	penstock_loader_close(l);
 }
 
+/* The rows of a file that changed after it was opened are bad, and the count of rows holds. */
+static void a_file_that_changes_gives_bad_rows(void **state)
+{
+	uint32_t tokens[LENGTH * 40];
+	struct penstock_loader *l;
+	struct penstock_batch *b;
+	struct penstock_error e;
+	uint64_t bad = 0, all = 0;
+	struct setting s;
+	int rc;
+
+	(void)state;
+	for (uint32_t i = 0; i < LENGTH * 40; i++)
+		tokens[i] = i % 50 == 49 ? END : i;
+	file_write("changes-0.bin", tokens, sizeof(tokens));
+	file_write("changes-1.bin", tokens, sizeof(tokens));
+	setting_init(&s, PENSTOCK_PACK_CONCAT, "cu");
+	s.f.end_token = END;
+	s.f.source_dtype = PENSTOCK_U32;
+	s.o.on_error = PENSTOCK_SKIP;
+	s.o.order = PENSTOCK_ORDER_NONE;
+	s.o.lanes = 2;
+	s.o.batch = 8;
+	s.o.epochs = 2;
+	l = opened(&s, "changes-{0,1}.bin");
+	file_write("changes-1.bin", tokens, sizeof(tokens) - LENGTH * 4);
+	if (penstock_loader_set_epoch(l, 1, &e) < 0) /* drops what was read before the change */
+		fail_msg("%s", e.text);
+	while ((rc = penstock_loader_next(l, &b, &e)) == 1) {
+		struct penstock_batch_info info;
+		struct penstock_bad why;
+
+		penstock_batch_info(b, &info);
+		all += info.rows;
+		bad += info.bad;
+		for (uint32_t i = 0; i < info.bad; i++) {
+			assert_int_equal(penstock_batch_bad(b, i, &why), 0);
+			assert_non_null(strstr(why.shard, "changes-1.bin"));
+			assert_non_null(strstr(why.reason, "replaced"));
+		}
+		penstock_batch_release(b);
+	}
+	if (rc < 0)
+		fail_msg("%s", e.text);
+	assert_int_equal(all, 80);
+	assert_int_equal(bad, 40);
+	penstock_loader_close(l);
+}
+
 static void refused(struct setting *s, const char *path, int want, const char *text)
 {
 	struct penstock_loader *l = NULL;
@@ -485,6 +534,7 @@ int main(void)
 	        cmocka_unit_test(rows_by_number_are_those_of_the_epoch),
 	        cmocka_unit_test(cu_pad_fixes_the_number_of_parts),
 	        cmocka_unit_test(a_token_beyond_vocab_is_named),
+	        cmocka_unit_test(a_file_that_changes_gives_bad_rows),
 	        cmocka_unit_test(bad_options_and_files_are_refused),
 	};
 
