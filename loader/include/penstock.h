@@ -482,7 +482,8 @@ enum penstock_mix_end {
  * "train-007-12". */
 enum penstock_source {
 	/* Decided by the name, without .zst, .gz or .lz4 at its end: .jsonl and .txt are lines, .bin are
-	 * tokens if a field is of kind TOKENS, and all other shards are tars. */
+	 * tokens if a field is of kind TOKENS, and all other shards are tars. If a field has `pack`, all must be
+	 * tokens: .bin, .ds or .npy. */
 	PENSTOCK_SOURCE_AUTO = 0,
 	PENSTOCK_SOURCE_TAR = 1,
 	/* Lines of text. The member is "json" in .jsonl files, whose blank lines are left out, and "txt" in
