@@ -1,8 +1,6 @@
 /* Demands: ranges to be fetched, by class. They are queued here, and schedule.c turns them into requests. */
 #include "fetch/fill_private.h"
 
-#define WARM_REQUEST_CHUNKS (8 * PS_BLOCK_CHUNKS)
-
 /* A queue's key: pre-empted or not, then the number of requests. */
 #define PREEMPTED_KEY (UINT64_C(1) << 32)
 
@@ -120,7 +118,7 @@ unsigned ps_demand_count_starving(const struct ps_fill *fill, uint64_t since_ns,
 	return PS_MIN(n, cap);
 }
 
-bool ps_demand_extend(struct ps_demand *demand, uint64_t from, uint64_t end, unsigned request_chunks)
+bool ps_demand_extend(struct ps_demand *demand, uint64_t from, uint64_t end, uint64_t together)
 {
 	struct ps_fill *fill = demand->file->fill;
 
@@ -133,7 +131,7 @@ bool ps_demand_extend(struct ps_demand *demand, uint64_t from, uint64_t end, uns
 	if (!demand->queued)
 		demand->next = PS_MAX(demand->next, from);
 	demand->end = PS_MAX(demand->end, end);
-	demand->request_chunks = request_chunks;
+	demand->together = together;
 	if (demand->queued || demand->next >= demand->end)
 		return false;
 	enqueue(demand);
@@ -246,7 +244,6 @@ void ps_fill_demand(struct ps_fill_file *file, uint64_t from, uint64_t end)
 	ps_demand_init(demand, file, PS_DEMAND_READ);
 	demand->next = from;
 	demand->end = end;
-	demand->request_chunks = PS_REQUEST_MAX_CHUNKS;
 	demand->on_heap = on_heap;
 	enqueue(demand);
 }
@@ -257,7 +254,6 @@ bool ps_demand_warm(struct ps_fill_file *file)
 	/* A repeated call begins again at chunk 0, so that failed chunks are tried once more. */
 	file->warm.next = 0;
 	file->warm.end = ps_object_nblocks(file->object) * PS_BLOCK_CHUNKS;
-	file->warm.request_chunks = WARM_REQUEST_CHUNKS;
 	if (file->draining || file->warm.queued || file->warm.end == 0)
 		return false;
 	enqueue(&file->warm);

@@ -529,11 +529,6 @@ uint64_t ps_fill_timeout_ns(const struct ps_fill *fill)
 	return fill->timeout_ns;
 }
 
-unsigned ps_fill_connections(const struct ps_fill *fill)
-{
-	return atomic_load(&fill->connections);
-}
-
 bool ps_fill_is_far(const struct ps_fill *fill)
 {
 	return atomic_load(&fill->far);

@@ -121,13 +121,7 @@ int ps_fill_new(const struct ps_fill_options *options, struct ps_fill **ret) PS_
  * disk. */
 void ps_fill_free(struct ps_fill *fill);
 uint64_t ps_fill_timeout_ns(const struct ps_fill *fill);
-unsigned ps_fill_connections(const struct ps_fill *fill); /* the present limit: concurrency.h */
-bool ps_fill_is_far(const struct ps_fill *fill);          /* the origin: concurrency.h */
-/* True if the file's origin is far, and its connections are new or were idle. TCP sends the first bytes of
- * such a connection slowly, so many short requests bring more bytes than few long ones. False for a
- * decompressing origin, which makes requests of its own, and for an origin with slices, whose tiers are
- * near. */
-bool ps_fill_file_is_cold(const struct ps_fill_file *file);
+bool ps_fill_is_far(const struct ps_fill *fill); /* the origin: concurrency.h */
 unsigned ps_fill_max_connections(const struct ps_fill *fill);
 /* The memory for data in flight. give_up: hands nbytes of it to another part of the cache, for good. stats:
  * the section "memory". */
@@ -189,9 +183,10 @@ bool ps_fill_read(struct ps_fill_file *file, struct ps_read *read);
 void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read);
 
 /* A range that is to be fetched. A caller may own demands for which no reader waits, and initialises each
- * once; the engine holds a reference of the file while the demand is queued. ps_demand_extend() takes its
- * range and the length of a request in chunks, moves the demand's end forward (never back) and
- * queues the new part. It returns true if ps_fill_pump() has to start the demand. ps_demand_cancel() takes
+ * once; the engine holds a reference of the file while the demand is queued. ps_demand_extend() moves the
+ * demand's end forward (never back) and queues the new part. `together` is how many chunks, of this demand or of
+ * others, are wanted at the same time: requests are so short that the connections share them; 0: long requests.
+ *  It returns true if ps_fill_pump() has to start the demand. ps_demand_cancel() takes
  * the demand off the queue; after that the demand may be freed. */
 enum ps_demand_class {
 	PS_DEMAND_READ,  /* a reader waits */
@@ -204,8 +199,7 @@ struct ps_demand {
 	struct ps_list link;       /* all members are under the engine's lock */
 	struct ps_tree_item place; /* in ps_fill_file.read_demands, by `next` */
 	struct ps_fill_file *file;
-	uint64_t next, end;      /* chunks */
-	unsigned request_chunks; /* maximum length of one request */
+	uint64_t next, end, together; /* chunks */
 	enum ps_demand_class cls;
 	bool queued, on_heap;
 };
@@ -215,7 +209,9 @@ static inline void ps_demand_init(
 	*demand = (struct ps_demand){.file = file, .cls = cls};
 	ps_list_init(&demand->link);
 }
-bool ps_demand_extend(struct ps_demand *demand, uint64_t from, uint64_t end, unsigned request_chunks);
+bool ps_demand_extend(struct ps_demand *demand, uint64_t from, uint64_t end, uint64_t together);
+/* The maximum length of a request for such a demand, in chunks. */
+uint64_t ps_request_chunks(const struct ps_fill_file *file, enum ps_demand_class cls, uint64_t together);
 void ps_demand_cancel(struct ps_demand *demand);
 /* True until all of it was requested. */
 bool ps_demand_is_queued(struct ps_demand *demand);

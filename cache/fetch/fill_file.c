@@ -355,14 +355,6 @@ int ps_fill_file_get(
 	return 0;
 }
 
-bool ps_fill_file_is_cold(const struct ps_fill_file *file)
-{
-	const struct ps_fill *fill = file->fill;
-
-	return !file->origin->base && !file->origin->slice_nbytes && atomic_load(&fill->far) &&
-	       atomic_load(&fill->arrived_bytes) < atomic_load(&fill->cold_below_bytes);
-}
-
 struct ps_fill_file *ps_fill_file_ref(struct ps_fill_file *file)
 {
 	PS_LOCK_SCOPE(&file->fill->lock);

@@ -21,6 +21,12 @@ static unsigned limit_of(const struct ps_fill *fill, enum ps_demand_class cls)
 	return cls == PS_DEMAND_READ ? fill->concurrency.demand : fill->concurrency.limit;
 }
 
+/* How many of `limit` connections one file may have. */
+static unsigned of_one_file(unsigned limit)
+{
+	return limit - limit / 4;
+}
+
 /* Makes requests for the missing chunks of the turn, at most PS_TURN_MAX_REQUESTS. The file's lock is
  * held. */
 static unsigned claim_requests(struct ps_turn *t, uint64_t now_ns, struct ps_range_request **requests)
@@ -105,10 +111,10 @@ static bool file_may_start(
         const struct ps_fill *fill, const struct ps_fill_file *file, enum ps_demand_class cls)
 {
 	unsigned max = limit_of(fill, cls), nfiles = fill->nbusy_files + (file->nrequests == 0);
-	unsigned share = PS_MIN(PS_MAX(max / nfiles, 1u), max - max / 4);
+	unsigned share = PS_MIN(PS_MAX(max / nfiles, 1u), of_one_file(max));
 
-	if (fill->active < max - max / 4)
-		return file->nrequests < max - max / 4;
+	if (fill->active < of_one_file(max))
+		return file->nrequests < of_one_file(max);
 	return file->nrequests < share && file->npreempted == 0;
 }
 
@@ -161,23 +167,59 @@ static void look_if_cold(struct ps_fill *fill)
 	        atomic_load(&fill->arrived_bytes) + fill->concurrency.limit * COLD_NBYTES);
 }
 
+/* The length of a request -------------------------------------------------------------------------------- */
+
+/* It is decided here, and take_turn() cuts the demand. A request is shorter where chunks are there already, where
+ * memory ends, or if the server's answers are not sized (PS_HTTP_UNSIZED_NBYTES). */
+
+/* In chunks. When connections share chunks, a request still has `least`, as a shorter one costs more than it
+ * brings. */
+static const struct {
+	unsigned least, most;
+} lengths[PS_DEMAND_CLASSES] = {
+        [PS_DEMAND_READ] = {PS_REQUEST_MAX_CHUNKS, PS_REQUEST_MAX_CHUNKS},
+        [PS_DEMAND_AHEAD] = {2 * PS_BLOCK_CHUNKS, PS_REQUEST_MAX_CHUNKS},
+        [PS_DEMAND_NEXT] = {4 * PS_BLOCK_CHUNKS, 8 * PS_BLOCK_CHUNKS},
+        [PS_DEMAND_WARM] = {8 * PS_BLOCK_CHUNKS, 8 * PS_BLOCK_CHUNKS},
+};
+
+static uint64_t shared_out(
+        const struct ps_fill_file *file, enum ps_demand_class cls, uint64_t nchunks, unsigned nconnections)
+{
+	const struct ps_fill *fill = file->fill;
+	uint64_t least = lengths[cls].least, each = (nchunks + nconnections - 1) / nconnections;
+
+	/* TCP sends the first bytes of a new connection slowly. From a far origin, many short requests then
+	 * bring more bytes than few long ones. A decompressing origin makes requests of its own, and the tiers
+	 * of an origin with slices are near. */
+	if (cls <= PS_DEMAND_AHEAD && !file->origin->base && !file->origin->slice_nbytes &&
+	        atomic_load(&fill->far) &&
+	        atomic_load(&fill->arrived_bytes) < atomic_load(&fill->cold_below_bytes))
+		least = COLD_MIN_CHUNKS;
+	return PS_MIN(PS_MAX(each, least), (uint64_t)lengths[cls].most);
+}
+
+uint64_t ps_request_chunks(const struct ps_fill_file *file, enum ps_demand_class cls, uint64_t together)
+{
+	return together ? shared_out(file, cls, together, of_one_file(atomic_load(&file->fill->connections)))
+	                : lengths[cls].most;
+}
+
 /* The maximum length of the demand's next request, in chunks. The engine's lock is held. */
 static uint64_t request_chunks(const struct ps_fill *fill, const struct ps_demand *demand)
 {
 	const struct ps_fill_file *file = demand->file;
-	uint64_t most = PS_MIN(PS_MAX(demand->request_chunks, 1u), (unsigned)PS_REQUEST_MAX_CHUNKS);
-	uint64_t left = demand->end - demand->next;
-	unsigned max = limit_of(fill, demand->cls), all = max - max / 4;
-	unsigned unused = all - PS_MIN(all, PS_MAX(fill->active, file->nrequests));
+	unsigned all = of_one_file(limit_of(fill, demand->cls)), used = PS_MAX(fill->active, file->nrequests);
+	uint64_t left = demand->end - demand->next, most;
 
-	/* A reader waits for the last of its bytes: over new connections they come sooner in many short
-	 * requests. */
-	if (demand->cls == PS_DEMAND_READ && ps_fill_file_is_cold(file))
-		return PS_MIN(most, PS_MAX(left / PS_MAX(unused, 1u), (uint64_t)COLD_MIN_CHUNKS));
+	/* A reader waits for the last of its bytes. */
+	if (demand->cls == PS_DEMAND_READ)
+		return shared_out(file, demand->cls, left, used < all ? all - used : 1);
+	most = ps_request_chunks(file, demand->cls, demand->together);
 	/* The end of a file is divided among the connections, so that its last requests end together. */
 	if (demand->cls == PS_DEMAND_AHEAD && fill->concurrency.far && !file->origin->slice_nbytes &&
 	        demand->end >= ps_object_nblocks(file->object) * PS_BLOCK_CHUNKS)
-		return PS_MIN(most, PS_MAX(left / PS_MAX(all, 1u), (uint64_t)TAIL_MIN_CHUNKS));
+		most = PS_MIN(most, PS_MAX(left / all, (uint64_t)TAIL_MIN_CHUNKS));
 	return most;
 }
 
@@ -186,22 +228,22 @@ static uint64_t request_chunks(const struct ps_fill *fill, const struct ps_deman
 static bool take_turn(
         struct ps_fill *fill, struct ps_demand *demand, struct ps_turn *t, struct ps_fill_file **ret_unref)
 {
-	look_if_cold(fill);
-	uint64_t first = demand->next / PS_BLOCK_CHUNKS, end = demand->end;
 	enum ps_budget_class cls = budget_class(demand);
-	uint64_t slice = demand->file->origin->slice_nbytes / PS_BLOCK_SIZE;
+	uint64_t slice = demand->file->origin->slice_nbytes / PS_CHUNK_SIZE, end;
 
+	look_if_cold(fill);
+	t->from = demand->next;
 	t->most = request_chunks(fill, demand);
 	/* A reader's turn takes all of the demand, though it may become several requests: its waiters may
 	 * touch only some of the chunks, and the others are fetched with them. */
-	if (demand->cls != PS_DEMAND_READ && t->most >= PS_BLOCK_CHUNKS)
-		end = PS_MIN(end, (first + t->most / PS_BLOCK_CHUNKS) * PS_BLOCK_CHUNKS);
-	else if (demand->cls != PS_DEMAND_READ)
-		end = PS_MIN(end, demand->next + t->most);
-	size_t n =
-	        PS_MIN((end + PS_BLOCK_CHUNKS - 1) / PS_BLOCK_CHUNKS - first, (size_t)PS_REQUEST_MAX_BLOCKS);
+	end = t->from + (demand->cls == PS_DEMAND_READ ? PS_REQUEST_MAX_CHUNKS : t->most);
+	if (end - t->from >= PS_BLOCK_CHUNKS)
+		end -= end % PS_BLOCK_CHUNKS;
 	if (slice)
-		n = PS_MIN(n, slice - first % slice);
+		end = PS_MIN(end, t->from - t->from % slice + slice);
+	end = PS_MIN(end, demand->end);
+	uint64_t first = t->from / PS_BLOCK_CHUNKS;
+	size_t n = (end + PS_BLOCK_CHUNKS - 1) / PS_BLOCK_CHUNKS - first;
 	t->nbufs = ps_budget_take(fill->budget, cls, n, t->bufs);
 	if (t->nbufs == 0 && demand->cls == PS_DEMAND_READ && ps_retained_reclaim(fill, ret_unref))
 		t->nbufs = ps_budget_take(fill->budget, cls, n, t->bufs);
@@ -212,7 +254,6 @@ static bool take_turn(
 	t->stuck = false;
 	t->file = demand->file;
 	t->cls = demand->cls;
-	t->from = demand->next;
 	t->end = PS_MIN(end, (first + t->nbufs) * PS_BLOCK_CHUNKS);
 	ps_demand_take(demand, t->end);
 	return true;

@@ -8,7 +8,6 @@
 #include "catalog/dataset.h"
 
 #define EIGHTHS 8
-#define REQUEST_CHUNKS (4 * PS_BLOCK_CHUNKS)
 #define PAUSE_MIN 16u
 #define PAUSE_MAX 4096u
 
@@ -167,7 +166,7 @@ static uint64_t start_begin(
 			file = NULL; /* the start has the reference */
 		}
 		if (place && *place)
-			ps_demand_extend(&(*place)->demand, 0, end * PS_BLOCK_CHUNKS, REQUEST_CHUNKS);
+			ps_demand_extend(&(*place)->demand, 0, end * PS_BLOCK_CHUNKS, end * PS_BLOCK_CHUNKS);
 	}
 	ps_fill_file_put(file);
 	return end * PS_BLOCK_SIZE;

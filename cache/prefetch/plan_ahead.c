@@ -16,13 +16,11 @@
 
 #define LOOK_EVERY_MS 100 /* the shortest time between two looks */
 #define IDLE_MS 1000
-#define REQUEST_CHUNKS (8 * PS_BLOCK_CHUNKS)
 #define HEAD_BLOCKS 1
 /* Of each file that is read now: if it is not known how much is needed (more would delay the others), and at
  * most; read-ahead fetches what comes after. */
 #define READ_NBYTES PS_BLOCK_SIZE
 #define READ_MAX_NBYTES (8 * PS_BLOCK_SIZE)
-#define READ_MIN_CHUNKS 4  /* of a request over connections that TCP begins slowly */
 #define READ_KEPT_MS 10000 /* what was not requested in this time is left to the readers; ... */
 #define READ_LATE_MS 1000  /* ... or could not be */
 #define NAMES_AT_ONCE 64
@@ -193,7 +191,7 @@ static bool begin(struct ps_plan_ahead *a, uint64_t node, unsigned *nto_memory)
 		}
 	}
 	a->begun[a->nbegun++] = b;
-	ps_demand_extend(&b->head, 0, nblocks * PS_BLOCK_CHUNKS, REQUEST_CHUNKS);
+	ps_demand_extend(&b->head, 0, nblocks * PS_BLOCK_CHUNKS, 0);
 	return true;
 }
 
@@ -217,7 +215,7 @@ static void look(struct ps_plan_ahead *a)
 		if (!b->file || b->to_memory || b->has_rest)
 			continue;
 		b->has_rest = true;
-		ps_demand_extend(&b->rest, HEAD_BLOCKS * PS_BLOCK_CHUNKS, UINT64_MAX, REQUEST_CHUNKS);
+		ps_demand_extend(&b->rest, HEAD_BLOCKS * PS_BLOCK_CHUNKS, UINT64_MAX, 0);
 		nwhole++;
 	}
 	ps_fill_pump(a->dataset->cache->fill);
@@ -273,12 +271,9 @@ static struct part *part_new(struct ps_plan_ahead *a, const struct ps_plan_read 
 	return part;
 }
 
-/* Demands the parts. Over a far origin's new connections all of them arrive soonest if each connection brings
- * an equal share. */
+/* Demands the parts, which share the connections. */
 static void demand_parts(struct ps_plan_ahead *a, const struct ps_plan_read *reads, size_t n)
 {
-	struct ps_fill *fill = a->dataset->cache->fill;
-	unsigned request_chunks = REQUEST_CHUNKS;
 	uint64_t now_ns = ps_clock_mono_ns(), nchunks = 0;
 
 	review_parts(a, now_ns);
@@ -294,18 +289,12 @@ static void demand_parts(struct ps_plan_ahead *a, const struct ps_plan_read *rea
 		a->parts[a->nparts++] = part;
 		nchunks += part->end - part->first;
 	}
-	/* (Whether the origin is far, and so the number of connections, is known once there is a file.) */
-	unsigned nconns = ps_fill_connections(fill);
-	uint64_t share = nchunks / PS_MAX(nconns - nconns / 8, 1u);
-	if (ps_fill_is_far(fill))
-		request_chunks =
-		        (unsigned)PS_MIN(PS_MAX(share, (uint64_t)READ_MIN_CHUNKS), (uint64_t)REQUEST_CHUNKS);
 	for (size_t i = before; i < a->nparts; i++) {
 		struct part *part = a->parts[i];
 
-		ps_demand_extend(&part->demand, part->first, part->end, request_chunks);
+		ps_demand_extend(&part->demand, part->first, part->end, nchunks);
 	}
-	ps_fill_pump(fill);
+	ps_fill_pump(a->dataset->cache->fill);
 }
 
 static void demand_late(struct ps_plan_ahead *a, uint64_t now_ns)

@@ -21,9 +21,6 @@
 #define AHEAD_MIN (1 * PS_MIB)
 /* how near a read must be to a candidate, in a file that is read at random */
 #define NEAR_RANDOM (128 * PS_KIB)
-/* Minimum length of a request: shorter ones cost more than they bring, except over new connections. */
-#define STEP_MIN_CHUNKS (2 * PS_BLOCK_CHUNKS)
-#define STEP_COLD_CHUNKS 2
 
 /* Limits of `strangers`, which a read near no stream raises, and a read of a proven stream lowers. From
  * RANDOM_FROM on, the file counts as read at random. Even such a file has short sequences: the kernel turns
@@ -208,19 +205,13 @@ static uint64_t window_next(const struct ps_readahead *ra, const struct stream *
 /* Demands the blocks that the stream's window newly covers. True: ps_fill_pump() must start them. */
 static bool go(struct ps_readahead *ra, struct stream *s, bool waited)
 {
-	const struct ps_fill *fill = ps_fill_file_engine(ra->file);
-
 	if (!s->window)
 		return false;
 	s->window = window_next(ra, s, waited);
 	uint64_t from = (s->next + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
 	uint64_t target = (s->next + s->window) / PS_BLOCK_SIZE;
-	/* The length of a request: all connections together cover the window. */
-	unsigned nconns = ps_fill_connections(fill);
-	nconns = PS_MAX(nconns - nconns / 4, 1u);
-	uint64_t nchunks = PS_MAX((s->window / PS_CHUNK_SIZE + nconns - 1) / nconns,
-	        (uint64_t)(ps_fill_file_is_cold(ra->file) ? STEP_COLD_CHUNKS : STEP_MIN_CHUNKS));
-	uint64_t step = PS_MAX(nchunks / PS_BLOCK_CHUNKS, 1u);
+	uint64_t together = s->window / PS_CHUNK_SIZE; /* all connections together cover the window */
+	uint64_t step = PS_MAX(ps_request_chunks(ra->file, PS_DEMAND_AHEAD, together) / PS_BLOCK_CHUNKS, 1u);
 
 	/* Blocks are demanded in steps, so that requests are long; but at once if the reader has caught up.
 	 * ra->lock is held over ps_demand_extend(): if another thread reused the stream for another offset
@@ -229,8 +220,8 @@ static bool go(struct ps_readahead *ra, struct stream *s, bool waited)
 		return false;
 	from = PS_MAX(s->demanded, from);
 	s->demanded = target;
-	return from < target && ps_demand_extend(&s->demand, from * PS_BLOCK_CHUNKS, target * PS_BLOCK_CHUNKS,
-	                                (unsigned)nchunks);
+	return from < target &&
+	       ps_demand_extend(&s->demand, from * PS_BLOCK_CHUNKS, target * PS_BLOCK_CHUNKS, together);
 }
 
 /* The functions above need ra->lock held ----------------------------------------------------------------- */

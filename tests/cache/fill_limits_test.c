@@ -318,6 +318,37 @@ static void the_first_read_opens_many_connections_to_a_far_origin_only(void **st
 	assert_in_range(first_read(0).ngets, 1, 5);
 }
 
+/* The longest request, in MiB, for 32 MiB that no reader waits for, if so many MiB are wanted at the same time. */
+static uint64_t longest_mib(enum ps_demand_class cls, uint64_t together_mib)
+{
+	struct fixture *f = fixture_new(&(struct fixture_options){
+	        .file_nbytes = 64 * PS_MIB, .memory_bytes = 256 * PS_MIB, .max_connections = 64});
+	struct ps_demand demand;
+
+	ps_demand_init(&demand, f->file, cls);
+	assert_true(
+	        ps_demand_extend(&demand, 0, 32 * PS_BLOCK_CHUNKS, together_mib * PS_MIB / PS_CHUNK_SIZE));
+	ps_fill_pump(f->fill);
+	while (ps_demand_is_queued(&demand))
+		usleep(1000);
+	ps_demand_cancel(&demand);
+	uint64_t asked = atomic_load(&f->origin->max_asked);
+	fixture_free(f);
+	return asked / PS_MIB;
+}
+
+static void connections_share_what_is_wanted_at_the_same_time(void **state)
+{
+	(void)state;
+	/* Before the first answer there are four connections, and a file has three of them. */
+	assert_int_equal(longest_mib(PS_DEMAND_AHEAD, 0), 16);
+	assert_int_equal(longest_mib(PS_DEMAND_AHEAD, 18), 6);
+	assert_int_equal(longest_mib(PS_DEMAND_AHEAD, 3), 2);
+	assert_int_equal(longest_mib(PS_DEMAND_NEXT, 0), 8);
+	assert_int_equal(longest_mib(PS_DEMAND_NEXT, 15), 5);
+	assert_int_equal(longest_mib(PS_DEMAND_NEXT, 3), 4);
+}
+
 /* A program reads the beginning of a file and closes it. */
 static void at_most_eight_times_the_read_bytes_are_requested(void **state)
 {
@@ -355,6 +386,7 @@ int main(void)
 	        cmocka_unit_test(any_number_of_sequential_readers_fetches_one_copy),
 	        cmocka_unit_test(a_reader_that_stops_midway_costs_at_most_one_more_window),
 	        cmocka_unit_test(the_first_read_opens_many_connections_to_a_far_origin_only),
+	        cmocka_unit_test(connections_share_what_is_wanted_at_the_same_time),
 	        cmocka_unit_test(at_most_eight_times_the_read_bytes_are_requested),
 	};
 
