@@ -249,9 +249,10 @@ static void *thread_main(void *arg)
 		uint64_t wait_ms = !ps_list_empty(&th->later)   ? 0
 		                   : ps_list_empty(&th->active) ? IDLE_POLL_MS
 		                                                : TICK_MS;
-		/* Waits for sockets, curl's timers or a wake, then lets curl act. */
+		/* Waits for sockets, curl's timers or a wake, then lets curl act, which asks the kernel about each
+		 * transfer's socket. When nothing has come since bytes were taken, they are flushed first. */
 		CURLMcode mc = curl_multi_poll(th->multi, NULL, 0, (int)wait_ms, &nready);
-		if (mc == CURLM_OK)
+		if (mc == CURLM_OK && (nready > 0 || wait_ms > 0))
 			mc = curl_multi_perform(th->multi, &nrunning);
 		if (mc != CURLM_OK) {
 			/* Probably out of memory: pauses; the stall timeout ends transfers that cannot continue. */

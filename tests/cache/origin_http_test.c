@@ -2,6 +2,8 @@
 #include "http_fixture.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -434,6 +436,49 @@ static void without_a_descriptor_left_no_origin_opens(void **state)
 	assert_non_null(strstr(err.text, "cannot start a thread for transfers"));
 }
 
+static _Atomic unsigned npolls;
+
+/* Instead of the C library's: curl asks by this function which sockets are ready. */
+__attribute__((visibility("default"))) int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
+{
+	const struct timespec timeout = {
+	        .tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000L};
+
+	npolls++;
+	return ppoll(fds, n, timeout_ms < 0 ? NULL : &timeout, NULL);
+}
+
+/* A round of curl asks about each transfer's socket, so a piece of a body must not cost two. */
+static void a_piece_of_a_body_costs_one_round_over_all_transfers(void **state)
+{
+	enum { IDLE = 3, PIECES = 40 };
+	struct ps_origin *o = open_origin(server.http, "/", NULL);
+	struct call idle[IDLE], c;
+	char url[128];
+
+	(void)state;
+	for (int i = 0; i < IDLE; i++) {
+		snprintf(url, sizeof(url), "%s/silent/x", server.http);
+		call_start(o, &idle[i], url, 0, 100);
+	}
+	usleep(100000); /* their requests have been sent */
+	unsigned before = npolls;
+	snprintf(url, sizeof(url), "%s/pieces/object.bin", server.http);
+	fetch(o, &c, url, 0, PIECES * 1000);
+	unsigned each = (npolls - before) / PIECES;
+	print_message("# %u polls for a piece, %u in all\n", each, npolls);
+	assert_int_equal(c.err.err, 0);
+	call_end(&c);
+	o->ops->abort(o);
+	for (int i = 0; i < IDLE; i++) {
+		sem_wait(&idle[i].done);
+		call_end(&idle[i]);
+	}
+	o->ops->close(o);
+	/* A wait for the piece, a question about each transfer, a look whether there is more; and some ticks. */
+	assert_in_range(each, 1, 2 * (IDLE + 1));
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -453,6 +498,7 @@ int main(void)
 	        cmocka_unit_test(close_ends_transfers_in_flight),
 	        cmocka_unit_test(abort_ends_present_and_later_gets),
 	        cmocka_unit_test(get_may_be_submitted_again_inside_done),
+	        cmocka_unit_test(a_piece_of_a_body_costs_one_round_over_all_transfers),
 	};
 
 	return http_tests_run(tests, PS_ARRAY_LEN(tests), NULL);
