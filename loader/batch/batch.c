@@ -75,6 +75,21 @@ static bool slot_layout_make(const struct ps_batch_layout *layout, uint32_t rows
 
 /* Batches ------------------------------------------------------------------------------------------------ */
 
+/* Adds to *used what cu and document of N rows (`rows`) take at most. False: too large. */
+static bool packed_nbytes(const struct ps_layout_field *f, uint32_t rows, size_t *used)
+{
+	size_t most = f->cu_pad, at;
+	bool ok = f->cu_pad > 0 || ps_size_mul((size_t)f->row_items, rows, &most);
+
+	if (f->pack == PS_PACK_NONE)
+		return true;
+	if (f->parts & PS_PART_CU)
+		ok = ok && ps_slot_place(used, most + 1, sizeof(int32_t), &at);
+	if (f->parts & PS_PART_DOCUMENT)
+		ok = ok && ps_slot_place(used, most, sizeof(int64_t), &at);
+	return ok;
+}
+
 /* Bytes that a slot begins with: that of cu and document in a full batch with as many parts as there can be, so that it
  * does not grow for them. */
 static bool slot_nbytes(
@@ -82,7 +97,7 @@ static bool slot_nbytes(
 {
 	*ret_nbytes = l->fixed_nbytes;
 	for (uint32_t i = 0; i < layout->nfields; i++)
-		if (!ps_packed_nbytes(&layout->fields[i], l->rows, ret_nbytes))
+		if (!packed_nbytes(&layout->fields[i], l->rows, ret_nbytes))
 			return false;
 	return true;
 }

@@ -94,9 +94,6 @@ void ps_packed_blank(struct penstock_batch *batch, uint32_t i);
 int ps_packed_size(struct penstock_batch *batch, uint32_t i, size_t *used, struct ps_error *err) PS_MUST_USE;
 void ps_packed_write(struct penstock_batch *batch, uint32_t i);
 
-/* Adds to *used what cu and document of N rows (`rows`) take at most. False: too large. */
-bool ps_packed_nbytes(const struct ps_layout_field *field, uint32_t rows, size_t *used) PS_MUST_USE;
-
 /* Parts of layouts and rows ------------------------------------------------------------------------------ */
 
 /* The part of ps_batch_layout_new() that makes one field, whose names and kind are set. */

@@ -323,17 +323,3 @@ void ps_packed_write(struct penstock_batch *b, uint32_t i)
 	if (cu)
 		cu[n] = at;
 }
-
-bool ps_packed_nbytes(const struct ps_layout_field *f, uint32_t rows, size_t *used)
-{
-	size_t most = f->cu_pad, at;
-	bool ok = f->cu_pad > 0 || ps_size_mul((size_t)f->row_items, rows, &most);
-
-	if (f->pack == PS_PACK_NONE)
-		return true;
-	if (f->parts & PS_PART_CU)
-		ok = ok && ps_slot_place(used, most + 1, sizeof(int32_t), &at);
-	if (f->parts & PS_PART_DOCUMENT)
-		ok = ok && ps_slot_place(used, most, sizeof(int64_t), &at);
-	return ok;
-}
