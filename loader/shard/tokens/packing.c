@@ -48,7 +48,8 @@ struct unused {
 struct ps_token_spare {
 	pthread_mutex_t lock;
 	struct unused *first;
-	size_t nbytes;
+	size_t nbytes;     /* of those in the list */
+	size_t used, most; /* bytes in use: now, and at most so far */
 };
 
 struct ps_token_spare *ps_token_spare_new(void)
@@ -76,6 +77,8 @@ void ps_token_spare_free(struct ps_token_spare *s)
 
 void *ps_token_spare_take(struct ps_token_spare *s, size_t nbytes)
 {
+	void *made;
+
 	nbytes = PS_MAX(nbytes, sizeof(struct unused));
 	{
 		PS_LOCK_SCOPE(&s->lock);
@@ -86,10 +89,17 @@ void *ps_token_spare_take(struct ps_token_spare *s, size_t nbytes)
 				continue;
 			*at = p->next;
 			s->nbytes -= nbytes;
+			s->used += nbytes;
 			return p;
 		}
 	}
-	return malloc(nbytes);
+	made = malloc(nbytes);
+	if (made) {
+		PS_LOCK_SCOPE(&s->lock);
+		s->used += nbytes;
+		s->most = PS_MAX(s->most, s->used);
+	}
+	return made;
 }
 
 void ps_token_spare_give(struct ps_token_spare *s, void *p, size_t nbytes)
@@ -101,7 +111,8 @@ void ps_token_spare_give(struct ps_token_spare *s, void *p, size_t nbytes)
 		return;
 	{
 		PS_LOCK_SCOPE(&s->lock);
-		if (nbytes <= PS_TOKEN_SPARE_NBYTES - s->nbytes) {
+		s->used -= nbytes;
+		if (s->used + s->nbytes + nbytes <= s->most) {
 			*u = (struct unused){.next = s->first, .nbytes = nbytes};
 			s->first = u;
 			s->nbytes += nbytes;

@@ -104,10 +104,9 @@ int ps_packing_new(const struct ps_packing_options *options, char *const *files,
         uint32_t nsets, struct ps_packing **ret_packing, struct ps_error *err) PS_MUST_USE;
 void ps_packing_free(struct ps_packing *packing); /* NULL is allowed */
 
-/* Memory of pieces that are not used any more, for later ones: touching new memory costs more than reading into it. At most
- * PS_TOKEN_SPARE_NBYTES are kept. Threads: any. Locks: its own, a leaf. */
-#define PS_TOKEN_SPARE_NBYTES (16UL << 20)
-
+/* Memory of pieces that are not used any more, for later ones: touching new memory costs more than reading into it. With
+ * the pieces in use it is never more than pieces used at once before, which their budget allowed. Threads: any. Locks: its
+ * own, a leaf. */
 struct ps_token_spare *ps_token_spare_new(void);                                /* NULL: out of memory */
 void ps_token_spare_free(struct ps_token_spare *spare);                         /* NULL is allowed */
 void *ps_token_spare_take(struct ps_token_spare *spare, size_t nbytes);         /* NULL: out of memory */

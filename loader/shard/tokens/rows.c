@@ -221,7 +221,7 @@ static bool tokens_hold(struct ps_rows *r, struct ps_token_piece *p, uint64_t nt
 	p->loss = loss ? malloc((size_t)ntokens) : NULL;
 	if (p->tokens && (p->loss || !loss))
 		return true;
-	free(ps_steal_ptr(&p->tokens));
+	ps_token_spare_give(p->spare, ps_steal_ptr(&p->tokens), p->tokens_nbytes);
 	free(ps_steal_ptr(&p->loss));
 	return false;
 }
