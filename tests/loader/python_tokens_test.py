@@ -78,6 +78,23 @@ def type_refused(file):
 
 
 @tap.test
+def a_batch_says_the_sizes_of_its_parts():
+    for cu_pad in (None, 500):
+        field = penstock.Tokens(length=LENGTH, pack="fit", cu_pad=cu_pad, parts=("cu", "document"))
+        file = os.path.join(tap.SRC, "tests/data/tokens/megatron_u16.bin")
+        with penstock.Loader(file, 4, {"x": field}, format="numpy") as loader:
+            spec, batch = loader.element_spec, next(iter(loader))
+            spec = spec() if callable(spec) else spec
+            parts = len(batch["x:document"])
+            tap.equal(spec["x:cu"].shape, (cu_pad and 501,))
+            tap.equal(spec["x:document"].shape, (cu_pad,))
+            tap.equal(spec["x:longest"].shape, ())
+            tap.equal(batch["x:cu"].shape, (parts + 1,))
+            tap.equal((type(batch["x:longest"]), parts), (int, cu_pad or parts))
+            tap.equal(batch["x:longest"], max(int(end - begin) for begin, end in zip(batch["x:cu"], batch["x:cu"][1:])))
+
+
+@tap.test
 def indexes_of_token_files_are_mounted_with_them():
     mounted = penstock.remote._with_indexes
     tap.equal(mounted("s3://b/web/*.bin", False, True), "s3://b/web/*{.bin,.idx}")

@@ -1062,13 +1062,20 @@ class Loader:
         for name in self._names or self._learn(raw):
             tensor = raw.field(name)
             rows = (int(self._options["batch"]) if self._feed else raw.rows,)
+            field, _, what = name.partition(":")
+            if isinstance(tensor, int):
+                specs[name] = Spec((), "i64")
+                continue
+            if what in ("cu", "document") and "pack" in self._fields[field].options:
+                parts = self._fields[field].options.get("cu_pad")
+                specs[name] = Spec((parts and parts + (what == "cu"),), tensor.dtype)  # type: ignore[union-attr]
+                continue
             if isinstance(tensor, tuple):
                 specs[name] = Spec(rows + (None,) + tensor[0].shape[1:], tensor[0].dtype)
                 continue
             shape = tensor.shape
             if name in self._channels_last:
                 shape = shape[:-3] + (shape[-1],) + shape[-3:-1]
-            field, _, what = name.partition(":")
             longest = self._fields[field].options.get("pad_to") == _LONGEST if field in self._fields else False
             if longest and what in ("", "mask"):
                 shape = shape[:1] + (None,) + shape[2:]
