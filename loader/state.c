@@ -176,6 +176,8 @@ static uint64_t field_hash(uint64_t h, const struct penstock_field *given)
 		for (uint32_t i = 0; i < f->ndim && i < PS_ARRAY_LEN(f->shape); i++)
 			h = hash_u64(h, f->shape[i]);
 		h = f->add_offset_of ? text_hash(h, f->add_offset_of) : h;
+		if (f->kind == PENSTOCK_NPY || f->kind == PENSTOCK_JSON)
+			h = f->follow ? text_hash(h, f->follow) : h;
 	}
 	return set_hash(h, ps_field_options, ps_n_field_options, f, &unset);
 }

@@ -263,6 +263,11 @@ void ps_batch_clear(struct penstock_batch *b)
 	for (uint32_t i = 0; i < b->nrows; i++) {
 		ps_sample_free(b->rows[i].sample);
 		free(b->rows[i].reason);
+		for (struct ps_some *some = b->rows[i].some, *next; some; some = next) {
+			next = some->next;
+			free(some->kept);
+			free(some);
+		}
 		free(b->rows[i].parts);
 		b->rows[i] = (struct ps_row){0};
 	}

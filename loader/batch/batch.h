@@ -90,6 +90,9 @@ struct ps_layout_field {
 	struct ps_mask_spec mask;       /* PENSTOCK_MASK */
 	enum ps_box_format box_format;  /* PENSTOCK_BOXES */
 	bool box_shares;
+	double min_area, min_visible; /* boxes below these are dropped */
+	/* The boxes field whose dropped boxes this field drops, which may be the field itself; -1: none. */
+	int drops_with;
 	int leader; /* the image field whose crop and flips this field follows; -1: none */
 	/* images: index of the field that decodes the member's image for this field; may be this field */
 	uint32_t decoded_by;
@@ -346,9 +349,19 @@ struct ps_row {
 	bool lacks;                    /* bad because it does not have a field */
 	bool advised;                  /* the reason says what to do, or is the caller's */
 	uint32_t truncated;            /* image files that were decoded although they lack their end */
+	struct ps_some *some;          /* what is left of fields that drop boxes (row.c); a list */
 	char *reason;                  /* text for `bad` where the sample itself was sound; else NULL */
 	uint32_t lane;                 /* the lane that gave the sample ... */
 	struct ps_lane_position where; /* ... and the lane's position once the row is delivered */
+};
+
+/* What is left of a row's field whose boxes, or whose items that belong to boxes, were dropped. */
+struct ps_some {
+	struct ps_some *next;
+	uint32_t field;
+	uint64_t n_all, n;  /* items before, and those that are left */
+	uint32_t *kept;     /* boxes: their places before */
+	uint8_t elements[]; /* of the field's own type */
 };
 
 /* A late field of a complete batch. */

@@ -28,6 +28,7 @@ struct ps_piece {
 	const uint8_t *data; /* NULL: nothing to write */
 	size_t nbytes;
 	uint64_t items; /* the caller may lower it to write fewer */
+	bool final;     /* `data` has elements of the field's own type, to be copied as they are */
 	/* Arrays: */
 	enum ps_dtype dtype;
 	bool swapped;

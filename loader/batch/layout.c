@@ -186,6 +186,11 @@ static int offset_plan(struct ps_batch_layout *layout, struct ps_layout_field *f
 		        "field %.100s: add_offset_of needs this field to be ragged, with integers of 4 or 8 "
 		        "bytes",
 		        f->name);
+	if (of->drops_with >= 0)
+		return ps_error_set(err, EINVAL,
+		        "field %.100s: add_offset_of %.100s: a field that drops items has other numbers of "
+		        "items",
+		        f->name, f->offset_name);
 	f->offset_name = NULL;
 	return 0;
 }

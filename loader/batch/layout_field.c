@@ -628,11 +628,48 @@ static void sharing_plan(struct ps_batch_layout *layout, uint32_t i)
 	}
 }
 
+/* Finds the boxes that field i drops items with. */
+static int drops_plan(
+        struct ps_batch_layout *layout, const struct penstock_field *in, uint32_t i, struct ps_error *err)
+{
+	struct ps_layout_field *f = &layout->fields[i];
+	int boxes = -1;
+
+	if (f->kind == PENSTOCK_BOXES) {
+		f->min_area = in->min_area;
+		f->min_visible = in->min_visible;
+		if (!(in->min_area >= 0 && in->min_area < INFINITY))
+			return ps_error_set(err, EINVAL, "field %.100s: min_area %g: must be at least 0",
+			        f->name, in->min_area);
+		if (!(in->min_visible >= 0 && in->min_visible <= 1))
+			return ps_error_set(err, EINVAL, "field %.100s: min_visible %g: must be 0 to 1",
+			        f->name, in->min_visible);
+		f->drops_with = in->min_area > 0 || in->min_visible > 0 ? (int)i : -1;
+		return 0;
+	}
+	if ((f->kind != PENSTOCK_NPY && f->kind != PENSTOCK_JSON) || !in->follow)
+		return 0;
+	boxes = ps_layout_lookup(layout, in->follow, strlen(in->follow));
+	if (boxes < 0 || boxes >= (int)i || layout->fields[boxes].kind != PENSTOCK_BOXES ||
+	        layout->fields[boxes].drops_with < 0)
+		return ps_error_set(err, EINVAL,
+		        "field %.100s: follow %.100s: an array can follow boxes that are listed before it "
+		        "and "
+		        "have min_area or min_visible",
+		        f->name, in->follow);
+	if (f->form == PS_FORM_FIXED || (f->kind == PENSTOCK_JSON && f->ops != &ps_field_json_numbers))
+		return ps_error_set(err, EINVAL,
+		        "field %.100s: follow %.100s: needs a shape with a leading 0, one item for each box",
+		        f->name, in->follow);
+	f->drops_with = boxes;
+	return 0;
+}
+
 int ps_layout_images_join(
         struct ps_batch_layout *layout, const struct penstock_field *in, struct ps_error *err)
 {
 	for (uint32_t i = 0; i < layout->nfields; i++) {
-		layout->fields[i].leader = -1;
+		layout->fields[i].leader = layout->fields[i].drops_with = -1;
 		layout->fields[i].decoded_by = i;
 	}
 	for (uint32_t i = 0; i < layout->nfields; i++) {
@@ -644,6 +681,8 @@ int ps_layout_images_join(
 			rc = follow_plan(layout, &in[i], i, err);
 		else if (in[i].kind == PENSTOCK_IMAGE)
 			sharing_plan(layout, i);
+		if (rc == 0)
+			rc = drops_plan(layout, &in[i], i, err);
 		if (rc < 0)
 			return rc;
 	}

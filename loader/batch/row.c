@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/size.h"
 #include "batch/fields.h"
 #include "batch/parts.h"
 #include "device/device.h"
@@ -89,6 +90,10 @@ void ps_batch_piece_write(const struct penstock_batch *b, uint32_t i, uint32_t r
 {
 	const struct ps_layout_field *f = &b->layout->fields[i];
 
+	if (piece->final) {
+		ps_field_memory.write(f, piece, plane, dst);
+		return;
+	}
 	f->ops->write(f, piece, plane, dst);
 	if (f->kind == PENSTOCK_BOXES)
 		ps_boxes_place(&b->boxes[i][row], f->box_format, dst, (size_t)piece->items);
@@ -110,6 +115,46 @@ static int overflow_apply(const struct ps_layout_field *f, struct ps_piece *piec
 	                ? ""
 	                : "; raise that limit, or set overflow to bad or truncate");
 	return -err->err;
+}
+
+/* Drops boxes of the row's field i, or the items of boxes that were dropped: *piece becomes what is left. */
+static int some_keep(
+        struct penstock_batch *b, uint32_t row, uint32_t i, struct ps_piece *piece, struct ps_error *err)
+{
+	const struct ps_layout_field *f = &b->layout->fields[i];
+	struct ps_row *r = &b->rows[row];
+	const struct ps_some *boxes = r->some;
+	struct ps_some *some;
+	size_t n = (size_t)piece->items, nbytes;
+
+	while (boxes && boxes->field != (uint32_t)f->drops_with)
+		boxes = boxes->next;
+	if (f->kind != PENSTOCK_BOXES && n != (boxes ? boxes->n_all : 0))
+		return ps_error_set(err, EBADMSG, "%zu items, but %ju boxes in %.100s", n,
+		        (uintmax_t)(boxes ? boxes->n_all : 0), b->layout->fields[f->drops_with].name);
+	if (!ps_size_mul(n, f->item_nbytes, &nbytes) || !ps_size_add(nbytes, sizeof(*some), &nbytes))
+		return ps_error_set(err, ENOMEM, "too many boxes");
+	some = calloc(1, nbytes);
+	if (!some)
+		return ps_error_set(err, ENOMEM, "no memory for %zu boxes", n);
+	*some = (struct ps_some){.next = r->some, .field = i, .n_all = n};
+	r->some = some;
+	if (n > 0)
+		f->ops->write(f, piece, 0, some->elements);
+	if (f->kind == PENSTOCK_BOXES) {
+		some->kept = calloc(n + 1, sizeof(*some->kept));
+		if (!some->kept)
+			return ps_error_set(err, ENOMEM, "no memory for %zu boxes", n);
+		some->n = ps_boxes_place_some(&b->boxes[i][row], f->box_format, f->min_area, f->min_visible,
+		        (float *)(void *)some->elements, n, some->kept);
+	} else {
+		some->n = boxes ? boxes->n : 0;
+		for (size_t k = 0; k < some->n; k++)
+			memmove(some->elements + k * f->item_nbytes,
+			        some->elements + boxes->kept[k] * f->item_nbytes, f->item_nbytes);
+	}
+	*piece = (struct ps_piece){.data = some->elements, .items = some->n, .final = true};
+	return 0;
 }
 
 /* Writes a measured piece to its place, or keeps the piece until the place is known. */
@@ -285,6 +330,8 @@ static int field_decode(struct penstock_batch *b, uint32_t row, uint32_t i, stru
 	rc = f->ops->measure(f, in->data ? in->data : (const uint8_t *)"", (size_t)in->size, &piece, err);
 	if (rc == -ENOENT)
 		return missing_put(b, row, i, err);
+	if (rc == 0 && f->drops_with >= 0)
+		rc = some_keep(b, row, i, &piece, err);
 	if (rc == 0)
 		rc = overflow_apply(f, &piece, err);
 	if (rc == 0)

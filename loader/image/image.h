@@ -655,6 +655,12 @@ struct ps_boxes_map ps_boxes_map_of(const struct ps_image_placement *placement, 
 /* In place: n boxes of four floats. */
 void ps_boxes_place(const struct ps_boxes_map *map, enum ps_box_format format, float *boxes, size_t n);
 
+/* As ps_boxes_place(), but drops boxes without area in the picture, with less than min_area square pixels in it, or
+ * with less than min_visible of their area in it. kept[i]: the place of the i-th box that is left among the n.
+ * Returns the number of boxes that are left. */
+size_t ps_boxes_place_some(const struct ps_boxes_map *map, enum ps_box_format format, double min_area,
+        double min_visible, float *boxes, size_t n, uint32_t *kept);
+
 /* Mixing a batch ----------------------------------------------------------------------------------------- */
 
 /* CutMix and MixUp: the random choices for a batch, and the arithmetic on its pixels.

@@ -268,7 +268,8 @@ static double cut(double v, double most)
 	return fmin(fmax(v, 0), most); /* NaN becomes 0 */
 }
 
-static void place(const struct ps_boxes_map *map, const double box[4], float *ret)
+/* Returns the area of the box before it is cut. */
+static double place(const struct ps_boxes_map *map, const double box[4], float *ret)
 {
 	const double *m = map->m;
 	double x0 = INFINITY, y0 = INFINITY, x1 = -INFINITY, y1 = -INFINITY;
@@ -284,21 +285,41 @@ static void place(const struct ps_boxes_map *map, const double box[4], float *re
 	ret[1] = (float)cut(y0, map->height);
 	ret[2] = (float)cut(x1, map->width);
 	ret[3] = (float)cut(y1, map->height);
+	return (x1 - x0) * (y1 - y0);
+}
+
+static double place_one(const struct ps_boxes_map *map, enum ps_box_format format, float *b)
+{
+	double box[4] = {(double)b[0], (double)b[1], (double)b[2], (double)b[3]};
+	if (format == PS_BOX_CXCYWH) {
+		box[0] -= box[2] / 2;
+		box[1] -= box[3] / 2;
+	}
+	if (format != PS_BOX_XYXY) {
+		box[2] += box[0];
+		box[3] += box[1];
+	}
+	return place(map, box, b);
 }
 
 void ps_boxes_place(const struct ps_boxes_map *map, enum ps_box_format format, float *boxes, size_t n)
 {
-	for (size_t i = 0; i < n; i++, boxes += 4) {
-		double a = (double)boxes[0], b = (double)boxes[1], c = (double)boxes[2], d = (double)boxes[3];
-		double box[4] = {a, b, c, d};
-		if (format == PS_BOX_CXCYWH) {
-			box[0] = a - c / 2;
-			box[1] = b - d / 2;
-		}
-		if (format != PS_BOX_XYXY) {
-			box[2] = box[0] + c;
-			box[3] = box[1] + d;
-		}
-		place(map, box, boxes);
+	for (size_t i = 0; i < n; i++)
+		place_one(map, format, boxes + 4 * i);
+}
+
+size_t ps_boxes_place_some(const struct ps_boxes_map *map, enum ps_box_format format, double min_area,
+        double min_visible, float *boxes, size_t n, uint32_t *kept)
+{
+	size_t left = 0;
+	for (size_t i = 0; i < n; i++) {
+		float *b = boxes + 4 * i;
+		double whole = place_one(map, format, b);
+		double area = ((double)b[2] - (double)b[0]) * ((double)b[3] - (double)b[1]);
+		if (!(area > 0) || area < min_area || area < min_visible * whole)
+			continue;
+		memmove(boxes + 4 * left, b, 4 * sizeof(*b));
+		kept[left++] = (uint32_t)i;
 	}
+	return left;
 }

@@ -413,6 +413,12 @@ struct penstock_field {
 	int64_t end_token;
 	uint64_t vocab;     /* a row with a token of this or more is a bad sample; 0 (default): not checked */
 	uint32_t truncated; /* IMAGE: enum penstock_truncated; REFUSE */
+	/* BOXES. Boxes are dropped whose area in the result is below min_area square pixels, or of whose area
+	 * less than min_visible (a share, 0 to 1) is within the result. If one of them is set, boxes without
+	 * area are dropped, too. A field of kind NPY or JSON with one item for each box, such as their
+	 * labels, names the boxes by `follow`: it drops the items of the same boxes. 0 (default): no box is
+	 * dropped. */
+	double min_area, min_visible;
 };
 
 /* How the documents of a token file become rows. */

@@ -247,8 +247,9 @@ const struct ps_option ps_field_options[] = {
                 .text = "1: rotate as the file's EXIF or XMP says"),
         FIELD(member, TEXT, ALL, .print = PS_PRINT_OWN, .text = "member that the field is read from",
                 .unset = "the one that the name says"),
-        FIELD(follow, TEXT, IMAGE | MASK | BOXES, .print = PS_PRINT_PICTURE,
-                .text = "image field whose crop, flips and affine map this field shares",
+        FIELD(follow, TEXT, IMAGE | MASK | BOXES | NPY | JSON, .print = PS_PRINT_PICTURE,
+                .text = "image field whose crop, flips and affine map this field shares; arrays: boxes field "
+                        "whose dropped boxes this field drops, too",
                 .unset = "masks and boxes: the first image field"),
         FIELD(views, U32, IMAGE, PLACING, .most = 64, .print = PS_PRINT_PICTURE,
                 .text = "pictures made from one decoded image", .unset = "0: one, without a dimension"),
@@ -368,6 +369,11 @@ const struct ps_option ps_field_options[] = {
                 .text = "a row with a token of this or more is a bad sample", .unset = "0: not checked"),
         FIELD(truncated, U32, IMAGE, .words = WORDS("refuse", "allow"),
                 .text = "image files that lack their end"),
+        FIELD(min_area, F64, BOXES, .unit = "square pixels",
+                .text = "boxes with a smaller area in the picture are dropped", .unset = "0: none"),
+        FIELD(min_visible, F64, BOXES, .most = 1,
+                .text = "boxes with a smaller share of their area in the picture are dropped",
+                .unset = "0: none"),
 };
 const size_t ps_n_field_options = ARRAY_LEN(ps_field_options);
 

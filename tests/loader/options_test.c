@@ -138,7 +138,10 @@ static void a_state_depends_on_each_option_of_the_fields(void **state)
 			else
 				change(option, &field);
 			print = print_of(&o, option->name);
-			if (option->print != PS_PRINT_IF_SET)
+			/* arrays follow boxes since 0.4 */
+			bool later = option->at == offsetof(struct penstock_field, follow) &&
+			             (kind == PENSTOCK_NPY || kind == PENSTOCK_JSON);
+			if (option->print != PS_PRINT_IF_SET && !later)
 				all = hash_u64(all, print);
 			/* An optional image is refused elsewhere. States of no version depend on a mask's
 			 * max_pixels. */

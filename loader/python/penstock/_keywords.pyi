@@ -120,7 +120,7 @@ class ImageOptions(TypedDict, total=False):
     fill: int
     """level of pixels outside the image, 0 to 255 (0)"""
     follow: Optional[str]
-    """image field whose crop, flips and affine map this field shares (masks and boxes: the first image field)"""
+    """image field whose crop, flips and affine map this field shares; arrays: boxes field whose dropped boxes this field drops, too (masks and boxes: the first image field)"""
     gray: float
     """probability of conversion to gray, 0 to 1 (0)"""
     groups: Optional[Union[str, Sequence[str]]]
@@ -189,6 +189,10 @@ class BoxesOptions(TypedDict, total=False):
     """1: only for a transform or map, not part of batches (0)"""
     max_bytes: Optional[int]
     """maximum size of a ragged row, bytes (0: no limit)"""
+    min_area: Optional[float]
+    """boxes with a smaller area in the picture are dropped, square pixels (0: none)"""
+    min_visible: Optional[float]
+    """boxes with a smaller share of their area in the picture are dropped, 0 to 1 (0: none)"""
     missing_value: int
     """value of all elements of a row whose sample lacks the field (-1)"""
     overflow: Literal["error", "bad", "truncate"]
@@ -257,6 +261,8 @@ class TextOptions(TypedDict, total=False):
 class ArrayOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
     """ragged field whose items these numbers index; in a batch they index the items of all rows"""
+    follow: Optional[str]
+    """image field whose crop, flips and affine map this field shares; arrays: boxes field whose dropped boxes this field drops, too (masks and boxes: the first image field)"""
     hidden: int
     """1: only for a transform or map, not part of batches (0)"""
     max_bytes: Optional[int]
@@ -275,6 +281,8 @@ class ArrayOptions(TypedDict, total=False):
 class JsonOptions(TypedDict, total=False):
     add_offset_of: Optional[str]
     """ragged field whose items these numbers index; in a batch they index the items of all rows"""
+    follow: Optional[str]
+    """image field whose crop, flips and affine map this field shares; arrays: boxes field whose dropped boxes this field drops, too (masks and boxes: the first image field)"""
     hidden: int
     """1: only for a transform or map, not part of batches (0)"""
     max_bytes: Optional[int]

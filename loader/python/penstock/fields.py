@@ -233,7 +233,12 @@ def Boxes(
 ) -> Field:
     """Boxes as n x 4 floats, x0 y0 x1 y1 in pixels of the image field that they follow. They are read from a .npy, a JSON
     value ("json:boxes") or text. box_format: "xyxy", "xywh" (COCO) or "cxcywh" (YOLO). box_shares=1: the coordinates are
-    shares of the image's sides."""
+    shares of the image's sides.
+
+    min_area, min_visible: boxes with less than min_area square pixels in the picture are dropped, and boxes with less than
+    min_visible (0 to 1) of their area in it. With either of them, boxes without area are dropped, too. A field with one
+    item for each box names the boxes, and drops the items of the same boxes: Json("json:labels", shape=(0,), dtype="i64",
+    follow="boxes")."""
     return Field(
         name, "boxes", follow=follow, box_format=box_format, pad_to=_pad(pad_to), optional=int(optional), **options)
 
