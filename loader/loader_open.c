@@ -123,19 +123,39 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	return ps_pipeline_new(&p, at, &l->pipeline, err);
 }
 
+/* Where a unit of columns is in its file: the order of its bytes is the source's, so its first byte. */
+static void unit_place(void *options, uint32_t unit, uint64_t epoch, uint64_t pass, uint64_t ordinal,
+        uint64_t *ret_offset, uint64_t *ret_nbytes)
+{
+	const struct ps_options *p = options;
+
+	(void)epoch;
+	(void)pass;
+	(void)ordinal;
+	(void)ret_nbytes; /* the number of bytes is not known */
+	if (p->ranges)
+		*ret_offset = p->ranges[2 * (size_t)unit];
+}
+
 /* NULL: no mount takes plans, or memory is lacking. A run does not need a planner. */
 static struct ps_planner *planner_make(struct penstock_loader *l, const struct ps_position *at)
 {
 	const struct penstock_options *o = &l->options.o;
 	const struct ps_numbers *numbers = l->options.numbers;
+	struct ps_planner_parts parts = {.files = l->options.file_of,
+	        .nfiles = l->options.nfiles,
+	        .place = unit_place,
+	        .ctx = &l->options};
 
+	if (l->packing)
+		parts = (struct ps_planner_parts){.files = l->packing->file_of,
+		        .nfiles = l->packing->nfiles,
+		        .place = ps_packing_place,
+		        .ctx = l->packing};
 	return ps_planner_new(&(struct ps_planner_options){.order = l->schedule.order,
 	                              .shards = l->options.files,
 	                              .nshards = l->schedule.nshards,
-	                              .parts = {.files = l->packing ? l->packing->file_of : NULL,
-	                                      .nfiles = l->packing ? l->packing->nfiles : 0,
-	                                      .place = ps_packing_place,
-	                                      .ctx = l->packing},
+	                              .parts = parts,
 	                              .job = o->job ? o->job : "loader",
 	                              .rank = o->rank,
 	                              .world = o->world,

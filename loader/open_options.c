@@ -372,29 +372,41 @@ static int columns_check(const struct penstock_options *o, struct ps_error *err)
 /* Names the files of the shards. */
 static int files_make(struct ps_options *p, struct ps_error *err)
 {
+	const struct penstock_columns *c = p->o.columns;
 	char *const *units = p->shards.names;
 	char *last = NULL;
 
 	p->files = units;
-	if (!p->o.columns)
+	if (!c)
 		return 0;
 	p->files = NULL;
 	if (p->shards.n == 0)
 		return ps_error_set(err, EINVAL, "columns: no unit is named");
-	if (!p->o.columns->files)
+	if (!c->files)
 		return 0;
+	if (c->ranges && c->nranges != p->shards.n)
+		return ps_error_set(
+		        err, EINVAL, "columns: %ju ranges for %zu units", (uintmax_t)c->nranges, p->shards.n);
 	p->unit_files = calloc(p->shards.n, sizeof(*p->unit_files));
-	if (!p->unit_files)
+	p->file_of = calloc(p->shards.n, sizeof(*p->file_of));
+	if (c->ranges)
+		p->ranges = malloc(2 * p->shards.n * sizeof(*p->ranges));
+	if (!p->unit_files || !p->file_of || (c->ranges && !p->ranges))
 		return ps_no_memory(err);
+	if (c->ranges)
+		memcpy(p->ranges, c->ranges, 2 * p->shards.n * sizeof(*p->ranges));
 	p->files = p->unit_files;
 	for (size_t i = 0; i < p->shards.n; i++) {
 		size_t len = ps_columns_file_len(units[i]);
 
-		if (!last || strlen(last) != len || memcmp(last, units[i], len) != 0)
+		if (!last || strlen(last) != len || memcmp(last, units[i], len) != 0) {
 			last = strndup(units[i], len);
+			p->nfiles++;
+		}
 		if (!last)
 			return ps_no_memory(err);
 		p->unit_files[i] = last;
+		p->file_of[i] = p->nfiles - 1;
 	}
 	return 0;
 }
@@ -405,6 +417,8 @@ static void files_free(struct ps_options *p)
 		if (i + 1 == p->shards.n || p->unit_files[i] != p->unit_files[i + 1])
 			free(p->unit_files[i]);
 	free(p->unit_files);
+	free(p->file_of);
+	free(p->ranges);
 }
 
 int ps_options_make(struct ps_options *p, const struct penstock_options *in, const char *const *shards,

@@ -27,7 +27,11 @@ struct ps_options {
 	/* their files: `names`, or the files that units of columns are parts of, of which neighbours share one
 	 * string; NULL: units are not files */
 	char *const *files;
-	char **unit_files;    /* memory of the latter */
+	char **unit_files; /* memory of the latter */
+	uint32_t *
+	        file_of; /* by unit: the number of its file among nfiles; NULL: shards are no parts of files */
+	uint32_t nfiles;
+	uint64_t *ranges;     /* a copy of the units' ranges; NULL: not known */
 	uint32_t given_lanes; /* as the caller set them; 0: not set */
 	char *texts[8];       /* copies of the caller's texts */
 	double *mix;          /* copied; o.nmix of them */

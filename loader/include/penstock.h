@@ -600,6 +600,11 @@ struct penstock_columns {
 	 * looked for at open and named in the plans of Penstock mounts. 0: units are not files. */
 	uint32_t files;
 	uint32_t reserved;
+	/* With `files`: where the units are in their files, in the order of their names: for each the offsets of
+	 * its first byte and of the byte after its last. Copied at open; `nranges` is the number of units. NULL:
+	 * not known. */
+	const uint64_t *ranges;
+	uint64_t nranges;
 };
 
 /* Fill by penstock_options_init(), then change. penstock_options_init(3) describes how the options work

@@ -134,7 +134,7 @@ static int loader_clear(PyObject *self)
 
 static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-	PyObject *shards, *options, *fields, *run = Py_None, *source = Py_None;
+	PyObject *shards, *options, *fields, *run = Py_None, *source = Py_None, *ranges = NULL;
 	struct map *map = NULL;
 	struct parsed_options parsed;
 	struct penstock_error error = {0};
@@ -166,8 +166,14 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 		        .read = source_read,
 		        .files = files && PyObject_IsTrue(files) == 1};
 		Py_XDECREF(files);
+		ranges = PyObject_GetAttrString(source, "ranges");
+		if (ranges && ranges != Py_None) {
+			map->columns.ranges = (const uint64_t *)(const void *)PyBytes_AsString(ranges);
+			map->columns.nranges = (uint64_t)PyBytes_Size(ranges) / (2 * sizeof(uint64_t));
+		}
 		parsed.options.columns = &map->columns;
 		if (PyErr_Occurred()) {
+			Py_XDECREF(ranges);
 			map_unref(map);
 			options_free(&parsed);
 			return NULL;
@@ -181,6 +187,10 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 	Py_BEGIN_ALLOW_THREADS
 	rc = penstock_loader_open(&parsed.options, parsed.shards, parsed.nshards, &loader, &error);
 	Py_END_ALLOW_THREADS
+	if (map) {
+		map->columns.ranges = NULL; /* copied */
+		Py_XDECREF(ranges);
+	}
 	bool pinned = parsed.options.device && strncmp(parsed.options.device, "cuda", 4) == 0;
 	options_free(&parsed);
 	if (rc < 0 && map)

@@ -913,7 +913,10 @@ class Loader:
             paths = self._shards
         try:
             self._calls = _source.Calls(rows)
-            return _source.units(rows, paths, options.get("index_dir"))
+            units = _source.units(rows, paths, options.get("index_dir"))
+            if isinstance(rows, _source.Parquet):
+                self._calls.ranges = rows.ranges([unit for one in units for unit in one.split("\n")])
+            return units
         except BaseException:
             for one in self._mounts:
                 one.close()

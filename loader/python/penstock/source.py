@@ -1,6 +1,7 @@
 """Sources of columns: rows of Parquet files, tables and databases as samples."""
 from __future__ import annotations
 
+import array
 import collections
 import errno
 import hashlib
@@ -73,6 +74,7 @@ class Calls:
         at_exit()
         self._source = source
         self.files = bool(getattr(source, "files", False))
+        self.ranges: Optional[bytes] = None  # of units of files: where they begin and end there
 
     def count(self, unit: str) -> Tuple[Any, ...]:
         try:
@@ -111,6 +113,7 @@ class _File(NamedTuple):
     size: int
     mtime_ns: int
     rows: Tuple[int, ...]  # of each row group
+    ranges: Tuple[int, ...]  # where each row group begins and ends in the file
 
 
 def _import() -> Any:
@@ -153,6 +156,14 @@ class Parquet(Source):
             for file in pool.map(self._look, new):
                 self._files[file.path] = file
         return {path: ["%s#%d" % (path, i) for i, n in enumerate(self._files[path].rows) if n] for path in files}
+
+    def ranges(self, units: Sequence[str]) -> bytes:
+        """Where the units begin and end in their files."""
+        places = array.array("Q")
+        for unit in units:
+            file, group = self._place(unit)
+            places.extend(file.ranges[2 * group : 2 * group + 2])
+        return places.tobytes()
 
     def count(self, unit: str) -> int:
         file, group = self._place(unit)
@@ -212,7 +223,9 @@ class Parquet(Source):
                               None, 0) from error
         parsed = self._parse(path, footer)
         self._keep(path, parsed)
-        return _File(path, stat.st_size, stat.st_mtime_ns, tuple(parsed.row_group(i).num_rows for i in range(parsed.num_row_groups)))
+        groups = [parsed.row_group(i) for i in range(parsed.num_row_groups)]
+        return _File(path, stat.st_size, stat.st_mtime_ns, tuple(group.num_rows for group in groups),
+                     tuple(at for group in groups for at in _range_of(group, stat.st_size)))
 
     def _keep(self, path: str, parsed: Any) -> None:
         with self._lock:
@@ -263,6 +276,14 @@ class Parquet(Source):
             except OSError as error:
                 raise errors.ConfigError("index_dir: %s: cannot write: %s" % (kept, os.strerror(error.errno or 0))) from error
         return footer
+
+
+def _range_of(group: Any, size: int) -> Tuple[int, int]:
+    chunks = [group.column(i) for i in range(group.num_columns)]
+    begins = [min(c.data_page_offset, c.dictionary_page_offset or c.data_page_offset) for c in chunks]
+    begin = min(max(0, min(begins, default=0)), size)
+    end = max((b + c.total_compressed_size for b, c in zip(begins, chunks)), default=0)
+    return begin, min(max(begin, end), size)
 
 
 def _check_same(file: _File, stat: os.stat_result) -> None:
