@@ -648,7 +648,8 @@ class Loader:
     shards: a path, folder or pattern, or several of them (with mix=[...] each is a dataset, and the numbers are the
         weights): "/data/train-{000000..001281}.tar", "/data/train-*.tar", "/data/train", "a.tar::b.tar", "@list.txt".
         Or URLs (s3://, gs://, az://, hf://, https://): "s3://bucket/train/{000000..001281}.tar", "s3://bucket/train/". The
-        program `penstock` mounts them as long as the loader exists; see penstock.mount().
+        program `penstock` mounts them as long as the loader exists; see penstock.mount(). Names that end in .parquet are
+        Parquet files, whose rows are samples; see penstock.Source.
     batch: samples per batch on this rank; by default 64, or as many as the batches of `order` have.
     fields: a dict of names to penstock.Field (Image(), Int(), Bytes(), ...), or a list of fields, which are named by
         their suffixes. By default an image "jpg" and an optional integer "cls".
@@ -682,6 +683,8 @@ class Loader:
         LOCAL_WORLD_SIZE. A loader that was created before the process group asks again at the first iter(), len(),
         samples(), state_dict() or load_state_dict() after the group exists; if the rank has changed and a batch was
         already delivered, it raises RuntimeError. Values that you pass are never compared with a group.
+    source: what the shards contain: "tar", "lines", "tokens", or "auto" (decided by their names). Or a penstock.Source, which
+        reads the rows of units, whose names are given as `shards`; with mix=, a list of units for each dataset.
     mount: options of penstock.mount() for shards that are URLs, such as {"endpoint": "https://minio.example.org"}.
     state: a state_dict() to resume from; the beginning of the epoch is not read then.
     gpu_decode: with device="cuda": the share of JPEGs that the GPU decodes, 0 to 1, or "auto". The GPU's pixels
@@ -728,7 +731,7 @@ class Loader:
     @keywords(OF_LOADER)
     def __init__(
         self,
-        shards: Union[Path, Sequence[Path]],
+        shards: Union[Path, Sequence[Union[Path, Sequence[str]]]],
         batch: Optional[int] = None,
         fields: Union[None, Field, Sequence[Field], Mapping[str, Field]] = None,
         *,
@@ -765,7 +768,7 @@ class Loader:
         if rank is None:
             rank, world = rank_and_world()
             options.setdefault("ranks_per_node", ranks_per_node(world))
-        self._shards: List[Path] = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
+        self._shards: List[Any] = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
         if "memory_budget" in options:
             options["memory_budget"] = _bytes_of_size(options["memory_budget"])
         self._fields = _fields_of(fields)
@@ -912,10 +915,10 @@ class Loader:
         else:
             paths = self._shards
         try:
-            self._calls = _source.Calls(rows)
+            calls = self._calls = _source.Calls(rows)
             units = _source.units(rows, paths, options.get("index_dir"))
             if isinstance(rows, _source.Parquet):
-                self._calls.ranges = rows.ranges([unit for one in units for unit in one.split("\n")])
+                calls.ranges = rows.ranges([unit for one in units for unit in one.split("\n")])
             return units
         except BaseException:
             for one in self._mounts:
