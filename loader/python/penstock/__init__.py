@@ -36,6 +36,7 @@ from .rank import rank_and_world
 from .remote import Mount, MountError, mount
 from .samples import Samples
 from .source import Parquet, Source
+from .sweep import Sweep, sweep
 from .writer import ShardWriter
 
 __version__ = version()
@@ -75,6 +76,7 @@ __all__ = [
     "Source",
     "Spec",
     "StateError",
+    "Sweep",
     "Tensor",
     "Text",
     "Tokens",
@@ -82,5 +84,6 @@ __all__ = [
     "mount",
     "plan",
     "rank_and_world",
+    "sweep",
     "version",
 ]
