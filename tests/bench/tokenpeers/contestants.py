@@ -9,6 +9,7 @@ import os
 import shutil
 import struct
 import sys
+import tempfile
 import time
 import warnings
 
