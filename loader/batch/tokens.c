@@ -142,20 +142,23 @@ static int part_write(const struct ps_layout_field *f, const struct ps_token_par
 {
 	const bool swapped = __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__;
 	size_t size = ps_dtype_nbytes(dtype), n = (size_t)part->len + !part->ends, done;
+	uint8_t *x = to->x + at * f->item_nbytes, *y = to->y + at * f->item_nbytes;
 
 	if (f->vocab > 0 && is_above(size, src, n, f->vocab)) {
 		done = bad_find(dtype, src, n, f->vocab);
 		if (done < n)
 			return token_refuse(f, dtype, part, src, done, err);
 	}
-	done = ps_convert(dtype, swapped, src, f->dtype, to->x + at * f->item_nbytes, part->len);
+	done = ps_convert(dtype, swapped, src, f->dtype, x, part->len);
 	if (done < part->len)
 		return token_refuse(f, dtype, part, src, done, err);
-	done = ps_convert(dtype, swapped, src + size, f->dtype, to->y + at * f->item_nbytes, n - 1);
-	if (done < n - 1)
-		return token_refuse(f, dtype, part, src, done + 1, err);
+	/* y is x, one token later */
+	memcpy(y, x + f->item_nbytes, (part->len - 1) * f->item_nbytes);
+	y += (part->len - 1) * f->item_nbytes;
 	if (part->ends)
-		memcpy(to->y + (at + part->len - 1) * f->item_nbytes, f->pad, f->item_nbytes);
+		memcpy(y, f->pad, f->item_nbytes);
+	else if (ps_convert(dtype, swapped, src + part->len * size, f->dtype, y, 1) < 1)
+		return token_refuse(f, dtype, part, src, part->len, err);
 	numbers_write(to, at, part->len, segment);
 	if (!to->mask)
 		return 0;
