@@ -95,6 +95,16 @@ def a_batch_says_the_sizes_of_its_parts():
 
 
 @tap.test
+def tokens_need_a_length():
+    try:
+        penstock.Tokens()
+    except TypeError as e:
+        assert "length=" in str(e), e
+    else:
+        raise AssertionError("Tokens() without length was taken")
+
+
+@tap.test
 def indexes_of_token_files_are_mounted_with_them():
     mounted = penstock.remote._with_indexes
     tap.equal(mounted("s3://b/web/*.bin", False, True), "s3://b/web/*{.bin,.idx}")

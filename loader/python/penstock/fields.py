@@ -325,7 +325,7 @@ def Json(
 @keywords(OF_FIELD, "tokens")
 def Tokens(
     name: Optional[str] = None,
-    length: int = 0,
+    length: Optional[int] = None,
     *,
     dtype: Any = "i64",
     source_dtype: Any = None,
@@ -354,6 +354,8 @@ def Tokens(
     vocab: a row with a token of this or more is a bad sample.
     cu_pad: the number of parts in each batch's cu, for CUDA graphs; a batch with more is an error.
     """
+    if length is None:
+        raise TypeError("Tokens() needs length=, the tokens of a row")
     names = parts if isinstance(parts, str) else ",".join(parts)
     return Field(name or "tokens", "tokens", shape=(length,), dtype=dtype, source_dtype=source_dtype,
                  pack=None if pack == "none" else pack, parts=names or None, long_documents=long_documents,
