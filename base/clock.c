@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
 #include "base/cleanup.h"
@@ -21,6 +22,22 @@ int64_t ps_clock_real_ms(void)
 
 	clock_gettime(CLOCK_REALTIME, &ts);
 	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+uint64_t ps_clock_jitter(uint64_t most)
+{
+	uint32_t random;
+
+	if (getrandom(&random, sizeof(random), GRND_NONBLOCK) != sizeof(random))
+		random = (uint32_t)ps_clock_mono_ns();
+	return random % (most + 1);
+}
+
+uint64_t ps_clock_backoff(uint64_t first, uint64_t most, unsigned failures)
+{
+	for (unsigned i = 1; i < failures && first < most; i++)
+		first *= 2;
+	return PS_MIN(first, most);
 }
 
 void ps_clock_boot_id(char ret_id[static 37])

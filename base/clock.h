@@ -26,6 +26,12 @@ static inline uint64_t ps_clock_mono_ns(void)
 int64_t ps_clock_real_s(void);
 int64_t ps_clock_real_ms(void);
 
+/* A random time up to `most`, both ends included, in the caller's unit. Clients that waited or failed together must
+ * not come back together. */
+uint64_t ps_clock_jitter(uint64_t most);
+/* The pause after so many failures in a row: `first`, doubled for each further one, `most` at most. */
+uint64_t ps_clock_backoff(uint64_t first, uint64_t most, unsigned failures);
+
 /* "2026-01-02T03:04:05.678+01:00", "2026-01-02T03:04:05Z" to seconds since the epoch; -1: malformed. */
 int64_t ps_clock_parse_rfc3339(const char *text);
 

@@ -114,6 +114,11 @@ void ps_strbuf_reset(struct ps_strbuf *b)
 		b->s[0] = '\0';
 }
 
+int ps_text_compare(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 char *ps_utf8_put(char *out, uint32_t c)
 {
 	if (c < 0x80) {

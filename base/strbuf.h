@@ -41,6 +41,9 @@ char *ps_strbuf_take(struct ps_strbuf *b);
 /* Empties the text and keeps the memory. */
 void ps_strbuf_reset(struct ps_strbuf *b);
 
+/* For qsort() of an array of texts. */
+int ps_text_compare(const void *a, const void *b);
+
 /* Writes a character of Unicode in UTF-8, up to 4 bytes. Returns what follows it. */
 char *ps_utf8_put(char *out, uint32_t c);
 

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/strbuf.h"
 #include "base/thread.h"
 #include "listing/listing.h"
 #include "origin/origin.h"
@@ -24,11 +25,6 @@ static void keyed(struct ps_store *store, const struct ps_id *digest, struct ps_
 	ps_store_fingerprint(store, hex, ret);
 }
 
-static int compare_pattern(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Adds patterns to the id: other patterns show other names. They are sorted, because their order means
  * nothing. */
 static int add_patterns(struct ps_id *id, const char *kind, const char *const *patterns)
@@ -42,7 +38,7 @@ static int add_patterns(struct ps_id *id, const char *kind, const char *const *p
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++)
 		sorted[i] = patterns[i];
-	qsort(sorted, n, sizeof(*sorted), compare_pattern);
+	qsort(sorted, n, sizeof(*sorted), ps_text_compare);
 	for (size_t i = 0; i < n; i++) {
 		char hex[PS_ID_HEX_LEN + 1];
 

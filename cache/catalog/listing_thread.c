@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -413,12 +412,9 @@ static void list_once(struct ps_dataset *ds)
 {
 	struct ps_error err = {0};
 	uint64_t first_unsized = 0;
-	uint16_t jitter = 0;
 
 	int rc = list(ds, &err, &first_unsized);
 	log_listing(ds, rc, &err);
-	if (getrandom(&jitter, sizeof(jitter), GRND_NONBLOCK) != sizeof(jitter))
-		jitter = (uint16_t)ps_clock_mono_ns();
 	if (rc == -EACCES) {
 		struct ps_id names;
 
@@ -429,7 +425,7 @@ static void list_once(struct ps_dataset *ds)
 		PS_LOCK_SCOPE(&ds->lock);
 		ds->ended = ds->begun;
 		ds->ended_ns = ps_clock_mono_ns();
-		ds->jitter = jitter;
+		ds->jitter = (uint16_t)ps_clock_jitter(UINT16_MAX);
 		ds->nfailed = rc == 0 ? 0 : ds->nfailed + 1;
 		ds->listing_ok = rc == 0;
 		ds->listing_error = err;

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -64,15 +63,6 @@ static bool has_expired(const struct ps_key *key)
 
 /* The thread --------------------------------------------------------------------------------------------- */
 
-static uint32_t noise(void)
-{
-	uint32_t n = 0;
-
-	if (getrandom(&n, sizeof(n), GRND_NONBLOCK) != sizeof(n))
-		n = (uint32_t)ps_clock_mono_ns();
-	return n % 1000;
-}
-
 /* When to load the next key, in milliseconds from now. If a server still returns the old key, it is asked
  * again after half of the time that is left. */
 static uint64_t refresh_ms(const struct ps_key *key)
@@ -81,19 +71,16 @@ static uint64_t refresh_ms(const struct ps_key *key)
 		return UINT64_MAX;
 	int64_t left_ms = key->expires_s * 1000 - ps_clock_real_ms();
 	int64_t ahead_ms = PS_MIN((int64_t)AHEAD_S * 1000, left_ms / 2);
-	/* Jitter: many machines that started together must not ask together. */
-	int64_t in_ms = left_ms - ahead_ms - ahead_ms / 10 * (int64_t)noise() / 1000;
-	return (uint64_t)PS_MAX(in_ms, 1000);
+	if (ahead_ms > 0)
+		ahead_ms += (int64_t)ps_clock_jitter((uint64_t)ahead_ms / 10);
+	return (uint64_t)PS_MAX(left_ms - ahead_ms, 1000);
 }
 
 static uint64_t backoff_ms(unsigned failures)
 {
-	uint64_t ms = BACKOFF_FIRST_MS;
+	uint64_t ms = ps_clock_backoff(BACKOFF_FIRST_MS, BACKOFF_MAX_MS, failures);
 
-	for (unsigned i = 1; i < failures && ms < BACKOFF_MAX_MS; i++)
-		ms *= 2;
-	ms = PS_MIN(ms, BACKOFF_MAX_MS);
-	return ms + ms * noise() / 2000;
+	return ms + ps_clock_jitter(ms / 2);
 }
 
 static bool same_text(const char *a, const char *b)

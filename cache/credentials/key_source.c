@@ -150,11 +150,6 @@ char *ps_key_file(const struct ps_key_context *x, const struct ps_key_file *file
 
 /* Inputs ------------------------------------------------------------------------------------------------- */
 
-static int compare_text(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* True if a variable of the same name stands before env[i]: programs see only the first. */
 static bool is_shadowed(const char *const *env, size_t i)
 {
@@ -182,7 +177,7 @@ static int add_env(
 	for (size_t i = 0; i < nenv; i++)
 		if (is_reported(sources, env[i]) && !is_shadowed(env, i))
 			chosen[nchosen++] = env[i];
-	qsort(chosen, nchosen, sizeof(*chosen), compare_text);
+	qsort(chosen, nchosen, sizeof(*chosen), ps_text_compare);
 	for (size_t i = 0; i < nchosen; i++)
 		add(arg, "env", chosen[i], strlen(chosen[i]));
 	return 0;

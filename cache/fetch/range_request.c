@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #define ASK_MIN_BYTES (8 << 20)
 /* after this many HEADs in a row without a checksum, the origin is not asked any more */
@@ -310,17 +309,10 @@ void ps_range_request_count_bytes(struct ps_range_request *request, uint64_t nby
 
 static uint64_t backoff_ns(unsigned attempts, uint32_t retry_after_ms)
 {
-	uint64_t ms = BACKOFF_FIRST_MS;
-	uint32_t noise = 0;
+	uint64_t ms = PS_MAX(ps_clock_backoff(BACKOFF_FIRST_MS, BACKOFF_MAX_MS, attempts), retry_after_ms);
 
-	for (unsigned i = 1; i < attempts && ms < BACKOFF_MAX_MS; i++)
-		ms *= 2;
-	ms = PS_MAX(PS_MIN(ms, BACKOFF_MAX_MS), retry_after_ms);
-	/* Jitter: many clients that failed together must not retry together. It is added, so that no retry
-	 * comes before the time that the server asked for. */
-	if (getrandom(&noise, sizeof(noise), GRND_NONBLOCK) != sizeof(noise))
-		noise = (uint32_t)ps_clock_mono_ns();
-	return (ms + ms * (noise % 1000) / 2000) * PS_NS_PER_MS;
+	/* Jitter is added, so that no retry comes before the time that the server asked for. */
+	return (ms + ps_clock_jitter(ms / 2)) * PS_NS_PER_MS;
 }
 
 /* Queues a failed request among the retries, if another attempt is allowed. */

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -203,16 +202,12 @@ static void wait_done(struct ps_http_page *page, const _Atomic bool *stop)
 	pthread_mutex_unlock(&page->lock);
 }
 
-/* Exponential back-off with jitter (up to half is subtracted), so that many mounts do not retry at the same
- * moment. */
 static void back_off(
         const struct ps_http_page *page, unsigned tries, const struct ps_error *err, const _Atomic bool *stop)
 {
-	uint64_t ms = PS_MIN((uint64_t)BACKOFF_FIRST_MS << PS_MIN(tries, 10u), BACKOFF_MAX_MS);
-	uint16_t random = 0;
+	uint64_t ms = ps_clock_backoff(BACKOFF_FIRST_MS, BACKOFF_MAX_MS, tries + 1);
 
-	if (getrandom(&random, sizeof(random), GRND_NONBLOCK) == sizeof(random))
-		ms -= ms / 2 * random / 65536;
+	ms -= ps_clock_jitter(ms / 2);
 	ms = PS_MAX(ms,
 	        page->client->patient ? err->retry_after_ms : PS_MIN(err->retry_after_ms, BACKOFF_MAX_MS));
 	if (ms > BACKOFF_MAX_MS)

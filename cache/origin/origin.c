@@ -11,6 +11,7 @@
 
 #include "base/url.h"
 #include "base/secret.h"
+#include "base/strbuf.h"
 #include "credentials/credentials.h"
 #include "origin/bucket_private.h"
 #include "origin/hub_private.h"
@@ -115,11 +116,6 @@ static void digest_take(struct digest *d, struct ps_id *ret)
 	memcpy(ret->bytes, digest, PS_ID_LEN);
 }
 
-static int compare_text(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Adds a list of words, separated by commas and blanks, whose order and repetitions mean nothing. */
 static int add_words(struct digest *d, const char *name, const char *list)
 {
@@ -134,7 +130,7 @@ static int add_words(struct digest *d, const char *name, const char *list)
 	for (char *rest = copy, *word; (word = strsep(&rest, ", \t"));)
 		if (*word)
 			words[n++] = word;
-	qsort(words, n, sizeof(*words), compare_text);
+	qsort(words, n, sizeof(*words), ps_text_compare);
 	for (size_t i = 0; i < n; i++)
 		if (i == 0 || strcmp(words[i], words[i - 1]) != 0)
 			add(d, name, words[i]);

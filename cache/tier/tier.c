@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
@@ -320,21 +319,16 @@ void ps_tiers_pick(
 /* The lock is held. */
 static void strike(struct ps_tier *tier, const struct ps_tier_turn *turn, unsigned strikes)
 {
-	uint64_t ms;
-	uint32_t noise = 0;
-
 	/* Requests that were under way when the tier was set aside say nothing new. */
 	if (tier->state == ASIDE && !turn->probe)
 		return;
 	if (tier->state == UP)
 		ps_log_warning("tier: %s: %s; set aside", tier->url, tier->error);
-	if (getrandom(&noise, sizeof(noise), GRND_NONBLOCK) != sizeof(noise))
-		noise = (uint32_t)ps_clock_mono_ns();
 	tier->state = ASIDE;
 	tier->nstruck++;
 	tier->strikes = PS_MAX(tier->strikes + 1, strikes);
-	ms = ASIDE_FIRST_MS << PS_MIN(tier->strikes - 1, (unsigned)ASIDE_DOUBLINGS);
-	tier->until_ns = ps_clock_mono_ns() + (ms + ms * (noise % 1000) / 4000) * PS_NS_PER_MS;
+	uint64_t ms = ASIDE_FIRST_MS << PS_MIN(tier->strikes - 1, (unsigned)ASIDE_DOUBLINGS);
+	tier->until_ns = ps_clock_mono_ns() + (ms + ps_clock_jitter(ms / 4)) * PS_NS_PER_MS;
 }
 
 /* The lock is held. */

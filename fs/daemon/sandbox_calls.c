@@ -408,8 +408,7 @@ static void add_call(void *arg, const char *name)
 	}
 }
 
-/* machine 0: this one. The caller releases the filter; NULL: out of memory, or a rule failed. */
-static scmp_filter_ctx make_filter(const struct ps_call_limits *limits, uint32_t machine)
+scmp_filter_ctx ps_call_filter_new(const struct ps_call_limits *limits, uint32_t machine)
 {
 	struct filter f = {.ctx = seccomp_init(SCMP_ACT_ERRNO(ENOSYS)), .limits = limits};
 
@@ -439,18 +438,8 @@ static scmp_filter_ctx make_filter(const struct ps_call_limits *limits, uint32_t
 
 int ps_call_filter(const struct ps_call_limits *limits)
 {
-	scmp_filter_ctx ctx = make_filter(limits, 0);
+	scmp_filter_ctx ctx = ps_call_filter_new(limits, 0);
 	int rc = ctx ? seccomp_load(ctx) : -ENOMEM;
-
-	if (ctx)
-		seccomp_release(ctx);
-	return rc;
-}
-
-int ps_call_export(const struct ps_call_limits *limits, uint32_t machine, int fd)
-{
-	scmp_filter_ctx ctx = make_filter(limits, machine);
-	int rc = ctx ? seccomp_export_bpf(ctx, fd) : -ENOMEM;
 
 	if (ctx)
 		seccomp_release(ctx);

@@ -8,6 +8,7 @@
 #ifndef PS_DAEMON_SANDBOX_CALLS_H
 #define PS_DAEMON_SANDBOX_CALLS_H
 
+#include <seccomp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -47,11 +48,11 @@ struct ps_call_limits {
 	bool no_truncate; /* landlock does not refuse to truncate a file (before Linux 6.2) */
 };
 
-/* Makes the filter of system calls, and sets it for this process and its children. Sets NoNewPrivs. */
-int ps_call_filter(const struct ps_call_limits *limits);
+/* Makes the filter of a machine's system calls (SCMP_ARCH_X86_64 and so on; 0: this machine). For another machine it
+ * lacks the calls that libseccomp does not know. The caller releases it; NULL: out of memory, or a rule failed. */
+scmp_filter_ctx ps_call_filter_new(const struct ps_call_limits *limits, uint32_t machine);
 
-/* Writes the filter of a machine (SCMP_ARCH_X86_64 and so on) to a file, as an array of struct sock_filter. For another
- * machine than this one it lacks the calls that libseccomp does not know. */
-int ps_call_export(const struct ps_call_limits *limits, uint32_t machine, int fd);
+/* Sets this machine's filter for this process and its children. Sets NoNewPrivs. */
+int ps_call_filter(const struct ps_call_limits *limits);
 
 #endif

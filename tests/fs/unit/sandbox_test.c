@@ -1018,7 +1018,10 @@ static void the_filter_is_right_on_other_machines(void **state)
 			        .limits = {.root = bits & 1, .scoped = bits & 2, .no_truncate = bits & 4}};
 			FILE *f = tmpfile();
 			assert_non_null(f);
-			assert_int_equal(ps_call_export(&m.limits, m.arch, fileno(f)), 0);
+			scmp_filter_ctx ctx = ps_call_filter_new(&m.limits, m.arch);
+			assert_non_null(ctx);
+			assert_int_equal(seccomp_export_bpf(ctx, fileno(f)), 0);
+			seccomp_release(ctx);
 			rewind(f);
 			m.n = fread(m.code, sizeof(m.code[0]), FILTER_MAX, f);
 			fclose(f);
