@@ -5,6 +5,8 @@
 
 #include "loader_fixture.h"
 #include "shard/shard.h"
+#include "shard/tokens/documents.h"
+#include "shard/tokens/fit.h"
 #include "tests/faults.h"
 
 static struct setting setting;
@@ -296,6 +298,36 @@ static void failed_allocations_hold_no_budget(void **state)
 	free(data);
 }
 
+/* Each allocation of packing, and of finding documents by their end token, is reported when it fails, and nothing leaks. */
+static void failed_allocations_of_packing_are_errors(void **state)
+{
+	static const uint8_t tokens[400] = {[7] = 1, [90] = 1, [91] = 1, [300] = 1};
+	bool hit = true;
+	long nth = 1;
+
+	(void)state;
+	for (; hit; nth = faults_next(nth)) {
+		struct ps_fit_options o = {
+		        .pack = nth % 2 ? PS_PACK_FIT : PS_PACK_CONCAT, .length = 64, .rows = 7};
+		struct ps_document_list list = {0};
+		struct ps_error err = {0};
+		struct ps_fit fit = {0};
+		int rc;
+
+		faults_fail(FAULTS_ALLOCATION, nth, ENOMEM);
+		rc = ps_documents_scan(tokens, sizeof(tokens), 1, 1, true, &list, &err);
+		if (rc == 0)
+			rc = ps_fit_pack(&o, list.lens, list.n, &fit, &err);
+		hit = faults_hit(FAULTS_ALLOCATION);
+		faults_end();
+		assert_int_equal(rc, hit ? -ENOMEM : 0);
+		assert_int_equal(err.err, hit ? ENOMEM : 0);
+		ps_fit_fini(&fit);
+		ps_document_list_fini(&list);
+	}
+	assert_true(nth > 5);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -306,6 +338,7 @@ int main(void)
 	        cmocka_unit_test(reads_in_pieces_and_interrupted_give_the_same_batches),
 	        cmocka_unit_test(a_field_that_is_read_again_in_pieces_is_whole),
 	        cmocka_unit_test(failed_allocations_hold_no_budget),
+	        cmocka_unit_test(failed_allocations_of_packing_are_errors),
 	};
 
 	return cmocka_run_group_tests_name("torture", tests, make, shards_remove);
