@@ -19,12 +19,15 @@ struct ps_handle {
 	uint64_t node, size;
 	atomic_uint refs; /* the caller's, and each read being issued */
 	struct ps_readahead *readahead;
+	bool whole; /* the option --whole names the file */
 };
 
 static void handle_put(struct ps_handle *handle)
 {
 	if (atomic_fetch_sub(&handle->refs, 1) != 1)
 		return;
+	if (ps_readahead_is_whole(handle->readahead))
+		ps_whole_file_closed(handle->dataset, handle->node, handle->file);
 	ps_readahead_put(handle->readahead);
 	ps_fill_file_put(handle->file);
 	free(handle);
@@ -49,6 +52,7 @@ static int handle_new(
 	handle->dataset = ds;
 	handle->object = ps_fill_file_object(handle->file);
 	handle->node = row->node;
+	handle->whole = ps_whole_file_named(ds, row->name);
 	handle->size = ps_object_size(handle->object);
 	atomic_init(&handle->refs, 1);
 	*ret = handle;
@@ -324,6 +328,14 @@ bool ps_handle_try_read(struct ps_handle *handle, uint64_t offset, size_t nbytes
 	return true;
 }
 
+/* After a read had to wait: begins to fetch the whole file, if it is time. */
+static void look_at_whole(struct ps_handle *handle)
+{
+	if (!ps_readahead_is_whole(handle->readahead) &&
+	        (handle->whole || ps_whole_file_due(handle->dataset, handle->node, handle->file)))
+		ps_readahead_whole(handle->readahead, handle->whole);
+}
+
 void ps_handle_read(struct ps_read *read)
 {
 	struct ps_handle *handle = read->handle;
@@ -342,9 +354,11 @@ void ps_handle_read(struct ps_read *read)
 		ps_fill_read(handle->file, read);
 	} else {
 		unsigned stream = ps_readahead_saw(handle->readahead, offset, nbytes, &read->priv.access);
-		bool waited = ps_fill_read(handle->file, read);
+		bool random = read->priv.access == PS_ACCESS_RANDOM, waited = ps_fill_read(handle->file, read);
 
 		ps_readahead_go(handle->readahead, stream, waited);
+		if (waited && (random || handle->whole))
+			look_at_whole(handle);
 	}
 	handle_put(handle);
 }

@@ -308,7 +308,9 @@ int ps_dataset_new(struct ps_cache *cache, const char *source, const char *canon
 	if (!ds)
 		return ps_no_memory(err);
 	init(ds, cache, id, options);
-	int rc = cache->prefetch->start(ds) < 0 ? ps_no_memory(err) : 0;
+	int rc = (options->whole && !(ds->whole = strdup(options->whole))) || cache->prefetch->start(ds) < 0
+	                 ? ps_no_memory(err)
+	                 : 0;
 	if (rc == 0)
 		rc = ps_listing_filter_new(options->include, options->exclude, &ds->filter, err);
 	if (rc == 0)
@@ -367,6 +369,7 @@ void ps_dataset_free(struct ps_dataset *ds)
 	}
 	ps_catalog_put(ds->catalog);
 	ps_listing_filter_free(ds->filter);
+	free(ds->whole);
 	for (size_t i = 0; i < PS_DATASET_ERRORS; i++)
 		free(ds->errors[i].text);
 	for (size_t i = 0; i < PS_DATASET_ALTERNATIONS; i++)

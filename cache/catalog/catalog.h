@@ -24,6 +24,9 @@ struct ps_dataset_options {
 	/* an open revalidates a version whose last confirmation is older; 0: 1 h; UINT64_MAX: never */
 	uint64_t revalidate_ms;
 	bool raw; /* compressed shards are shown raw, not decoded */
+	/* names (fnmatch(3)) of files that are fetched as a whole with their first read; "none": and no file for
+	 * scattered readers; NULL: none is named */
+	const char *whole;
 	enum ps_checksums checksums;
 	/* The mount was attached by a process before this one, and the kernel has node numbers of it. The
 	 * attach uses the stored listing and waits for no new one: see ps_watch.resumed_s. -ESTALE: there is

@@ -126,6 +126,7 @@ struct ps_dataset {
 	bool anonymous;      /* the origin has no credentials */
 	uint64_t revalidate_ms;
 	bool raw;
+	char *whole; /* the option --whole, or NULL */
 	char route_text[PS_ROUTE_TEXT_LEN];
 	/* sums over its files, and when they are counted again; under lock */
 	struct ps_counted {
@@ -192,6 +193,10 @@ struct ps_dataset {
 	struct {
 		uint64_t node, until_ns; /* no request ahead of an open before this time */
 	} asked_ahead[PS_DATASET_UNANSWERED];
+	/* files that were fetched as a whole for scattered readers, and what was cached of them then */
+	struct ps_noted_whole {
+		uint64_t node, nbytes;
+	} wholes[PS_DATASET_UNANSWERED];
 };
 
 /* Remembers a failure of a node for user.penstock.error and .errno. */

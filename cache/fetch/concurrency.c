@@ -1,6 +1,7 @@
 #include "fetch/concurrency.h"
 
 #include "base/cleanup.h"
+#include "base/size.h"
 
 void ps_concurrency_init(struct ps_concurrency *c, unsigned max)
 {
@@ -75,6 +76,7 @@ void ps_concurrency_tick(struct ps_concurrency *c, uint64_t now_ns, uint64_t tot
 	if (now_ns - c->since_ns < period_ns)
 		return;
 	double rate = (double)(total_bytes - c->since_bytes) * 1e9 / (double)(now_ns - c->since_ns);
+	c->seen = rate;
 	switch (c->state) {
 	case PS_STEADY:
 		c->rate = rate;
@@ -94,6 +96,15 @@ void ps_concurrency_tick(struct ps_concurrency *c, uint64_t now_ns, uint64_t tot
 		break;
 	}
 	begin_period(c, now_ns, total_bytes);
+}
+
+uint64_t ps_concurrency_time_ns(const struct ps_concurrency *c, uint64_t nbytes, uint64_t first_byte_ns)
+{
+	double rate = c->seen;
+
+	if (rate <= 0)
+		rate = (double)c->limit * PS_MIB * 1e9 / (double)PS_MAX(first_byte_ns, PS_NS_PER_MS);
+	return first_byte_ns + (uint64_t)((double)nbytes * 1e9 / rate);
 }
 
 void ps_concurrency_pushback(struct ps_concurrency *c, uint64_t now_ns)

@@ -181,6 +181,11 @@ void ps_fill_found_put(struct ps_read_bytes *bytes);
  * since). */
 bool ps_fill_read(struct ps_fill_file *file, struct ps_read *read);
 void ps_fill_cancel(struct ps_fill_file *file, struct ps_read *read);
+/* True if at least PS_FILL_SCATTERED_READS reads near no stream (PS_ACCESS_RANDOM) have waited within
+ * PS_FILL_SCATTERED_MS, and all together as long as nbytes would take over all connections. */
+#define PS_FILL_SCATTERED_READS 8
+#define PS_FILL_SCATTERED_MS 30000
+bool ps_fill_file_is_scattered(struct ps_fill_file *file, uint64_t nbytes);
 
 /* A range that is to be fetched. A caller may own demands for which no reader waits, and initialises each
  * once; the engine holds a reference of the file while the demand is queued. ps_demand_extend() moves the

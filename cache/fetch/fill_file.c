@@ -429,6 +429,20 @@ void ps_fill_look_later(struct ps_fill_file *file)
 	look_now(file);
 }
 
+bool ps_fill_file_is_scattered(struct ps_fill_file *file, uint64_t nbytes)
+{
+	struct ps_fill *fill = file->fill;
+	uint64_t waited_ns;
+	{
+		PS_LOCK_SCOPE(&file->lock);
+		if (file->nscattered < PS_FILL_SCATTERED_READS)
+			return false;
+		waited_ns = file->scattered_ns;
+	}
+	PS_LOCK_SCOPE(&fill->lock);
+	return waited_ns >= ps_concurrency_time_ns(&fill->concurrency, nbytes, fill->first_byte_ns);
+}
+
 struct ps_object *ps_fill_file_object(struct ps_fill_file *file)
 {
 	return file->object;

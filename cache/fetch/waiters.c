@@ -257,8 +257,23 @@ static void find_needs(
 		outcome->again = true;
 }
 
+/* Adds the read's wait to those of the file's scattered readers. */
+static void note_scattered(struct ps_fill_file *file, const struct ps_read *read)
+{
+	uint64_t now = ps_clock_mono_ns();
+
+	if (now - file->scattered_since_ns > PS_FILL_SCATTERED_MS * PS_NS_PER_MS) {
+		file->scattered_since_ns = now;
+		file->scattered_ns = file->nscattered = 0;
+	}
+	file->nscattered++;
+	file->scattered_ns += now - read->priv.issued_ns;
+}
+
 static void leave(struct ps_fill_file *file, struct ps_read *read, struct ps_outcome *outcome)
 {
+	if (read->priv.access == PS_ACCESS_RANDOM && !read->alone)
+		note_scattered(file, read);
 	read->priv.waiting = false;
 	ps_tree_remove(&file->waiters_by_offset, &read->priv.place);
 	ps_list_remove(&read->priv.link);

@@ -1,7 +1,7 @@
 /* Prefetch: fetching ahead of reads, within a file, from file to file, and by the plans of loaders.
  *
  * Files, from the top: plan_feed.c (lines of plans) and next_shard.c use plan_ahead.c (planned files);
- * readahead.c uses none of them. Each section describes ownership, threads and locks. */
+ * readahead.c and whole_file.c use none of them. Each section describes ownership, threads and locks. */
 #ifndef PS_PREFETCH_PREFETCH_H
 #define PS_PREFETCH_PREFETCH_H
 
@@ -37,6 +37,7 @@
 
 #define PS_STREAMS 32 /* of one file; a new one replaces the least recently used */
 
+struct ps_dataset;
 struct ps_fill_file;
 struct ps_readahead;
 
@@ -55,6 +56,32 @@ void ps_readahead_go(struct ps_readahead *ra, unsigned stream, bool waited);
 /* ps_readahead_saw() and ps_readahead_go() in one, for a read whose bytes are all cached. True:
  * ps_fill_pump() has to start new demands. */
 bool ps_readahead_hit(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes) PS_MUST_USE;
+
+/* From now on the missing bytes of the file are fetched, after all reads that wait: at once, or a step with each
+ * of the file's reads that is near no stream. */
+void ps_readahead_whole(struct ps_readahead *ra, bool at_once);
+bool ps_readahead_is_whole(struct ps_readahead *ra);
+
+/* Scattered readers of a file ---------------------------------------------------------------------------- */
+
+/* Decides when a file that is read here and there (a mapped model, tensors in shuffled order) is fetched as a
+ * whole: rent or buy. Once its scattered readers have waited, within PS_FILL_SCATTERED_MS, as long as its missing
+ * bytes would take, the rest is worth fetching: together they wait at most twice as long as if it had been
+ * fetched at once.
+ *
+ * Never more than PS_WHOLE_FILE_NBYTES; only into room that is reserved for the file or free, so nothing is evicted
+ * for it; never in a dataset for which loaders have plans; never again for a file that has lost bytes to an
+ * eviction since.
+ *
+ * Threads: any. Locks: the dataset's, the plans' and the engine's, one after another. Never blocks on the network;
+ * may create the file's data file. */
+#define PS_WHOLE_FILE_NBYTES (4 * PS_GIB)
+/* Call it after a read near no stream had to wait. True: the rest of the file is worth fetching now. */
+bool ps_whole_file_due(struct ps_dataset *dataset, uint64_t node, struct ps_fill_file *file);
+/* Call it when a handle of a file that is fetched as a whole is closed: notes what is cached by now. */
+void ps_whole_file_closed(struct ps_dataset *dataset, uint64_t node, struct ps_fill_file *file);
+/* True if the option --whole names the file: all of it is fetched with its first read. */
+bool ps_whole_file_named(const struct ps_dataset *dataset, const char *name);
 
 /* The next shard ----------------------------------------------------------------------------------------- */
 
@@ -76,7 +103,6 @@ bool ps_readahead_hit(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes)
  * Ownership: the dataset's. Threads: any. Locks: one, before the engine's. Blocks on the index, and on stat
  * of a data file; never on the network. */
 
-struct ps_dataset;
 struct ps_node_row;
 struct ps_next_shard;
 

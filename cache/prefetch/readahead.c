@@ -21,6 +21,8 @@
 #define AHEAD_MIN (1 * PS_MIB)
 /* how near a read must be to a candidate, in a file that is read at random */
 #define NEAR_RANDOM (128 * PS_KIB)
+/* Of a whole file that scattered readers want, at a time: what is fetched for nothing once they stop. */
+#define WHOLE_STEP_CHUNKS (64 * PS_BLOCK_CHUNKS)
 
 /* Limits of `strangers`, which a read near no stream raises, and a read of a proven stream lowers. From
  * RANDOM_FROM on, the file counts as read at random. Even such a file has short sequences: the kernel turns
@@ -48,6 +50,10 @@ struct ps_readahead {
 	uint64_t clock;
 	unsigned strangers;
 	struct stream streams[PS_STREAMS];
+	/* The whole file, once ps_readahead_whole() was called: demanded in steps, as long as its readers read. */
+	struct ps_demand rest;
+	uint64_t rest_demanded; /* chunks below it have been demanded */
+	bool whole, at_once;
 };
 
 static void *readahead_new(struct ps_fill_file *file)
@@ -62,6 +68,7 @@ static void *readahead_new(struct ps_fill_file *file)
 		ra->streams[i].next = UINT64_MAX;
 		ps_demand_init(&ra->streams[i].demand, file, PS_DEMAND_AHEAD);
 	}
+	ps_demand_init(&ra->rest, file, PS_DEMAND_NEXT);
 	return ra;
 }
 
@@ -81,6 +88,7 @@ void ps_readahead_put(struct ps_readahead *ra)
 		return;
 	for (int i = 0; i < PS_STREAMS; i++)
 		ps_demand_cancel(&ra->streams[i].demand);
+	ps_demand_cancel(&ra->rest);
 	pthread_mutex_destroy(&ra->lock);
 	free(ra);
 }
@@ -202,11 +210,23 @@ static uint64_t window_next(const struct ps_readahead *ra, const struct stream *
 	return PS_MIN(PS_MIN(window, earned), window_max(ra));
 }
 
+/* Demands the next step of the whole file, once the one before was requested. True: ps_fill_pump() must start
+ * it. */
+static bool go_whole(struct ps_readahead *ra)
+{
+	uint64_t nblocks = ps_object_nblocks(ps_fill_file_object(ra->file)), from = ra->rest_demanded;
+
+	if (!ra->whole || from >= nblocks * PS_BLOCK_CHUNKS || ps_demand_is_queued(&ra->rest))
+		return false;
+	ra->rest_demanded = ra->at_once ? nblocks * PS_BLOCK_CHUNKS : from + WHOLE_STEP_CHUNKS;
+	return ps_demand_extend(&ra->rest, from, ra->rest_demanded, WHOLE_STEP_CHUNKS);
+}
+
 /* Demands the blocks that the stream's window newly covers. True: ps_fill_pump() must start them. */
 static bool go(struct ps_readahead *ra, struct stream *s, bool waited)
 {
 	if (!s->window)
-		return false;
+		return go_whole(ra);
 	s->window = window_next(ra, s, waited);
 	uint64_t from = (s->next + PS_BLOCK_SIZE - 1) / PS_BLOCK_SIZE;
 	uint64_t target = (s->next + s->window) / PS_BLOCK_SIZE;
@@ -251,4 +271,23 @@ bool ps_readahead_hit(struct ps_readahead *ra, uint64_t offset, uint64_t nbytes)
 {
 	PS_LOCK_SCOPE(&ra->lock);
 	return go(ra, saw(ra, offset, nbytes), false);
+}
+
+bool ps_readahead_is_whole(struct ps_readahead *ra)
+{
+	PS_LOCK_SCOPE(&ra->lock);
+	return ra->whole;
+}
+
+void ps_readahead_whole(struct ps_readahead *ra, bool at_once)
+{
+	bool queued;
+	{
+		PS_LOCK_SCOPE(&ra->lock);
+		ra->whole = true;
+		ra->at_once = at_once;
+		queued = go_whole(ra);
+	}
+	if (queued)
+		ps_fill_pump(ps_fill_file_engine(ra->file));
 }

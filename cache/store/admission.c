@@ -40,6 +40,11 @@ static int make_entry_by_extent(struct ps_object *object)
 	return 0;
 }
 
+bool ps_object_is_reserved(struct ps_object *object)
+{
+	return !object->by_extent;
+}
+
 bool ps_object_fits(struct ps_object *object)
 {
 	return !object->by_extent || object->remote.size <= ps_store_data_limit(object->store);

@@ -230,6 +230,8 @@ void ps_store_room(struct ps_store *store, uint64_t *ret_limit_nbytes, uint64_t 
         uint64_t *ret_reserved_nbytes);
 /* The bytes within the limit that are stored or that the disk has room for. Blocks on statvfs. */
 uint64_t ps_store_reachable(struct ps_store *store);
+/* True if an admitted object's room is reserved: it is not a large one. */
+bool ps_object_is_reserved(struct ps_object *object);
 /* True if the cache could hold all of the object. */
 bool ps_object_fits(struct ps_object *object);
 /* Writes a block: computes its CRC32C, writes the bytes (pwrite), sets its presence bit, queues its row for

@@ -387,7 +387,7 @@ static int warm_source(const char *source, const char *const *globs, size_t nglo
 
 /* The command -------------------------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t stop;
+static _Atomic int stop;
 
 static void on_signal(int signo)
 {

@@ -52,7 +52,7 @@ struct ps_warm_target {
 struct ps_warm_options {
 	unsigned jobs; /* files that are fetched at a time */
 	bool quiet;
-	volatile sig_atomic_t *stop;
+	const _Atomic int *stop;
 };
 
 /* Returns an exit code; prints failures on stderr and a summary on stdout. */

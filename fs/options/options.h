@@ -177,6 +177,7 @@ struct ps_mount_options {
 	char *user, *cacert, *credentials;
 	char *client_cert, *client_key, *client_key_password_file, *proxy, *netrc_file;
 	bool insecure, raw;
+	char *whole;
 	char *tier_cache;
 	char *tier, *tier_cacert, *tier_cert, *tier_key;
 	enum ps_tier_auth tier_auth;

@@ -309,6 +309,7 @@ void ps_mount_options_dataset(const struct ps_mount_options *o, struct ps_datase
 	                .http.env = (const char *const *)o->env},
 	        .revalidate_ms = o->revalidate_ms,
 	        .raw = o->raw,
+	        .whole = o->whole,
 	        .checksums = o->checksums,
 	        .include = (const char *const *)o->include,
 	        .exclude = (const char *const *)o->exclude,

@@ -87,12 +87,13 @@ static void read_file(
 	close(fd);
 }
 
-/* Reads a byte of each page of a part of the file. */
+/* Reads a byte of each page of a part of the file, or of pages at random places. */
 static void map_file(const struct job *job, const char *path, double start, struct outcome *out)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	volatile unsigned char sink = 0;
+	uint64_t state = job->seed | 1;
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
@@ -105,12 +106,16 @@ static void map_file(const struct job *job, const char *path, double start, stru
 
 	if (data == MAP_FAILED)
 		die(path);
-	for (size_t at = from; at < end; at += page) {
+	if (job->random && madvise((void *)(uintptr_t)data, nbytes, MADV_RANDOM) < 0)
+		die(path);
+	for (size_t at = from, n = 0; job->random ? n < (size_t)job->random : at < end; at += page, n++) {
+		if (job->random)
+			at = from + next_random(&state) % ((end - from) / page) * page;
 		sink = (unsigned char)(sink + data[at]);
 		if (out->first_byte_s < 0)
 			out->first_byte_s = seconds() - start;
+		out->nbytes += page;
 	}
-	out->nbytes += from < end ? end - from : 0;
 	munmap((void *)(uintptr_t)data, nbytes);
 	close(fd);
 }
@@ -138,7 +143,8 @@ static void usage(FILE *f)
 	      "[--deal] FILE...\n\n"
 	      "N processes read all files from the beginning to the end, or at COUNT random places of each "
 	      "(every\n"
-	      "reader at others). --map: they map the files and read a byte of each page; --parts: of N\n"
+	      "reader at others). --map: they map the files and read a byte of each page, or of COUNT\n"
+	      "pages at random places, and the kernel is told so (MADV_RANDOM); --parts: of N\n"
 	      "equal parts of each mapped file, process I reads part I modulo N. --deal: each file is read\n"
 	      "by one process only. Prints {\"bytes\", \"seconds\", \"cpu_seconds\", "
 	      "\"first_byte_seconds\"}.\n",

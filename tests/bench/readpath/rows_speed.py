@@ -289,20 +289,20 @@ def far(bench):
     return [row]
 
 
-def read_first_file(bench, readers=1, second=False, **reading):
+def read_first_file(bench, readers=1, second=False, options=(), **reading):
     """One file of a fresh mount; the bytes that the origin sent are counted. second: the file after it."""
     world, cache = bench.world, os.path.join(bench.world.dir, "far-one")
     names = bench.world.names[:2]
     remove(cache)
-    with Penstock(world, world.far(), cache, names[0]) as mount:
+    with Penstock(world, world.far(), cache, names[0], options) as mount:
         drop_pages()
         world.warm_origin(names)
         touch_memory(3 * bench.nbytes(names))
         if second:
             bench.reader(mount.paths(names[:1]))
         name = names[1 if second else 0]
-        sample = bench.reader(mount.paths([name]), daemon=mount.pid, settle=lambda: mount.settle([name]),
-                              readers=readers, **reading)
+        settle = None if options else lambda: mount.settle([name])
+        sample = bench.reader(mount.paths([name]), daemon=mount.pid, settle=settle, readers=readers, **reading)
         stats = mount.stats()
     remove(cache)
     nbytes = os.path.getsize(world.path(name))
@@ -311,6 +311,22 @@ def read_first_file(bench, readers=1, second=False, **reading):
     if not second:
         sample["origin_bytes_a_byte"] = stats["origin"]["bytes"] / nbytes
     return sample
+
+
+def scattered(bench):
+    """A mapped file that is read here and there, as programs that map a model do, beside curl for the whole file."""
+    world = bench.world
+    row = Row("scattered", f"300 random faults in one cold mapped file, {FAR_TEXT}")
+    row.take_turns({
+        "penstock": lambda: read_first_file(bench, map=True, random=300),
+        "not-whole": lambda: read_first_file(bench, options=["--whole", "none"], map=True, random=300),
+        "curl-32": lambda: copy_by_curl(bench, world.far(), world.names[:1], 32),
+    }, bench.turns)
+    row.check_ratio("penstock", "curl-32", at_least=0.4)
+    row.check_ratio("not-whole", "curl-32")
+    row.check("origin bytes a byte of the file",
+              max(sample["origin_bytes_a_byte"] for sample in row.samples["penstock"]), at_most=1.005)
+    return [row]
 
 
 SMALL, SMALL_READERS = 1000, 16
