@@ -354,7 +354,8 @@ void ps_handle_read(struct ps_read *read)
 		ps_fill_read(handle->file, read);
 	} else {
 		unsigned stream = ps_readahead_saw(handle->readahead, offset, nbytes, &read->priv.access);
-		bool random = read->priv.access == PS_ACCESS_RANDOM, waited = ps_fill_read(handle->file, read);
+		bool random = read->priv.access == PS_ACCESS_RANDOM,
+		     waited = ps_fill_read(handle->file, read);
 
 		ps_readahead_go(handle->readahead, stream, waited);
 		if (waited && (random || handle->whole))

@@ -137,9 +137,9 @@ struct ps_fill_file {
 	struct ps_list waiters;           /* of ps_read.priv.link */
 	/* how long reads near no stream have waited since scattered_since_ns; 0: none has */
 	uint64_t scattered_ns, scattered_since_ns;
-	unsigned nscattered; /* such reads */
-	void *shared;                     /* made by ps_fill_file_share(); NULL: no references */
-	unsigned nshared;                 /* references of `shared` */
+	unsigned nscattered;     /* such reads */
+	void *shared;            /* made by ps_fill_file_share(); NULL: no references */
+	unsigned nshared;        /* references of `shared` */
 	struct ps_remote remote; /* the version; if the listing had no ETag, with the first response's */
 	bool changed, doubted;
 	bool sum_asked;            /* the checksum was requested, or need not be */
