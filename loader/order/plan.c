@@ -115,6 +115,16 @@ static bool repeat_find(struct ps_epochs *epochs, uint64_t number, uint32_t *ret
 	return found;
 }
 
+/* Takes note that the file of a shard is listed; true: it was. `listed` NULL: each shard is a file of its own. */
+static bool list(const struct ps_planner_options *o, uint8_t *listed, uint32_t shard)
+{
+	bool was = listed && listed[o->parts.files[shard]];
+
+	if (listed)
+		listed[o->parts.files[shard]] = 1;
+	return was;
+}
+
 /* Prints the files of one pass, in the order in which lanes reach them. */
 static void files_print(FILE *out, const struct ps_planner_options *o, const char *root, uint64_t epoch)
 {
@@ -124,7 +134,8 @@ static void files_print(FILE *out, const struct ps_planner_options *o, const cha
 	ps_autofree uint8_t *listed = o->parts.files ? calloc(o->parts.nfiles + 1, 1) : NULL;
 
 	for (uint32_t i = 0; o->uses && i < o->uses->n && n < PS_PLANNER_MAX_FILES; i++)
-		(void)file_print(out, o, root, o->uses->shards[i], &n);
+		if (!list(o, listed, o->uses->shards[i]))
+			(void)file_print(out, o, root, o->uses->shards[i], &n);
 	if (o->uses)
 		return;
 	for (uint64_t k = 0; more && n < PS_PLANNER_MAX_FILES; k++) {
@@ -136,10 +147,8 @@ static void files_print(FILE *out, const struct ps_planner_options *o, const cha
 				continue;
 			more = true;
 			repeats = repeats && shard != *o->repeat;
-			if (listed && listed[o->parts.files[shard]])
+			if (list(o, listed, shard))
 				continue;
-			if (listed)
-				listed[o->parts.files[shard]] = 1;
 			(void)file_print(out, o, root, shard, &n);
 		}
 	}

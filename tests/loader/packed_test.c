@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "make_tar.h"
+#include "order/order.h"
 #include "penstock.h"
 
 #define NDOCUMENTS 4000
@@ -474,6 +475,48 @@ static void a_file_that_changes_gives_bad_rows(void **state)
 	penstock_loader_close(l);
 }
 
+static void place(void *ctx, uint32_t shard, uint64_t epoch, uint64_t pass, uint64_t ordinal,
+        uint64_t *ret_offset, uint64_t *ret_nbytes)
+{
+	(void)ctx;
+	(void)epoch;
+	(void)pass;
+	*ret_offset = 1000 * shard + ordinal;
+	*ret_nbytes = 500;
+}
+
+/* A plan lists a file with several stretches once, and says where its stretches are read first. */
+static void a_plan_lists_a_file_once(void **state)
+{
+	static char a[] = "/m/a.bin", b[] = "/m/b.bin";
+	static char *shards[] = {a, a, b, b};
+	static const uint32_t files[] = {0, 0, 1, 1};
+	struct ps_error err;
+	struct ps_planner_options o = {.shards = shards,
+	        .nshards = 4,
+	        .parts = {.files = files, .nfiles = 2, .place = place},
+	        .job = "j",
+	        .world = 1,
+	        .epochs = 1};
+	char *text;
+
+	(void)state;
+	o.order = ps_order_new(
+	        &(struct ps_order_options){
+	                .mode = PS_ORDER_NONE, .nshards = 4, .lanes = 2, .world = 1, .repeat = 1},
+	        &err);
+	assert_non_null(o.order);
+	text = ps_plan_text(&o, "/m/", 0, 0);
+	assert_non_null(strstr(text, "\"files\": [\"a.bin\", \"b.bin\"]"));
+	free(text);
+	text = ps_plan_reads_text(&o, "/m/",
+	        &(struct ps_position){
+	                .lanes = &(struct ps_lane_position){.k = 2, .ordinal = 7}, .nlanes = 1});
+	assert_non_null(strstr(text, "[\"b.bin\"], \"from\": [2007], \"bytes\": 500"));
+	free(text);
+	ps_order_free(o.order);
+}
+
 static void refused(struct setting *s, const char *path, int want, const char *text)
 {
 	struct penstock_loader *l = NULL;
@@ -535,6 +578,7 @@ int main(void)
 	        cmocka_unit_test(cu_pad_fixes_the_number_of_parts),
 	        cmocka_unit_test(a_token_beyond_vocab_is_named),
 	        cmocka_unit_test(a_file_that_changes_gives_bad_rows),
+	        cmocka_unit_test(a_plan_lists_a_file_once),
 	        cmocka_unit_test(bad_options_and_files_are_refused),
 	};
 
