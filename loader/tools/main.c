@@ -20,6 +20,7 @@ static const struct {
         {"make-dataset", ps_cmd_make_dataset, "draw a small dataset, for the guides and first experiments"},
         {"pack", ps_cmd_pack, "write files, rows of Parquet, or the samples of other shards into shards"},
         {"show", ps_cmd_show, "draw the first batch, with its labels, as a picture"},
+        {"tokenize", ps_cmd_tokenize, "write text files as token files, for language models"},
 };
 
 /* Commands of earlier versions. */

@@ -31,6 +31,7 @@ int ps_cmd_ls(int argc, char **argv);
 int ps_cmd_make_dataset(int argc, char **argv);
 int ps_cmd_pack(int argc, char **argv);
 int ps_cmd_show(int argc, char **argv);
+int ps_cmd_tokenize(int argc, char **argv);
 
 /* One line on stderr: "NAME: TEXT". Control characters become '?', as names in shards are
  * not trusted. ps_complain() returns false, ps_fail() `code`. */

@@ -239,7 +239,7 @@ def help_and_version_are_printed():
 @tap.test
 def options_in_help_are_in_the_man_page():
     page = tap.read(os.path.join(tap.SRC, "man/penstock-loader.1")).decode().replace("\\-", "-")
-    for command in ("bench", "doctor", "index", "ls", "make-dataset", "pack", "show"):
+    for command in ("bench", "doctor", "index", "ls", "make-dataset", "pack", "show", "tokenize"):
         for option in re.findall(r"^  (--?[a-z-]+)", tap.run(command, "--help").stdout.decode(), re.M):
             assert option in page, "%s %s is not in penstock-loader(1)" % (command, option)
 

@@ -27,6 +27,8 @@ scripts/deb packages/ && sudo apt install ./packages/*.deb	installs; scripts/deb
 ./bootstrap && ./configure && make && sudo make install && sudo ldconfig	installs
 sudo ln -s /usr/local/sbin/mount.penstock /sbin/	changes /sbin
 penstock-loader pack --from 'data/*.parquet' image.bytes label 'train-%06d.tar'	needs pyarrow; python_parquet_test
+penstock-loader tokenize --tokenizer tokenizer.json --eos '<|endoftext|>' 'web/*.jsonl' tokens	needs tokenizers; python_tokenize_test
+penstock-loader tokenize --tokenizer tokenizer.json --eos '</s>' --column content code.parquet tokens	needs tokenizers; python_tokenize_test
 torchrun --nproc-per-node 8 train.py --train /data/train --val /data/val	needs a dataset; python_docs_test runs the program
 penstock-loader bench --device cuda --step-ms 50 --batch 256 'train-{000..127}.tar'	needs a GPU
 ROWS
