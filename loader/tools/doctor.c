@@ -47,8 +47,17 @@ struct doctor {
 	const char *fix;
 	bool decode, json, machine;
 	bool unsound; /* a problem remains */
+	struct geometry {
+		uint64_t tars, of_one,
+		        large; /* shards: all tars; those of at most one sample; above LARGE_NBYTES */
+		char *first_large;
+	} geometry;
 	struct ps_tool_progress progress;
 };
+
+/* A shard is the unit in which lanes, ranks and a mount's cache take data, and its samples are neighbours in the
+ * order. docs/guides/sizing.md has the figures. */
+#define LARGE_NBYTES (UINT64_C(8) << 30)
 
 /* A shard that --fix has written. */
 struct fixed {
@@ -260,6 +269,37 @@ static int shard_fix(struct doctor *d, const char *shard, const struct ps_chart 
 	return rc;
 }
 
+/* Geometry ----------------------------------------------------------------------------------------------- */
+
+static void geometry_note(struct geometry *g, const char *shard, const struct ps_chart *c)
+{
+	struct stat st;
+
+	g->tars += c->is_tar;
+	g->of_one += c->is_tar && c->samples <= 1;
+	if (stat(shard, &st) < 0 || (uint64_t)st.st_size <= LARGE_NBYTES)
+		return;
+	g->large++;
+	if (!g->first_large)
+		g->first_large = ps_text("%s", shard);
+}
+
+/* Hints about the shards together; they go to stderr, as JSON has an object for each shard. */
+static void geometry_report(const struct geometry *g)
+{
+	if (g->tars > 1 && g->of_one > g->tars / 2)
+		ps_complain("hint: %ju of %ju shards hold at most one sample, and each shard costs an open "
+		            "and, from "
+		            "far away, a round trip; pack --repack writes larger ones",
+		        (uintmax_t)g->of_one, (uintmax_t)g->tars);
+	if (g->large > 0)
+		ps_complain("hint: %ju shard%s more than %d GiB, the first is %s; few shards mean a weak "
+		            "shuffle and "
+		            "uneven ranks; pack --repack writes smaller ones",
+		        (uintmax_t)g->large, g->large == 1 ? " has" : "s have", (int)(LARGE_NBYTES >> 30),
+		        g->first_large);
+}
+
 /* The command -------------------------------------------------------------------------------------------- */
 
 /* The reason why --fix cannot write the shard; NULL: none. */
@@ -281,6 +321,8 @@ static void shard_see(struct doctor *d, const char *shard)
 	const char *hinders = NULL;
 	int rc = ps_chart_make(shard, &chart, &d->progress, &err);
 
+	if (rc == 0)
+		geometry_note(&d->geometry, shard, &chart);
 	if (rc == 0 && d->decode)
 		rc = ps_chart_decode(shard, &chart, &d->progress, &err);
 	if (rc == 0 && d->fix && !(hinders = hindrance(&chart)))
@@ -350,5 +392,7 @@ int ps_cmd_doctor(int argc, char **argv)
 	for (size_t i = 0; i < shards.n && !ferror(stdout); i++)
 		shard_see(&d, shards.names[i]);
 	ps_tool_progress_end(&d.progress);
+	geometry_report(&d.geometry);
+	free(d.geometry.first_large);
 	return d.unsound ? PS_EXIT_FAILED : PS_EXIT_OK;
 }

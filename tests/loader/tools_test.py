@@ -526,6 +526,20 @@ def doctor_finds_nothing_in_sound_shards():
     assert b"24 samples, sound" in tool("doctor", "out-0.tar").stdout
 
 
+@tap.test
+def doctor_hints_at_shards_of_one_sample_and_of_many_gigabytes():
+    for i in range(3):
+        tap.make_tar("one-%d.tar" % i, [("%d.cls" % i, b"1")])
+    tap.make_tar("two.tar", [("0.cls", b"1"), ("1.cls", b"1")])
+    assert b"hint: 2 of 3 shards hold at most one sample" in tool("doctor", "one-0.tar", "one-1.tar", "two.tar").stderr
+    assert b"hint" not in tool("doctor", "one-0.tar").stderr  # a dataset of one sample
+    assert b"hint" not in tool("doctor", "one-0.tar", "two.tar").stderr
+    os.truncate("two.tar", 9 << 30)  # sparse
+    done = tool("doctor", "--json", "one-0.tar", "two.tar")
+    assert b"hint: 1 shard has more than 8 GiB, the first is two.tar" in done.stderr, done
+    os.remove("two.tar")
+
+
 def progressive(photo):
     out = io.BytesIO()
     Image.open(photo).save(out, "jpeg", progressive=True, quality=85, exif=b"Exif\0\0MM\0*\0\0\0\x08\0\0\0\0\0\0")
