@@ -61,13 +61,31 @@ struct penstock_loader {
 	struct ps_shard_errors lost;
 };
 
-/* Begins to judge the rank's share of an epoch, of which `batches` batches were delivered before; `bad_run` must be
- * set. */
+/* Begins to judge the rank's share of an epoch, of which `batches` batches were delivered before; `bad_run`
+ * must be set. */
 void ps_share_begin(struct penstock_loader *loader, uint64_t batches);
 
-/* Reads a state and makes `at`, the position at which this loader continues. -EINVAL, -ESTALE, -ENOMEM. */
-int ps_loader_state_read(struct penstock_loader *loader, const void *bytes, size_t size,
-        struct ps_position *at, uint32_t *ret_bad_run, struct ps_offload *ret_offload,
-        struct ps_error *err) PS_MUST_USE;
+/* What a loader continues with after a state. */
+struct ps_resumed {
+	struct ps_run run;
+	struct ps_order *order; /* NULL: the present one stays */
+	struct ps_position at;
+	struct ps_offload offload;
+	uint32_t bad_run;
+};
+
+/* Reads a state, and makes what this loader continues with; the loader is not changed. `flags`:
+ * PENSTOCK_STATE_*. -EINVAL, -ESTALE, -ENOMEM. */
+int ps_loader_state_read(struct penstock_loader *loader, const void *bytes, size_t size, uint32_t flags,
+        struct ps_resumed *ret_resumed, struct ps_error *err) PS_MUST_USE;
+
+/* Takes the run and the order. No thread may use the schedule. Returns the order before, which the caller
+ * frees once nothing uses it; NULL: it stays. */
+struct ps_order *ps_loader_resume(struct penstock_loader *loader, struct ps_resumed *resumed);
+
+void ps_resumed_fini(struct ps_resumed *resumed);
+
+/* NULL: no mount takes plans, or memory is lacking. A run does not need a planner. */
+struct ps_planner *ps_loader_planner(struct penstock_loader *loader, const struct ps_position *at);
 
 #endif

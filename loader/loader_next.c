@@ -9,8 +9,8 @@
 #include "base/range.h"
 #include "shard/file/file.h"
 
-/* What to do about a row that lacks a field, or is damaged. If no row of the batch is good, the fields are the
- * likelier cause. */
+/* What to do about a row that lacks a field, or is damaged. If no row of the batch is good, the fields are
+ * the likelier cause. */
 static const char *row_advice(const struct penstock_batch *b, uint32_t row, enum ps_cause cause)
 {
 	bool all = b->nbad == b->nrows && b->nrows > 1;
@@ -112,8 +112,8 @@ static void share_note(struct penstock_loader *l, const struct penstock_batch *b
 		row_error(b, b->bad_rows[0], false, &l->first_key, &l->first_bad);
 }
 
-/* Judges the epoch that has ended. If no sample of the rank's share was good, it is an error even with SKIP: the
- * path is wrong, or the mount is gone, and each epoch would be one of blank batches. */
+/* Judges the epoch that has ended. If no sample of the rank's share was good, it is an error even with SKIP:
+ * the path is wrong, or the mount is gone, and each epoch would be one of blank batches. */
 static int share_judge(struct penstock_loader *l, struct ps_error *err)
 {
 	uint64_t epoch = ps_pipeline_position(l->pipeline)->epoch - 1;
@@ -340,6 +340,8 @@ int penstock_loader_set_epoch(struct penstock_loader *l, uint64_t epoch, struct 
 		        "epoch %ju: outside of the epochs that were asked for (from %ju, %ju of them)",
 		        (uintmax_t)epoch, (uintmax_t)o->epoch, (uintmax_t)o->epochs);
 	if (rc == 0 && (l->failed || !ps_pipeline_stands_at(l->pipeline, epoch))) {
+		ps_pipeline_stop(l->pipeline);
+		ps_schedule_restart(&l->schedule, &l->options);
 		rc = ps_pipeline_restart(l->pipeline, &(struct ps_position){.epoch = epoch}, &err);
 		l->failed = rc;
 		l->why = err;

@@ -123,51 +123,6 @@ static int pipeline_make(struct penstock_loader *l, const struct ps_position *at
 	return ps_pipeline_new(&p, at, &l->pipeline, err);
 }
 
-/* Where a unit of columns is in its file: the order of its bytes is the source's, so its first byte. */
-static void unit_place(void *options, uint32_t unit, uint64_t epoch, uint64_t pass, uint64_t ordinal,
-        uint64_t *ret_offset, uint64_t *ret_nbytes)
-{
-	const struct ps_options *p = options;
-
-	(void)epoch;
-	(void)pass;
-	(void)ordinal;
-	(void)ret_nbytes; /* the number of bytes is not known */
-	if (p->ranges)
-		*ret_offset = p->ranges[2 * (size_t)unit];
-}
-
-/* NULL: no mount takes plans, or memory is lacking. A run does not need a planner. */
-static struct ps_planner *planner_make(struct penstock_loader *l, const struct ps_position *at)
-{
-	const struct penstock_options *o = &l->options.o;
-	const struct ps_numbers *numbers = l->options.numbers;
-	struct ps_planner_parts parts = {.files = l->options.file_of,
-	        .nfiles = l->options.nfiles,
-	        .place = unit_place,
-	        .ctx = &l->options};
-
-	if (l->packing)
-		parts = (struct ps_planner_parts){.files = l->packing->file_of,
-		        .nfiles = l->packing->nfiles,
-		        .place = ps_packing_place,
-		        .ctx = l->packing};
-	return ps_planner_new(&(struct ps_planner_options){.order = l->schedule.order,
-	                              .shards = l->options.files,
-	                              .nshards = l->schedule.nshards,
-	                              .parts = parts,
-	                              .job = o->job ? o->job : "loader",
-	                              .rank = o->rank,
-	                              .world = o->world,
-	                              .end_epoch = o->epochs ? o->epoch + o->epochs : UINT64_MAX,
-	                              .epochs = PS_PLANNER_EPOCHS,
-	                              .uses = l->schedule.uses.n ? &l->schedule.uses : NULL,
-	                              .batch = o->batch,
-	                              .fed = numbers && ps_numbers_is_feed(numbers),
-	                              .repeats_of = l->schedule.epochs},
-	        at);
-}
-
 /* Makes the pipeline at a position. Reports missing shards and an epoch without samples, before the
  * pipeline's threads find them. */
 static int pipeline_put(struct penstock_loader *l, const struct ps_position *at, struct ps_error *err)
@@ -182,7 +137,7 @@ static int pipeline_put(struct penstock_loader *l, const struct ps_position *at,
 		rc = ps_shards_missing_check(
 		        l->schedule.order, at, l->options.files, l->schedule.nshards, err);
 	if (rc == 0 && l->options.files)
-		l->planner = planner_make(l, at);
+		l->planner = ps_loader_planner(l, at);
 	return rc < 0 ? rc : pipeline_make(l, at, err);
 }
 
@@ -190,18 +145,19 @@ static int pipeline_put(struct penstock_loader *l, const struct ps_position *at,
 static int pipeline_begin(struct penstock_loader *l, struct ps_error *err)
 {
 	const struct penstock_options *o = &l->options.o;
-	struct ps_position at;
+	struct ps_resumed r;
 	int rc;
 
 	if (!o->state)
 		return pipeline_put(l, &(struct ps_position){.epoch = o->epoch}, err);
-	rc = ps_loader_state_read(l, o->state, o->state_nbytes, &at, &l->bad_run, &l->gpu.offload, err);
+	rc = ps_loader_state_read(l, o->state, o->state_nbytes, o->state_flags, &r, err);
 	l->options.o.state = NULL; /* the caller's memory is not used after the call */
 	if (rc < 0)
 		return rc;
-	ps_share_begin(l, at.batches);
-	rc = pipeline_put(l, &at, err);
-	ps_position_fini(&at);
+	l->gpu.offload = r.offload;
+	ps_order_free(ps_loader_resume(l, &r));
+	rc = pipeline_put(l, &r.at, err);
+	ps_resumed_fini(&r);
 	return rc;
 }
 

@@ -15,6 +15,7 @@
 #include "shard/file/file.h"
 
 #define MOST_NBYTES 65536u /* largest struct that a caller may pass */
+#define MOST_STAGES 65536u
 
 static struct penstock_options options_default(void)
 {
@@ -199,6 +200,8 @@ static void order_make(struct ps_options *p)
 	struct penstock_options *o = &p->o;
 	uint64_t global = (uint64_t)o->batch * o->world, n = PS_MAX(p->nnames, 1u);
 
+	p->auto_window = o->shuffle_window == 0;
+	p->auto_lanes = o->lanes == 0;
 	if (o->shuffle_window == 0)
 		o->shuffle_window = ps_order_window_auto(global);
 	if (o->lanes > 0)
@@ -264,12 +267,97 @@ static int sample_weights_make(struct ps_options *p, struct ps_error *err)
 	return 0;
 }
 
+/* Checks a stage of a mix. */
+static int stage_check(const struct ps_options *p, uint32_t k, uint64_t global, struct ps_error *err)
+{
+	const struct penstock_mix_stage *s = &p->stages[k];
+	uint64_t unit = s->flags & PENSTOCK_STAGE_ROWS ? 1 : global;
+	double sum = 0;
+
+	if (s->flags & ~(uint32_t)(PENSTOCK_STAGE_LINEAR | PENSTOCK_STAGE_ROWS))
+		return ps_error_set(err, EINVAL, "mix_stages: stage %u has unknown flags %#x", k, s->flags);
+	if (k == 0 && (s->start != 0 || s->flags & PENSTOCK_STAGE_LINEAR))
+		return ps_error_set(err, EINVAL,
+		        "mix_stages: stage 0 begins at %ju%s: the first stage must begin at 0, and not "
+		        "change linearly",
+		        (uintmax_t)s->start, s->flags & PENSTOCK_STAGE_LINEAR ? ", linearly" : "");
+	if (s->start >= (UINT64_C(1) << 60) / unit)
+		return ps_error_set(err, EINVAL,
+		        "mix_stages: stage %u begins at %ju: must be below 2^60 rows", k,
+		        (uintmax_t)s->start);
+	for (uint32_t i = 0; i < p->o.nmix; i++) {
+		if (!(s->weights[i] >= 0 && s->weights[i] < 1e12))
+			return ps_error_set(err, EINVAL,
+			        "mix: weight %g of dataset %u: must be 0 or more, and below 1e12",
+			        s->weights[i], i);
+		sum += s->weights[i];
+	}
+	return sum > 0 ? 0
+	               : ps_error_set(
+	                         err, EINVAL, "mix: all weights of stage %u are 0; one must be above 0", k);
+}
+
+/* The order of stages is checked where all are in rows (schedule.c). */
+static int stages_copy(struct ps_options *p, struct ps_error *err)
+{
+	const struct penstock_mix_stage one = {.weights = p->o.mix}, *given = p->o.mix_stages;
+	uint32_t n = p->o.nmix, nstages = given ? p->o.nmix_stages : 1;
+	uint64_t global = (uint64_t)p->o.batch * p->o.world;
+	int rc = 0;
+
+	if (nstages > MOST_STAGES)
+		return ps_error_set(err, EINVAL, "mix_stages: %u stages: at most %u", nstages, MOST_STAGES);
+	p->stages = calloc(nstages, sizeof(*p->stages));
+	p->mix = calloc((size_t)nstages * n, sizeof(*p->mix));
+	if (!p->stages || !p->mix)
+		return ps_no_memory(err);
+	p->nstages = nstages;
+	for (uint32_t k = 0; k < nstages && rc == 0; k++) {
+		p->stages[k] = given ? given[k] : one;
+		memcpy(p->mix + (size_t)k * n, p->stages[k].weights, n * sizeof(*p->mix));
+		p->stages[k].weights = p->mix + (size_t)k * n;
+		rc = stage_check(p, k, global, err);
+	}
+	return rc;
+}
+
+static int names_copy(struct ps_options *p, struct ps_error *err)
+{
+	uint32_t n = p->o.nmix;
+
+	if (!p->o.mix_names)
+		return 0;
+	p->mix_names = calloc(n, sizeof(*p->mix_names));
+	if (!p->mix_names)
+		return ps_no_memory(err);
+	for (uint32_t i = 0; i < n; i++) {
+		const char *name = p->o.mix_names[i];
+
+		if (!name || !*name)
+			return ps_error_set(err, EINVAL, "mix_names: dataset %u has no name", i);
+		for (uint32_t k = 0; k < i; k++)
+			if (strcmp(name, p->mix_names[k]) == 0)
+				return ps_error_set(err, EINVAL,
+				        "mix_names: datasets %u and %u are both called \"%.200s\"", k, i,
+				        name);
+		p->mix_names[i] = strdup(name);
+		if (!p->mix_names[i])
+			return ps_no_memory(err);
+	}
+	return 0;
+}
+
 /* Copies the weights of the datasets that are mixed; shards_add() fills `ends`. */
 static int mix_make(struct ps_options *p, size_t nshards, struct ps_error *err)
 {
 	uint32_t n = p->o.nmix;
+	int rc;
 
-	if (!p->o.mix || n == 0) {
+	if (p->o.mix && p->o.mix_stages)
+		return ps_error_set(err, EINVAL, "mix and mix_stages are both given; give only one");
+	if (p->o.mix_stages && p->o.nmix_stages == 0)
+		return ps_error_set(err, EINVAL, "mix_stages: there is no stage");
+	if ((!p->o.mix && !p->o.mix_stages) || n == 0) {
 		p->o.nmix = 0;
 		return 0;
 	}
@@ -277,19 +365,16 @@ static int mix_make(struct ps_options *p, size_t nshards, struct ps_error *err)
 		return ps_error_set(err, EINVAL,
 		        "mix: %u weights for %zu strings of shards; each string is a dataset and needs one",
 		        n, nshards);
-	p->mix = malloc(n * sizeof(*p->mix));
 	p->ends = calloc(n, sizeof(*p->ends));
-	if (!p->mix || !p->ends)
+	if (!p->ends)
 		return ps_no_memory(err);
-	memcpy(p->mix, p->o.mix, n * sizeof(*p->mix));
-	for (uint32_t i = 0; i < n; i++)
-		if (!(p->mix[i] > 0 && p->mix[i] < 1e12))
-			return ps_error_set(err, EINVAL,
-			        "mix: weight %g of dataset %u: must be above 0 and below 1e12; leave out a "
-			        "dataset that is not wanted",
-			        p->mix[i], i);
+	rc = stages_copy(p, err);
+	if (rc == 0)
+		rc = names_copy(p, err);
 	p->o.mix = p->mix;
-	return 0;
+	p->o.mix_stages = NULL; /* borrowed no longer */
+	p->o.mix_names = NULL;
+	return rc;
 }
 
 static int options_texts_copy(struct ps_options *p, struct ps_error *err)
@@ -491,6 +576,10 @@ void ps_options_fini(struct ps_options *p)
 	free(p->fields);
 	for (size_t i = 0; i < PS_ARRAY_LEN(p->texts); i++)
 		free(p->texts[i]);
+	for (uint32_t i = 0; i < p->o.nmix && p->mix_names; i++)
+		free(p->mix_names[i]);
+	free(p->mix_names);
+	free(p->stages);
 	free(p->mix);
 	free(p->ends);
 	ps_numbers_free(p->numbers);

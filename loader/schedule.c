@@ -4,10 +4,12 @@
 #include "shard/shard.h"
 
 #include <errno.h>
-#include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
+
+#include "base/hash.h"
 
 /* Counts ------------------------------------------------------------------------------------------------- */
 
@@ -114,33 +116,117 @@ static int known_decide(struct ps_schedule *s, const struct penstock_options *o,
 
 /* Mix ---------------------------------------------------------------------------------------------------- */
 
-/* Makes a set of the shards of each string, with weights scaled to integers. *ret_sets is NULL if there is
- * only one set. */
-static int sets_make(const struct ps_options *options, struct ps_order_set **ret_sets, struct ps_error *err)
+static uint64_t global_of(const struct penstock_options *o)
+{
+	return (uint64_t)o->batch * o->world;
+}
+
+uint64_t ps_run_name(const struct ps_options *options, uint32_t d)
+{
+	char number[16];
+
+	snprintf(number, sizeof(number), "%u", d);
+	return ps_hash(PS_HASH_BEGIN, options->mix_names ? options->mix_names[d] : number,
+	        strlen(options->mix_names ? options->mix_names[d] : number));
+}
+
+void ps_run_fini(struct ps_run *run)
+{
+	free(run->sets);
+	free(run->bases);
+	free(run->stages);
+	*run = (struct ps_run){0};
+}
+
+/* Makes the stages of the mix, in rows. */
+static int stages_make(struct ps_run *run, const struct ps_options *options, struct ps_error *err)
+{
+	uint32_t n = options->nstages;
+
+	run->stages = calloc(n, sizeof(*run->stages));
+	if (!run->stages)
+		return ps_no_memory(err);
+	run->nstages = n;
+	for (uint32_t k = 0; k < n; k++) {
+		const struct penstock_mix_stage *s = &options->stages[k];
+
+		run->stages[k] = (struct ps_share_stage){
+		        .at = s->flags & PENSTOCK_STAGE_ROWS ? s->start : s->start * run->mix_batch,
+		        .linear = s->flags & PENSTOCK_STAGE_LINEAR,
+		        .weights = s->weights};
+		if (k > 0 && run->stages[k].at <= run->stages[k - 1].at)
+			return ps_error_set(err, EINVAL,
+			        "mix_stages: stage %u begins at row %ju, which is not after stage %u (row "
+			        "%ju)",
+			        k, (uintmax_t)run->stages[k].at, k - 1, (uintmax_t)run->stages[k - 1].at);
+		if (run->stages[k].at >= PS_SHARES_MAX_ROW)
+			return ps_error_set(err, EINVAL,
+			        "mix_stages: stage %u begins at row %ju: must be below 2^60", k,
+			        (uintmax_t)run->stages[k].at);
+	}
+	return 0;
+}
+
+/* Makes a set of the shards of each string. The set's lanes are those of the run, or follow from its largest
+ * share. */
+static int sets_make(const struct ps_options *options, const struct ps_run *run,
+        struct ps_order_set **ret_sets, struct ps_error *err)
 {
 	const struct penstock_options *o = &options->o;
+	struct ps_shares *shares;
 	struct ps_order_set *sets;
-	double sum = 0;
 	size_t at = 0;
 
 	*ret_sets = NULL;
-	if (o->nmix < 2)
+	if (!run->sets)
 		return 0;
 	sets = calloc(o->nmix, sizeof(*sets));
-	if (!sets)
+	if (!sets || ps_shares_new(o->nmix, run->stages, run->nstages, 0, 0, NULL, &shares) < 0) {
+		free(sets);
 		return ps_no_memory(err);
-	for (uint32_t i = 0; i < o->nmix; i++)
-		sum += options->mix[i];
+	}
 	for (uint32_t i = 0; i < o->nmix; i++) {
-		double scaled = options->mix[i] / sum * (double)(1 << 24);
-
-		sets[i].first = (uint32_t)at;
-		sets[i].n = (uint32_t)(options->ends[i] - at);
-		sets[i].weight = scaled < 1 ? 1 : (uint64_t)llround(scaled);
+		sets[i] = (struct ps_order_set){.first = (uint32_t)at,
+		        .n = (uint32_t)(options->ends[i] - at),
+		        .key = options->mix_names ? (uint32_t)run->sets[i].name : i,
+		        .lanes = run->sets[i].lanes,
+		        .weight = PS_MAX(ps_shares_most(shares, i), UINT64_C(1))};
 		at = options->ends[i];
 	}
+	ps_shares_free(shares);
 	*ret_sets = sets;
 	return 0;
+}
+
+/* What a run begins with. */
+static int run_make(struct ps_run *run, const struct ps_options *options, struct ps_error *err)
+{
+	const struct penstock_options *o = &options->o;
+
+	*run = (struct ps_run){.first_batch = global_of(o),
+	        .mix_batch = global_of(o),
+	        .lanes = o->lanes,
+	        .window = o->shuffle_window};
+	if (o->nmix < 2)
+		return 0;
+	run->nsets = o->nmix;
+	run->sets = calloc(o->nmix, sizeof(*run->sets));
+	if (!run->sets)
+		return ps_no_memory(err);
+	for (uint32_t d = 0; d < o->nmix; d++)
+		run->sets[d].name = ps_run_name(options, d);
+	return 0;
+}
+
+/* The most samples of an epoch; PS_ENDLESS: no limit but the steps. `steps` are those of the first opening.
+ * */
+static uint64_t samples_most(const struct ps_options *options, const struct ps_run *run)
+{
+	const struct penstock_options *o = &options->o;
+
+	if (o->steps == 0 || options->numbers || (run->first_batch == global_of(o) && run->from.batches == 0))
+		return PS_ENDLESS;
+	return o->steps * run->first_batch;
 }
 
 /* Permutation -------------------------------------------------------------------------------------------- */
@@ -226,15 +312,80 @@ static uint32_t rank_number(const struct penstock_options *o)
 
 /* The schedule ------------------------------------------------------------------------------------------ */
 
+static bool is_endless(const struct penstock_options *o)
+{
+	return o->steps > 0 && o->repeat == 0 && o->order != PENSTOCK_ORDER_NUMBERS;
+}
+
+int ps_schedule_order(const struct ps_schedule *s, const struct ps_options *options, struct ps_run *run,
+        struct ps_order **ret_order, struct ps_error *err)
+{
+	const struct penstock_options *o = &options->o;
+	bool endless = is_endless(o),
+	     is_dealt = o->order == PENSTOCK_ORDER_SHARDS || o->order == PENSTOCK_ORDER_WINDOW;
+	bool longest = o->nmix > 1 && o->mix_end == PENSTOCK_MIX_LONGEST && !endless;
+	ps_autofree struct ps_order_set *sets = NULL;
+	const struct ps_lane_set *lanes;
+	uint32_t nsets;
+	int rc = run->sets ? stages_make(run, options, err) : 0;
+
+	if (rc == 0)
+		rc = sets_make(options, run, &sets, err);
+	if (rc < 0)
+		return rc;
+	*ret_order = ps_order_new(&(struct ps_order_options){.mode = (enum ps_order_mode)o->order,
+	                                  .nshards = s->nshards,
+	                                  .window = run->window,
+	                                  .lanes = run->lanes,
+	                                  .rank = s->numbers ? 0 : rank_number(o),
+	                                  .world = s->numbers ? 1 : o->world,
+	                                  .seed = o->seed,
+	                                  .repeat = longest || endless ? PS_ENDLESS : PS_MAX(o->repeat, 1u),
+	                                  .shared = s->known,
+	                                  .bucket = o->bucket,
+	                                  .sets = sets,
+	                                  .nsets = o->nmix,
+	                                  .homes = is_dealt ? o->homes : 0,
+	                                  .block_len = run->block_len},
+	        err);
+	if (!*ret_order)
+		return -err->err;
+	lanes = ps_order_sets(*ret_order, &nsets);
+	for (uint32_t d = 0; d < nsets && run->sets; d++)
+		run->sets[d].lanes = lanes[d].n;
+	run->block_len = run->sets ? ps_order_block_len(*ret_order) : 0;
+	return 0;
+}
+
+struct ps_order *ps_schedule_resume(
+        struct ps_schedule *s, const struct ps_options *options, struct ps_run *run, struct ps_order *order)
+{
+	struct ps_run before = s->run;
+	struct ps_order *was = order ? s->order : NULL;
+
+	s->run = *run;
+	*run = (struct ps_run){0};
+	if (order)
+		s->order = order;
+	ps_epochs_begin(s->epochs, s->order, samples_most(options, &s->run), s->run.stages, s->run.nstages,
+	        &s->run.from);
+	ps_run_fini(&before);
+	return was;
+}
+
+void ps_schedule_restart(struct ps_schedule *s, const struct ps_options *options)
+{
+	s->run.from = (struct ps_epochs_from){0};
+	ps_epochs_begin(s->epochs, s->order, samples_most(options, &s->run), s->run.stages, s->run.nstages,
+	        &s->run.from);
+}
+
 int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options,
         struct ps_shard_indexes *indexes, struct ps_error *err)
 {
 	const struct penstock_options *o = &options->o;
-	bool endless = o->steps > 0 && o->repeat == 0 && o->order != PENSTOCK_ORDER_NUMBERS, known = false;
-	bool is_dealt = o->order == PENSTOCK_ORDER_SHARDS || o->order == PENSTOCK_ORDER_WINDOW;
+	bool endless = is_endless(o), known = false;
 	bool longest = o->nmix > 1 && o->mix_end == PENSTOCK_MIX_LONGEST && !endless;
-	uint64_t repeat = endless ? PS_ENDLESS : PS_MAX(o->repeat, 1u);
-	ps_autofree struct ps_order_set *sets = NULL;
 	uint32_t rank, world;
 	int rc;
 
@@ -245,7 +396,7 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options,
 	        .rank = o->rank,
 	        .world = o->world,
 	        .numbers = options->numbers};
-	rc = sets_make(options, &sets, err);
+	rc = run_make(&s->run, options, err);
 	if (rc == 0)
 		rc = ps_select_new(&(struct ps_select_options){.filter = o->filter,
 		                           .weights = o->weights,
@@ -269,27 +420,15 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options,
 	rank = s->numbers ? 0 : rank_number(o);
 	world = s->numbers ? 1 : o->world;
 	s->counted = known && (!endless || o->order == PENSTOCK_ORDER_PERMUTATION);
-	s->order = ps_order_new(&(struct ps_order_options){.mode = (enum ps_order_mode)o->order,
-	                                .nshards = s->nshards,
-	                                .window = o->shuffle_window,
-	                                .lanes = o->lanes,
-	                                .rank = rank,
-	                                .world = world,
-	                                .seed = o->seed,
-	                                .repeat = longest ? PS_ENDLESS : repeat,
-	                                .shared = known,
-	                                .bucket = o->bucket,
-	                                .sets = sets,
-	                                .nsets = o->nmix,
-	                                .homes = is_dealt ? o->homes : 0},
-	        err);
-	if (!s->order)
-		return -err->err;
+	s->known = known;
+	rc = ps_schedule_order(s, options, &s->run, &s->order, err);
+	if (rc < 0)
+		return rc;
 	s->epochs = ps_epochs_new(&(struct ps_epochs_options){.order = s->order,
 	        .mode = (enum ps_order_mode)o->order,
 	        .known = known,
 	        .longest = longest,
-	        .repeat = repeat,
+	        .repeat = endless ? PS_ENDLESS : PS_MAX(o->repeat, 1u),
 	        .counts = {.count = shard_count, .ctx = s},
 	        .nshards = s->nshards,
 	        .seed = o->seed,
@@ -301,7 +440,10 @@ int ps_schedule_make(struct ps_schedule *s, const struct ps_options *options,
 	        .world = world,
 	        .nodes = s->numbers ? 1 : o->world / o->ranks_per_node,
 	        .end = (enum penstock_end)o->end,
-	        .numbers = s->numbers});
+	        .numbers = s->numbers,
+	        .samples = PS_ENDLESS,
+	        .stages = s->run.stages,
+	        .nstages = s->run.nstages});
 	return s->epochs ? 0 : ps_no_memory(err);
 }
 
@@ -337,6 +479,7 @@ void ps_schedule_fini(struct ps_schedule *s)
 	ps_epochs_free(s->epochs);
 	ps_order_free(s->order);
 	ps_select_free(s->select);
+	ps_run_fini(&s->run);
 	ps_uses_fini(&s->uses);
 	free(s->ends);
 	*s = (struct ps_schedule){0};

@@ -13,7 +13,33 @@
 #include "order/order.h"
 #include "shard/index/index.h"
 
+/* A dataset of a mix. */
+struct ps_run_set {
+	uint64_t name;   /* hash of its name, or of its number */
+	uint64_t shards; /* hash of its shards' names; 0: not made yet */
+	uint32_t lanes;
+	/* where it was when the run was resumed, and where the stages of the mix begin in that epoch */
+	struct ps_share_base at, base;
+};
+
+/* What a run keeps from its first opening: so the order stays the same if it is resumed with another global
+ * batch, or another mix. */
+struct ps_run {
+	uint64_t first_batch; /* global batch of the first opening */
+	uint64_t mix_batch;   /* global batch of the opening at which the stages of the mix began */
+	uint32_t block_len;   /* of a mix in order WINDOW; 0: computed */
+	uint32_t lanes, window;
+	uint32_t nsets;                /* of the mix: datasets of this loader ... */
+	uint32_t ngone;                /* ... and, after them, those that it no longer has */
+	struct ps_run_set *sets;       /* NULL: no mix */
+	struct ps_share_base *bases;   /* of the `nsets` datasets, for `from` */
+	struct ps_share_stage *stages; /* in rows */
+	uint32_t nstages;
+	struct ps_epochs_from from;
+};
+
 struct ps_schedule {
+	struct ps_run run;
 	struct ps_order *order;
 	struct ps_epochs *epochs;
 	struct ps_select *select;         /* NULL: each sample is drawn once */
@@ -28,11 +54,30 @@ struct ps_schedule {
 	uint64_t *ends;             /* each shard's end in sample numbers; with `numbers` */
 	struct ps_uses uses;        /* uses of shards by an array of sample numbers */
 	bool counted;               /* lengths are known, from counts */
+	bool known;                 /* lengths were known when the schedule was made */
 };
 
 int ps_schedule_make(struct ps_schedule *schedule, const struct ps_options *options,
         struct ps_shard_indexes *indexes, struct ps_error *err) PS_MUST_USE;
 void ps_schedule_fini(struct ps_schedule *schedule);
+
+/* Makes the order of a run that is resumed. `run` has lanes, block_len, sets and mix_batch; its stages are
+ * made. */
+int ps_schedule_order(const struct ps_schedule *schedule, const struct ps_options *options,
+        struct ps_run *run, struct ps_order **ret_order, struct ps_error *err) PS_MUST_USE;
+
+/* Takes `run` and `order` (NULL: the present one stays), for epochs made from now on. Returns the order
+ * before, which the caller frees once nothing uses it; NULL: it stays. */
+struct ps_order *ps_schedule_resume(struct ps_schedule *schedule, const struct ps_options *options,
+        struct ps_run *run, struct ps_order *order);
+
+/* Forgets where the run was resumed: an epoch begins at its beginning again. */
+void ps_schedule_restart(struct ps_schedule *schedule, const struct ps_options *options);
+
+void ps_run_fini(struct ps_run *run);
+
+/* A hash of a dataset's name. */
+uint64_t ps_run_name(const struct ps_options *options, uint32_t set);
 
 /* -ENODATA: lengths are known, and the epoch has no sample on any rank. */
 int ps_schedule_check(struct ps_schedule *schedule, uint64_t epoch, struct ps_error *err) PS_MUST_USE;

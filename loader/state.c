@@ -11,7 +11,8 @@
 #include "base/hash.h"
 #include "image/image.h"
 
-#define MAGIC UINT64_C(0x3554415453534550) /* "PESSTAT5": the last character is the version */
+#define MAGIC UINT64_C(0x3654415453534550) /* "PESSTAT6": the last character is the version */
+#define MAGIC_5 UINT64_C(0x3554415453534550)
 #define MAGIC_NAME(magic) ((magic) << 8)
 
 /* Raise these when the same options give another order (order.h, random.h) or other pixels (image/). */
@@ -20,6 +21,11 @@
 /* The last version that gave the same order but for epoch 0 of PENSTOCK_ORDER_WINDOW, and for mixes. */
 #define ORDER_VERSION_LATER_EPOCHS 3
 #define PIXELS_VERSION 2
+
+/* Limits of a state: datasets, with those that the run had before; and rows by which one may be off its
+ * share. */
+#define MOST_SETS (16 * PS_MAX_SETS)
+#define MOST_DEVIATION 1024u
 
 /* Words of the fingerprint. */
 enum {
@@ -39,7 +45,7 @@ enum {
 	P_TAKE,
 	P_BUCKET,
 	P_HOMES,
-	P_SAMPLING, /* mix, filter, weights */
+	P_SAMPLING, /* datasets, filter, weights */
 	P_TRANSFORM,
 };
 
@@ -56,7 +62,25 @@ enum {
 	W_WORLD,
 	W_KNOWN,
 	W_NLANES,
+	W_HEAD_5, /* states of version 5 end their head here */
+	W_ROWS = W_HEAD_5,
+	W_FIRST_BATCH,
+	W_MIX_BATCH,
+	W_MIX_ROW,
+	W_BLOCK_LEN,
+	W_NSETS,
 	W_HEAD,
+};
+
+enum {
+	S_NAME,
+	S_SHARDS,
+	S_LANES,
+	S_GIVEN,
+	S_SUM, /* two words, the lower first */
+	S_BASE_GIVEN = S_SUM + 2,
+	S_BASE_SUM,
+	S_WORDS = S_BASE_SUM + 2,
 };
 
 enum {
@@ -290,16 +314,25 @@ static int shards_hash(const struct ps_shard_list *list, uint64_t *ret_hash)
 	}
 }
 
+int ps_state_set_hash(const struct ps_options *options, uint32_t d, uint64_t *ret_hash)
+{
+	size_t first = d > 0 ? options->ends[d - 1] : 0;
+
+	return shards_hash(&(struct ps_shard_list){.names = (char **)(uintptr_t)options->names + first,
+	                           .n = options->ends[d] - first},
+	        ret_hash);
+}
+
 /* The fingerprint --------------------------------------------------------------------------------------- */
 
 /* Hashes the options of sampling that are not plain numbers. */
-static uint64_t sampling_hash(const struct ps_options *options)
+static uint64_t sampling_hash(const struct ps_options *options, bool version_5)
 {
 	const char *const texts[] = {options->o.filter, options->o.weights, options->o.balance};
 	uint64_t h = hash_u64(PS_HASH_BEGIN, options->o.nmix > 1 ? options->o.mix_end : 0);
 	struct penstock_options unset;
 
-	for (uint32_t i = 0; i < options->o.nmix && options->o.nmix > 1; i++)
+	for (uint32_t i = 0; i < options->o.nmix && options->o.nmix > 1 && version_5; i++)
 		h = hash_u64(hash_double(h, options->mix[i]), options->ends[i]);
 	for (size_t i = 0; i < PS_ARRAY_LEN(texts); i++)
 		h = texts[i] ? ps_hash(hash_u64(h, i), texts[i], strlen(texts[i]) + 1) : h;
@@ -317,6 +350,17 @@ static uint64_t sampling_hash(const struct ps_options *options)
 static uint64_t versions(uint64_t order)
 {
 	return order << 48 | (uint64_t)PIXELS_VERSION << 32 | ps_jpeg_version();
+}
+
+void ps_state_print_lanes(struct ps_state_print *print, const struct ps_options *options)
+{
+	const struct penstock_options *o = &options->o;
+
+	print->words[P_WINDOW] = o->order == PENSTOCK_ORDER_WINDOW ? o->shuffle_window : 0;
+	if (o->order == PENSTOCK_ORDER_SHARDS || o->order == PENSTOCK_ORDER_WINDOW) {
+		print->words[P_LANES] = o->lanes;
+		print->words[P_HOMES] = PS_MAX(o->homes, 1u);
+	}
 }
 
 int ps_state_print_make(struct ps_state_print *print, const struct ps_options *options, struct ps_error *err)
@@ -341,11 +385,7 @@ int ps_state_print_make(struct ps_state_print *print, const struct ps_options *o
 	w[P_NSHARDS] = options->nnames;
 	w[P_SEED] = o->seed;
 	w[P_ORDER] = o->order;
-	w[P_WINDOW] = o->order == PENSTOCK_ORDER_WINDOW ? o->shuffle_window : 0;
-	if (o->order == PENSTOCK_ORDER_SHARDS || o->order == PENSTOCK_ORDER_WINDOW) {
-		w[P_LANES] = o->lanes;
-		w[P_HOMES] = PS_MAX(o->homes, 1u);
-	}
+	ps_state_print_lanes(print, options);
 	print->world = o->world;
 	/* sample numbers are for one rank, and so are the batches made of them */
 	w[P_GLOBAL_BATCH] = (uint64_t)o->batch * (options->numbers ? 1 : o->world);
@@ -355,7 +395,8 @@ int ps_state_print_make(struct ps_state_print *print, const struct ps_options *o
 	w[P_SKIP] = o->skip;
 	w[P_TAKE] = o->take;
 	w[P_BUCKET] = o->order == PENSTOCK_ORDER_WINDOW ? o->bucket : 0;
-	w[P_SAMPLING] = sampling_hash(options);
+	w[P_SAMPLING] = sampling_hash(options, false);
+	print->sampling_5 = sampling_hash(options, true);
 	w[P_TRANSFORM] = o->transform_version;
 	return 0;
 }
@@ -397,9 +438,14 @@ uint64_t ps_state_print_show(const struct ps_state_print *print, FILE *out)
 	return h;
 }
 
-size_t ps_state_nbytes(uint32_t nlanes, bool decodes)
+static size_t words_before_decoder(uint32_t nlanes, uint32_t nsets)
 {
-	return (W_HEAD + (size_t)nlanes * L_WORDS + (decodes ? D_WORDS : 0)) * sizeof(uint64_t);
+	return W_HEAD + (size_t)nlanes * L_WORDS + (size_t)nsets * S_WORDS;
+}
+
+size_t ps_state_nbytes(uint32_t nlanes, uint32_t nsets, bool decodes)
+{
+	return (words_before_decoder(nlanes, nsets) + (decodes ? D_WORDS : 0)) * sizeof(uint64_t);
 }
 
 static void word_put(void *state, size_t i, uint64_t v)
@@ -426,7 +472,7 @@ static uint64_t sum_of(const void *state, size_t nbytes)
 /* Reads the GPU's share of decoding, and the epoch and batch from which it holds. False: damaged. */
 static bool offload_read(const void *state, struct ps_state *s)
 {
-	size_t w = W_HEAD + (size_t)s->nlanes * L_WORDS;
+	size_t w = words_before_decoder(s->nlanes, s->nsets);
 	uint64_t share;
 
 	if (!s->decodes)
@@ -438,6 +484,28 @@ static bool offload_read(const void *state, struct ps_state *s)
 	        .batch = word_get(state, w + D_BATCH)};
 	s->decoder = word_get(state, w + D_DECODER);
 	return (share & ~D_TUNING) <= PS_OFFLOAD_ALL;
+}
+
+static void sum_put(void *state, size_t w, ps_u128 sum)
+{
+	word_put(state, w, (uint64_t)sum);
+	word_put(state, w + 1, (uint64_t)(sum >> 64));
+}
+
+static ps_u128 sum_get(const void *state, size_t w)
+{
+	return (ps_u128)word_get(state, w + 1) << 64 | word_get(state, w);
+}
+
+static void set_write(void *state, size_t w, const struct ps_run_set *set)
+{
+	word_put(state, w + S_NAME, set->name);
+	word_put(state, w + S_SHARDS, set->shards);
+	word_put(state, w + S_LANES, set->lanes);
+	word_put(state, w + S_GIVEN, set->at.given);
+	sum_put(state, w + S_SUM, set->at.sum);
+	word_put(state, w + S_BASE_GIVEN, set->base.given);
+	sum_put(state, w + S_BASE_SUM, set->base.sum);
 }
 
 void ps_state_write(const struct ps_state_print *print, const struct ps_state *s, void *state)
@@ -453,6 +521,12 @@ void ps_state_write(const struct ps_state_print *print, const struct ps_state *s
 	word_put(state, W_WORLD, s->world);
 	word_put(state, W_KNOWN, s->known);
 	word_put(state, W_NLANES, s->nlanes);
+	word_put(state, W_ROWS, s->rows);
+	word_put(state, W_FIRST_BATCH, s->first_batch);
+	word_put(state, W_MIX_BATCH, s->mix_batch);
+	word_put(state, W_MIX_ROW, s->mix_row);
+	word_put(state, W_BLOCK_LEN, s->block_len);
+	word_put(state, W_NSETS, s->nsets);
 	for (uint32_t i = 0; i < s->nlanes; i++) {
 		const struct ps_lane_position *l = &s->lanes[i].at;
 		size_t w = W_HEAD + (size_t)i * L_WORDS;
@@ -466,15 +540,17 @@ void ps_state_write(const struct ps_state_print *print, const struct ps_state *s
 		word_put(state, w + L_COPY, l->copy);
 		word_put(state, w + L_NBYTES, l->nbytes);
 	}
+	for (uint32_t i = 0; i < s->nsets; i++)
+		set_write(state, W_HEAD + (size_t)s->nlanes * L_WORDS + (size_t)i * S_WORDS, &s->sets[i]);
 	if (s->decodes) {
-		size_t w = W_HEAD + (size_t)s->nlanes * L_WORDS;
+		size_t w = words_before_decoder(s->nlanes, s->nsets);
 
 		word_put(state, w + D_SHARE, s->offload.share | (s->offload.tuning ? D_TUNING : 0));
 		word_put(state, w + D_EPOCH, s->offload.epoch);
 		word_put(state, w + D_BATCH, s->offload.batch);
 		word_put(state, w + D_DECODER, s->decoder);
 	}
-	word_put(state, W_SUM, sum_of(state, ps_state_nbytes(s->nlanes, s->decodes)));
+	word_put(state, W_SUM, sum_of(state, ps_state_nbytes(s->nlanes, s->nsets, s->decodes)));
 }
 
 /* The text of an option in the fingerprint: a number, or one of the option's words. */
@@ -528,13 +604,32 @@ static bool is_of_same_order(const struct ps_state_print *print, const void *sta
 }
 
 /* Refuses a state whose fingerprint differs; the text names the first difference. */
-static int print_check(const struct ps_state_print *print, const void *state, struct ps_error *err)
+static int print_check(const struct ps_state_print *print, const struct ps_options *options,
+        const void *state, uint32_t flags, struct ps_error *err)
 {
 	const uint64_t *mine = print->words;
 	uint64_t theirs[PS_STATE_NPRINT];
+	bool new_mix = flags & PENSTOCK_STATE_NEW_MIX, is_5 = word_get(state, W_MAGIC) == MAGIC_5;
 
 	for (size_t i = 0; i < PS_STATE_NPRINT; i++)
 		theirs[i] = word_get(state, W_PRINT + i);
+	/* What a run keeps of its first opening, unless the caller asks for something else: */
+	if (options->auto_lanes && mine[P_LANES] > 0 && theirs[P_LANES] > 0)
+		theirs[P_LANES] = mine[P_LANES];
+	if (options->auto_window && mine[P_WINDOW] > 0 && theirs[P_WINDOW] > 0)
+		theirs[P_WINDOW] = mine[P_WINDOW];
+	if (!options->numbers)
+		theirs[P_GLOBAL_BATCH] = mine[P_GLOBAL_BATCH];
+	if (is_5 && theirs[P_SAMPLING] == print->sampling_5)
+		theirs[P_SAMPLING] = mine[P_SAMPLING];
+	if (new_mix) {
+		theirs[P_NSHARDS] = mine[P_NSHARDS];
+		theirs[P_SHARDS] = mine[P_SHARDS];
+	}
+	if (flags & PENSTOCK_STATE_OTHER_FIELDS) {
+		theirs[P_FIELDS] = mine[P_FIELDS];
+		theirs[P_TRANSFORM] = mine[P_TRANSFORM];
+	}
 	if (theirs[P_NSHARDS] != mine[P_NSHARDS])
 		return ps_error_set(err, ESTALE,
 		        "the state was saved with %ju shards, but the loader has %ju; open the loader with "
@@ -556,14 +651,15 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 		        (uintmax_t)word_get(state, W_RANK), (uintmax_t)word_get(state, W_WORLD));
 	if (theirs[P_SAMPLING] != mine[P_SAMPLING])
 		return ps_error_set(err, ESTALE,
-		        "the state was saved by a loader with another mix, filter, weights, draws or "
-		        "balance; open "
-		        "this loader with those of the state");
+		        "the state was saved by a loader with another mix_end, filter, weights, draws or "
+		        "balance%s; open "
+		        "this loader with those of the state",
+		        is_5 ? ", or another mix" : "");
 	if (theirs[P_FIELDS] != mine[P_FIELDS])
 		return ps_error_set(err, ESTALE,
 		        "the state was saved by a loader with other fields; open this loader with those of "
 		        "the "
-		        "state");
+		        "state, or allow others (ignore=\"fields\", PENSTOCK_STATE_OTHER_FIELDS)");
 	if (theirs[P_VERSIONS] != mine[P_VERSIONS] && !is_of_same_order(print, state))
 		return ps_error_set(err, ESTALE,
 		        "the state was saved by another version of the library or of libjpeg-turbo (%016jx, "
@@ -577,7 +673,7 @@ static int print_check(const struct ps_state_print *print, const void *state, st
 /* Reads the words after the fingerprint; false if no state has such words. */
 static bool words_read(const void *state, size_t nbytes, struct ps_state *s)
 {
-	uint64_t nlanes = word_get(state, W_NLANES);
+	uint64_t nlanes = word_get(state, W_NLANES), nsets = word_get(state, W_NSETS);
 
 	*s = (struct ps_state){.epoch = word_get(state, W_EPOCH),
 	        .batches = word_get(state, W_BATCHES),
@@ -586,13 +682,27 @@ static bool words_read(const void *state, size_t nbytes, struct ps_state *s)
 	        .rank = (uint32_t)word_get(state, W_RANK),
 	        .world = (uint32_t)word_get(state, W_WORLD),
 	        .known = word_get(state, W_KNOWN) != 0,
-	        .nlanes = (uint32_t)nlanes};
-	s->decodes = nbytes == ps_state_nbytes(s->nlanes, true);
-	return nlanes <= PS_ORDER_MAX_LANES * PS_MAX_SETS &&
-	       nbytes == ps_state_nbytes(s->nlanes, s->decodes) && offload_read(state, s) &&
-	       s->epoch != UINT64_MAX && s->batches <= PS_STATE_MAX_BATCHES &&
-	       word_get(state, W_BAD_RUN) <= UINT32_MAX && word_get(state, W_TURN) <= UINT32_MAX &&
-	       word_get(state, W_WORLD) <= UINT32_MAX && word_get(state, W_RANK) < s->world;
+	        .nlanes = (uint32_t)nlanes,
+	        .rows = word_get(state, W_ROWS),
+	        .first_batch = word_get(state, W_FIRST_BATCH),
+	        .mix_batch = word_get(state, W_MIX_BATCH),
+	        .mix_row = word_get(state, W_MIX_ROW),
+	        .block_len = (uint32_t)word_get(state, W_BLOCK_LEN),
+	        .order_lanes = (uint32_t)word_get(state, W_PRINT + P_LANES),
+	        .order_window = (uint32_t)word_get(state, W_PRINT + P_WINDOW),
+	        .nsets = (uint32_t)nsets};
+	s->decodes = nbytes == ps_state_nbytes(s->nlanes, s->nsets, true);
+	return nlanes <= PS_ORDER_MAX_LANES * PS_MAX_SETS && nsets <= MOST_SETS &&
+	       nbytes == ps_state_nbytes(s->nlanes, s->nsets, s->decodes) && offload_read(state, s) &&
+	       (s->rows < PS_SHARES_MAX_ROW || s->rows == PS_STATE_NO_ROWS) &&
+	       (s->rows > 0) == (s->batches > 0) && s->first_batch > 0 &&
+	       s->first_batch <= UINT64_C(1) << 36 && s->mix_batch <= UINT64_C(1) << 36 &&
+	       word_get(state, W_BLOCK_LEN) <= PS_ORDER_MAX_WINDOW && s->mix_row < PS_SHARES_MAX_ROW &&
+	       word_get(state, W_PRINT + P_LANES) <= PS_ORDER_MAX_LANES &&
+	       word_get(state, W_PRINT + P_WINDOW) <= PS_ORDER_MAX_WINDOW && s->epoch != UINT64_MAX &&
+	       s->batches <= PS_STATE_MAX_BATCHES && word_get(state, W_BAD_RUN) <= UINT32_MAX &&
+	       word_get(state, W_TURN) <= UINT32_MAX && word_get(state, W_WORLD) <= UINT32_MAX &&
+	       word_get(state, W_RANK) < s->world;
 }
 
 static bool lane_read(const void *state, uint32_t i, struct ps_state_lane *lane)
@@ -612,33 +722,95 @@ static bool lane_read(const void *state, uint32_t i, struct ps_state_lane *lane)
 	       lane->at.offset <= INT64_MAX && lane->at.nbytes <= INT64_MAX;
 }
 
-int ps_state_read(const struct ps_state_print *print, const void *state, size_t nbytes,
-        struct ps_state *ret_state, struct ps_error *err)
+/* Reads the datasets' places; false if no state has such. */
+static bool sets_read(const void *state, struct ps_state *s)
 {
+	ps_u128 sums = 0, bases = 0;
+
+	for (uint32_t i = 0; i < s->nsets; i++) {
+		size_t w = W_HEAD + (size_t)s->nlanes * L_WORDS + (size_t)i * S_WORDS;
+		struct ps_run_set *set = &s->sets[i];
+
+		*set = (struct ps_run_set){.name = word_get(state, w + S_NAME),
+		        .shards = word_get(state, w + S_SHARDS),
+		        .lanes = (uint32_t)word_get(state, w + S_LANES),
+		        .at = {.given = word_get(state, w + S_GIVEN), .sum = sum_get(state, w + S_SUM)},
+		        .base = {.given = word_get(state, w + S_BASE_GIVEN),
+		                .sum = sum_get(state, w + S_BASE_SUM)}};
+		for (int k = 0; k < 2; k++) {
+			const struct ps_share_base *b = k ? &set->base : &set->at;
+			ps_u128 given = (ps_u128)b->given << 32,
+			        off = given > b->sum ? given - b->sum : b->sum - given;
+
+			if (b->given >= PS_SHARES_MAX_ROW || off > (ps_u128)MOST_DEVIATION << 32)
+				return false;
+		}
+		if (word_get(state, w + S_LANES) == 0 || word_get(state, w + S_LANES) > PS_ORDER_MAX_LANES)
+			return false;
+		sums += set->at.given;
+		bases += set->base.given;
+	}
+	return s->nsets == 0 || (bases == s->mix_row && sums >= s->rows && sums < PS_SHARES_MAX_ROW);
+}
+
+/* Makes a state of version 6 of one of version 5. */
+static void *state_of_5(const void *state, size_t nbytes)
+{
+	const size_t head = W_HEAD_5 * sizeof(uint64_t), more = (W_HEAD - W_HEAD_5) * sizeof(uint64_t);
+	uint8_t *to = nbytes >= head ? calloc(1, nbytes + more) : NULL;
+
+	if (!to)
+		return NULL;
+	memcpy(to, state, head);
+	memcpy(to + head + more, (const uint8_t *)state + head, nbytes - head);
+	word_put(to, W_ROWS, word_get(state, W_BATCHES) > 0 ? PS_STATE_NO_ROWS : 0);
+	word_put(to, W_FIRST_BATCH, word_get(state, W_PRINT + P_GLOBAL_BATCH));
+	word_put(to, W_MIX_BATCH, word_get(state, W_PRINT + P_GLOBAL_BATCH));
+	return to;
+}
+
+int ps_state_read(const struct ps_state_print *print, const struct ps_options *options, const void *given,
+        size_t nbytes, uint32_t flags, struct ps_state *ret_state, struct ps_error *err)
+{
+	ps_autofree void *converted = NULL;
+	const void *state = given;
 	struct ps_state s;
+	bool is_5;
 	int rc;
 
-	if (nbytes < ps_state_nbytes(0, false) || MAGIC_NAME(word_get(state, W_MAGIC)) != MAGIC_NAME(MAGIC))
+	if (nbytes < W_HEAD_5 * sizeof(uint64_t) || MAGIC_NAME(word_get(state, W_MAGIC)) != MAGIC_NAME(MAGIC))
 		return ps_error_set(err, EINVAL, "these %zu bytes are not the state of a loader", nbytes);
-	if (word_get(state, W_MAGIC) != MAGIC)
+	is_5 = word_get(state, W_MAGIC) == MAGIC_5;
+	if (word_get(state, W_MAGIC) != MAGIC && !is_5)
 		return ps_error_set(err, ESTALE,
 		        "the state was written in the format of another version of penstock; restart the "
 		        "epoch");
 	if (nbytes % sizeof(uint64_t) != 0 || word_get(state, W_SUM) != sum_of(state, nbytes))
 		return ps_error_set(err, EINVAL, "the state is damaged, or was cut off at %zu bytes", nbytes);
-	rc = print_check(print, state, err);
+	if (is_5) {
+		converted = state_of_5(given, nbytes);
+		if (!converted)
+			return ps_no_memory(err);
+		state = converted;
+		nbytes += (W_HEAD - W_HEAD_5) * sizeof(uint64_t);
+	}
+	rc = print_check(print, options, state, flags, err);
 	if (rc < 0)
 		return rc;
-	if (!words_read(state, nbytes, &s))
+	if (nbytes < ps_state_nbytes(0, 0, false) || !words_read(state, nbytes, &s))
 		return ps_error_set(err, EINVAL, "the state is damaged");
 	s.lanes = calloc(PS_MAX(s.nlanes, 1u), sizeof(*s.lanes));
-	if (!s.lanes)
+	s.sets = calloc(PS_MAX(s.nsets, 1u), sizeof(*s.sets));
+	if (!s.lanes || !s.sets) {
+		ps_state_fini(&s);
 		return ps_no_memory(err);
+	}
 	for (uint32_t i = 0; i < s.nlanes; i++)
-		if (!lane_read(state, i, &s.lanes[i])) {
-			ps_state_fini(&s);
-			return ps_error_set(err, EINVAL, "the state is damaged");
-		}
+		rc = lane_read(state, i, &s.lanes[i]) ? rc : -EINVAL;
+	if (rc < 0 || !sets_read(state, &s)) {
+		ps_state_fini(&s);
+		return ps_error_set(err, EINVAL, "the state is damaged");
+	}
 	*ret_state = s;
 	return 0;
 }
@@ -646,5 +818,6 @@ int ps_state_read(const struct ps_state_print *print, const void *state, size_t 
 void ps_state_fini(struct ps_state *s)
 {
 	free(s->lanes);
+	free(s->sets);
 	*s = (struct ps_state){0};
 }

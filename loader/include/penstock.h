@@ -483,6 +483,32 @@ enum penstock_mix_end {
 	PENSTOCK_MIX_LONGEST = 1, /* the longest; the others are read again until then */
 };
 
+/* A stage of a mix whose weights change. */
+struct penstock_mix_stage {
+	/* The first stage begins at 0. In steps, or with PENSTOCK_STAGE_ROWS in rows. */
+	uint64_t start;
+	uint32_t flags; /* PENSTOCK_STAGE_* */
+	/* one for each dataset, 0 or more, and not all 0; a dataset of weight 0 waits for a later stage */
+	const double *weights;
+};
+
+enum {
+	/* From the beginning of the stage before it, the weights change linearly to those of this stage,
+	 * which they have reached at `start`. Without it they change at `start`, at once. */
+	PENSTOCK_STAGE_LINEAR = 1,
+	PENSTOCK_STAGE_ROWS = 2, /* `start` counts rows of the epoch, over all ranks */
+};
+
+/* Exceptions for a state that is resumed: options.state_flags, and penstock_loader_state_load_as(). */
+enum {
+	/* The mix may differ from that of the state: its first stage begins at the saved place. Each dataset
+	 * goes on after the samples that it has given. Datasets are matched by name: one that the state does
+	 * not have begins at its first sample, and one that the loader does not have is left out. */
+	PENSTOCK_STATE_NEW_MIX = 1,
+	/* Fields, MixUp and CutMix, and transform_version may differ from those of the state. */
+	PENSTOCK_STATE_OTHER_FIELDS = 2,
+};
+
 /* What the shards contain. In a shard that is not a tar, each sample has one member. Its key is the name of
  * the file (without .zst, .gz or .lz4, and up to its last dot) and the number of the sample:
  * "train-007-12". */
@@ -535,9 +561,11 @@ typedef int (*penstock_transform)(void *ctx, struct penstock_sample *sample);
  * but must not wait for the thread that calls the loader. Since 0.3. */
 typedef int (*penstock_transform_unit)(void *ctx, struct penstock_sample *const *samples, uint32_t n);
 
-/* Sources of columns: rows of Parquet files, tables and databases (since 0.4) ----------------------------- */
+/* Sources of columns: rows of Parquet files, tables and databases (since 0.4) -----------------------------
+ * */
 
-/* The structs of Arrow's C data interface, a stable ABI: https://arrow.apache.org/docs/format/CDataInterface */
+/* The structs of Arrow's C data interface, a stable ABI: https://arrow.apache.org/docs/format/CDataInterface
+ * */
 #ifndef ARROW_C_DATA_INTERFACE
 #define ARROW_C_DATA_INTERFACE
 #define ARROW_FLAG_DICTIONARY_ORDERED 1
@@ -569,8 +597,8 @@ struct ArrowArrayStream {
 };
 #endif
 
-/* With options.columns the strings passed to open are names of units instead of patterns, one per line. A unit
- * is a shard whose samples are rows, such as a row group of a Parquet file. A column is a member of each
+/* With options.columns the strings passed to open are names of units instead of patterns, one per line. A
+ * unit is a shard whose samples are rows, such as a row group of a Parquet file. A column is a member of each
  * sample, named like the column; a column inside a struct is named with dots, as "image.bytes". Values become
  * members like this:
  *
@@ -695,8 +723,8 @@ struct penstock_options {
 	uint64_t transform_version;
 
 	/* Samples per batch over all ranks. Must be a multiple of world, and sets `batch` to global_batch /
-	 * world. 0 (default): batch * world. A state depends on this number, not on world, so that a run
-	 * can continue with another world. */
+	 * world. 0 (default): batch * world. The order depends on the number of the run's first opening,
+	 * which a state keeps, so a run can continue with another world, and with another global batch. */
 	uint32_t global_batch;
 	/* Length buckets, at most 256: samples of similar length (bytes of the wanted fields) come
 	 * together. Each lane's share of shuffle_window is sorted by length and cut into this many runs,
@@ -714,9 +742,9 @@ struct penstock_options {
 	uint32_t nmix;
 	/* Several datasets: weights, one for each string of `shards` passed to open, whose shards are a
 	 * dataset. From the beginning of an epoch's order to any place in it, each dataset has samples in
-	 * proportion to its weight, give or take 4 with up to 64 datasets; in a stretch in the middle, give
-	 * or take 6. `nmix` is the number of weights; NULL (default): all strings are one dataset. With
-	 * world > 1, this needs counts or `steps`. */
+	 * proportion to its weight, give or take 3. `nmix` is the number of weights; NULL (default): all
+	 * strings are one dataset. With world > 1, this needs counts or `steps`. For weights that change, see
+	 * `mix_stages`. */
 	const double *mix;
 
 	/* PERMUTATION, NUMBERS. 1: shards that are not resident (on a Penstock mount, not yet in its cache)
@@ -845,6 +873,17 @@ struct penstock_options {
 	 * is closed. Not with `source`, nor with filters and weights by columns of an index. NULL (default):
 	 * shards are files. */
 	const struct penstock_columns *columns;
+	/* Instead of `mix`: stages of a mix of `nmix` datasets, whose weights change in the course of an
+	 * epoch. Each epoch begins with the first stage. A start in steps is converted to rows with the
+	 * global batch of the run's first opening, so a run that is resumed with another one keeps the
+	 * stages. Copied. NULL (default): none. */
+	const struct penstock_mix_stage *mix_stages;
+	uint32_t nmix_stages;
+	uint32_t state_flags; /* for `state`: PENSTOCK_STATE_* */
+	/* Names of the `nmix` datasets, each another one. A state matches datasets by them, and the order of
+	 * a dataset with a name does not depend on its place in the list. Copied. NULL (default): their
+	 * numbers from 0. */
+	const char *const *mix_names;
 };
 
 enum penstock_index {
@@ -892,8 +931,9 @@ struct penstock_batch;
 int penstock_loader_open(const struct penstock_options *options, const char *const *shards, size_t nshards,
         struct penstock_loader **ret_loader, struct penstock_error *error);
 
-/* Expands a pattern of shards as open does. *ret_names: the names, each zero-terminated, in memory from malloc(),
- * which the caller frees; *ret_nbytes: their bytes. Blocks on folders. Errors are those of open. Since 0.4. */
+/* Expands a pattern of shards as open does. *ret_names: the names, each zero-terminated, in memory from
+ * malloc(), which the caller frees; *ret_nbytes: their bytes. Blocks on folders. Errors are those of open.
+ * Since 0.4. */
 int penstock_shards_expand(
         const char *pattern, char **ret_names, size_t *ret_nbytes, struct penstock_error *error);
 
@@ -994,6 +1034,10 @@ int penstock_loader_state_save(
  * of these errors the position of the loader is unchanged. */
 int penstock_loader_state_load(
         struct penstock_loader *loader, const void *state, size_t size, struct penstock_error *error);
+
+/* The same with exceptions, `flags` of PENSTOCK_STATE_*. -EINVAL, too: an unknown flag. */
+int penstock_loader_state_load_as(struct penstock_loader *loader, const void *state, size_t size,
+        uint32_t flags, struct penstock_error *error);
 
 /* Stops the threads and frees everything, including batches. NULL is allowed.
  * Blocks: until reads and decodes in progress are finished. */
@@ -1225,11 +1269,11 @@ struct penstock_stats {
 	/* Rows of steps in which this rank had no sample: each repeats a sample of another rank, valid = 0,
 	 * and is not counted in `samples`; see END_SPLIT. */
 	uint64_t repeats;
-	/* Packed rows of token files: the tokens of all files, and those of them that are in no row (less than a row
-	 * at the end of each file; documents that were truncated or dropped). */
+	/* Packed rows of token files: the tokens of all files, and those of them that are in no row (less
+	 * than a row at the end of each file; documents that were truncated or dropped). */
 	uint64_t tokens, tokens_left_out;
-	/* Of the pieces of these files that were read, those read again included: documents of more than a row, and
-	 * empty ones, which are in no row. */
+	/* Of the pieces of these files that were read, those read again included: documents of more than a
+	 * row, and empty ones, which are in no row. */
 	uint64_t long_documents, empty_documents;
 	/* What is wrong with a set of token files of which more than 1 % is left out; "": nothing. */
 	char tokens_warning[256];

@@ -97,7 +97,7 @@ const struct ps_option ps_loader_options[] = {
                 .text = "maximum number of samples per epoch, after skip", .unset = "0: all"),
         OPTION(mix_end, U32, .words = WORDS("first", "longest"), .print = PS_PRINT_OWN,
                 .text = "which dataset ends the epoch of a mix, the first that runs out or the longest"),
-        OPTION(mix, MIX, .print = PS_PRINT_OWN, .text = "weights of the datasets, above 0", .unset = ""),
+        OPTION(mix, MIX, .print = PS_PRINT_OWN, .text = "weights of the datasets, 0 or more", .unset = ""),
         OPTION(permute_remote, U32, .print = PS_PRINT_NEVER,
                 .text = "1: allow access by number to shards that are not in their mount's cache yet"),
         OPTION(mixup_alpha, F64, .least = 0.01, .most = 100, .print = PS_PRINT_OWN,
@@ -146,6 +146,11 @@ const struct ps_option ps_loader_options[] = {
                 .unset = ""),
         OPTION(batch_ends, WORDS, .print = PS_PRINT_OWN, .text = "positions in numbers at which batches end",
                 .unset = ""),
+        OPTION(mix_stages, STAGES, .print = PS_PRINT_OWN,
+                .text = "stages of a mix whose weights change during an epoch", .unset = ""),
+        OPTION(mix_names, NAMES, .print = PS_PRINT_OWN, .text = "names of the datasets", .unset = ""),
+        OPTION(state_flags, U32, .print = PS_PRINT_NEVER,
+                .text = "how the saved state may differ: 1: in its mix, 2: in its fields"),
 };
 const size_t ps_n_loader_options = ARRAY_LEN(ps_loader_options);
 

@@ -47,6 +47,8 @@ enum ps_option_type {
 	PS_OPTION_TEXT,
 	PS_OPTION_SHAPE,  /* a field's ndim and shape; the row describes ndim */
 	PS_OPTION_MIX,    /* an array of doubles; its length is the uint32_t before it */
+	PS_OPTION_STAGES, /* stages of a mix; their number is the uint32_t after them */
+	PS_OPTION_NAMES,  /* texts, one for each dataset of a mix */
 	PS_OPTION_WORDS,  /* an array of 64-bit words; its length is the uint64_t after it */
 	PS_OPTION_BLOB,   /* bytes; their number is the size_t after them */
 	PS_OPTION_BUDGET, /* a penstock_budget */
@@ -108,8 +110,8 @@ struct ps_option {
 	double initial;
 	const char *unit; /* unit of the range; may be set without a range */
 	const char *text; /* description */
-	/* for an option that no longer exists: any value but the default is refused with this text, which says
-	 * what to do instead; NULL: the option exists */
+	/* for an option that no longer exists: any value but the default is refused with this text, which
+	 * says what to do instead; NULL: the option exists */
 	const char *gone;
 	const char *unset; /* what the default means; NULL: `initial` is shown; "": nothing is shown */
 	/* how help shows the value of penstock-loader's flag: "N"; PS_FLAG_WORDS: `words`; NULL: no flag */

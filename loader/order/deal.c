@@ -87,8 +87,8 @@ static void shares_find(struct ps_deal *d, uint64_t step)
 		d->lack[v % nodes] += ps_steps_rows(s, step, v) - d->have[v];
 }
 
-/* Finds the surplus rows that fill the gaps of rank `me`. *own: those of its node's surplus; *common: those of
- * the remaining surplus of all nodes. */
+/* Finds the surplus rows that fill the gaps of rank `me`. *own: those of its node's surplus; *common: those
+ * of the remaining surplus of all nodes. */
 static void gaps_find(
         const struct ps_deal *d, uint64_t step, uint32_t me, struct gap *own, struct gap *common)
 {
@@ -232,7 +232,7 @@ static void window_deal(struct ps_deal *d, struct window *w, uint64_t number)
 	uint32_t n = 0;
 
 	if (d->turns.position > begin)
-		ps_turns_reset(&d->turns, d->o.lengths);
+		ps_turns_reset(&d->turns, d->o.lengths, d->o.shares);
 	ps_turns_skip(&d->turns, begin - d->turns.position);
 	ps_turns_mark(&d->turns, w->from);
 	for (uint32_t i = 0; i <= d->steps; i++) {
@@ -280,10 +280,7 @@ static struct window *window_of(struct ps_deal *d, uint32_t lane, uint64_t index
 		        before(d, d->windows[i].to, lane) > index)
 			return &d->windows[i];
 	q = ps_sequence_position(d->o.sequence, lane, index) - d->o.begin;
-	step = q / ((uint64_t)s->batch * s->world);
-	/* With PENSTOCK_END_SPLIT the last full step may give its last rows to the step after it. */
-	if (q >= ps_steps_begin(s, step + 1)) /* the last full step may be a shorter one */
-		step++;
+	step = ps_steps_of(s, q);
 	return window_get(d, (step - d->regular) / d->steps);
 }
 
@@ -294,7 +291,8 @@ static struct window *window_of(struct ps_deal *d, uint32_t lane, uint64_t index
 static uint64_t regular_steps(const struct ps_deal *d)
 {
 	const struct ps_steps *s = &d->o.steps;
-	uint64_t least = PS_ENDLESS, global = (uint64_t)s->batch * s->world, full;
+	uint64_t least = PS_ENDLESS, global = (uint64_t)s->batch * s->world, full,
+	         first = d->o.begin + s->from;
 	u128 to;
 
 	if (d->o.nsets > 1 || d->nlanes % s->world)
@@ -304,12 +302,12 @@ static uint64_t regular_steps(const struct ps_deal *d)
 	if (least == PS_ENDLESS && s->samples == PS_ENDLESS)
 		return s->most;
 	to = (u128)least * d->nlanes;
-	full = to > d->o.begin ? (uint64_t)PS_MIN((to - d->o.begin) / global, (u128)PS_ENDLESS) : 0;
+	full = to > first ? (uint64_t)PS_MIN((to - first) / global, (u128)PS_ENDLESS - s->done) : 0;
 	/* With PENSTOCK_END_SPLIT the last full step may have one row less for each rank; it is still
 	 * regular. */
 	if (s->samples != PS_ENDLESS)
-		full = PS_MIN(full, s->samples / global);
-	return PS_MIN(full, s->most);
+		full = PS_MIN(full, (s->samples - PS_MIN(s->samples, s->from)) / global);
+	return PS_MIN(s->done + full, s->most);
 }
 
 static void marks_find(struct ps_deal *d)
@@ -319,9 +317,9 @@ static void marks_find(struct ps_deal *d)
 	struct {
 		uint64_t at;
 		struct ps_mark *marks;
-	} all[] = {{d->o.begin, d->begin}, {middle, d->middle}, {d->o.end, d->end}};
+	} all[] = {{d->o.begin + d->o.steps.from, d->begin}, {middle, d->middle}, {d->o.end, d->end}};
 
-	ps_turns_reset(&d->turns, d->o.lengths);
+	ps_turns_reset(&d->turns, d->o.lengths, d->o.shares);
 	for (size_t i = 0; i < PS_ARRAY_LEN(all); i++) {
 		if (all[i].at == PS_ENDLESS) {
 			for (uint32_t s = 0; s < d->o.nsets; s++)
@@ -388,7 +386,7 @@ int ps_deal_step(struct ps_deal *d, uint64_t step, struct ps_dealt *ret_rows)
 	struct window *w;
 
 	if (step < d->regular) {
-		uint64_t p = d->o.begin + step * s->batch * s->world;
+		uint64_t p = d->o.begin + ps_steps_begin(s, step);
 		uint32_t own = (uint32_t)(p % d->nlanes % s->world);
 
 		p += (d->o.rank + s->world - own) % s->world;

@@ -47,6 +47,7 @@ void ps_epoch_unref(struct ps_epoch *e)
 		return;
 	ps_deal_free(e->deal);
 	ps_sequence_free(e->sequence);
+	ps_shares_free(e->shares);
 	free(e->lengths);
 	free(e->ends);
 	free(e);
@@ -78,23 +79,75 @@ static int lane_length(
 	return rc < 0 ? ps_error_set(err, ENOMEM, "no memory for the order of the shards") : 0;
 }
 
+int ps_epochs_shares(const struct ps_epochs *e, uint64_t number, struct ps_shares **ret_shares)
+{
+	const struct ps_epochs_from *from = &e->o.from;
+	ps_autofree struct ps_share_stage *stages = NULL;
+	uint32_t nsets;
+
+	(void)ps_order_sets(e->o.order, &nsets);
+	*ret_shares = NULL;
+	if (nsets == 1)
+		return 0;
+	if (from->base && number == from->epoch)
+		return ps_shares_new(
+		        nsets, e->o.stages, e->o.nstages, from->row, from->gone, from->base, ret_shares);
+	stages = malloc(e->o.nstages * sizeof(*stages));
+	if (!stages)
+		return -ENOMEM;
+	memcpy(stages, e->o.stages, e->o.nstages * sizeof(*stages));
+	for (uint32_t k = 1; k < e->o.nstages; k++)
+		stages[k].at += e->o.skip;
+	return ps_shares_new(nsets, stages, e->o.nstages, 0, 0, NULL, ret_shares);
+}
+
+void ps_epochs_begin(struct ps_epochs *e, struct ps_order *order, uint64_t samples,
+        const struct ps_share_stage *stages, uint32_t nstages, const struct ps_epochs_from *from)
+{
+	PS_LOCK_SCOPE(&e->lock);
+	e->o.order = order;
+	e->o.samples = samples;
+	e->o.stages = stages;
+	e->o.nstages = nstages;
+	e->o.from = *from;
+	for (int i = 0; i < KEPT; i++)
+		ps_epoch_unref(ps_steal_ptr(&e->kept[i]));
+}
+
+/* Sets how an epoch is cut into steps, for `world` ranks; `samples`: those that there are. */
+static struct ps_steps steps_of(
+        const struct ps_epochs_options *o, uint64_t number, uint64_t samples, uint32_t world)
+{
+	bool resumed = o->from.batches > 0 && number == o->from.epoch;
+	uint64_t cap = o->samples == PS_ENDLESS ? PS_ENDLESS : o->samples / (o->world / world);
+
+	return (struct ps_steps){.samples = PS_MIN(samples, cap),
+	        .most = o->samples == PS_ENDLESS ? o->steps : PS_ENDLESS,
+	        .batch = o->batch,
+	        .world = world,
+	        .nodes = world > 1 ? o->nodes : 0,
+	        .end = o->end,
+	        .done = resumed ? o->from.batches : 0,
+	        .from = resumed ? o->from.rows / (o->world / world) : 0};
+}
+
 /* For a mix that ends with its longest set: the other sets are repeated until then. */
 static void sets_lengthen(const struct ps_epochs *e, struct ps_epoch *epoch)
 {
 	uint32_t nsets, longest = 0;
 	const struct ps_lane_set *sets = ps_order_sets(e->o.order, &nsets);
-	unsigned __int128 most = 0, most_weight = 1;
+	uint64_t most = 0;
 
 	for (uint32_t d = 0; d < nsets; d++) {
-		unsigned __int128 n = 0;
+		uint64_t n = 0, end;
 
 		for (uint32_t i = 0; i < sets[d].n; i++)
 			n += epoch->lengths[sets[d].first + i];
-		if (n * most_weight <= most * sets[d].weight)
-			continue;
-		longest = d;
-		most = n;
-		most_weight = sets[d].weight;
+		end = ps_shares_position(epoch->shares, d, n);
+		if (end < PS_ENDLESS - 1 && end >= most) { /* it does come to its end */
+			longest = d;
+			most = end;
+		}
 	}
 	for (uint32_t d = 0; d < nsets; d++)
 		for (uint32_t i = 0; i < sets[d].n && d != longest; i++)
@@ -163,22 +216,19 @@ static int known_fill(struct ps_epochs *e, struct ps_epoch *epoch, uint32_t worl
 	const struct ps_lane_set *sets;
 	uint64_t total, end;
 	uint32_t nsets;
-	int rc = lengths_make(e, epoch, err);
+	int rc = ps_epochs_shares(e, epoch->number, &epoch->shares) < 0 ? ps_no_memory(err) : 0;
 
+	if (rc == 0)
+		rc = lengths_make(e, epoch, err);
 	if (rc < 0)
 		return rc;
 	sets = ps_order_sets(o->order, &nsets);
-	if (ps_sequence_new(sets, nsets, epoch->lengths, &epoch->sequence) < 0)
+	if (ps_sequence_new(sets, nsets, epoch->shares, epoch->lengths, &epoch->sequence) < 0)
 		return ps_no_memory(err);
 	total = ps_sequence_total(epoch->sequence);
 	if (total != PS_ENDLESS)
 		total = total > o->skip ? total - o->skip : 0;
-	epoch->steps = (struct ps_steps){.samples = PS_MIN(total, o->take),
-	        .most = o->steps,
-	        .batch = o->batch,
-	        .world = world,
-	        .nodes = world > 1 ? o->nodes : 0,
-	        .end = o->end};
+	epoch->steps = steps_of(o, epoch->number, PS_MIN(total, o->take), world);
 	end = ps_steps_end(&epoch->steps);
 	epoch->begin = o->skip;
 	epoch->end = end >= PS_ENDLESS - o->skip ? PS_ENDLESS : o->skip + end;
@@ -276,13 +326,12 @@ int ps_epochs_get(struct ps_epochs *e, uint64_t number, struct ps_epoch **ret_ep
 	if (epoch->known)
 		rc = known_fill(e, epoch, e->o.world, err);
 	else
-		epoch->steps = (struct ps_steps){.samples = PS_ENDLESS,
-		        .most = e->o.steps,
-		        .batch = e->o.batch,
-		        .world = 1,
-		        .end = e->o.end};
+		epoch->steps = steps_of(&e->o, number, PS_ENDLESS, 1);
+	if (!epoch->known && ps_epochs_shares(e, number, &epoch->shares) < 0)
+		rc = ps_no_memory(err);
 	if (rc == 0 && epoch->known) {
 		struct ps_deal_options o = {.lengths = epoch->lengths,
+		        .shares = epoch->shares,
 		        .sequence = epoch->sequence,
 		        .steps = epoch->steps,
 		        .begin = epoch->begin,

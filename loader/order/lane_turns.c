@@ -6,57 +6,23 @@
 #include <errno.h>
 #include <string.h>
 
-typedef unsigned __int128 u128;
-
-/* Times at which samples of sets are due are fractions: sample j of set d at (j * PHASES + phase(d)) / weight. */
-#define PHASES 65536u
-
-/* The multiples of the golden ratio's fraction (40503 / 65536) are spread evenly, however many there are. So
- * sets of equal weight are due at different times, and not all at once. */
-static uint32_t phase(uint32_t set)
-{
-	return set * 40503u % PHASES;
-}
-
-/* The numerator of the time at which sample j of a set is due. */
-static u128 due(uint32_t set, uint64_t j)
-{
-	return (u128)j * PHASES + phase(set);
-}
-
-/* The number of samples of set e that come before sample j of set d. */
-static uint64_t due_before(const struct ps_lane_set *sets, uint32_t e, uint32_t d, uint64_t j)
-{
-	u128 x = due(d, j) * sets[e].weight, v = sets[d].weight, first = phase(e) * v, n;
-
-	if (e < d) /* of samples due at the same time, that of the lower set comes first */
-		n = x < first ? 0 : (x - first) / (PHASES * v) + 1;
-	else
-		n = x <= first ? 0 : (x - first - 1) / (PHASES * v) + 1;
-	return n > UINT64_MAX ? UINT64_MAX : (uint64_t)n;
-}
-
-/* The position of sample j of set d among all sets. */
-static uint64_t set_position(const struct ps_lane_set *sets, uint32_t nsets, uint32_t d, uint64_t j)
-{
-	u128 p = j;
-
-	for (uint32_t e = 0; e < nsets; e++)
-		if (e != d)
-			p += due_before(sets, e, d, j);
-	return p >= PS_ENDLESS ? PS_ENDLESS - 1 : (uint64_t)p;
-}
-
 /* Any sample --------------------------------------------------------------------------------------------- */
 
 struct ps_sequence {
 	uint32_t nsets, nlanes;
 	uint64_t total;
 	struct ps_lane_set *sets;
+	const struct ps_shares *shares;
 	uint64_t *lengths;
 	uint64_t *sorted; /* each set's lengths, ascending, at its first lane's place ... */
 	uint64_t *sums;   /* ... and the sums of the lengths before */
 };
+
+/* The position of sample j of set d among all sets. */
+static uint64_t set_position(const struct ps_sequence *s, uint32_t d, uint64_t j)
+{
+	return s->shares ? ps_shares_position(s->shares, d, j) : PS_MIN(j, PS_ENDLESS - 1);
+}
 
 static int compare(const void *a, const void *b)
 {
@@ -76,8 +42,8 @@ static uint64_t set_total(const struct ps_sequence *s, const struct ps_lane_set 
 	return s->sums[set->first + last] + s->sorted[set->first + last];
 }
 
-int ps_sequence_new(const struct ps_lane_set *sets, uint32_t nsets, const uint64_t *lengths,
-        struct ps_sequence **ret_sequence)
+int ps_sequence_new(const struct ps_lane_set *sets, uint32_t nsets, const struct ps_shares *shares,
+        const uint64_t *lengths, struct ps_sequence **ret_sequence)
 {
 	struct ps_sequence *s = calloc(1, sizeof(*s));
 	uint32_t n = sets[nsets - 1].first + sets[nsets - 1].n;
@@ -87,6 +53,7 @@ int ps_sequence_new(const struct ps_lane_set *sets, uint32_t nsets, const uint64
 	*s = (struct ps_sequence){.nsets = nsets,
 	        .nlanes = n,
 	        .total = PS_ENDLESS,
+	        .shares = nsets > 1 ? shares : NULL,
 	        .sets = malloc(nsets * sizeof(*s->sets)),
 	        .lengths = malloc(PS_MAX(n, 1u) * sizeof(uint64_t)),
 	        .sorted = malloc(PS_MAX(n, 1u) * sizeof(uint64_t)),
@@ -108,7 +75,7 @@ int ps_sequence_new(const struct ps_lane_set *sets, uint32_t nsets, const uint64
 		}
 		samples = set_total(s, &sets[d]);
 		if (samples != PS_ENDLESS)
-			s->total = PS_MIN(s->total, set_position(sets, nsets, d, samples));
+			s->total = PS_MIN(s->total, set_position(s, d, samples));
 	}
 	*ret_sequence = s;
 	return 0;
@@ -144,7 +111,7 @@ uint64_t ps_sequence_position(const struct ps_sequence *s, uint32_t lane, uint64
 		for (uint32_t l = set->first; l < lane; l++)
 			before += s->lengths[l] > index;
 	}
-	return set_position(s->sets, s->nsets, d, sum + index * (set->n - gone) + before);
+	return set_position(s, d, sum + index * (set->n - gone) + before);
 }
 
 /* In turn ------------------------------------------------------------------------------------------------ */
@@ -167,7 +134,7 @@ int ps_turns_init(struct ps_turns *t, const struct ps_lane_set *sets, uint32_t n
 	        .sets = calloc(nsets, sizeof(*t->sets)),
 	        .alive = malloc(PS_MAX(n, 1u) * sizeof(uint32_t)),
 	        .lengths = malloc(PS_MAX(n, 1u) * sizeof(uint64_t))};
-	if (!t->sets || !t->alive || !t->lengths) {
+	if (!t->sets || !t->alive || !t->lengths || ps_share_walk_init(&t->walk, nsets) < 0) {
 		ps_turns_fini(t);
 		return -ENOMEM;
 	}
@@ -181,6 +148,7 @@ void ps_turns_fini(struct ps_turns *t)
 	free(t->sets);
 	free(t->alive);
 	free(t->lengths);
+	ps_share_walk_fini(&t->walk);
 	*t = (struct ps_turns){0};
 }
 
@@ -207,14 +175,8 @@ static void round_begin(struct ps_turns *t, struct ps_turns_set *s)
 /* Finds the set that is due, and the lane in it. */
 static void turn_find(struct ps_turns *t)
 {
-	uint32_t best = 0;
+	uint32_t best = t->shares ? ps_share_walk_next(&t->walk) : 0;
 
-	for (uint32_t d = 1; d < t->nsets; d++) {
-		const struct ps_turns_set *a = &t->sets[best], *b = &t->sets[d];
-
-		if (due(d, b->given) * a->o.weight < due(best, a->given) * b->o.weight)
-			best = d;
-	}
 	t->set = best;
 	t->over = t->beyond || t->sets[best].nalive == 0;
 	if (t->over)
@@ -223,8 +185,39 @@ static void turn_find(struct ps_turns *t)
 	t->index = t->sets[best].round;
 }
 
-void ps_turns_reset(struct ps_turns *t, const uint64_t *lengths)
+/* Skips n samples of a set. */
+static void set_skip(struct ps_turns *t, struct ps_turns_set *s, uint64_t n)
 {
+	s->given += n;
+	while (n > 0 && s->nalive > 0) {
+		ps_u128 room = (ps_u128)(s->next_end - s->round) * s->nalive - s->at;
+
+		if (n < room) {
+			n += s->at;
+			s->round += n / s->nalive;
+			s->at = (uint32_t)(n % s->nalive);
+			return;
+		}
+		n -= (uint64_t)room;
+		s->round = s->next_end;
+		round_begin(t, s);
+	}
+	t->beyond = t->beyond || n > 0;
+}
+
+/* Moves the sets of a mix forward to their places at a position. */
+static void sets_place(struct ps_turns *t, uint64_t position)
+{
+	ps_share_walk_begin(&t->walk, t->shares, position);
+	for (uint32_t d = 0; d < t->nsets; d++)
+		set_skip(t, &t->sets[d], t->walk.given[d] - t->sets[d].given);
+	t->position = position;
+}
+
+void ps_turns_reset(struct ps_turns *t, const uint64_t *lengths, const struct ps_shares *shares)
+{
+	t->shares = t->nsets > 1 ? shares : NULL;
+	t->beyond = false;
 	for (uint32_t l = 0; l < t->nlanes; l++)
 		t->lengths[l] = lengths ? lengths[l] : PS_ENDLESS;
 	for (uint32_t d = 0; d < t->nsets; d++) {
@@ -237,7 +230,8 @@ void ps_turns_reset(struct ps_turns *t, const uint64_t *lengths)
 		round_begin(t, s);
 	}
 	t->position = 0;
-	t->beyond = false;
+	if (t->shares)
+		sets_place(t, ps_shares_begin(t->shares));
 	turn_find(t);
 }
 
@@ -253,7 +247,9 @@ void ps_turns_advance(struct ps_turns *t)
 		s->round++;
 		round_begin(t, s);
 	}
-	if (t->nsets > 1 || s->nalive == 0) {
+	if (t->shares)
+		ps_share_walk_give(&t->walk, t->set);
+	if (t->shares || s->nalive == 0) {
 		turn_find(t);
 		return;
 	}
@@ -261,56 +257,15 @@ void ps_turns_advance(struct ps_turns *t)
 	t->index = s->round;
 }
 
-/* Skips n samples of a set. */
-static void set_skip(struct ps_turns *t, struct ps_turns_set *s, uint64_t n)
-{
-	s->given += n;
-	while (n > 0 && s->nalive > 0) {
-		u128 room = (u128)(s->next_end - s->round) * s->nalive - s->at;
-
-		if (n < room) {
-			n += s->at;
-			s->round += n / s->nalive;
-			s->at = (uint32_t)(n % s->nalive);
-			return;
-		}
-		n -= (uint64_t)room;
-		s->round = s->next_end;
-		round_begin(t, s);
-	}
-	t->beyond = t->beyond || n > 0;
-}
-
 void ps_turns_skip(struct ps_turns *t, uint64_t n)
 {
-	uint64_t to = t->position + n, sum = 0;
-	u128 until, weights = 0;
-
-	if (t->nsets == 1) {
+	if (t->shares) {
+		sets_place(t, t->position + n);
+	} else {
 		set_skip(t, &t->sets[0], n);
-		t->position = to;
-		turn_find(t);
-		return;
+		t->position += n;
 	}
-	for (uint32_t d = 0; d < t->nsets; d++)
-		weights += t->sets[d].o.weight;
-	/* By the time PHASES (to - nsets) / weights at most `to` samples are due, and only a few fewer. */
-	until = to > t->nsets ? (u128)PHASES * (to - t->nsets) : 0;
-	for (uint32_t d = 0; d < t->nsets; d++) {
-		struct ps_turns_set *s = &t->sets[d];
-		u128 of_set = until * s->o.weight / weights;
-		uint64_t given = of_set > phase(d) ? (uint64_t)((of_set - phase(d) - 1) / PHASES) + 1 : 0;
-
-		if (given > s->given)
-			set_skip(t, s, given - s->given);
-		sum += s->given;
-	}
-	assert(sum <= to);
-	t->position = sum;
 	turn_find(t);
-	while (t->position < to && !t->over)
-		ps_turns_advance(t);
-	t->position = to;
 }
 
 void ps_turns_finish(struct ps_turns *t, bool given)
@@ -328,6 +283,8 @@ void ps_turns_finish(struct ps_turns *t, bool given)
 		s->round++;
 		s->at = 0;
 	}
+	if (t->shares && given)
+		ps_share_walk_give(&t->walk, t->set);
 	turn_find(t);
 }
 

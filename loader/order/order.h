@@ -8,6 +8,7 @@
  *   deal.c        which rank has which rows
  *   shuffle.c     the shards of a lane, the samples of a block; the position of a run
  *   lane_turns.c  which lane is next
+ *   shares.c      which dataset of a mix is next
  *   steps.c       which samples are in a step, which ranks have rows of it, and how an epoch ends
  *   select.c      which samples come, and how often: filters, weights, classes
  *   filter.c      an expression over the columns of an index
@@ -40,11 +41,8 @@
  *   lane 1   1  4                 position of (lane, index):  sum over lanes of min(length, index)
  *   lane 2   2  5  7  9  10                                 + number of earlier lanes longer than index
  *
- * Sets take turns by stride scheduling: sample j (from 0) of set d, of weight w, is due at (j + phase) / w, where
- * the phase of set d is the fraction of d * 0.618 (the golden ratio); the earliest comes first, the set with the
- * lower number among equals. With one phase for all sets, the samples of sets of equal weight would all be due at
- * once, and leave the others waiting. A division gives the number of a set's samples before a given time, so
- * positions are computed without a walk. The sequence ends when the next set due has no lane left.
+ * Sets take turns as their shares (below) say. A division gives the number of a set's samples before a given
+ * time, so positions are computed without a walk. The sequence ends when the next set due has no lane left.
  *
  * Two views: ps_turns walks (and jumps) forward; where lengths are not known, the caller reports each
  * lane's end (ps_turns_finish()). ps_sequence gives the position of any sample, and needs all lengths
@@ -57,7 +55,6 @@
 
 struct ps_lane_set {
 	uint32_t first, n; /* lanes; sets follow each other */
-	uint64_t weight;   /* 1 to PS_MAX_WEIGHT */
 };
 
 /* The number of the set that a lane is in. */
@@ -86,16 +83,114 @@ static inline uint32_t ps_count_up_to(const uint64_t *v, uint32_t n, uint64_t x)
 	return low;
 }
 
-#define PS_MAX_WEIGHT (UINT64_C(1) << 32)
 #define PS_MAX_SETS 256
+
+/* Shares of sets ----------------------------------------------------------------------------------------- */
+
+/* How the datasets of a mix take turns: by shares of the rows, which may change in stages.
+ *
+ * Time is the position in the epoch's order. A_d(t) is the number of rows, in 2^-32 rows, that set d should
+ * have before time t: the sum of its shares. In each stage the shares are constant and their sum is one row,
+ * so the sum of all A_d(t) is t. Between two sets, sample j (from 0) of set d is due when A_d reaches j +
+ * 1/2, and the earliest comes first, that of the left set among equals. So each set is within half a row of
+ * its share of the two.
+ *
+ * With many sets the halves would add up: so sets are the leaves of a binary tree. A pair of nodes is merged
+ * in this way, its A being the sum of theirs, and so are pairs of pairs. Sets are sorted by their largest
+ * share (ties: the lower number first), and a list is cut where the sums of both parts differ least (at the
+ * first such place); the front part is the left one.
+ *
+ *                  o               A set that has a fraction r of its parent's share has half a row, and r times
+ *               /     \            the deviation of its parent: about one row in all, however many sets there are.
+ *          0.5 web      o
+ *                    /     \      A set whose share is 0 waits until its share is larger. If a pair is due and
+ *           0.3 code    0.2 math   neither of its nodes ever is, the one that lacks least of a sample gives one.
+ *
+ * A stage whose shares change linearly is a staircase of at most PS_SHARES_STAIRS constant stages.
+ *
+ *   A_d(t)        ___/  share 0.2         Sample j is due at time t_k + (j + 1/2 - A_d(t_k)) / share, where
+ *             ___/                        t_k is the beginning of stage k: a fraction, compared by
+ *   _________/          share 0           cross-multiplication in 128 bits.
+ *
+ * The shares of an epoch may begin in its middle (`base`), where a run was resumed with other stages: at a
+ * position, with what A_d was then, and with the samples that each set had given. Samples that were due
+ * before that and were not given come first.
+ *
+ * Ownership: shares belong to their creator; the arrays passed at creation are copied.
+ * Threads: any.   Locks: none.   Blocks: never.   Errors: -ENOMEM. */
+
+typedef unsigned __int128 ps_u128;
+
+#define PS_SHARE_ONE (UINT64_C(1) << 32)
+#define PS_SHARES_STAIRS 256
+#define PS_SHARES_MAX_ROW (UINT64_C(1) << 60) /* stages begin before it; no later sample is ever due */
+
+struct ps_share_stage {
+	uint64_t at; /* its first row, counted from the base; ascending, the first is 0 */
+	/* the shares change to these, beginning with the stage before this one, and have reached them here */
+	bool linear;
+	const double *weights; /* of the sets; 0 or more, and not all 0 */
+};
+
+/* Where a set is at the base. */
+struct ps_share_base {
+	ps_u128 sum;    /* A_d */
+	uint64_t given; /* its samples before the base */
+};
+
+struct ps_shares;
+
+/* `base` NULL: at row 0, where no set has given a sample. `gone`: samples before `row` of sets that are no
+ * longer in the mix. */
+int ps_shares_new(uint32_t nsets, const struct ps_share_stage *stages, uint32_t nstages, uint64_t row,
+        uint64_t gone, const struct ps_share_base *base, struct ps_shares **ret_shares) PS_MUST_USE;
+void ps_shares_free(struct ps_shares *shares); /* NULL is allowed */
+
+/* The set's largest share in any stage. */
+uint64_t ps_shares_most(const struct ps_shares *shares, uint32_t set);
+
+/* Each set's place after the first `position` positions, which must not be below the base. */
+void ps_shares_at(const struct ps_shares *shares, uint64_t position, struct ps_share_base *ret_places);
+
+/* The position of sample j of a set; PS_ENDLESS - 1: it never comes. */
+uint64_t ps_shares_position(const struct ps_shares *shares, uint32_t set, uint64_t j);
+
+/* The first position. */
+uint64_t ps_shares_begin(const struct ps_shares *shares);
+
+/* When a sample of a node of the tree is due. */
+struct ps_share_time {
+	uint32_t stage; /* PS_SHARES_NEVER: never */
+	ps_u128 x;      /* the node's share in that stage, times the time since the stage's beginning */
+};
+
+#define PS_SHARES_NEVER UINT32_MAX
+
+/* Walks through the sets in turn. */
+struct ps_share_walk {
+	const struct ps_shares *shares; /* borrowed */
+	uint64_t *given;                /* samples of each node ... */
+	struct ps_share_time *due;      /* ... and when its next one is due */
+};
+
+int ps_share_walk_init(struct ps_share_walk *walk, uint32_t nsets) PS_MUST_USE;
+void ps_share_walk_fini(struct ps_share_walk *walk);
+
+void ps_share_walk_begin(struct ps_share_walk *walk, const struct ps_shares *shares, uint64_t position);
+
+/* The set that has the next sample. */
+uint32_t ps_share_walk_next(const struct ps_share_walk *walk);
+
+/* That set gave its sample. */
+void ps_share_walk_give(struct ps_share_walk *walk, uint32_t set);
 
 /* Any sample --------------------------------------------------------------------------------------------- */
 
 struct ps_sequence;
 
-/* `lengths` of all lanes, in samples. */
-int ps_sequence_new(const struct ps_lane_set *sets, uint32_t nsets, const uint64_t *lengths,
-        struct ps_sequence **ret_sequence) PS_MUST_USE;
+/* `lengths` of all lanes, in samples. `shares` are borrowed; NULL if there is one set. */
+int ps_sequence_new(const struct ps_lane_set *sets, uint32_t nsets, const struct ps_shares *shares,
+        const uint64_t *lengths, struct ps_sequence **ret_sequence) PS_MUST_USE;
 void ps_sequence_free(struct ps_sequence *sequence); /* NULL is allowed */
 
 /* Samples up to the end: PS_ENDLESS if there is none. */
@@ -116,6 +211,8 @@ struct ps_turns {
 	uint64_t *lengths;
 	uint32_t set;
 	bool beyond; /* a skip went past the end */
+	const struct ps_shares *shares;
+	struct ps_share_walk walk; /* with `shares` */
 	/* The current turn. */
 	bool over;
 	uint32_t lane;
@@ -126,8 +223,9 @@ struct ps_turns {
 int ps_turns_init(struct ps_turns *turns, const struct ps_lane_set *sets, uint32_t nsets) PS_MUST_USE;
 void ps_turns_fini(struct ps_turns *turns);
 
-/* Begins an epoch. NULL: no length is known. */
-void ps_turns_reset(struct ps_turns *turns, const uint64_t *lengths);
+/* Begins an epoch, at the first position of `shares`, which are borrowed until the next reset; NULL if there
+ * is one set. `lengths` NULL: no length is known. */
+void ps_turns_reset(struct ps_turns *turns, const uint64_t *lengths, const struct ps_shares *shares);
 
 /* Moves to the next turn: the sample of the current one was given. */
 void ps_turns_advance(struct ps_turns *turns);
@@ -182,12 +280,12 @@ uint64_t ps_turns_round(const struct ps_turns *turns, uint32_t lane);
  *               full step gives `world` of its samples to the one after it, so that no rank's batch is empty
  *               (impossible with batch 1, or fewer samples than ranks)
  *
- * Repeats: with PAD and SPLIT a rank r without a sample in a step of n samples gets the row of rank r mod n, the
- * same draw of the same sample, as a row that is not valid. With GATHER it gets the rows of rank r mod n, of n
- * ranks that have samples in this step.
+ * Repeats: with PAD and SPLIT a rank r without a sample in a step of n samples gets the row of rank r mod n,
+ * the same draw of the same sample, as a row that is not valid. With GATHER it gets the rows of rank r mod n,
+ * of n ranks that have samples in this step.
  *
- * So but for GATHER the ranks' batches differ by at most one row in each step, and no sample is valid twice. Ownership: none.
- * Threads: any. Locks: none. Blocks: never. */
+ * So but for GATHER the ranks' batches differ by at most one row in each step, and no sample is valid twice.
+ * Ownership: none. Threads: any. Locks: none. Blocks: never. */
 
 struct ps_steps {
 	uint64_t samples; /* M; PS_ENDLESS: as many as `most` steps need */
@@ -195,6 +293,9 @@ struct ps_steps {
 	uint32_t batch, world;
 	uint32_t nodes; /* as in struct ps_epochs_options; for GATHER, which goes by the caller's ranks */
 	enum penstock_end end;
+	/* Of an epoch in which a run was resumed, perhaps with another batch: steps that were delivered
+	 * before, and their samples. The samples after them are cut like an epoch of their own. */
+	uint64_t done, from;
 };
 
 /* Number of steps of a rank's epoch. */
@@ -204,11 +305,14 @@ uint64_t ps_steps_count(const struct ps_steps *steps, uint32_t rank);
  * ps_steps_count() of all ranks. */
 uint64_t ps_steps_begin(const struct ps_steps *steps, uint64_t step);
 
+/* The step that has position q, which is not before `from`. */
+uint64_t ps_steps_of(const struct ps_steps *steps, uint64_t q);
+
 /* Samples of a rank in a step: 0 to batch. */
 uint32_t ps_steps_rows(const struct ps_steps *steps, uint64_t step, uint32_t rank);
 
-/* The rank whose samples a rank's batch of a step has: the rank itself, or, for a repeat, another one, which has
- * one sample in this step (with GATHER up to `batch`). */
+/* The rank whose samples a rank's batch of a step has: the rank itself, or, for a repeat, another one, which
+ * has one sample in this step (with GATHER up to `batch`). */
 uint32_t ps_steps_source(const struct ps_steps *steps, uint64_t step, uint32_t rank);
 
 /* Number of positions that are given in the epoch. */
@@ -219,24 +323,25 @@ uint64_t ps_steps_end(const struct ps_steps *steps);
 /* The order of an epoch: which shards a lane reads, and how the samples of its blocks are permuted.
  *
  * The shards of a set (all, or those of one dataset of a mix) are permuted (Fisher-Yates, numbers keyed by
- * seed, epoch, pass and set) and dealt to the set's lanes: lane l reads the shards at the permuted places l,
- * l + lanes, l + 2 * lanes ... one after the other, then those of its next pass. Lanes give samples in turn
- * (above): that is the canonical sequence of the epoch, the same for every world size.
+ * seed, epoch, pass and the set's key) and dealt to the set's lanes: lane l reads the shards at the permuted
+ * places l, l + lanes, l + 2 * lanes ... one after the other, then those of its next pass. Lanes give samples
+ * in turn (above): that is the canonical sequence of the epoch, the same for every world size.
  *
  *   lane 0   | block 0 | block 1 | ...
  *   lane 1   | block 0 | block 1 | ...
  *   ...
  *
  * Each block of `window / lanes` samples (rounded up; counted along the lane, across shards; `lanes`: those
- * that have shards) is permuted separately (Fisher-Yates, keyed by seed, epoch, lane and block). Without
- * sample shuffle a block is only a unit of work: its samples keep their order.
+ * that have shards) is permuted separately (Fisher-Yates, keyed by seed, epoch, lane and block; in a mix by
+ * the set's key and the lane's number in the set, so a set has the same order whatever the other sets are).
+ * Without sample shuffle a block is only a unit of work: its samples keep their order.
  *
  * A block must be complete before its first sample can be given, so the first batch would wait for the window
  * of all lanes, which takes a second from a distant origin. The first blocks are therefore short: block 0, of
  * n samples, is cut at n/16, n/8, n/4 and n/2 (rounded down; at fewer places where n is below 16, and at none
- * where samples are sorted by length, below). The first batch then waits for a sixteenth of the window. Epoch 0,
- * with which most runs begin, is cut at n/128, n/64 and n/32, too: its first samples are mixed less, but they
- * come after a few round trips.
+ * where samples are sorted by length, below). The first batch then waits for a sixteenth of the window. Epoch
+ * 0, with which most runs begin, is cut at n/128, n/64 and n/32, too: its first samples are mixed less, but
+ * they come after a few round trips.
  *
  * With `bucket` b > 1 the samples of a block are sorted by length: shorter first, ties as they were read. The
  * sorted block is cut into b runs. The runs are permuted by a permutation that all lanes share (keyed by
@@ -285,7 +390,9 @@ static inline bool ps_order_mode_scatters(enum ps_order_mode mode)
 /* One dataset of a mix: a range of the list of shards. */
 struct ps_order_set {
 	uint32_t first, n;
-	uint64_t weight; /* as in struct ps_lane_set */
+	uint32_t key;    /* of its random numbers, so that its order does not depend on the other sets */
+	uint32_t lanes;  /* 0: in proportion to the weights */
+	uint64_t weight; /* at least 1 */
 };
 
 struct ps_order_options {
@@ -300,7 +407,8 @@ struct ps_order_options {
 	uint32_t bucket;                 /* runs of a block that is sorted by length; 0 or 1: not sorted */
 	const struct ps_order_set *sets; /* adjacent, together all shards; NULL: one set; copied */
 	uint32_t nsets;
-	uint32_t homes; /* must divide the lanes of each set; 0 or 1: none */
+	uint32_t homes;     /* must divide the lanes of each set; 0 or 1: none */
+	uint32_t block_len; /* samples of a block, in mode WINDOW; 0: from window and lanes */
 };
 
 /* The number of lanes, and the samples of a window, where the caller sets none: computed from the global
@@ -318,8 +426,8 @@ void ps_order_free(struct ps_order *order); /* NULL is allowed */
 const struct ps_lane_set *ps_order_sets(const struct ps_order *order, uint32_t *ret_nsets);
 uint32_t ps_order_nlanes(const struct ps_order *order); /* 1 at least */
 
-/* How many of the sets' lanes belong to this rank (ps_order_owns()): 1 at least. Once lanes have ended, it may
- * also read others. */
+/* How many of the sets' lanes belong to this rank (ps_order_owns()): 1 at least. Once lanes have ended, it
+ * may also read others. */
 uint32_t ps_order_nactive(const struct ps_order *order);
 
 /* True if the lane belongs to this rank: its samples are this rank's, up to the rank's share of a step. */
@@ -381,14 +489,15 @@ int ps_order_block(const struct ps_order *order, uint64_t epoch, uint32_t lane, 
  * by one, by a walk over all rows of the step; this rank's rows of the last steps dealt are kept (a
  * window).
  *
- * Ownership: a deal belongs to its creator, and borrows lengths and sequence.
+ * Ownership: a deal belongs to its creator, and borrows lengths, shares and sequence.
  * Threads: any.   Locks: its own, a leaf, held while a window is dealt (G turns a step).
  * Errors: -ENOMEM.   Blocks: on the processor only. */
 
 struct ps_deal_options {
 	const struct ps_lane_set *sets; /* copied */
 	uint32_t nsets;
-	const uint64_t *lengths; /* of the lanes */
+	const struct ps_shares *shares; /* NULL if there is one set */
+	const uint64_t *lengths;        /* of the lanes */
 	const struct ps_sequence *sequence;
 	struct ps_steps steps;
 	uint64_t begin, end;  /* canonical positions that are given: `end` is after the last, or PS_ENDLESS */
@@ -542,6 +651,15 @@ struct ps_counts_ops {
 	void *ctx;
 };
 
+/* Where a run was resumed. */
+struct ps_epochs_from {
+	uint64_t epoch;
+	uint64_t batches, rows; /* delivered in that epoch, over all ranks; 0: none */
+	/* of a mix: where its stages begin in that epoch; borrowed; `base` NULL: at the epoch's beginning */
+	const struct ps_share_base *base;
+	uint64_t row, gone; /* as in ps_shares_new() */
+};
+
 struct ps_epochs_options {
 	struct ps_order *order;
 	enum ps_order_mode mode;
@@ -557,6 +675,11 @@ struct ps_epochs_options {
 	uint32_t nodes; /* nodes of the ranks: rank v is on node v mod nodes; 0: one node for each rank */
 	enum penstock_end end;
 	struct ps_numbers *numbers; /* mode NUMBERS; borrowed */
+	uint64_t samples;           /* most samples of an epoch, over all ranks; PS_ENDLESS: no limit */
+	/* of a mix; borrowed: the stages, counted in samples that are given */
+	const struct ps_share_stage *stages;
+	uint32_t nstages;
+	struct ps_epochs_from from;
 };
 
 struct ps_epoch {
@@ -566,9 +689,10 @@ struct ps_epoch {
 	uint64_t *lengths;            /* lengths of the lanes; known only */
 	/* positions count from `skip`; if lengths are not known, in the rank's own lanes alone (world 1) */
 	struct ps_steps steps;
-	uint64_t begin, end;  /* range of canonical positions that are given; known only */
-	uint32_t rank, world; /* the rank that has these positions; known only */
-	struct ps_deal *deal; /* known only; NULL in an epoch that ps_epochs_count() makes */
+	uint64_t begin, end;      /* range of canonical positions that are given; known only */
+	uint32_t rank, world;     /* the rank that has these positions; known only */
+	struct ps_shares *shares; /* of a mix; else NULL */
+	struct ps_deal *deal;     /* known only; NULL in an epoch that ps_epochs_count() makes */
 	struct ps_permutation permutation;
 	const struct ps_numbers *numbers; /* mode NUMBERS */
 	/* each shard's end in sample numbers (sums of counts); modes PERMUTATION and NUMBERS */
@@ -592,6 +716,15 @@ void ps_epoch_unref(struct ps_epoch *epoch); /* NULL is allowed */
  * this rank's own lanes are read now, and the epoch is not kept. -ENODATA: a count is not available. */
 int ps_epochs_count(struct ps_epochs *epochs, uint64_t epoch, struct ps_epoch **ret_epoch,
         struct ps_error *err) PS_MUST_USE;
+
+/* The shares of the datasets in an epoch; *ret_shares is NULL if there is one dataset. */
+int ps_epochs_shares(
+        const struct ps_epochs *epochs, uint64_t epoch, struct ps_shares **ret_shares) PS_MUST_USE;
+
+/* Sets the order, the limit of samples, the stages (borrowed) and where the run was resumed, for epochs made
+ * from now on. While no other thread gets epochs. */
+void ps_epochs_begin(struct ps_epochs *epochs, struct ps_order *order, uint64_t samples,
+        const struct ps_share_stage *stages, uint32_t nstages, const struct ps_epochs_from *from);
 
 /* Epochs made from now on have lengths; ps_epochs_count() must have succeeded. For world 1 only, and while no
  * other thread gets epochs. */
@@ -736,6 +869,7 @@ struct ps_lane_position {
 struct ps_position {
 	uint64_t epoch;
 	uint64_t batches; /* delivered batches of the epoch */
+	uint64_t rows;    /* and rows of these, where all but the last are full; if lengths are not known */
 	/* the lane after that of the last row; if it has ended, the next row is of the first lane after it
 	 * that has not */
 	uint32_t turn;
@@ -763,14 +897,14 @@ void ps_position_begin(struct ps_position *position, uint64_t epoch);
  *   {"penstock_reads": 1, "files": ["a/x.tar", "a/y.tar"], "from": [0, 81920], "bytes": 3000000}
  *
  * A plan line lists the files that the rank reads, relative to the mount, in about the order in which they
- * are needed. It replaces the plan of the same job, rank and epoch. A position line, or "files_done" in a plan
- * line, gives the number of the epoch's files that the rank no longer needs. A reads line, which is sent before
- * anything is read and after a state was loaded, names the shards that the lanes are in, PS_PLANNER_READS at most:
- * "from" is the offset at which reading goes on in each, and "bytes" about how many bytes of each are needed before
- * the next batch (0: not known). Its write returns when the mount has queued fetches of these, or after 50 ms. The
- * mount ignores lines and members that it does not know.
- * Epochs before a rank's position are over. The shard of a repeat, which another rank's lane has, is last; as it is
- * known once the epoch is made, the plan of an epoch with a repeat is sent again when the epoch begins.
+ * are needed. It replaces the plan of the same job, rank and epoch. A position line, or "files_done" in a
+ * plan line, gives the number of the epoch's files that the rank no longer needs. A reads line, which is sent
+ * before anything is read and after a state was loaded, names the shards that the lanes are in,
+ * PS_PLANNER_READS at most: "from" is the offset at which reading goes on in each, and "bytes" about how many
+ * bytes of each are needed before the next batch (0: not known). Its write returns when the mount has queued
+ * fetches of these, or after 50 ms. The mount ignores lines and members that it does not know. Epochs before
+ * a rank's position are over. The shard of a repeat, which another rank's lane has, is last; as it is known
+ * once the epoch is made, the plan of an epoch with a repeat is sent again when the epoch begins.
  *
  * With an order of sample numbers the files are those that hold the numbers, by first use. An array has the
  * same files in each epoch; a file is done after its last number. A feed has the files of the numbers fed
@@ -799,7 +933,8 @@ void ps_position_begin(struct ps_position *position, uint64_t epoch);
 struct ps_planner_parts {
 	const uint32_t *files; /* by shard: its file; NULL: each shard is a file of its own */
 	uint32_t nfiles;
-	/* The offset in its file and the number of bytes that the lane reads for the sample `ordinal` of a shard. */
+	/* The offset in its file and the number of bytes that the lane reads for the sample `ordinal` of a
+	 * shard. */
 	void (*place)(void *ctx, uint32_t shard, uint64_t epoch, uint64_t pass, uint64_t ordinal,
 	        uint64_t *ret_offset, uint64_t *ret_nbytes);
 	void *ctx;

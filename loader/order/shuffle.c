@@ -81,6 +81,8 @@ static uint32_t set_lanes(const struct ps_order *order, uint32_t d)
 
 	if (ps_order_mode_scatters(o->mode))
 		return o->lanes;
+	if (order->sets[d].lanes > 0)
+		return PS_MIN(order->sets[d].lanes, order->sets[d].n);
 	for (uint32_t i = 0; i < o->nsets; i++)
 		weights += order->sets[i].weight;
 	n = (o->lanes * (unsigned __int128)order->sets[d].weight + weights - 1) / weights;
@@ -112,8 +114,7 @@ static int sets_make(struct ps_order *order, struct ps_error *err)
 		order->all_lanes += n;
 		if (!o->shared) /* without sharing there is only one set */
 			n = (n - o->rank + o->world - 1) / o->world;
-		order->lanes[d] =
-		        (struct ps_lane_set){.first = order->nlanes, .n = n, .weight = order->sets[d].weight};
+		order->lanes[d] = (struct ps_lane_set){.first = order->nlanes, .n = n};
 		order->nlanes += n;
 	}
 	return 0;
@@ -142,7 +143,8 @@ struct ps_order *ps_order_new(const struct ps_order_options *options, struct ps_
 		ps_order_free(order);
 		return NULL;
 	}
-	order->block_len = o.mode == PS_ORDER_WINDOW    ? (o.window + order->all_lanes - 1) / order->all_lanes
+	order->block_len = o.mode == PS_ORDER_WINDOW && o.block_len > 0 ? o.block_len
+	                   : o.mode == PS_ORDER_WINDOW  ? (o.window + order->all_lanes - 1) / order->all_lanes
 	                   : o.mode == PS_ORDER_NUMBERS ? 1
 	                                                : PS_ORDER_PLAIN_BLOCK;
 	if (o.mode == PS_ORDER_WINDOW && !ps_order_buckets(order)) {
@@ -286,15 +288,17 @@ static const uint32_t *pass_shards(struct ps_order *order, uint64_t epoch, uint6
 	count_up(order->o.nshards, order->tables[oldest].shards);
 	for (uint32_t d = 0; d < order->o.nsets; d++) {
 		uint32_t *shards = order->tables[oldest].shards + order->sets[d].first;
-		struct ps_rng_key key = {
-		        .seed = order->o.seed, .epoch = epoch, .sample = d, .draw = (uint32_t)pass};
+		struct ps_rng_key key = {.seed = order->o.seed,
+		        .epoch = epoch,
+		        .sample = order->sets[d].key,
+		        .draw = (uint32_t)pass};
 
 		uint32_t n = order->sets[d].n, homes = order->o.homes;
 
 		count_up(n, shards);
 		if (homes > 1) /* then the places that are h mod `homes` are those of the shards of home h */
-			permute(&(struct ps_rng_key){.seed = key.seed, .sample = d}, PS_RNG_SHARD_HOME, n, 1,
-			        shards);
+			permute(&(struct ps_rng_key){.seed = key.seed, .sample = key.sample},
+			        PS_RNG_SHARD_HOME, n, 1, shards);
 		for (uint32_t h = 0; h < PS_MAX(homes, 1u); h++) {
 			key.shard = h;
 			permute(&key, PS_RNG_SHARD_ORDER, n > h ? (n - h - 1) / PS_MAX(homes, 1u) + 1 : 0,
@@ -411,6 +415,11 @@ int ps_order_block(const struct ps_order *order, uint64_t epoch, uint32_t lane, 
 	struct ps_rng_key key = {
 	        .seed = o->seed, .epoch = epoch, .shard = ps_order_lane(order, lane), .sample = block};
 
+	if (o->nsets > 1) {
+		struct lane_place p = place_of(order, lane);
+
+		key.shard = (uint64_t)order->sets[p.set].key << 32 | p.at;
+	}
 	count_up(n, ret_from);
 	if (ps_order_buckets(order))
 		return block_bucket(order, &key, n, nbytes, ret_from);
@@ -436,7 +445,7 @@ void ps_position_fini(struct ps_position *p)
 void ps_position_begin(struct ps_position *p, uint64_t epoch)
 {
 	p->epoch = epoch;
-	p->batches = 0;
+	p->batches = p->rows = 0;
 	p->turn = 0;
 	memset(p->lanes, 0, p->nlanes * sizeof(*p->lanes));
 }

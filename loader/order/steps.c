@@ -6,9 +6,15 @@ static uint64_t global(const struct ps_steps *s)
 	return (uint64_t)s->batch * s->world;
 }
 
+/* The samples after those that were delivered before a resume. */
+static uint64_t left(const struct ps_steps *s)
+{
+	return s->samples == PS_ENDLESS ? PS_ENDLESS : s->samples > s->from ? s->samples - s->from : 0;
+}
+
 static uint64_t rest(const struct ps_steps *s)
 {
-	return s->samples == PS_ENDLESS ? 0 : s->samples % global(s);
+	return s->samples == PS_ENDLESS ? 0 : left(s) % global(s);
 }
 
 uint64_t ps_steps_begin(const struct ps_steps *s, uint64_t step)
@@ -16,13 +22,22 @@ uint64_t ps_steps_begin(const struct ps_steps *s, uint64_t step)
 	uint64_t full, begin;
 	bool borrows; /* the last full step gives samples to the step after it */
 
+	step = step > s->done ? step - s->done : 0;
 	if (s->samples == PS_ENDLESS)
-		return step * global(s);
-	full = s->samples / global(s);
-	begin = step > full ? s->samples : step * global(s);
+		return s->from + step * global(s);
+	full = left(s) / global(s);
+	begin = step > full ? left(s) : step * global(s);
 	borrows =
 	        s->end == PENSTOCK_END_SPLIT && s->batch > 1 && full > 0 && rest(s) > 0 && rest(s) < s->world;
-	return borrows && step == full ? begin - s->world : begin;
+	return s->from + (borrows && step == full ? begin - s->world : begin);
+}
+
+uint64_t ps_steps_of(const struct ps_steps *s, uint64_t q)
+{
+	uint64_t step = s->done + (q - s->from) / global(s);
+
+	/* with PENSTOCK_END_SPLIT the last full step may give its last rows to the step after it */
+	return q >= ps_steps_begin(s, step + 1) ? step + 1 : step;
 }
 
 /* A rank as the caller numbers them: those of a node follow each other. */
@@ -67,7 +82,7 @@ uint64_t ps_steps_count(const struct ps_steps *s, uint32_t rank)
 
 	if (s->samples == PS_ENDLESS)
 		return s->most;
-	n = s->samples / global(s);
+	n = s->done + left(s) / global(s);
 	if (s->end == PENSTOCK_END_PAD || s->end == PENSTOCK_END_SPLIT || s->end == PENSTOCK_END_GATHER)
 		n += rest(s) > 0;
 	else if (s->end == PENSTOCK_END_UNEVEN)
@@ -77,13 +92,13 @@ uint64_t ps_steps_count(const struct ps_steps *s, uint32_t rank)
 
 uint64_t ps_steps_end(const struct ps_steps *s)
 {
-	uint64_t n = s->samples == PS_ENDLESS ? s->most : s->samples / global(s) + 1;
+	uint64_t full = left(s) / global(s), n = s->samples == PS_ENDLESS ? s->most : s->done + full + 1;
 
 	if (n > s->most)
 		n = s->most;
 	if (n == PS_ENDLESS)
 		return PS_ENDLESS;
 	return s->end == PENSTOCK_END_DROP_LAST && s->samples != PS_ENDLESS
-	               ? PS_MIN(n, s->samples / global(s)) * global(s)
+	               ? ps_steps_begin(s, PS_MIN(n, s->done + full))
 	               : ps_steps_begin(s, n);
 }

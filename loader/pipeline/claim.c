@@ -73,6 +73,8 @@ static struct penstock_batch *batch_open(struct ps_pipeline *p)
 	if (p->claim.info->known) {
 		b->want = ps_epoch_rows(p->claim.info, b->index);
 		b->repeats = ps_epoch_repeats(p->claim.info, b->index);
+	} else if (p->claim.info->steps.samples != PS_ENDLESS) {
+		b->want = ps_steps_rows(&p->claim.info->steps, b->index, 0);
 	}
 	p->claim.filling = b;
 	return b;
@@ -105,9 +107,9 @@ void ps_epoch_begin(struct ps_pipeline *p, struct ps_epoch *epoch)
 {
 	p->claim.info = epoch;
 	memset(p->skipped[epoch->number & 1], 0, p->nlanes * sizeof(*p->skipped[0]));
-	ps_turns_reset(&p->claim.turns, epoch->lengths);
+	ps_turns_reset(&p->claim.turns, epoch->lengths, epoch->shares);
 	if (epoch->known)
-		ps_turns_skip(&p->claim.turns, epoch->begin);
+		ps_turns_skip(&p->claim.turns, epoch->begin - p->claim.turns.position);
 	pthread_cond_broadcast(&p->work);
 	pthread_cond_broadcast(&p->room);
 }
@@ -282,8 +284,8 @@ static bool lanes_pass(struct ps_pipeline *p, enum ps_claim *ret)
 
 		*ret = PS_CLAIMED;
 		if (p->claim.turns.over || all_is_taken(p) ||
-		        (!p->claim.filling &&
-		                p->claim.seq - p->claim.first_seq >= p->claim.info->steps.most)) {
+		        (!p->claim.filling && p->claim.seq - p->claim.first_seq >=
+		                                      ps_steps_count(&p->claim.info->steps, 0))) {
 			epoch_close(p);
 			return false;
 		}

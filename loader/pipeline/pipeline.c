@@ -22,8 +22,8 @@ static void rewind_known(struct ps_pipeline *p, struct ps_epoch *epoch)
 {
 	uint64_t begin = ps_steps_begin(&epoch->steps, p->position.batches);
 
-	ps_turns_reset(&p->claim.turns, epoch->lengths);
-	ps_turns_skip(&p->claim.turns, epoch->begin + begin);
+	ps_turns_reset(&p->claim.turns, epoch->lengths, epoch->shares);
+	ps_turns_skip(&p->claim.turns, epoch->begin + begin - p->claim.turns.position);
 	for (uint32_t i = 0; i < p->nlanes; i++) {
 		const struct ps_lane_position *at = &p->position.lanes[i];
 		uint64_t from = ps_turns_before(&p->claim.turns, i);
@@ -38,9 +38,9 @@ static void rewind_known(struct ps_pipeline *p, struct ps_epoch *epoch)
  * again by reading. */
 static void rewind_unknown(struct ps_pipeline *p, struct ps_epoch *epoch)
 {
-	uint64_t rows = p->position.batches * p->o.rows, round = 0;
+	uint64_t rows = p->position.rows, round = 0;
 
-	ps_turns_reset(&p->claim.turns, NULL);
+	ps_turns_reset(&p->claim.turns, NULL, epoch->shares);
 	for (uint32_t i = 0; i < p->nlanes; i++) {
 		const struct ps_lane_position *at = &p->position.lanes[i];
 		uint64_t from = ps_order_block_begin(p->o.order, epoch->number, at->block) + at->taken;
@@ -110,6 +110,7 @@ static void position_set(struct ps_pipeline *p, const struct ps_position *at)
 	if (!at->lanes)
 		return;
 	p->position.batches = at->batches;
+	p->position.rows = at->rows;
 	p->position.turn = at->turn;
 	memcpy(p->position.lanes, at->lanes, p->nlanes * sizeof(*at->lanes));
 }
@@ -199,10 +200,44 @@ uint64_t ps_pipeline_held_nbytes(struct ps_pipeline *p)
 	return most;
 }
 
+/* Makes all that depends on the order's lanes; -ENOMEM. */
+static int lanes_make(struct ps_pipeline *p)
+{
+	struct ps_order *order = p->o.order;
+	uint32_t rounds = PS_AHEAD_PLAIN_SAMPLES / ps_order_nactive(order) / ps_order_block_len(order);
+
+	p->sets = ps_order_sets(order, &p->nsets);
+	p->nlanes = ps_order_nlanes(order);
+	p->ahead = ps_order_shuffles(order) ? PS_AHEAD_SHUFFLED
+	                                    : PS_MIN(PS_MAX(rounds, 2u), (uint32_t)PS_AHEAD_PLAIN);
+	p->lanes = calloc(p->nlanes, sizeof(*p->lanes));
+	for (size_t i = 0; i < PS_ARRAY_LEN(p->skipped); i++)
+		p->skipped[i] = calloc(p->nlanes, sizeof(*p->skipped[i]));
+	p->claim.due.lanes = calloc((size_t)2 * p->nlanes, sizeof(*p->claim.due.lanes));
+	p->claim.due.n = calloc((size_t)2 * p->nsets, sizeof(*p->claim.due.n));
+	return p->lanes && p->skipped[0] && p->skipped[1] && p->claim.due.lanes && p->claim.due.n &&
+	                       ps_turns_init(&p->claim.turns, p->sets, p->nsets) == 0 &&
+	                       ps_position_init(&p->position, p->nlanes) == 0
+	               ? 0
+	               : -ENOMEM;
+}
+
+static void lanes_free(struct ps_pipeline *p)
+{
+	for (uint32_t i = 0; i < p->nlanes && p->lanes; i++)
+		ps_lane_reset(&p->lanes[i], p->o.order, i, 0, 0, NULL);
+	ps_turns_fini(&p->claim.turns);
+	ps_position_fini(&p->position);
+	free(ps_steal_ptr(&p->claim.due.lanes));
+	free(ps_steal_ptr(&p->claim.due.n));
+	free(ps_steal_ptr(&p->lanes));
+	for (size_t i = 0; i < PS_ARRAY_LEN(p->skipped); i++)
+		free(ps_steal_ptr(&p->skipped[i]));
+}
+
 /* Makes everything except threads and positions. On failure ps_pipeline_free() frees what was made. */
 static int pipeline_init(struct ps_pipeline *p, const struct ps_pipeline_options *o, struct ps_error *err)
 {
-	uint32_t rounds;
 	int rc = 0;
 
 	p->o = *o;
@@ -223,36 +258,23 @@ static int pipeline_init(struct ps_pipeline *p, const struct ps_pipeline_options
 	else
 		ps_cost_init(&p->cost);
 	p->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	p->sets = ps_order_sets(o->order, &p->nsets);
-	p->nlanes = ps_order_nlanes(o->order);
 	p->known = ps_epochs_options(o->epochs)->known;
 	p->feed = ps_epochs_options(o->epochs)->numbers;
 	if (p->feed && !ps_numbers_is_feed(p->feed))
 		p->feed = NULL;
-	rounds = PS_AHEAD_PLAIN_SAMPLES / ps_order_nactive(o->order) / ps_order_block_len(o->order);
-	p->ahead = ps_order_shuffles(o->order) ? PS_AHEAD_SHUFFLED
-	                                       : PS_MIN(PS_MAX(rounds, 2u), (uint32_t)PS_AHEAD_PLAIN);
 	p->files.most = PS_MAX(o->open_files, 1u);
-	p->o.readers = PS_MIN(o->readers, p->nlanes);
+	p->o.readers = PS_MIN(o->readers, ps_order_nlanes(o->order));
 	p->tunes[PS_STAGE_READ] = (struct ps_tune){
 	        .fixed = !o->tune_readers, .least = PS_MIN(4u, p->o.readers), .most = p->o.readers};
 	p->tunes[PS_STAGE_DECODE] =
 	        (struct ps_tune){.fixed = !o->tune_threads, .least = 1, .most = o->threads};
-	p->lanes = calloc(p->nlanes, sizeof(*p->lanes));
-	for (size_t i = 0; i < PS_ARRAY_LEN(p->skipped); i++)
-		p->skipped[i] = calloc(p->nlanes, sizeof(*p->skipped[i]));
-	p->claim.due.lanes = calloc((size_t)2 * p->nlanes, sizeof(*p->claim.due.lanes));
-	p->claim.due.n = calloc((size_t)2 * p->nsets, sizeof(*p->claim.due.n));
 	p->claim.dealt = calloc(o->rows, sizeof(*p->claim.dealt));
 	p->threads = calloc((size_t)o->readers + o->threads + 1, sizeof(*p->threads)); /* 1 for the copier */
 	p->source = source_of(p);
 	p->stages[PS_STAGE_CONSUMER] = (struct ps_stage){.nthreads = 1, .began_ns = ps_clock_mono_ns()};
 	if (p->wake_fd < 0)
 		return ps_error_set(err, errno, "cannot make an event descriptor: %s", strerror(errno));
-	if (!p->lanes || !p->skipped[0] || !p->skipped[1] || !p->threads || !p->claim.dealt ||
-	        !p->claim.due.lanes || !p->claim.due.n ||
-	        ps_turns_init(&p->claim.turns, p->sets, p->nsets) < 0 ||
-	        ps_position_init(&p->position, p->nlanes) < 0)
+	if (!p->threads || !p->claim.dealt || lanes_make(p) < 0)
 		return ps_no_memory(err);
 	for (uint32_t i = 0; i < o->depth && rc == 0; i++)
 		rc = batch_add(p, err);
@@ -287,18 +309,10 @@ void ps_pipeline_free(struct ps_pipeline *p)
 	if (!p)
 		return;
 	ps_threads_stop(p);
-	for (uint32_t i = 0; i < p->nlanes && p->lanes; i++)
-		ps_lane_reset(&p->lanes[i], p->o.order, i, 0, 0, NULL);
+	lanes_free(p);
 	for (uint32_t i = 0; i < p->nbatches; i++)
 		batch_free(p->batches[i]);
 	ps_epoch_unref(p->claim.info);
-	ps_turns_fini(&p->claim.turns);
-	free(p->claim.due.lanes);
-	free(p->claim.due.n);
-	ps_position_fini(&p->position);
-	free(p->lanes);
-	free(p->skipped[0]);
-	free(p->skipped[1]);
 	free(p->batches);
 	free(p->claim.dealt);
 	free(p->threads);
@@ -329,6 +343,19 @@ bool ps_pipeline_stands_at(struct ps_pipeline *p, uint64_t epoch)
 	PS_LOCK_SCOPE(&p->lock);
 	return !p->failed && p->deliver.epoch == epoch && p->deliver.seq == p->deliver.first_seq &&
 	       (!p->feed || (p->feed->fed == 0 && !p->feed->over));
+}
+
+void ps_pipeline_stop(struct ps_pipeline *p)
+{
+	ps_threads_stop(p);
+}
+
+int ps_pipeline_reorder(struct ps_pipeline *p, struct ps_order *order, struct ps_error *err)
+{
+	ps_epoch_unref(ps_steal_ptr(&p->claim.info)); /* of the order before */
+	lanes_free(p);
+	p->o.order = p->source.order = order;
+	return lanes_make(p) < 0 ? ps_no_memory(err) : 0;
 }
 
 int ps_pipeline_restart(struct ps_pipeline *p, const struct ps_position *at, struct ps_error *err)
@@ -381,8 +408,8 @@ static bool next_is_known(struct ps_pipeline *p)
 	       epoch_is_over(p) || batch_due(p);
 }
 
-/* Waits, and divides the wait among its causes. Decoding gets the share of the time in which workers were busy
- * meanwhile; reading, and the storage that readers waited for, share the rest. */
+/* Waits, and divides the wait among its causes. Decoding gets the share of the time in which workers were
+ * busy meanwhile; reading, and the storage that readers waited for, share the rest. */
 static void consumer_wait(struct ps_pipeline *p, const uint64_t *until_ns)
 {
 	enum { READ = PS_STAGE_READ, DECODE = PS_STAGE_DECODE, IN = PS_WAIT_INPUT, OUT = PS_WAIT_OUTPUT };
@@ -495,6 +522,7 @@ void ps_pipeline_delivered(struct ps_pipeline *p, const struct penstock_batch *b
 		p->position.turn = lane + 1 == p->position.nlanes ? 0 : lane + 1;
 	}
 	p->position.batches++;
+	p->position.rows += p->o.rows; /* fewer only in the last batch of an epoch */
 }
 
 const struct ps_shard_options *ps_pipeline_reading(const struct ps_pipeline *p)

@@ -81,6 +81,14 @@ int ps_pipeline_new(const struct ps_pipeline_options *options, const struct ps_p
 int ps_pipeline_restart(
         struct ps_pipeline *pipeline, const struct ps_position *position, struct ps_error *err) PS_MUST_USE;
 
+/* Stops the threads, which ps_pipeline_restart() starts again: for a change of the epochs. */
+void ps_pipeline_stop(struct ps_pipeline *pipeline);
+
+/* Takes another order, for which the epochs were set. The threads must be stopped, and ps_pipeline_restart()
+ * must follow. -ENOMEM: then the pipeline can only be freed, or be given an order again. */
+int ps_pipeline_reorder(
+        struct ps_pipeline *pipeline, struct ps_order *order, struct ps_error *err) PS_MUST_USE;
+
 /* 1: a batch; 0: the end of an epoch. A batch that could not be finished is returned too, with
  * batch->failed set. */
 int ps_pipeline_next(

@@ -571,19 +571,22 @@ static PyObject *loader_state_save(PyObject *self, PyObject *Py_UNUSED(unused))
 	return whole;
 }
 
-static PyObject *loader_state_load(PyObject *self, PyObject *arg)
+static PyObject *loader_state_load(PyObject *self, PyObject *args)
 {
 	struct loader_object *l = (struct loader_object *)self;
 	struct open_loader *o;
 	struct penstock_error error = {0};
+	unsigned int flags = 0;
+	PyObject *bytes;
 	char *data;
 	Py_ssize_t n;
 	int rc;
 
-	if (PyBytes_AsStringAndSize(arg, &data, &n) < 0 || !(o = enter(l)))
+	if (!PyArg_ParseTuple(args, "O|I", &bytes, &flags) || PyBytes_AsStringAndSize(bytes, &data, &n) < 0 ||
+	        !(o = enter(l)))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS
-	rc = penstock_loader_state_load(o->loader, data, (size_t)n, &error);
+	rc = penstock_loader_state_load_as(o->loader, data, (size_t)n, flags, &error);
 	Py_END_ALLOW_THREADS
 	leave(l, o);
 	if (rc == -EINVAL)
@@ -727,7 +730,8 @@ static PyMethodDef loader_methods[] = {
                 "feed(numbers): the next batch's sample numbers, as bytes of int64; b\"\": the end."},
         {"length", loader_length, METH_O, "length(epoch): samples and batches of this rank, samples of all."},
         {"state_save", loader_state_save, METH_NOARGS, "The loader's position, as bytes."},
-        {"state_load", loader_state_load, METH_O, "Moves to the position of a saved state."},
+        {"state_load", loader_state_load, METH_VARARGS,
+                "Moves to the position of a saved state; flags: how the state may differ."},
         {"stats", loader_stats, METH_NOARGS, "Counts, and what each stage's threads did."},
         {"profile", loader_profile, METH_NOARGS, "What the batches held, as JSON (option profile)."},
         {"fingerprint", loader_fingerprint, METH_NOARGS, "A fingerprint of data and order, as JSON."},

@@ -54,8 +54,8 @@ static PyObject *words_list(const char *const *words)
 	return list;
 }
 
-/* The question for the most similar of `names`, which are released, as penstock.errors.likely() gives it; NULL: an
- * exception. */
+/* The question for the most similar of `names`, which are released, as penstock.errors.likely() gives it;
+ * NULL: an exception. */
 static PyObject *likely(PyObject *value, PyObject *names)
 {
 	PyObject *module = names ? PyImport_ImportModule("penstock.errors") : NULL;
@@ -176,9 +176,9 @@ static bool shape_set(struct penstock_field *field, const struct ps_option *m, P
 	return true;
 }
 
-/* Sets mix and nmix of the options; `keep` holds the numbers. */
-static bool mix_set(
-        struct penstock_options *options, const struct ps_option *m, PyObject *value, PyObject *keep)
+/* Sets a list of weights, which `keep` holds, and their number. */
+static bool weights_set(
+        const double **to, uint32_t *ret_n, const struct ps_option *m, PyObject *value, PyObject *keep)
 {
 	Py_ssize_t n = PySequence_Size(value);
 	PyObject *bytes = n < 0 ? NULL : PyBytes_FromStringAndSize(NULL, n * (Py_ssize_t)sizeof(double));
@@ -192,8 +192,59 @@ static bool mix_set(
 		ok = item && double_get(m, item, &numbers[i]);
 		Py_XDECREF(item);
 	}
-	options->mix = numbers;
-	options->nmix = (uint32_t)n;
+	*to = numbers;
+	*ret_n = (uint32_t)n;
+	return ok;
+}
+
+/* Sets mix_stages: tuples of start, flags and weights (mix.py). */
+static bool stages_set(
+        struct penstock_options *options, const struct ps_option *m, PyObject *value, PyObject *keep)
+{
+	static const struct ps_option start = {.name = "mix_stages", .type = PS_OPTION_U64};
+	Py_ssize_t n = PySequence_Size(value);
+	PyObject *bytes =
+	        n < 0 ? NULL : PyBytes_FromStringAndSize(NULL, n * (Py_ssize_t)sizeof(*options->mix_stages));
+	struct penstock_mix_stage *stages = bytes ? (void *)PyBytes_AsString(bytes) : NULL;
+	bool ok = stages && PyList_Append(keep, bytes) == 0;
+
+	Py_XDECREF(bytes);
+	for (Py_ssize_t i = 0; ok && i < n; i++) {
+		PyObject *item = PySequence_GetItem(value, i), *number, *weights;
+		unsigned int flags = 0;
+		uint32_t before = options->nmix;
+
+		stages[i] = (struct penstock_mix_stage){0};
+		ok = item && PyArg_ParseTuple(item, "OIO", &number, &flags, &weights) &&
+		     number_set(&stages[i].start, &start, number) &&
+		     weights_set(&stages[i].weights, &options->nmix, m, weights, keep);
+		if (ok && i > 0 && options->nmix != before)
+			ok = value_refuse("%s: stages with different numbers of weights: %R", m->name, value);
+		stages[i].flags = flags;
+		Py_XDECREF(item);
+	}
+	options->mix_stages = stages;
+	options->nmix_stages = (uint32_t)n;
+	return ok;
+}
+
+/* Sets mix_names; `keep` holds them. */
+static bool names_set(
+        struct penstock_options *options, const struct ps_option *m, PyObject *value, PyObject *keep)
+{
+	Py_ssize_t n = PySequence_Size(value);
+	PyObject *bytes = n < 0 ? NULL : PyBytes_FromStringAndSize(NULL, n * (Py_ssize_t)sizeof(char *));
+	const char **names = bytes ? (const char **)(void *)PyBytes_AsString(bytes) : NULL;
+	bool ok = names && PyList_Append(keep, bytes) == 0;
+
+	Py_XDECREF(bytes);
+	for (Py_ssize_t i = 0; ok && i < n; i++) {
+		PyObject *item = PySequence_GetItem(value, i);
+
+		ok = item && (names[i] = text_keep(keep, item, m->name));
+		Py_XDECREF(item);
+	}
+	options->mix_names = names;
 	return ok;
 }
 
@@ -241,8 +292,15 @@ static bool member_set(char *base, const struct ps_option *m, PyObject *value, P
 		return (*(const char **)to = text_keep(keep, value, m->name)) != NULL;
 	case PS_OPTION_SHAPE:
 		return shape_set((struct penstock_field *)(void *)base, m, value);
-	case PS_OPTION_MIX:
-		return mix_set((struct penstock_options *)(void *)base, m, value, keep);
+	case PS_OPTION_MIX: {
+		struct penstock_options *options = (struct penstock_options *)(void *)base;
+
+		return weights_set(&options->mix, &options->nmix, m, value, keep);
+	}
+	case PS_OPTION_STAGES:
+		return stages_set((struct penstock_options *)(void *)base, m, value, keep);
+	case PS_OPTION_NAMES:
+		return names_set((struct penstock_options *)(void *)base, m, value, keep);
 	case PS_OPTION_WORDS:
 		return words_set(to, m, value, keep);
 	case PS_OPTION_BUDGET:
@@ -509,6 +567,8 @@ static PyObject *names_of(const struct ps_option *options, size_t n)
 	        [PS_OPTION_TEXT] = "str",
 	        [PS_OPTION_SHAPE] = "ints",
 	        [PS_OPTION_MIX] = "floats",
+	        [PS_OPTION_STAGES] = "stages",
+	        [PS_OPTION_NAMES] = "names",
 	        [PS_OPTION_WORDS] = "bytes",
 	        [PS_OPTION_BLOB] = "bytes",
 	        [PS_OPTION_BUDGET] = "Budget"};

@@ -1,5 +1,5 @@
-/* shuffle_quality [OPTION...] SHARDS...: compares an order with the list's order and with a full permutation of
- * the same samples, or says how an order is dealt to many ranks. */
+/* shuffle_quality [OPTION...] SHARDS...: compares an order with the list's order and with a full permutation
+ * of the same samples, or says how an order is dealt to many ranks. */
 #include "config.h"
 
 #include "tools/tools.h"
@@ -102,6 +102,7 @@ static int rank_open(const struct penstock_options *o, const uint32_t *counts, u
 	        .seed = o->seed,
 	        .take = PS_ENDLESS,
 	        .steps = PS_ENDLESS,
+	        .samples = PS_ENDLESS,
 	        .batch = o->batch,
 	        .rank = rank,
 	        .world = o->world,
@@ -164,7 +165,7 @@ static int times_find(const struct penstock_options *o, const uint32_t *counts, 
 	if (rc == 0)
 		rc = ps_turns_init(&turns, sets, nsets);
 	if (rc == 0) {
-		ps_turns_reset(&turns, rank.epoch->lengths);
+		ps_turns_reset(&turns, rank.epoch->lengths, rank.epoch->shares);
 		for (; !turns.over; ps_turns_advance(&turns)) {
 			const struct order_sample *s = &map.v[map.begins[turns.lane] + turns.index];
 

@@ -13,6 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static const struct ps_options options;
 static const struct ps_state_print print = {.words = {1, 2, 3, 4}, .world = 1};
 
 /* Stores the checksum, computed as in state.c. */
@@ -29,7 +30,7 @@ static void sum_put(uint8_t *state, size_t nbytes)
 static int read_checked(const uint8_t *bytes, size_t nbytes, struct ps_state *ret_state)
 {
 	struct ps_error err = {0};
-	int rc = ps_state_read(&print, bytes, nbytes, ret_state, &err);
+	int rc = ps_state_read(&print, &options, bytes, nbytes, 0, ret_state, &err);
 
 	if (rc < 0 ? !err.text[0] : rc > 0 || ret_state->rank >= ret_state->world)
 		abort();
@@ -38,7 +39,7 @@ static int read_checked(const uint8_t *bytes, size_t nbytes, struct ps_state *re
 
 static void round_trip(const struct ps_state *s)
 {
-	size_t nbytes = ps_state_nbytes(s->nlanes, s->decodes);
+	size_t nbytes = ps_state_nbytes(s->nlanes, s->nsets, s->decodes);
 	uint8_t *bytes = malloc(nbytes), *again = malloc(nbytes);
 	struct ps_state back;
 
@@ -57,7 +58,7 @@ static void round_trip(const struct ps_state *s)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	uint8_t *bytes = malloc(PS_MAX(HEAD + size, ps_state_nbytes(0, false)));
+	uint8_t *bytes = malloc(PS_MAX(HEAD + size, ps_state_nbytes(0, 0, false)));
 	struct ps_state s;
 
 	if (!bytes)
@@ -69,7 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(bytes + HEAD, data, size);
 	sum_put(bytes, HEAD + size);
 	if (read_checked(bytes, HEAD + size, &s) == 0) {
-		if (ps_state_nbytes(s.nlanes, s.decodes) != HEAD + size)
+		if (ps_state_nbytes(s.nlanes, s.nsets, s.decodes) != HEAD + size)
 			abort();
 		round_trip(&s);
 		ps_state_fini(&s);

@@ -61,6 +61,7 @@ static void fixture_init(struct fixture *f, uint64_t skip)
 	        .skip = skip,
 	        .take = PS_ENDLESS,
 	        .steps = PS_ENDLESS,
+	        .samples = PS_ENDLESS,
 	        .batch = BATCH,
 	        .world = 1});
 	assert_non_null(p->o.epochs);
@@ -268,7 +269,7 @@ static void lanes_are_read_in_the_order_of_need(void **state)
 	static const uint32_t order[LANES] = {3, 5, 1, 2, 6, 0, 4};
 	struct fixture f;
 	struct ps_lane lanes[LANES] = {0};
-	struct ps_lane_set set = {.n = LANES, .weight = 1};
+	struct ps_lane_set set = {.n = LANES};
 	struct ps_pipeline *p = &f.p;
 	struct ps_turns turns;
 	uint32_t due[2 * LANES], ndue[2] = {0};
@@ -281,7 +282,7 @@ static void lanes_are_read_in_the_order_of_need(void **state)
 	p->sets = &set;
 	p->nsets = 1;
 	assert_int_equal(ps_turns_init(&p->claim.turns, &set, 1), 0);
-	ps_turns_reset(&p->claim.turns, NULL);
+	ps_turns_reset(&p->claim.turns, NULL, NULL);
 	p->claim.due.lanes = due;
 	p->claim.due.n = ndue;
 	for (uint32_t i = 0; i < LANES; i++) {

@@ -45,10 +45,13 @@ struct rank {
 	struct ps_epoch *epoch;
 };
 
+static const double three_two[] = {3, 2};
+static const struct ps_share_stage mix_of_two = {.weights = three_two};
+
 static void rank_open(const struct run *r, uint32_t rank, struct rank *ret)
 {
 	uint64_t global = (uint64_t)r->batch * r->world;
-	struct ps_order_set sets[2] = {{.n = r->nshards, .weight = 3}, {.weight = 2}};
+	struct ps_order_set sets[2] = {{.n = r->nshards, .weight = 3}, {.key = 1, .weight = 2}};
 	struct ps_error err;
 
 	if (r->sets) {
@@ -85,7 +88,10 @@ static void rank_open(const struct run *r, uint32_t rank, struct rank *ret)
 	        .rank = rank,
 	        .world = r->world,
 	        .nodes = r->world / PS_MAX(r->per_node, 1u),
-	        .end = r->end});
+	        .end = r->end,
+	        .samples = PS_ENDLESS,
+	        .stages = &mix_of_two,
+	        .nstages = 1});
 	assert_non_null(ret->epochs);
 	assert_int_equal(ps_epochs_get(ret->epochs, r->epoch, &ret->epoch, &err), 0);
 }
@@ -128,7 +134,8 @@ static void map_free(struct map *map)
 }
 
 /* Sets step_of[i] to the step of the sample at place i of the map, or UINT32_MAX: none. Asserts that no
- * sample comes twice, but for repeats, and that ps_deal_wanted(), asked lane by lane, names the same samples of each rank. */
+ * sample comes twice, but for repeats, and that ps_deal_wanted(), asked lane by lane, names the same samples
+ * of each rank. */
 static void steps_note(const struct run *r, uint32_t *step_of, uint64_t n, const struct map *map)
 {
 	ps_autofree struct ps_dealt *rows = malloc(r->batch * sizeof(*rows));
@@ -271,14 +278,14 @@ static void computed_places_equal_counted_ones(void **state)
 {
 	static const uint64_t lengths[][4] = {
 	        {5, 6, 3, 6}, {6, 5, 5, 5}, {5, 6, 6, 5}, {1, 1, 9, 4}, {7, 7, 7, 7}};
-	const struct ps_lane_set set = {.n = 4, .weight = 1};
+	const struct ps_lane_set set = {.n = 4};
 	struct ps_sequence *s;
 
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(lengths); i++) {
 		uint64_t place = 0;
 
-		assert_int_equal(ps_sequence_new(&set, 1, lengths[i], &s), 0);
+		assert_int_equal(ps_sequence_new(&set, 1, NULL, lengths[i], &s), 0);
 		for (uint64_t round = 0; round < 9; round++)
 			for (uint32_t lane = 0; lane < 4; lane++)
 				if (round < lengths[i][lane])
@@ -286,6 +293,18 @@ static void computed_places_equal_counted_ones(void **state)
 		assert_int_equal(ps_sequence_total(s), place);
 		ps_sequence_free(s);
 	}
+}
+
+/* One stage with these weights; NULL: one set. */
+static struct ps_shares *shares_of(uint32_t nsets, const double *weights)
+{
+	struct ps_shares *shares = NULL;
+
+	if (nsets > 1)
+		assert_int_equal(ps_shares_new(nsets, &(struct ps_share_stage){.weights = weights}, 1, 0, 0,
+		                         NULL, &shares),
+		        0);
+	return shares;
 }
 
 /* Both turns are at the same place, or both are over. */
@@ -303,31 +322,32 @@ static void a_skip_of_n_equals_n_single_steps_also_beyond_the_end(void **state)
 {
 	static const struct {
 		struct ps_lane_set sets[3];
+		double weights[3];
 		uint32_t nsets;
 		uint64_t lengths[6];
 	} rows[] = {
-	        {{{.n = 3, .weight = 1}}, 1, {4, 0, 7}},
-	        {{{.n = 1, .weight = 1}, {.first = 1, .n = 1, .weight = 1}}, 2, {1, 100}},
-	        {{{.n = 1, .weight = 1}, {.first = 1, .n = 2, .weight = 1000}}, 2, {1, 3000, 2500}},
-	        {{{.n = 2, .weight = 5}, {.first = 2, .n = 1, .weight = 2},
-	                 {.first = 3, .n = 3, .weight = 90}},
-	                3, {20, 30, 4, 100, 900, 333}},
+	        {{{.n = 3}}, {1}, 1, {4, 0, 7}},
+	        {{{.n = 1}, {.first = 1, .n = 1}}, {1, 1}, 2, {1, 100}},
+	        {{{.n = 1}, {.first = 1, .n = 2}}, {1, 1000}, 2, {1, 3000, 2500}},
+	        {{{.n = 2}, {.first = 2, .n = 1}, {.first = 3, .n = 3}}, {5, 2, 90}, 3,
+	                {20, 30, 4, 100, 900, 333}},
 	};
 
 	(void)state;
 	for (size_t i = 0; i < PS_ARRAY_LEN(rows); i++) {
+		struct ps_shares *shares = shares_of(rows[i].nsets, rows[i].weights);
 		struct ps_turns walked, skipped;
 		uint64_t n = 0;
 
 		assert_int_equal(ps_turns_init(&walked, rows[i].sets, rows[i].nsets), 0);
 		assert_int_equal(ps_turns_init(&skipped, rows[i].sets, rows[i].nsets), 0);
-		ps_turns_reset(&walked, rows[i].lengths);
+		ps_turns_reset(&walked, rows[i].lengths, shares);
 		for (uint64_t over = 0; over < 3000; over += walked.over ? 7 : 0) {
-			ps_turns_reset(&skipped, rows[i].lengths);
+			ps_turns_reset(&skipped, rows[i].lengths, shares);
 			ps_turns_skip(&skipped, n / 3); /* in two parts; below in one */
 			ps_turns_skip(&skipped, n - n / 3);
 			turns_same(&walked, &skipped);
-			ps_turns_reset(&skipped, rows[i].lengths);
+			ps_turns_reset(&skipped, rows[i].lengths, shares);
 			ps_turns_skip(&skipped, n);
 			turns_same(&walked, &skipped);
 			n += walked.over ? 7 : 1;
@@ -335,6 +355,7 @@ static void a_skip_of_n_equals_n_single_steps_also_beyond_the_end(void **state)
 		}
 		ps_turns_fini(&walked);
 		ps_turns_fini(&skipped);
+		ps_shares_free(shares);
 	}
 }
 
@@ -344,7 +365,7 @@ static void lanes_take_the_same_turns_with_known_and_with_found_lengths(void **s
 {
 	static const uint64_t lengths[][4] = {
 	        {5, 6, 3, 6}, {6, 5, 5, 5}, {5, 6, 6, 5}, {1, 1, 9, 4}, {7, 7, 7, 7}, {0, 2, 0, 1}};
-	const struct ps_lane_set set = {.n = 4, .weight = 1};
+	const struct ps_lane_set set = {.n = 4};
 
 	(void)state;
 	for (size_t i = 0; i < 2 * PS_ARRAY_LEN(lengths); i++) {
@@ -355,8 +376,8 @@ static void lanes_take_the_same_turns_with_known_and_with_found_lengths(void **s
 
 		assert_int_equal(ps_turns_init(&known, &set, 1), 0);
 		assert_int_equal(ps_turns_init(&found, &set, 1), 0);
-		ps_turns_reset(&known, of);
-		ps_turns_reset(&found, NULL);
+		ps_turns_reset(&known, of, NULL);
+		ps_turns_reset(&found, NULL, NULL);
 		for (;;) {
 			while (!found.over && given[found.lane] == of[found.lane])
 				ps_turns_finish(&found, false);
@@ -378,73 +399,195 @@ static void lanes_take_the_same_turns_with_known_and_with_found_lengths(void **s
 	}
 }
 
-/* Datasets take turns in proportion to their weights: no prefix of the order has 3 samples more or less of one than
- * its share, and no step of 64 rows has a burst. Computed places and skips equal the walk. */
+/* The rows that a set should have before row t, by the stages' weights alone: trapezoids of linear changes.
+ * */
+static double share_before(
+        const struct ps_share_stage *stages, uint32_t nstages, uint32_t n, uint32_t d, double t)
+{
+	double rows = 0;
+
+	for (uint32_t k = 0; k < nstages; k++) {
+		bool ramp = k + 1 < nstages && stages[k + 1].linear;
+		double begin = (double)stages[k].at, end = k + 1 < nstages ? (double)stages[k + 1].at : 1e18;
+		double sum = 0, next = 0, at, to, x;
+
+		for (uint32_t e = 0; e < n; e++) {
+			sum += stages[k].weights[e];
+			next += ramp ? stages[k + 1].weights[e] : 0;
+		}
+		at = stages[k].weights[d] / sum;
+		to = ramp ? stages[k + 1].weights[d] / next : at;
+		x = (t < end ? t : end) - begin;
+		if (x <= 0)
+			break;
+		rows += x * (at + (to - at) * x / (end - begin) / 2);
+	}
+	return rows;
+}
+
+#define MIX_MOST 59
+#define MIX_STAGES 5
+
+struct mix {
+	struct ps_lane_set sets[MIX_MOST];
+	double weights[MIX_STAGES][MIX_MOST];
+	struct ps_share_stage stages[MIX_STAGES];
+	uint32_t n, nstages;
+};
+
+/* A mix of `n` sets; `kind`: random weights, a large and many small ones, or falling ones; some are 0. */
+static void mix_random(struct mix *m, uint32_t n, uint32_t nstages, uint32_t kind)
+{
+	*m = (struct mix){.n = n, .nstages = nstages};
+	for (uint32_t d = 0; d < n; d++)
+		m->sets[d] = (struct ps_lane_set){.first = d, .n = 1};
+	for (uint32_t k = 0; k < nstages; k++) {
+		for (uint32_t d = 0; d < n; d++) {
+			double weights[] = {
+			        1 + rnd(1u << 24), d ? 1 : n - 1, (double)(1u << 24) / (1 + rnd(n))};
+
+			m->weights[k][d] = nstages > 1 && rnd(4) == 0 && d != k % n ? 0 : weights[kind % 3];
+		}
+		m->stages[k] = (struct ps_share_stage){.at = k ? m->stages[k - 1].at + 1 + rnd(2500) : 0,
+		        .linear = k > 0 && rnd(2),
+		        .weights = m->weights[k]};
+	}
+}
+
+/* Walks a mix, and returns the largest deviation of a prefix. Computed places and skips equal the walk. */
+static double mix_walk(const struct mix *m, uint64_t nrows, uint32_t one)
+{
+	static uint64_t lengths[MIX_MOST], given[MIX_MOST];
+	static struct ps_share_base places[MIX_MOST];
+	struct ps_sequence *sequence;
+	struct ps_turns t, skipped;
+	struct ps_shares *shares;
+	double worst = 0;
+
+	memset(lengths, 0xff, sizeof(lengths)); /* PS_ENDLESS */
+	memset(given, 0, sizeof(given));
+	assert_int_equal(ps_shares_new(m->n, m->stages, m->nstages, 0, 0, NULL, &shares), 0);
+	assert_int_equal(ps_turns_init(&t, m->sets, m->n), 0);
+	assert_int_equal(ps_turns_init(&skipped, m->sets, m->n), 0);
+	assert_int_equal(ps_sequence_new(m->sets, m->n, shares, lengths, &sequence), 0);
+	ps_turns_reset(&t, lengths, shares);
+	for (uint64_t p = 0; p < nrows; p++) {
+		assert_false(t.over);
+		if (p % 601 == one) {
+			ps_turns_reset(&skipped, lengths, shares);
+			ps_turns_skip(&skipped, p);
+			turns_same(&t, &skipped);
+			ps_shares_at(shares, p, places);
+			for (uint32_t d = 0; d < m->n; d++)
+				assert_int_equal(places[d].given, given[d]);
+		}
+		assert_int_equal(ps_sequence_position(sequence, t.lane, t.index), p);
+		given[t.lane]++;
+		for (uint32_t d = 0; d < m->n && p % 7 == 0; d++) {
+			double share = share_before(m->stages, m->nstages, m->n, d, (double)(p + 1));
+			double off = (double)given[d] > share ? (double)given[d] - share
+			                                      : share - (double)given[d];
+
+			worst = PS_MAX(worst, off);
+		}
+		ps_turns_advance(&t);
+	}
+	ps_sequence_free(sequence);
+	ps_turns_fini(&t);
+	ps_turns_fini(&skipped);
+	ps_shares_free(shares);
+	return worst;
+}
+
+/* Datasets take turns in proportion to their weights, which may change in stages, at once or linearly, and
+ * may be 0: no prefix of the order has 3 samples more or less of one than its share. */
 static void mixes_stay_near_their_shares(void **state)
 {
-	enum { ROWS = 6000 };
-	static struct ps_lane_set sets[59];
-	static uint64_t lengths[59], given[59];
 	double worst = 0;
 
 	(void)state;
-	memset(lengths, 0xff, sizeof(lengths)); /* PS_ENDLESS */
 	for (uint32_t i = 0; i < 60; i++) {
-		uint32_t n = 2 + rnd(58);
-		struct ps_sequence *sequence;
-		struct ps_turns t, skipped;
-		uint64_t sum = 0;
+		static struct mix m;
 
-		for (uint32_t d = 0; d < n; d++) {
-			uint64_t weights[] = {1 + rnd(1u << 24), d ? 1 : n - 1, (1u << 24) / (1 + rnd(n))};
-
-			sets[d] = (struct ps_lane_set){.first = d, .n = 1, .weight = weights[i % 3]};
-			given[d] = 0;
-			sum += sets[d].weight;
-		}
-		assert_int_equal(ps_turns_init(&t, sets, n), 0);
-		assert_int_equal(ps_turns_init(&skipped, sets, n), 0);
-		assert_int_equal(ps_sequence_new(sets, n, lengths, &sequence), 0);
-		ps_turns_reset(&t, lengths);
-		for (uint64_t p = 0; p < ROWS; p++) {
-			if (p % 601 == i) {
-				ps_turns_reset(&skipped, lengths);
-				ps_turns_skip(&skipped, p);
-				turns_same(&t, &skipped);
-			}
-			assert_int_equal(ps_sequence_position(sequence, t.lane, t.index), p);
-			given[t.lane]++;
-			for (uint32_t d = 0; d < n; d++) {
-				double share = (double)(p + 1) * (double)sets[d].weight / (double)sum;
-				double off = (double)given[d] > share ? (double)given[d] - share
-				                                      : share - (double)given[d];
-
-				worst = PS_MAX(worst, off);
-			}
-			ps_turns_advance(&t);
-		}
-		ps_sequence_free(sequence);
-		ps_turns_fini(&t);
-		ps_turns_fini(&skipped);
+		mix_random(&m, 2 + rnd(MIX_MOST - 1), i % 2 ? 1 : 2 + rnd(MIX_STAGES - 1), i / 2);
+		worst = PS_MAX(worst, mix_walk(&m, 6000, i));
 	}
 	print_message("largest deviation of a prefix: %.2f\n", worst);
 	assert_true(worst <= 3);
 }
 
-/* The large dataset has half of the weight, 50 small ones share the rest: each step has 32 rows of the large one, two
- * more or less. */
+/* The mix is changed at each of 100 steps, some sets leave it, and come back: each set gives its samples in
+ * their order, none twice and none left out, in proportion to all its shares. */
+static void a_mix_that_is_changed_at_each_step_loses_and_repeats_nothing(void **state)
+{
+	enum { SETS = 12, STEP = 64, STEPS = 100 };
+	static uint64_t lengths[SETS];
+	struct ps_share_base where[SETS] = {{0}};
+	uint64_t given[SETS] = {0};
+	double wanted[SETS] = {0};
+
+	(void)state;
+	memset(lengths, 0xff, sizeof(lengths));
+	for (uint32_t step = 0; step < STEPS; step++) {
+		uint32_t here[SETS], n = 0;
+		struct ps_lane_set sets[SETS];
+		struct ps_share_base base[SETS];
+		double weights[SETS], sum = 0;
+		struct ps_shares *shares;
+		struct ps_turns t;
+		uint64_t gone = 0;
+
+		for (uint32_t d = 0; d < SETS; d++) {
+			if (n >= 2 && rnd(4) == 0) { /* not in this mix */
+				gone += given[d];
+				continue;
+			}
+			sets[n] = (struct ps_lane_set){.first = n, .n = 1};
+			weights[n] = 1 + rnd(50);
+			sum += weights[n];
+			base[n] = where[d];
+			here[n++] = d;
+		}
+		assert_int_equal(ps_shares_new(n, &(struct ps_share_stage){.weights = weights}, 1,
+		                         (uint64_t)step * STEP, gone, base, &shares),
+		        0);
+		assert_int_equal(ps_turns_init(&t, sets, n), 0);
+		ps_turns_reset(&t, lengths, shares);
+		assert_int_equal(t.position, step * STEP);
+		for (uint32_t row = 0; row < STEP; row++, ps_turns_advance(&t))
+			assert_int_equal(t.index, given[here[t.lane]]++);
+		ps_shares_at(shares, (uint64_t)(step + 1) * STEP, base);
+		for (uint32_t i = 0; i < n; i++) {
+			where[here[i]] = base[i];
+			wanted[here[i]] += STEP * weights[i] / sum;
+			assert_int_equal(base[i].given, given[here[i]]);
+		}
+		for (uint32_t d = 0; d < SETS; d++)
+			assert_true(wanted[d] - (double)given[d] < 4 && (double)given[d] - wanted[d] < 4);
+		ps_turns_fini(&t);
+		ps_shares_free(shares);
+	}
+}
+
+/* The large dataset has half of the weight, 50 small ones share the rest: each step has 32 rows of the large
+ * one, two more or less. */
 static void equal_datasets_do_not_come_in_bursts(void **state)
 {
 	static struct ps_lane_set sets[51];
 	static uint64_t lengths[51];
+	static double weights[51];
+	struct ps_shares *shares;
 	struct ps_turns t;
 
 	(void)state;
 	memset(lengths, 0xff, sizeof(lengths));
-	for (uint32_t d = 0; d < 51; d++)
-		sets[d] = (struct ps_lane_set){.first = d, .n = 1, .weight = d ? 1 : 50};
+	for (uint32_t d = 0; d < 51; d++) {
+		sets[d] = (struct ps_lane_set){.first = d, .n = 1};
+		weights[d] = d ? 1 : 50;
+	}
+	shares = shares_of(51, weights);
 	assert_int_equal(ps_turns_init(&t, sets, 51), 0);
-	ps_turns_reset(&t, lengths);
+	ps_turns_reset(&t, lengths, shares);
 	for (int step = 0; step < 20; step++) {
 		int large = 0;
 
@@ -453,13 +596,17 @@ static void equal_datasets_do_not_come_in_bursts(void **state)
 		assert_in_range(large, 30, 34);
 	}
 	ps_turns_fini(&t);
+	ps_shares_free(shares);
 }
 
-/* Of samples that are due at the same time the one of the lower set comes first, in the walk and by arithmetic. */
-static void of_two_that_are_due_the_lower_set_comes_first(void **state)
+/* Of samples that are due at the same time that of the larger set comes first, in the walk and by arithmetic.
+ * */
+static void of_two_that_are_due_the_larger_set_comes_first(void **state)
 {
-	/* sample 0 of set 1 is due at 40503 / 40503, sample 1 of set 0 at 65536 / 65536 */
-	const struct ps_lane_set sets[2] = {{.n = 1, .weight = 65536}, {.first = 1, .n = 1, .weight = 40503}};
+	/* sample 0 of set 1 is due at 1/2 / 1, sample 1 of set 0 at 3/2 / 3 */
+	const struct ps_lane_set sets[2] = {{.n = 1}, {.first = 1, .n = 1}};
+	const double weights[2] = {3, 1};
+	struct ps_shares *shares = shares_of(2, weights);
 	const uint64_t lengths[2] = {PS_ENDLESS, PS_ENDLESS};
 	static const uint32_t want[] = {0, 0, 1};
 	struct ps_sequence *s;
@@ -467,8 +614,8 @@ static void of_two_that_are_due_the_lower_set_comes_first(void **state)
 
 	(void)state;
 	assert_int_equal(ps_turns_init(&t, sets, 2), 0);
-	assert_int_equal(ps_sequence_new(sets, 2, lengths, &s), 0);
-	ps_turns_reset(&t, lengths);
+	assert_int_equal(ps_sequence_new(sets, 2, shares, lengths, &s), 0);
+	ps_turns_reset(&t, lengths, shares);
 	for (uint32_t i = 0; i < 3; i++) {
 		assert_int_equal(t.lane, want[i]);
 		assert_int_equal(ps_sequence_position(s, t.lane, t.index), i);
@@ -476,23 +623,26 @@ static void of_two_that_are_due_the_lower_set_comes_first(void **state)
 	}
 	ps_turns_fini(&t);
 	ps_sequence_free(s);
+	ps_shares_free(shares);
 }
 
 /* Two datasets of the same, largest weight alternate; steps may begin after row 2^32. */
 static void large_numbers_do_not_overflow(void **state)
 {
-	const struct ps_lane_set sets[2] = {
-	        {.n = 1, .weight = PS_MAX_WEIGHT}, {.first = 1, .n = 1, .weight = PS_MAX_WEIGHT}};
+	const struct ps_lane_set sets[2] = {{.n = 1}, {.first = 1, .n = 1}};
+	const double weights[2] = {1, 1};
+	struct ps_shares *shares = shares_of(2, weights);
 	const uint64_t lengths[2] = {PS_ENDLESS, PS_ENDLESS};
 	const struct ps_steps steps = {
 	        .samples = PS_ENDLESS, .most = PS_ENDLESS, .batch = 1u << 16, .world = 1u << 17};
 	struct ps_sequence *s;
 
 	(void)state;
-	assert_int_equal(ps_sequence_new(sets, 2, lengths, &s), 0);
+	assert_int_equal(ps_sequence_new(sets, 2, shares, lengths, &s), 0);
 	for (uint32_t bits = 10; bits < 50; bits++)
 		assert_true(ps_sequence_position(s, 0, UINT64_C(1) << bits) == UINT64_C(2) << bits);
 	ps_sequence_free(s);
+	ps_shares_free(shares);
 	assert_true(ps_steps_begin(&steps, 3) == UINT64_C(3) << 33);
 }
 
@@ -622,8 +772,9 @@ int main(void)
 	        cmocka_unit_test(a_skip_of_n_equals_n_single_steps_also_beyond_the_end),
 	        cmocka_unit_test(lanes_take_the_same_turns_with_known_and_with_found_lengths),
 	        cmocka_unit_test(mixes_stay_near_their_shares),
+	        cmocka_unit_test(a_mix_that_is_changed_at_each_step_loses_and_repeats_nothing),
 	        cmocka_unit_test(equal_datasets_do_not_come_in_bursts),
-	        cmocka_unit_test(of_two_that_are_due_the_lower_set_comes_first),
+	        cmocka_unit_test(of_two_that_are_due_the_larger_set_comes_first),
 	        cmocka_unit_test(large_numbers_do_not_overflow),
 	        cmocka_unit_test(a_batch_has_samples_of_many_shards),
 	        cmocka_unit_test(few_ranks_read_a_shard),

@@ -76,14 +76,16 @@ int shards_remove(void **state)
 static void options_fill(
         const struct setting *s, uint32_t rank, struct penstock_options *o, struct penstock_field *field)
 {
+	static struct penstock_mix_stage stages[3];
+
 	penstock_options_init(o, sizeof(*o));
 	penstock_field_init(field, sizeof(*field), "txt", PENSTOCK_BYTES);
 	o->fields = field;
 	o->nfields = 1;
 	o->batch = s->batch;
 	o->order = s->order;
-	o->shuffle_window = s->window;
-	o->lanes = s->lanes;
+	o->shuffle_window = s->automatic ? 0 : s->window;
+	o->lanes = s->automatic ? 0 : s->lanes;
 	o->rank = rank;
 	o->world = s->world;
 	o->end = s->end;
@@ -96,7 +98,16 @@ static void options_fill(
 	o->take = s->take;
 	o->bucket = s->bucket;
 	o->nmix = s->nmix;
-	o->mix = s->mix;
+	o->mix = s->nstages ? NULL : s->mix;
+	if (s->nstages > 0) {
+		stages[0] = (struct penstock_mix_stage){.weights = s->mix};
+		for (uint32_t k = 0; k < s->nstages; k++)
+			stages[k + 1] = (struct penstock_mix_stage){.start = s->starts[k],
+			        .flags = PENSTOCK_STAGE_ROWS | (s->linear[k] ? PENSTOCK_STAGE_LINEAR : 0),
+			        .weights = s->stages[k]};
+		o->mix_stages = stages;
+		o->nmix_stages = s->nstages + 1;
+	}
 	o->mix_end = s->mix_end;
 	if (s->select == SELECT_FILTER || s->select == SELECT_BALANCE_FILTERED_AGAIN)
 		o->filter = filter_text;
@@ -193,6 +204,9 @@ void setting_print(const struct setting *s)
 	        s->homes);
 	for (uint32_t d = 0; d < s->nmix; d++)
 		print_message("shards %u to %u weigh %g\n", s->sets[d], s->sets[d + 1] - 1, s->mix[d]);
+	for (uint32_t k = 0; k < s->nstages; k++)
+		print_message("from row %ju on%s %g %g %g\n", (uintmax_t)s->starts[k],
+		        s->linear[k] ? ", linearly" : "", s->stages[k][0], s->stages[k][1], s->stages[k][2]);
 }
 
 void same(const struct setting *s, uint32_t rank, const struct course *have, const struct course *want)

@@ -114,7 +114,7 @@ static uint32_t block_end(const struct setting *s, uint32_t at, uint32_t n)
 }
 
 /* Shuffles a block as order/order.h defines it. */
-static void block_model(const struct setting *s, uint32_t lane, uint32_t block, uint32_t *v, uint32_t n)
+static void block_model(const struct setting *s, uint64_t lane, uint32_t block, uint32_t *v, uint32_t n)
 {
 	struct ps_rng_key key = {.seed = s->seed, .epoch = s->epoch, .shard = lane, .sample = block};
 	struct ps_rng_key common = {.seed = s->seed, .epoch = s->epoch, .sample = block, .draw = 1};
@@ -208,7 +208,7 @@ static void set_model(const struct setting *s, uint32_t d, uint32_t number, uint
 			uint32_t end = block_end(s, at, block);
 
 			end = end < lanes[l].n ? end : lanes[l].n;
-			block_model(s, number + l, b, lanes[l].v + at, end - at);
+			block_model(s, s->nmix > 1 ? (uint64_t)d << 32 | l : l, b, lanes[l].v + at, end - at);
 			at = end;
 		}
 	}
@@ -237,13 +237,169 @@ static void permutation_model(const struct setting *s, uint64_t passes, struct l
 	}
 }
 
-/* When sample j of a set of weight 1 is due: the phase is the fraction of the multiples of 0.618. All numbers are
- * exact in a double. */
-static double due_model(uint32_t set, uint32_t j)
-{
-	double phase = set * (40503.0 / 65536);
+/* Shares of the datasets by row, in 2^-32 rows, and their sums up to each row: whole tables. */
+#define ROWS (MOST + 1000)
 
-	return j + phase - (uint32_t)phase;
+typedef unsigned __int128 u128;
+
+static uint64_t shares[3][ROWS];
+static u128 sums[3][ROWS + 1];
+
+/* Gives what is missing to one to the largest. */
+static void shares_round(uint32_t n, const u128 *parts, uint32_t row)
+{
+	uint64_t sum = 0;
+	uint32_t largest = 0;
+
+	for (uint32_t d = 0; d < n; d++) {
+		shares[d][row] = (uint64_t)parts[d];
+		sum += shares[d][row];
+		if (shares[d][row] > shares[largest][row])
+			largest = d;
+	}
+	shares[largest][row] += (UINT64_C(1) << 32) - sum;
+}
+
+static void weights_scale(uint32_t n, const double *weights, uint32_t row)
+{
+	double sum = 0;
+	u128 parts[3];
+
+	for (uint32_t d = 0; d < n; d++)
+		sum += weights[d];
+	for (uint32_t d = 0; d < n; d++) {
+		double part = weights[d] / sum * 4294967296.0;
+
+		parts[d] = weights[d] > 0 && part < 1 ? 1 : (uint64_t)part;
+	}
+	shares_round(n, parts, row);
+}
+
+/* Fills the tables, row by row. A linear change of r rows is a staircase of r steps, 256 at most, each with
+ * the shares of its middle. */
+static void shares_model(const struct setting *s)
+{
+	uint32_t n = s->nmix;
+	uint64_t begins[4] = {0}, ends[2][3];
+
+	for (uint32_t k = 0; k < s->nstages; k++)
+		begins[k + 1] = s->starts[k] + s->skip;
+	for (uint32_t row = 0; row < ROWS; row++) {
+		uint32_t k = 0;
+
+		while (k < s->nstages && row >= begins[k + 1])
+			k++;
+		if (k < s->nstages && s->linear[k]) {
+			uint64_t r = begins[k + 1] - begins[k], stairs = r < 256 ? r : 256, i = 0;
+			u128 parts[3];
+
+			while (i + 1 < stairs && row >= begins[k] + r * (i + 1) / stairs)
+				i++;
+			for (uint32_t e = 0; e < 2; e++) {
+				weights_scale(n, k + e > 0 ? s->stages[k + e - 1] : s->mix, row);
+				for (uint32_t d = 0; d < n; d++)
+					ends[e][d] = shares[d][row];
+			}
+			for (uint32_t d = 0; d < n; d++)
+				parts[d] = ((u128)ends[0][d] * (2 * (stairs - i) - 1) +
+				                   (u128)ends[1][d] * (2 * i + 1)) /
+				           (2 * stairs);
+			shares_round(n, parts, row);
+		} else {
+			weights_scale(n, k > 0 ? s->stages[k - 1] : s->mix, row);
+		}
+	}
+	for (uint32_t d = 0; d < n; d++)
+		for (uint32_t row = 0; row < ROWS; row++)
+			sums[d][row + 1] = sums[d][row] + shares[d][row];
+}
+
+/* When sample j of a group of datasets (bits) is due, that is when its A reaches j + 1/2: in a row, `x` parts
+ * of `of` after its beginning. */
+struct due {
+	uint32_t row; /* ROWS: never, as far as the tables go */
+	u128 x, of;
+};
+
+static struct due due_model(uint32_t group, uint32_t j)
+{
+	u128 level = ((u128)j << 32) + (UINT64_C(1) << 31), before = 0, sum = 0;
+	struct due due = {.of = 1};
+
+	for (due.row = 0; due.row < ROWS; due.row++, before = sum) {
+		sum = 0;
+		for (uint32_t d = 0; d < 3; d++)
+			sum += group & 1u << d ? sums[d][due.row + 1] : 0;
+		if (sum >= level)
+			break;
+	}
+	if (due.row < ROWS) {
+		due.x = level - before;
+		due.of = sum - before;
+	} else {
+		due.x = level - sum; /* what it lacks */
+	}
+	return due;
+}
+
+static bool due_before(struct due a, struct due b)
+{
+	/* at the end of a row, or at the beginning of the next */
+	if (a.x == a.of)
+		a = (struct due){.row = a.row + 1, .of = 1};
+	if (b.x == b.of)
+		b = (struct due){.row = b.row + 1, .of = 1};
+	return a.row != b.row ? a.row < b.row : a.x * b.of < b.x * a.of;
+}
+
+/* The dataset of a group that gives the next sample, of up to three: the largest and the other two, or the
+ * larger two and the smallest; `given` samples so far. */
+static uint32_t next_model(const uint64_t *most, uint32_t nsets, const uint32_t *given)
+{
+	uint32_t v[3] = {0, 1, 2}, left, right, counts_of[8];
+
+	if (nsets == 1)
+		return 0;
+	for (uint32_t i = 0; i < nsets; i++) /* the largest first, the lower number first among equals */
+		for (uint32_t j = i + 1; j < nsets; j++)
+			if (most[v[j]] > most[v[i]] || (most[v[j]] == most[v[i]] && v[j] < v[i])) {
+				uint32_t t = v[i];
+
+				v[i] = v[j];
+				v[j] = t;
+			}
+	for (uint32_t group = 0; group < 8; group++) {
+		counts_of[group] = 0;
+		for (uint32_t d = 0; d < nsets; d++)
+			counts_of[group] += group & 1u << d ? given[d] : 0;
+	}
+	left = 1u << v[0];
+	right = 1u << v[1];
+	if (nsets == 3) {
+		uint64_t a = most[v[0]], bc = most[v[1]] + most[v[2]], ab = most[v[0]] + most[v[1]],
+		         c = most[v[2]];
+		uint64_t first = a > bc ? a - bc : bc - a, second = ab > c ? ab - c : c - ab;
+
+		if (first <= second)
+			right |= 1u << v[2];
+		else {
+			left |= right;
+			right = 1u << v[2];
+		}
+	}
+	for (uint32_t group = left, other = right;;) {
+		uint32_t chosen =
+		        due_before(due_model(other, counts_of[other]), due_model(group, counts_of[group]))
+		                ? other
+		                : group;
+		uint32_t only = chosen == 1 ? 0 : chosen == 2 ? 1 : 2;
+
+		if (chosen == 1u << only)
+			return only;
+		/* a pair: the larger one is the left */
+		group = 1u << (chosen & 1u << v[0] ? v[0] : v[1]);
+		other = chosen & ~group;
+	}
 }
 
 /* The canonical sequence of an epoch: the sequence of world size 1, for any `end`; with `own`, the lanes of
@@ -254,7 +410,7 @@ static void canonical_model(const struct setting *s, struct sequence *ret)
 	bool endless = s->steps > 0 && s->repeat == 0;
 	uint64_t passes = endless ? 400 : s->repeat ? s->repeat : 1;
 	uint32_t nsets = s->nmix > 1 ? s->nmix : 1, nlanes[3], all = 0, given[3] = {0}, longest = 0;
-	double sum = 0, weights[3] = {1, 1, 1};
+	uint64_t weights[3] = {1, 1, 1}, total = 0;
 
 	if (s->order == PENSTOCK_ORDER_PERMUTATION) {
 		permutation_model(s, passes, &ret->samples);
@@ -263,19 +419,19 @@ static void canonical_model(const struct setting *s, struct sequence *ret)
 			add(&ret->lanes, i % s->lanes);
 		return;
 	}
-	for (uint32_t d = 0; d < nsets && nsets > 1; d++)
-		sum += s->mix[d];
-	for (uint32_t d = 0; d < nsets && nsets > 1; d++)
-		weights[d] = (double)(int64_t)(s->mix[d] / sum * (1 << 24) + 0.5);
+	if (nsets > 1)
+		shares_model(s);
+	for (uint32_t d = 0; d < nsets; d++) {
+		for (uint32_t row = 0; row < ROWS && nsets > 1; row++)
+			weights[d] = shares[d][row] > weights[d] ? shares[d][row] : weights[d];
+		total += weights[d];
+	}
 	for (uint32_t d = 0; d < nsets; d++) {
 		uint32_t n = s->sets[d + 1] - s->sets[d], lanes = s->order != PENSTOCK_ORDER_NONE ? s->lanes
 		                                                  : s->own                        ? s->world
 		                                                                                  : 1;
-		double total = 0;
 
-		for (uint32_t e = 0; e < nsets; e++)
-			total += weights[e];
-		nlanes[d] = (uint32_t)((lanes * weights[d] + total - 1) / total);
+		nlanes[d] = (uint32_t)((lanes * (u128)weights[d] + total - 1) / total);
 		if (nlanes[d] < 1)
 			nlanes[d] = 1;
 		if (nlanes[d] > n)
@@ -284,20 +440,25 @@ static void canonical_model(const struct setting *s, struct sequence *ret)
 	}
 	for (uint32_t d = 0, number = 0; d < nsets; number += nlanes[d++])
 		set_model(s, d, number, nlanes[d], all, passes, &sets[d]);
-	for (uint32_t d = 1; d < nsets; d++)
-		if (sets[d].samples.n / weights[d] > sets[longest].samples.n / weights[longest])
+	/* the longest is the one that is asked last for a sample that it does not have */
+	for (uint32_t p = 0, ended = 0; p < ROWS / 2 && nsets > 1 && ended != (1u << nsets) - 1; p++) {
+		uint32_t d = next_model(weights, nsets, given);
+
+		if (given[d] == sets[d].samples.n) {
+			ended |= 1u << d;
 			longest = d;
+		}
+		given[d]++;
+	}
+	memset(given, 0, sizeof(given));
 	if (nsets > 1 && s->mix_end == PENSTOCK_MIX_LONGEST && !endless)
 		for (uint32_t d = 0, number = 0; d < nsets; number += nlanes[d++])
 			if (d != longest)
 				set_model(s, d, number, nlanes[d], all, 400, &sets[d]);
 	ret->samples.n = ret->lanes.n = 0;
 	while (ret->samples.n < MOST) {
-		uint32_t due = 0;
+		uint32_t due = next_model(weights, nsets, given);
 
-		for (uint32_t d = 1; d < nsets; d++)
-			if (due_model(d, given[d]) * weights[due] < due_model(due, given[due]) * weights[d])
-				due = d;
 		if (given[due] == sets[due].samples.n)
 			return;
 		add(&ret->samples, sets[due].samples.v[given[due]]);
@@ -381,6 +542,45 @@ static void deal_model(const struct setting *s, const uint32_t *lanes, uint32_t 
 			}
 }
 
+/* Samples of a step. */
+static uint32_t len_model(const struct setting *s, uint32_t step, uint32_t full, uint32_t rest)
+{
+	uint32_t len = step < full ? s->batch * s->world : rest;
+
+	if (s->end == PENSTOCK_END_SPLIT && s->batch > 1 && full > 0 && rest > 0 && rest < s->world) {
+		len -= step == full - 1 ? s->world : 0;
+		len += step == full ? s->world : 0;
+	}
+	return len;
+}
+
+/* How many samples an epoch has in all, as far as steps= goes. */
+static uint32_t total_model(const struct setting *s, const struct sequence *all)
+{
+	uint32_t n = all->samples.n > s->skip ? all->samples.n - (uint32_t)s->skip : 0;
+	uint64_t first = s->first ? s->first : (uint64_t)s->batch * s->world;
+
+	if (s->take && n > s->take)
+		n = (uint32_t)s->take;
+	if (s->steps && n > s->steps * first)
+		n = (uint32_t)(s->steps * first);
+	return n;
+}
+
+uint64_t rows_model(const struct setting *s, uint32_t batches)
+{
+	static struct sequence both;
+	uint32_t n, global = s->batch * s->world;
+	uint64_t rows = s->from;
+
+	canonical_model(s, &both);
+	n = total_model(s, &both);
+	n = n > s->from ? n - (uint32_t)s->from : 0;
+	for (uint32_t step = 0; step < batches; step++)
+		rows += len_model(s, step, n / global, n % global);
+	return rows;
+}
+
 void course_model(const struct setting *s, uint32_t rank, struct course *c)
 {
 	static struct sequence both;
@@ -388,6 +588,8 @@ void course_model(const struct setting *s, uint32_t rank, struct course *c)
 	static uint32_t owner[MOST];
 	bool endless = s->steps > 0 && s->repeat == 0;
 	uint32_t global = s->batch * s->world, begin = 0, n, full, rest;
+	uint64_t opened = s->first ? s->first : global;
+	bool capped = s->steps > 0 && (s->from > 0 || opened != global);
 
 	if (!is_shared(s)) {
 		own_model(s, rank, c);
@@ -396,28 +598,27 @@ void course_model(const struct setting *s, uint32_t rank, struct course *c)
 	c->rows.n = c->sizes.n = 0;
 	canonical_model(s, &both);
 	n = both.samples.n > s->skip ? both.samples.n - (uint32_t)s->skip : 0;
-	memmove(both.samples.v, both.samples.v + s->skip, n * sizeof(uint32_t));
-	memmove(lanes->v, lanes->v + s->skip, n * sizeof(uint32_t));
 	if (s->take && n > s->take)
 		n = (uint32_t)s->take;
+	if (capped)
+		n = total_model(s, &both);
+	memmove(both.samples.v, both.samples.v + s->skip, n * sizeof(uint32_t));
+	memmove(lanes->v, lanes->v + s->skip, n * sizeof(uint32_t));
+	n = n > s->from ? n - (uint32_t)s->from : 0;
+	memmove(both.samples.v, both.samples.v + s->from, n * sizeof(uint32_t));
+	memmove(lanes->v, lanes->v + s->from, n * sizeof(uint32_t));
 	rank = number_of(s, rank);
 	full = n / global;
 	rest = n % global;
-	if (endless && !(s->take && n == s->take))
+	if (endless && !capped && !(s->take && n == s->take))
 		rest = 0;
 	for (uint32_t step = 0; step < full + (rest > 0); step++) {
-		uint32_t len = step < full ? global : rest, size = 0, repeat = BLANK;
+		uint32_t len = len_model(s, step, full, rest), size = 0, repeat = BLANK;
 
-		if (s->steps && step == s->steps)
+		if (s->steps && !capped && step == s->steps)
 			break;
 		if (step == full && s->end == PENSTOCK_END_DROP_LAST)
 			break;
-		if (s->end == PENSTOCK_END_SPLIT && s->batch > 1 && full > 0 && rest > 0 && rest < s->world) {
-			if (step == full - 1)
-				len -= s->world;
-			if (step == full)
-				len += s->world;
-		}
 		deal_model(s, lanes->v + begin, len, owner);
 		for (uint32_t p = begin; p < begin + len; p++)
 			if (owner[p - begin] == rank) {
@@ -493,8 +694,15 @@ void setting_random(struct setting *s)
 		s->sets[2] = s->nmix == 2 ? s->nshards : s->sets[1] + 1 + rnd(s->nshards - s->sets[1] - 1);
 		s->sets[3] = s->nshards;
 		s->mix_end = rnd(2);
+		s->nstages = rnd(3);
 		for (uint32_t d = 0; d < s->nmix; d++)
 			s->mix[d] = 1 + rnd(4);
+		for (uint32_t k = 0; k < s->nstages; k++) {
+			s->starts[k] = (k > 0 ? s->starts[k - 1] : 0) + 1 + rnd(40);
+			s->linear[k] = rnd(2);
+			for (uint32_t d = 0; d < s->nmix; d++)
+				s->stages[k][d] = d == k % s->nmix ? 1 + rnd(3) : rnd(4);
+		}
 	} else if ((s->order == PENSTOCK_ORDER_WINDOW || s->order == PENSTOCK_ORDER_SHARDS) && rnd(3) == 0) {
 		uint32_t lanes = s->lanes < s->nshards ? s->lanes : s->nshards;
 

@@ -36,6 +36,15 @@ struct setting {
 	uint32_t nmix, mix_end;
 	double mix[3];
 	uint32_t sets[4]; /* first shard of each dataset, and the end of the last */
+	/* further stages of the mix: their first rows, whether they are linear, and their weights */
+	uint32_t nstages;
+	uint64_t starts[2];
+	bool linear[2];
+	double stages[2][3];
+	/* Of a resumed run: rows of the epoch that were delivered before, and the global batch of the first
+	 * opening; 0: it was this one. */
+	uint64_t from, first;
+	bool automatic; /* the options leave lanes and window to the library */
 	uint32_t select;
 	uint32_t ranks_per_node, homes;
 	bool own; /* inside the model: only the lanes that are `rank` mod `world` */
@@ -57,6 +66,9 @@ void add(struct list *l, uint32_t v);
 
 /* The epoch's course of one rank. */
 void course_model(const struct setting *s, uint32_t rank, struct course *c);
+
+/* Samples that all ranks together have had after so many batches, with `from`. */
+uint64_t rows_model(const struct setting *s, uint32_t batches);
 
 /* Whether the rows of each step are dealt to the ranks (order/order.h). They are not if each of several ranks
  * has a shard and a lane, the end is UNEVEN, the epoch is not endless, and no option needs lengths: then each

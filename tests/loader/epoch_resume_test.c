@@ -1,5 +1,5 @@
-/* A state of any rank is loaded by all ranks of another world size: the rest of the epoch equals the
- * model's. */
+/* A state of any rank is loaded by all ranks of another world size, with another global batch: the rest of
+ * the epoch, and the epoch after it, equal the model's. */
 #include "config.h"
 
 #include "epoch_fixture.h"
@@ -9,10 +9,10 @@
 static uint8_t bytes[8192];
 
 /* Runs rank `rank` for some batches of the first epoch and saves a state in `bytes`. Returns its length. */
-static int run_and_save(const struct setting *s, uint32_t rank, bool bare, uint32_t batches)
+static int run_and_save(const struct setting *s, uint32_t rank, bool bare, uint32_t batches, int before)
 {
 	static struct course have;
-	struct penstock_loader *l = open_setting(s, rank, bare, NULL, 0);
+	struct penstock_loader *l = open_setting(s, rank, bare, before > 0 ? bytes : NULL, (size_t)before);
 	struct penstock_error e;
 	int n;
 
@@ -81,50 +81,95 @@ static bool world_resumes(const struct setting *s, bool bare, int n, uint32_t ba
 	return true;
 }
 
-/* Any rank saves a state, in an epoch of known counts or in an endless one: a run of any world size resumes
- * with the next sample. */
-static void any_world_size_resumes_a_state_of_another(void **state)
+/* All ranks of a setting with `from` resume from the state in `bytes`: the rest of the epoch, then the one
+ * after it. */
+static void world_goes_on(const struct setting *s, int n, bool at_open)
 {
-	static const uint32_t worlds[] = {1, 2, 3, 4, 6};
-	uint32_t tried = 0, refused = 0;
+	static struct course want, have;
+	struct setting next = *s;
+
+	next.epoch++;
+	next.from = 0;
+	for (uint32_t rank = 0; rank < s->world; rank++) {
+		struct penstock_loader *l = open_setting(s, rank, false, at_open ? bytes : NULL, (size_t)n);
+		struct penstock_error e;
+
+		assert_non_null(l);
+		if (!at_open && penstock_loader_state_load(l, bytes, (size_t)n, &e) < 0)
+			fail_msg("%s", e.text);
+		course_model(s, rank, &want);
+		have.rows.n = have.sizes.n = 0;
+		while (batch_take(l, &have))
+			;
+		same(s, rank, &have, &want);
+		course_model(&next, rank, &want);
+		have.rows.n = have.sizes.n = 0;
+		while (!is_empty(&next) && batch_take(l, &have))
+			;
+		if (!is_empty(&next))
+			same(&next, rank, &have, &want);
+		penstock_loader_close(l);
+	}
+}
+
+/* The run goes on with another number of ranks and another global batch. */
+static void setting_change(struct setting *s, const struct setting *before, uint32_t batches)
+{
+	*s = *before;
+	s->from = rows_model(before, batches);
+	setting_world(s, 1 + rnd(6));
+	s->batch = 1 + rnd(7);
+	s->automatic = rnd(2);
+}
+
+/* Any rank saves a state, in an epoch of known counts or in an endless one: a run of any world size and
+ * global batch resumes with the next sample, and again in the same epoch. */
+static void any_world_and_batch_resumes_a_state_of_another(void **state)
+{
+	uint32_t tried = 0, twice = 0;
 
 	(void)state;
-	for (int i = 0; i < TRIES(2500) && tried < TRIES(250); i++) {
+	for (int i = 0; i < TRIES(5000) && tried < TRIES(250); i++) {
 		static struct course course;
-		struct setting a, b;
+		struct setting a, b, c;
 		uint32_t rank, batches;
 		int n;
 
 		setting_random(&a);
-		setting_world(&a, worlds[rnd(5)]);
-		a.batch = 12 / a.world;
-		b = a;
-		setting_world(&b, worlds[rnd(5)]);
-		b.batch = 12 / b.world;
-		if (!setting_wanted(&a) || !setting_wanted(&b) || !is_shared(&a) || !is_shared(&b))
+		a.first = (uint64_t)a.batch * a.world;
+		if (!setting_wanted(&a) || !is_shared(&a) || is_empty(&a))
 			continue;
 		rank = rnd(a.world);
 		course_model(&a, rank, &course);
 		if (course.sizes.n < 2)
 			continue;
 		batches = 1 + rnd(course.sizes.n - 1);
-		n = run_and_save(&a, rank, false, batches);
-		if (!world_resumes(&b, false, n, batches)) {
-			/* Allowed only near the end of an epoch, where another world size has other
-			 * batches. */
-			if (a.world == b.world || batches + 2 < course.sizes.n) {
-				setting_print(&a);
-				print_message(
-				        "from rank %u, batch %u of %u\n", rank, batches, course.sizes.n);
-				setting_print(&b);
-			}
-			assert_true(a.world != b.world && batches + 2 >= course.sizes.n);
-			refused++;
-		}
+		n = run_and_save(&a, rank, false, batches, 0);
+		setting_change(&b, &a, batches);
+		if (!setting_wanted(&b) || !is_shared(&b) ||
+		        (b.order != PENSTOCK_ORDER_WINDOW && b.order != PENSTOCK_ORDER_SHARDS))
+			b.automatic = false;
+		if (!setting_wanted(&b) || !is_shared(&b))
+			continue;
+		world_goes_on(&b, n, rnd(2));
 		tried++;
+		rank = rnd(b.world);
+		course_model(&b, rank, &course);
+		if (course.sizes.n < 2)
+			continue;
+		batches = 1 + rnd(course.sizes.n - 1);
+		n = run_and_save(&b, rank, false, batches, n);
+		setting_change(&c, &b, batches);
+		if (c.order != PENSTOCK_ORDER_WINDOW && c.order != PENSTOCK_ORDER_SHARDS)
+			c.automatic = false;
+		if (!setting_wanted(&c) || !is_shared(&c))
+			continue;
+		world_goes_on(&c, n, rnd(2));
+		twice++;
 	}
+	print_message("%u resumed, %u of them twice\n", tried, twice);
 	assert_int_equal(tried, TRIES(250));
-	assert_true(refused < TRIES(50));
+	assert_true(twice > TRIES(100));
 }
 
 /* Without indexes each rank reads its own lanes. All world sizes deal the lanes alike until the first lane
@@ -155,7 +200,7 @@ static void ranks_with_own_lanes_resume_in_another_world_size(void **state)
 		rank = rnd(a.world);
 		course_model(&a, rank, &course);
 		batches = batches < course.sizes.n ? batches : course.sizes.n;
-		n = run_and_save(&a, rank, true, batches);
+		n = run_and_save(&a, rank, true, batches, 0);
 		if (world_resumes(&b, true, n, batches))
 			went++;
 		else
@@ -192,7 +237,7 @@ static void skip_and_take_hold_after_a_resume(void **state)
 		if (course.sizes.n == 0)
 			continue;
 		batches = rnd(3) == 0 ? course.sizes.n : 1 + rnd(course.sizes.n < 4 ? course.sizes.n : 4);
-		n = run_and_save(&s, 0, true, batches);
+		n = run_and_save(&s, 0, true, batches, 0);
 		assert_true(world_resumes(&s, true, n, batches));
 		tried++;
 	}
@@ -201,7 +246,7 @@ static void skip_and_take_hold_after_a_resume(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(any_world_size_resumes_a_state_of_another),
+	        cmocka_unit_test(any_world_and_batch_resumes_a_state_of_another),
 	        cmocka_unit_test(ranks_with_own_lanes_resume_in_another_world_size),
 	        cmocka_unit_test(skip_and_take_hold_after_a_resume),
 	};

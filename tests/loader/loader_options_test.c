@@ -31,6 +31,21 @@ static void bad_options_are_refused_with_a_reason(void **state)
 	REFUSED(-EINVAL, "nmix 257: must be 0 to 256", s.o.nmix = 257);
 	REFUSED(-EINVAL, "mix: 3 weights for 1 strings of shards; each string is a dataset and needs one",
 	        s.o.mix = weights, s.o.nmix = 3);
+	struct penstock_mix_stage stages[2] = {{.weights = weights}, {.start = 5, .weights = weights}};
+#define STAGES s.o.mix_stages = stages, s.o.nmix_stages = 2, s.o.nmix = 1
+	REFUSED(-EINVAL, "mix and mix_stages are both given", STAGES, s.o.mix = weights);
+	REFUSED(-EINVAL, "mix_stages: there is no stage", STAGES, s.o.nmix_stages = 0);
+	REFUSED(-EINVAL, "mix_stages: 65537 stages: at most 65536", STAGES, s.o.nmix_stages = 65537);
+	REFUSED(-EINVAL, "mix_names: dataset 0 has no name", STAGES, s.o.mix_names = (const char *[]){""});
+	stages[1].flags = 4;
+	REFUSED(-EINVAL, "mix_stages: stage 1 has unknown flags 0x4", STAGES);
+	stages[1] = (struct penstock_mix_stage){.start = UINT64_C(1) << 60, .weights = weights};
+	REFUSED(-EINVAL, "stage 1 begins at 1152921504606846976: must be below 2^60 rows", STAGES);
+	stages[1] = (struct penstock_mix_stage){.start = 5, .weights = (const double[]){0}};
+	REFUSED(-EINVAL, "all weights of stage 1 are 0", STAGES);
+	stages[0].start = 1;
+	REFUSED(-EINVAL, "stage 0 begins at 1: the first stage must begin at 0", STAGES);
+#undef STAGES
 	REFUSED(-EINVAL, "unknown padding_mode, erase_fill, erase_levels or jitter_order",
 	        s.f[0].padding_mode = 99);
 	REFUSED(-EINVAL, "mean must be finite, std 1e-6 to 1e6", s.f[0].dtype = PENSTOCK_F32,

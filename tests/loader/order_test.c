@@ -105,7 +105,7 @@ static uint32_t real_epoch(const struct naive *n, uint32_t *ret_samples)
 	from = malloc(ps_order_block_len(order) * sizeof(*from));
 	sets = ps_order_sets(order, &nsets);
 	assert_int_equal(ps_turns_init(&turns, sets, nsets), 0);
-	ps_turns_reset(&turns, NULL);
+	ps_turns_reset(&turns, NULL, NULL);
 	while (!turns.over) {
 		struct lane *l = &lanes[turns.lane];
 

@@ -22,6 +22,7 @@ def defaults(function):
 def the_signature_has_every_option_of_the_table_and_its_default():
     names = set(inspect.signature(penstock.Loader).parameters)
     hidden = {"numbers", "batch_ends", "sample_weights", "rename"}  # order=, weights=, the names of fields
+    hidden |= {"mix_stages", "mix_names", "state_flags"}  # mix=, a dict of shards, load_state_dict()
     tap.equal(sorted(set(penstock.keywords.OF_LOADER) - names - hidden), [])
     found = defaults(penstock.Loader)
     tap.equal(

@@ -583,7 +583,7 @@ def the_package_knows_every_option_of_the_header():
     header = re.sub(r"/\*.*?\*/", "", header, flags=re.S)
     # Members for C alone: sizes, lists, and options that Python takes in another way.
     own = {"size", "name", "kind", "ndim", "fields", "nfields", "state_nbytes", "transform", "transform_ctx", "transform_unit",
-           "nmix", "nnumbers", "nbatch_ends", "nsample_weights", "columns"}
+           "nmix", "nmix_stages", "nnumbers", "nbatch_ends", "nsample_weights", "columns"}
     own |= {"write_index", "plan_epochs", "max_memory", "max_scans"}  # have gone
     for struct, known in zip(("penstock_options", "penstock_field"), penstock._penstock.option_names()):
         body = re.search(r"struct %s \{(.*?)\n\};" % struct, header, re.S).group(1)

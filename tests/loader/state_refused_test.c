@@ -221,7 +221,8 @@ static void a_state_is_refused_if_indexes_were_added_or_removed(void **state)
 	index_all(true);
 	setting_init(&s, 0, 6); /* 4 shards on 6 ranks: samples are dealt by counts */
 	refused(&s, even, n, ESTALE,
-	        "cuts into other batches; continue with world 2, or start the next epoch");
+	        "each rank had its own shards; continue without the shards' indexes, or start the next "
+	        "epoch");
 	n = save_after(&s, even, 1);
 	taken(&s, even, n);
 	setting_init(&s, 0, 1);
@@ -288,7 +289,7 @@ static void impossible_values_are_damage(void **state)
 	enum {
 		EPOCH = 2 + PS_STATE_NPRINT,
 		TURN = EPOCH + 3,
-		LANES = EPOCH + 8,
+		LANES = EPOCH + 14,
 		BLOCK = LANES + 1,
 		COPY = LANES + 6,
 	};

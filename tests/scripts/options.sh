@@ -8,11 +8,11 @@ cd "$top_srcdir"
 rows() { sed -nE "s/^        $1\((\w+),.*/\1/p; s/^        $1_AT\(\"(\w+)\",.*/\1/p" loader/option/option.c | sort; }
 # members STRUCT: prints the members of a struct of penstock.h.
 members() {
-	sed -n "/^struct $1 {/,/^};/p" loader/include/penstock.h | tr '\n\t' '  ' | sed -E 's|/\*([^*]\|\*+[^*/])*\*+/||g; s/^[^{]*\{//; s/\}.*//; s/\(\*(\w+)\)\([^)]*\)/\1/g' |
+	sed -n "/^struct $1 {/,/^};/p" loader/include/penstock.h | tr '\n\t' '  ' | sed -E 's|/\*([^*]\|\*+[^*/])*\*+/||g; s/^[^{]*\{//; s/\}.*//; s/\bconst //g; s/\(\*(\w+)\)\([^)]*\)/\1/g' |
 		tr ';' '\n' | sed -E 's/\[[^]]*\]//g; s/^ *(const )?(struct )?\w+ (const )?//; s/[*, ]+/\n/g' | grep -E '^[a-z]' | sort
 }
 # Members that are no options: sizes, counts, what chooses a field's defaults, and functions.
-own='size|fields|nfields|state_nbytes|transform|transform_ctx|transform_unit|columns|transform_leave|nmix|nnumbers|nbatch_ends|nsample_weights|name|kind|ndim'
+own='size|fields|nfields|state_nbytes|transform|transform_ctx|transform_unit|columns|transform_leave|nmix|nmix_stages|nnumbers|nbatch_ends|nsample_weights|name|kind|ndim'
 
 at_least "the table has options of loaders" 52 "$(rows OPTION | wc -l)"
 at_least "the table has options of fields" 70 "$(rows FIELD | wc -l)"

@@ -1,6 +1,6 @@
 """Generated from the table of options by penstock.keywords, for type checkers: never imported."""
 import os
-from typing import Iterable, Literal, Optional, Sequence, Tuple, TypedDict, Union
+from typing import Any, Iterable, Literal, Mapping, Optional, Sequence, Tuple, TypedDict, Union
 
 from .loader import Budget
 
@@ -49,8 +49,8 @@ class LoaderOptions(TypedDict, total=False):
     """with on_error skip: more bad samples than this in a row end the run (100)"""
     memory_budget: Optional[Union[int, str]]
     """memory for batches, read buffers and the shuffle window, bytes (512M)"""
-    mix: Optional[Sequence[float]]
-    """weights of the datasets, above 0"""
+    mix: Optional[Union[Sequence[float], Mapping[str, float], Sequence[Tuple[Any, ...]]]]
+    """weights of the datasets, 0 or more"""
     mix_end: Literal["first", "longest"]
     """which dataset ends the epoch of a mix, the first that runs out or the longest: first | longest (first)"""
     mix_probability: float

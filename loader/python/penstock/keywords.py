@@ -49,7 +49,7 @@ _TYPES = {
     "erase_fill": 'Union[Literal["mean", "random"], int, Tuple[int, int, int]]',
     "floats": "Union[float, Sequence[float]]",
     "ints": "Sequence[int]",
-    "mix": "Sequence[float]",
+    "mix": "Union[Sequence[float], Mapping[str, float], Sequence[Tuple[Any, ...]]]",
 }
 # Options that are given in another way: by the name of a field, the size of an image, order= and weights=.
 _NOT_SHOWN = {
@@ -70,6 +70,9 @@ _NOT_SHOWN = {
     "numbers",
     "batch_ends",
     "sample_weights",
+    "mix_stages",
+    "mix_names",
+    "state_flags",
 }
 
 
@@ -160,7 +163,7 @@ def print_stub() -> None:
     from . import fields, loader
 
     text = '"""Generated from the table of options by penstock.keywords, for type checkers: never imported."""\n'
-    text += "import os\nfrom typing import Iterable, Literal, Optional, Sequence, Tuple, TypedDict, Union\n\n"
+    text += "import os\nfrom typing import Any, Iterable, Literal, Mapping, Optional, Sequence, Tuple, TypedDict, Union\n\n"
     text += "from .loader import Budget\n"
     shown: List[Tuple[str, Callable[..., Any], Dict[str, _Row], Optional[str]]]
     shown = [("Loader", loader.Loader.__init__, OF_LOADER, None)]

@@ -13,10 +13,11 @@ import sys
 import warnings
 import weakref
 from collections.abc import Mapping as MappingABC
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Literal, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from . import _penstock, errors, nvjpeg, remote
 from . import map as _map
+from . import mix as _mix
 from . import order as _order
 from . import shapes as _shapes
 from . import source as _source
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 Path = Union[str, "os.PathLike[str]"]
 
 _STATE_VERSION = 1
+_NEW_MIX, _OTHER_FIELDS = 1, 2  # PENSTOCK_STATE_*
 _LOST_LINES = 16
 _LONGEST = 0xFFFFFFFF  # PENSTOCK_PAD_LONGEST
 _MISSING_PATHS = 64
@@ -724,6 +726,13 @@ class Loader:
     probability that a sample appears, or with replacement=1 how often it appears on average. A state contains a hash of
     the weights.
 
+    MIXES. mix= draws from several datasets by weight: shards is a list with one item for each dataset and mix a list of
+    weights, or shards is a dict {name: shards} and mix a dict {name: weight}. A list of stages changes the weights in the
+    course of an epoch: (step, weights) changes them at that step, and (step, weights, "linear") linearly from the start of
+    the stage before to that step; the first stage begins at 0. A dataset of weight 0, or one that the weights by name leave
+    out, waits. Starts count steps of the run's first global batch; (row, weights, "rows") counts rows over all ranks. Each
+    epoch begins with the first stage. load_state_dict(state, mix="new") begins another mix in the middle of an epoch.
+
     A loader is pickled as its options and its position, so you can send it to a spawned process. A forked process must
     create its own loader. Only one thread at a time may use a loader.
     """
@@ -731,7 +740,7 @@ class Loader:
     @keywords(OF_LOADER)
     def __init__(
         self,
-        shards: Union[Path, Sequence[Union[Path, Sequence[str]]]],
+        shards: Union[Path, Sequence[Union[Path, Sequence[str]]], Mapping[str, Union[Path, Sequence[Path]]]],
         batch: Optional[int] = None,
         fields: Union[None, Field, Sequence[Field], Mapping[str, Field]] = None,
         *,
@@ -768,7 +777,8 @@ class Loader:
         if rank is None:
             rank, world = rank_and_world()
             options.setdefault("ranks_per_node", ranks_per_node(world))
-        self._shards: List[Any] = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
+        self._shards: List[Any]
+        self._shards, self._set_names = _mix.sources_of(shards)
         if "memory_budget" in options:
             options["memory_budget"] = _bytes_of_size(options["memory_budget"])
         self._fields = _fields_of(fields)
@@ -825,7 +835,7 @@ class Loader:
             _penstock.profile_drift(self._was, '{"fields": {}}')  # raises an error if it is not a profile
         if format == "numpy":
             options.setdefault("device_pixels", "off")  # NumPy reads host memory
-        more: Dict[str, Any] = {}
+        more: Dict[str, Any] = _mix.options_of(options.get("mix"), self._set_names, len(self._shards))
         self._feed: Optional[_order.Feed] = None
         if _order.is_numbers(options.get("order")):
             world_of = int(world or 1)
@@ -947,6 +957,10 @@ class Loader:
                       "process is rank %d of %d, so the answer has changed" % ((answered,) + was + found))
         self._asks = False
 
+    def _sources(self) -> Any:
+        """The shards as they were given."""
+        return self._shards if self._set_names is None else dict(zip(self._set_names, self._shards))
+
     def _delivered(self) -> int:
         return int(self._raw.stats()["batches"]) - self._peeked
 
@@ -958,7 +972,7 @@ class Loader:
 
     def _reopen(self, **changes: Any) -> None:
         """Opens again, with these options, at the same place. If that fails, the loader stays as it was."""
-        epoch, mounts, warned, gathers, shards = self.epoch, self._mounts, self._warned, self._gathers, self._shards
+        epoch, mounts, warned, gathers, shards = self.epoch, self._mounts, self._warned, self._gathers, self._sources()
         state = self.state_dict() if self._delivered() else self._pending
         was, asks, defaults = {**self._options, **self._arguments}, self._asks, self._defaults
         arguments = {**self._own_arguments(), **changes}
@@ -1288,6 +1302,9 @@ class Loader:
         torch.save(), JSON, or torchdata. `epoch` and `num_samples` are for people and other programs: num_samples is the
         number of samples that all ranks received in the epoch, where each batch counts as a full one."""
         self._settle()
+        return self._state_now()
+
+    def _state_now(self) -> Dict[str, Any]:
         state: Dict[str, Any] = {"version": _STATE_VERSION}
         with self._raw:
             state.update(epoch=self.epoch, state=base64.b64encode(self._raw.state_save()).decode("ascii"))
@@ -1300,21 +1317,33 @@ class Loader:
                 state["order"] = self._feed.state()
         return state
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Moves to the position of a saved state. The next iterator returns the remaining batches of that epoch."""
+    def load_state_dict(self, state: Mapping[str, Any], *, mix: Optional[Literal["new"]] = None,
+                        ignore: Optional[Literal["fields"]] = None) -> None:
+        """Moves to the position of a saved state. The next iterator returns the remaining batches of that epoch.
+
+        With another global batch the run goes on after the samples that were delivered. mix="new": another mix begins
+        here; each dataset goes on after the samples that it has given, a new one begins at its first. ignore="fields":
+        fields, transforms and maps may differ from those of the state."""
+        if mix not in (None, "new"):
+            raise errors.ConfigError("load_state_dict: mix is \"new\" or None, not %r; give the weights to Loader()" % (mix,))
+        if ignore not in (None, "fields"):
+            raise errors.ConfigError("load_state_dict: ignore is \"fields\" or None, not %r" % (ignore,))
         self._settle()
-        raw, epoch = _state_of(state, self._transform_version, self._map_version)
+        flags = (_NEW_MIX if mix else 0) | (_OTHER_FIELDS if ignore else 0)
+        raw, epoch = _state_of(state, *(state.get(name, None) for name in ("transform_version", "map_version"))) \
+            if ignore and isinstance(state, MappingABC) else _state_of(state, self._transform_version, self._map_version)
         resume = self._feed.read(state.get("order")) if self._feed else None
         with self._raw:
             if self._map:
                 self._map.forget()
-            self._raw.state_load(raw)
+            self._raw.state_load(raw, flags)
             if self._feed:
                 self._feed.go(resume)
             self._newest = object()
             self._next_epoch = epoch
             self._fresh = True
-            self._pending = state
+            # a state of this loader, which it can load without exceptions
+            self._pending = state if not flags else self._state_now()
 
     # -- The rest -----------------------------------------------------------------------------------------
 
@@ -1362,7 +1391,7 @@ class Loader:
     def __reduce__(self) -> Any:
         self._settle()
         state = self.state_dict() if self._delivered() or not self._asks else self._pending
-        return _rebuild, (self._shards, self._own_arguments(), state, self.epoch)
+        return _rebuild, (self._sources(), self._own_arguments(), state, self.epoch)
 
     def __repr__(self) -> str:
         return "penstock.Loader(%r, %s)" % (
@@ -1388,7 +1417,7 @@ class _Sampler:
 
 
 def _rebuild(
-    shards: Sequence[Path], arguments: Dict[str, Any], state: Optional[Mapping[str, Any]], epoch: int
+    shards: Any, arguments: Dict[str, Any], state: Optional[Mapping[str, Any]], epoch: int
 ) -> Loader:
     loader = Loader(shards, state=state, **arguments)
     if epoch != loader.epoch:
