@@ -9,6 +9,19 @@
 #include "base/range.h"
 #include "shard/file/file.h"
 
+/* What to do about a row that lacks this field. all: no row of the batch has it. */
+static const char *field_advice(const struct ps_layout_field *f, bool all)
+{
+	if (all && strcmp(f->member ? f->member : f->name, "cls") == 0)
+		return "; these shards have no labels: penstock-loader pack --classes makes labels from "
+		       "folders";
+	if (all)
+		return "; no sample of this batch has it: check the field's name";
+	if (f->kind == PENSTOCK_IMAGE || f->kind == PENSTOCK_MASK) /* which cannot be optional */
+		return "; skip such samples with on_error skip";
+	return "; make the field optional, or skip such samples with on_error skip";
+}
+
 /* What to do about a row that lacks a field, or is damaged. If no row of the batch is good, the fields are
  * the likelier cause. */
 static const char *row_advice(const struct penstock_batch *b, uint32_t row, enum ps_cause cause)
@@ -20,13 +33,10 @@ static const char *row_advice(const struct penstock_batch *b, uint32_t row, enum
 		return ""; /* the text has the remedy */
 	for (uint32_t i = 0; cause == PS_CAUSE_FIELD && i < b->nrows; i++)
 		all = all && b->rows[i].lacks;
-	if (all)
-		return cause == PS_CAUSE_FIELD
-		               ? "; no sample of this batch has it: check the field's name"
-		               : "; no sample of this batch is good: check that the field's kind fits";
 	if (cause == PS_CAUSE_FIELD)
-		return "; make the field optional (images cannot be), or skip such samples with on_error "
-		       "skip";
+		return field_advice(&b->layout->fields[b->rows[row].lacking], all);
+	if (all)
+		return "; no sample of this batch is good: check that the field's kind fits";
 	if (b->rows[row].sample->key_len == 0 && b->rows[row].sample->offset == 0)
 		return "; is this file a shard? If so, repair it (penstock-loader doctor), or set on_error "
 		       "to skip damage";

@@ -346,7 +346,8 @@ struct ps_row {
 	uint32_t nparts;
 	int bad;                       /* errno, positive */
 	bool lost;                     /* bad because its shard cannot be read: ps_errno_is_lost() */
-	bool lacks;                    /* bad because it does not have a field */
+	bool lacks;                    /* bad because it does not have a field ... */
+	uint32_t lacking;              /* ... of this index in the layout */
 	bool advised;                  /* the reason says what to do, or is the caller's */
 	uint32_t truncated;            /* image files that were decoded although they lack their end */
 	struct ps_some *some;          /* what is left of fields that drop boxes (row.c); a list */

@@ -205,15 +205,13 @@ static void fields_list(const struct ps_sample *s, char to[static LISTED_NBYTES]
 /* The end of an error text about a missing field: a note if the fields are the default ones; else "". */
 static const char *defaults_tell(const struct ps_batch_layout *layout)
 {
-	static const char *const names[] = {"jpg;jpeg", "cls"};
+	const struct ps_layout_field *image = &layout->fields[0], *label = &layout->fields[1];
+	bool python = image->member && strcmp(image->name, "jpg") == 0; /* Python's default has this name */
 
-	for (uint32_t i = 0; i < PS_ARRAY_LEN(names); i++) {
-		const struct ps_layout_field *f = &layout->fields[i];
-
-		if (layout->nfields != PS_ARRAY_LEN(names) ||
-		        strcmp(f->member ? f->member : f->name, names[i]) != 0)
-			return "";
-	}
+	if (layout->nfields != 2 || (image->member && !python) ||
+	        strcmp(image->member ? image->member : image->name, "jpg;jpeg") != 0 || label->member ||
+	        strcmp(label->name, "cls") != 0 || !label->optional)
+		return "";
 	return "; jpg;jpeg and cls are the default fields, give your own";
 }
 
@@ -285,6 +283,7 @@ static int missing_put(struct penstock_batch *b, uint32_t row, uint32_t i, struc
 		ps_error_set(err, EBADMSG, "has no %s .%.100s; it has %s%s", f->path ? "value" : "field",
 		        name, listed, defaults_tell(b->layout));
 		err->cause = PS_CAUSE_FIELD;
+		b->rows[row].lacking = i;
 		err->advised = !f->path && likely_name(b->rows[row].sample, name, f->kind == PENSTOCK_IMAGE,
 		                                   like, sizeof(like));
 		if (err->advised)

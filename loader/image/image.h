@@ -132,6 +132,10 @@ int ps_image_reader_open(struct ps_image_reader *s, const void *data, size_t nby
 /* Writes the formats' libraries with their versions, separated by commas. */
 void ps_image_libraries(char *buf, size_t n);
 
+/* The EXIF orientation of a file, 1 (upright) to 8; 0: its format has none, or is not known. The file's
+ * beginning suffices, if that holds the complete EXIF data: a JPEG's first 128 KiB do. */
+uint32_t ps_image_orientation(const void *data, size_t nbytes);
+
 /* Between open and start: asks for an image 1/by as wide and high (sizes rounded up; `by` is 1, 2, 4 or 8).
  * Only a format with a cheaper way to decode at such a size does that (JPEG). Returns the divisor in
  * effect, 1 for no change; regions and rows refer to that size from now on. */

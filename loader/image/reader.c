@@ -260,6 +260,22 @@ static int unknown(const uint8_t *data, size_t nbytes, struct ps_error *err)
 	        data[0], data[1], data[2], data[3]);
 }
 
+uint32_t ps_image_orientation(const void *data, size_t nbytes)
+{
+	for (size_t i = 0; i < NFORMATS; i++) {
+		const struct ps_format *f = formats[i].format;
+		struct ps_error err = {0};
+		uint32_t found = 0;
+
+		if (formats[i].matches(data, nbytes) && f && f->orientation) {
+			int rc = f->orientation(data, nbytes, &found, &err);
+
+			return rc < 0 || found == 0 ? 1 : found;
+		}
+	}
+	return 0;
+}
+
 static bool is_widened(const struct ps_image_reader *s, const struct ps_format *f)
 {
 	return s->pixels == PS_PIXELS_RGBA16 && !f->has_wide;

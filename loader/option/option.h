@@ -10,7 +10,7 @@
  *                        ps_need)
  *   state.c              what a state compares
  *   tools/               flags of penstock-loader, "--image-option"; flags in the texts of errors
- *   python/options.c     keywords of Loader() and Field(), their words, help(penstock.Loader.options)
+ *   python/options.c     keywords of Loader() and Field(), their words, help(penstock.Loader)
  *
  * Ranges of reals, and what depends on other options, are checked where the option is used;
  * tests/loader/options_test.c compares the table with that code, tests/scripts/options.sh with the pages

@@ -380,8 +380,8 @@ static void member_refuse(const char *name, bool is_field)
 	if (like && PyUnicode_GetLength(like) > 0)
 		PyErr_Format(PyExc_TypeError, "there is no %s \"%s\"%U", kind, name, like);
 	else if (like)
-		PyErr_Format(PyExc_TypeError,
-		        "there is no %s \"%s\"; help(penstock.Loader.options) lists them", kind, name);
+		PyErr_Format(PyExc_TypeError, "there is no %s \"%s\"; help(penstock.%s) lists them", kind,
+		        name, is_field ? "Image" : "Loader");
 	Py_XDECREF(value);
 	Py_XDECREF(like);
 }

@@ -1,6 +1,7 @@
 /* penstock-loader ls: the samples of shards. */
 #include "config.h"
 
+#include <signal.h>
 #include <string.h>
 
 #include "shard/shard.h"
@@ -27,7 +28,7 @@ static void plain_line(const struct ps_sample *s)
 	for (uint32_t i = 0; i < s->nfields; i++) {
 		putchar(i ? ' ' : '\t');
 		ps_plain_print(stdout, s->fields[i].suffix);
-		printf(":%ju", (uintmax_t)s->fields[i].size);
+		printf(":%juB", (uintmax_t)s->fields[i].size);
 	}
 	putchar('\n');
 }
@@ -75,9 +76,9 @@ static const struct ps_flag flags[] = {
 
 int ps_cmd_ls(int argc, char **argv)
 {
-	static const struct ps_flags command = {
-	        "Usage: penstock-loader ls [--json] SHARDS...\n\n"
-	        "Lists the samples of shards, one per line: the key, and each field with its size.\n",
+	static const struct ps_flags command = {"Usage: penstock-loader ls [--json] SHARDS...\n\n"
+	                                        "Lists the samples of shards, one per line: the key, and "
+	                                        "each field with its size in bytes (cls:1B).\n",
 	        "Examples:\n"
 	        "  penstock-loader ls 'train-{000..007}.tar' | wc -l\n"
 	        "  penstock-loader ls --json train-000.tar | jq -r .key\n",
@@ -92,6 +93,7 @@ int ps_cmd_ls(int argc, char **argv)
 	rc = ps_shards_take(argc, argv, &shards);
 	if (rc != PS_EXIT_OK)
 		return rc;
+	signal(SIGPIPE, SIG_DFL); /* `ls | head` ends without a word, as cat does */
 	for (size_t i = 0; i < shards.n && !ferror(stdout); i++)
 		sound = shard_list(shards.names[i], o.json) && sound;
 	return sound ? PS_EXIT_OK : PS_EXIT_FAILED;

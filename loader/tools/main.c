@@ -41,15 +41,16 @@ static void help(FILE *out)
 	             "Commands:\n");
 	for (size_t i = 0; i < PS_ARRAY_LEN(commands); i++)
 		fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].text);
-	fprintf(out, "\nOptions:\n"
-	             "  --help     print this text, or after a command, the options of the command\n"
-	             "  --version  print the version\n\n"
-	             "Exit status: 0 success, 1 failure, 2 wrong usage, 3 bench found that data "
-	             "differs from a profile.\n\n"
-	             "Examples:\n"
-	             "  penstock-loader bench 'data/train-{000..127}.tar'\n"
-	             "  penstock-loader ls --json data/train-000.tar\n"
-	             "  penstock-loader pack --classes --shuffle 1 imagenet/train/ 'train-%%06d.tar'\n");
+	fprintf(out,
+	        "\nOptions:\n"
+	        "  --help     print this text, or after a command, the options of the command\n"
+	        "  --version  print the version\n\n"
+	        "Exit status: 0 success, 1 failure, 2 wrong usage, 3 bench found that data "
+	        "differs from a profile.\n\n"
+	        "Examples:\n"
+	        "  penstock-loader bench 'data/train-{000..127}.tar'\n"
+	        "  penstock-loader ls --json data/train-000.tar\n"
+	        "  penstock-loader pack --classes --shuffle 1 --index imagenet/train/ 'train-%%06d.tar'\n");
 }
 
 static int run(int argc, char **argv)

@@ -34,6 +34,7 @@ struct pack {
 	struct ps_catalogue_entry *entries;
 	atomic_size_t next;
 	atomic_bool failed;
+	atomic_size_t images, turned; /* written so far; those that EXIF data rotates */
 	struct ps_tool_progress progress;
 	pthread_mutex_t lock; /* guards the output and `nbytes` */
 	uint64_t nbytes;
@@ -89,6 +90,15 @@ static uint8_t *file_read(const struct ps_pack_file *f, struct ps_error *err)
 	return NULL;
 }
 
+/* Counts a file by its beginning, if it is an image. */
+static void image_count(struct pack *p, const void *data, size_t nbytes)
+{
+	uint32_t orientation = ps_image_orientation(data, nbytes);
+
+	atomic_fetch_add(&p->images, orientation > 0);
+	atomic_fetch_add(&p->turned, orientation > 1);
+}
+
 /* Writes an image, resized or converted to another format if need be. */
 static int image_copy(
         struct pack *p, struct ps_tar_out *out, const struct ps_pack_file *f, struct ps_error *err)
@@ -104,6 +114,7 @@ static int image_copy(
 		return ps_error_prefix(err, rc, "%s", f->path);
 	if (rc == 0)
 		nbytes = (size_t)f->size;
+	image_count(p, made ? made : bytes, nbytes);
 	rc = ps_tar_out_member(out, f->name, f->name_len, nbytes, err);
 	if (rc == 0)
 		rc = ps_tar_out_data(out, made ? made : bytes, nbytes, err);
@@ -152,6 +163,8 @@ static int file_copy(struct pack *p, struct ps_tar_out *out, const struct ps_pac
 			return 0;
 		if (n == 0 || (uint64_t)n > left)
 			return ps_error_set(err, EIO, "%s: it changed while it was packed", f->path);
+		if (left == f->size)
+			image_count(p, buf, (size_t)n);
 		rc = ps_tar_out_data(out, buf, (size_t)n, err);
 		if (rc < 0)
 			return rc;
@@ -310,9 +323,16 @@ static void pack_fini(struct pack *p)
 	pthread_mutex_destroy(&p->lock);
 }
 
-/* Lists the files that --classes left out. */
+/* Lists the files that --classes left out, and what no loader would decode. */
 static void others_report(const struct ps_pack_list *l)
 {
+	if (l->foreign > 0)
+		ps_complain("%s %ju image%s that the loader cannot decode, such as %s; convert %s to JPEG, "
+		            "PNG or WebP "
+		            "first (mogrify -format jpg of ImageMagick; for HEIC, heif-convert of libheif)%s",
+		        l->foreign_packed ? "packed" : "left out", (uintmax_t)l->foreign,
+		        ps_plural(l->foreign), l->foreign_first, l->foreign == 1 ? "it" : "them",
+		        l->foreign_packed ? ", or read them in Python by decode=" : "");
 	if (l->ignored == 0 || !l->shown[0])
 		return;
 	ps_complain("left out %ju file%s that %s not of an image:", (uintmax_t)l->ignored,
@@ -363,6 +383,7 @@ static int pack_run(const struct ps_pack_options *o, struct ps_pack_list *l)
 	if (!sound)
 		return PS_EXIT_FAILED;
 	others_report(l);
+	ps_turned_report(p.turned, p.images);
 	if (o->json)
 		printf("{\"shards\": %zu, \"samples\": %zu, \"bytes\": %ju}\n", p.end - p.first, nsamples,
 		        (uintmax_t)p.nbytes);
@@ -501,8 +522,7 @@ int ps_cmd_pack(int argc, char **argv)
 	        "the bytes of a field.\n",
 	        "Examples:\n"
 	        "  penstock-loader pack --max-size 256M photos/ 'out/photos-%06d.tar'\n"
-	        "  penstock-loader pack --classes --shuffle 1 imagenet/train/ "
-	        "'train-%06d.tar'\n"
+	        "  penstock-loader pack --classes --shuffle 1 --index imagenet/train/ 'train-%06d.tar'\n"
 	        "  penstock-loader pack --resize 256 --to webp photos/ 'small-%06d.tar'\n"
 	        "  penstock-loader pack --from 'data/*.parquet' image.bytes label 'train-%06d.tar'\n"
 	        "  find . -name '*.flac' | penstock-loader pack @- 'audio-%05d.tar.zst'\n"

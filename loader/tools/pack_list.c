@@ -97,17 +97,34 @@ static void class_file_add(struct ps_pack_list *l, const FTSENT *e, const char *
 	file_add(l, path, plain, (uint64_t)e->fts_statp->st_size, (int64_t)l->nclasses - 1);
 }
 
+static bool has_suffix(const struct ps_pack_file *f, const char *const *suffixes)
+{
+	while (*suffixes && strcasecmp(f->name + f->key_len + 1, *suffixes) != 0)
+		suffixes++;
+	return *suffixes;
+}
+
 static bool is_image(const struct ps_pack_file *f)
 {
-	static const char *const suffixes[] = {"jpg", "jpeg", "jpe", "jfif", "png", "webp", "ppm", "pgm",
-	        "pnm", "bmp", "gif", "tif", "tiff", "tga", "avif", "heic", "heif", "jxl", "jp2", "ico",
-	        "dds"};
-	const char *suffix = f->name + f->key_len + 1;
+	static const char *const decoded[] = {
+	        "jpg", "jpeg", "jpe", "jfif", "png", "webp", "ppm", "pgm", "pnm", NULL};
 
-	for (size_t i = 0; i < PS_ARRAY_LEN(suffixes); i++)
-		if (strcasecmp(suffix, suffixes[i]) == 0)
-			return true;
-	return false;
+	return has_suffix(f, decoded);
+}
+
+/* An image of a format that the loader does not decode. */
+static bool is_foreign(const struct ps_pack_file *f)
+{
+	static const char *const others[] = {
+	        "bmp", "gif", "tif", "tiff", "tga", "avif", "heic", "heif", "jxl", "jp2", "ico", "dds", NULL};
+
+	return has_suffix(f, others);
+}
+
+static void foreign_count(struct ps_pack_list *l, const struct ps_pack_file *f)
+{
+	if (l->foreign++ == 0)
+		l->foreign_first = ps_need(strdup(f->path));
 }
 
 /* Checks the files of one sample: at most one image, and one stem. */
@@ -133,15 +150,30 @@ static int stems_check(const struct ps_pack_file *files, size_t n, bool *ret_any
 	return 0;
 }
 
-/* Leaves out the files of samples without an image, if any sample has one. */
+/* Leaves out the images of other formats, and the files of samples without an image, if any sample has one. */
 static int images_keep(struct ps_pack_list *l, struct ps_error *err)
 {
-	size_t n = l->nfiles, kept = 0;
+	size_t n = 0, kept = 0;
 	bool all = true, any = false;
 
-	qsort(l->files, n, sizeof(*l->files), file_compare);
-	for (size_t i = 0; i < n && all; i++)
+	for (size_t i = 0; i < l->nfiles && all; i++)
 		all = !is_image(&l->files[i]);
+	for (size_t i = 0; i < l->nfiles; i++) {
+		struct ps_pack_file f = l->files[i];
+		bool foreign = is_foreign(&f);
+
+		if (foreign)
+			foreign_count(l, &f);
+		if (!foreign || all) {
+			l->files[n++] = f;
+			continue;
+		}
+		free(f.path);
+		free(f.name);
+	}
+	l->nfiles = n;
+	l->foreign_packed = all;
+	qsort(l->files, n, sizeof(*l->files), file_compare);
 	for (size_t i = 0, end; i < n; i = end) {
 		int rc;
 
@@ -398,6 +430,7 @@ void ps_pack_fini(struct ps_pack_list *l)
 		free(l->classes[i]);
 	for (size_t i = 0; i < PS_ARRAY_LEN(l->shown); i++)
 		free(l->shown[i]);
+	free(l->foreign_first);
 	free(l->files);
 	free(l->samples);
 	free(l->classes);

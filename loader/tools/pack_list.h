@@ -37,12 +37,17 @@ struct ps_pack_list {
 	size_t nclasses;
 	uint64_t ignored; /* files that belong to no sample */
 	char *shown[20];  /* paths of the first of these, with `classes` */
+	/* with `classes`: images of formats that the loader does not decode, and the first one's path; they are
+	 * packed if there are no others, and else belong to no sample */
+	uint64_t foreign;
+	char *foreign_first;
+	bool foreign_packed;
 };
 
 /* Adds all files below a folder. classes: each direct subfolder is a class, numbered in the order of names;
  * each of its samples gets the number as a member KEY.cls. Each image is a sample: names are cut at the last dot,
  * and dots before it become '_'. Other files of an image's stem belong to its sample, and files of no image to
- * none; but if there is no image at all, each stem is a sample. -EEXIST: a sample would have two images, or
+ * none; but if there is no image at all, each stem is a sample. Images are those that the loader decodes. -EEXIST: a sample would have two images, or
  * files of two stems. */
 int ps_pack_folder(
         struct ps_pack_list *list, const char *folder, bool classes, struct ps_error *err) PS_MUST_USE;

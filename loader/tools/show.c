@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "image/image.h"
 #include "penstock.h"
 #include "tools/bench.h"
 #include "tools/tools.h"
@@ -58,6 +59,48 @@ static bool picture_write(const char *path, const void *png, size_t n)
 	return false;
 }
 
+/* Images that EXIF rotates ------------------------------------------------------------------------------- */
+
+#define EXIF_FIELD "show exif"
+#define EXIF_NBYTES (128U << 10) /* of each file: more than the segment of a JPEG */
+#define EXIF_BATCH 64            /* for larger batches the beginnings take too much memory */
+
+/* Adds a field with the beginnings of the files of the first image field, unless that turns its images. */
+static void exif_field_add(struct ps_bench_options *o)
+{
+	struct penstock_field *f = &o->fields[o->loader.nfields];
+	const struct penstock_field *image = o->fields;
+
+	while (image < f && image->kind != PENSTOCK_IMAGE)
+		image++;
+	if (image == f || image->orient || o->loader.nfields == PS_BENCH_MAX_FIELDS ||
+	        o->loader.batch > EXIF_BATCH)
+		return;
+	penstock_field_init(f, sizeof(*f), EXIF_FIELD, PENSTOCK_BYTES);
+	f->member = image->name;
+	f->pad_to = EXIF_NBYTES;
+	f->overflow = PENSTOCK_OVERFLOW_TRUNCATE;
+	o->loader.nfields++;
+}
+
+static void exif_report(const struct penstock_batch *batch)
+{
+	struct penstock_tensor files, valid;
+	struct penstock_error error;
+	uint64_t turned = 0, images = 0;
+
+	if (penstock_batch_field(batch, EXIF_FIELD, &files, &error) < 0 ||
+	        penstock_batch_field(batch, "__valid__", &valid, &error) < 0)
+		return; /* the field was not added */
+	for (uint64_t i = 0; i < files.shape[0]; i++) {
+		const uint8_t *file = (const uint8_t *)files.data + i * EXIF_NBYTES;
+
+		images += ((const uint8_t *)valid.data)[i];
+		turned += ((const uint8_t *)valid.data)[i] && ps_image_orientation(file, EXIF_NBYTES) > 1;
+	}
+	ps_turned_report(turned, images);
+}
+
 static int sheet_write(const struct show_options *o, const struct penstock_batch *batch)
 {
 	struct penstock_error error;
@@ -75,6 +118,7 @@ static int sheet_write(const struct show_options *o, const struct penstock_batch
 	penstock_batch_info(batch, &info);
 	if (strcmp(o->out, "-") != 0)
 		printf("%s: %d of the %u samples of the first batch\n", o->out, shown, info.rows);
+	exif_report(batch);
 	return PS_EXIT_OK;
 }
 
@@ -131,6 +175,7 @@ int ps_cmd_show(int argc, char **argv)
 	}
 	if (!ps_bench_fields_finish(&o.batch))
 		return PS_EXIT_USAGE;
+	exif_field_add(&o.batch);
 	o.batch.shards = (const char *const *)argv + optind;
 	o.batch.nshards = (size_t)(argc - optind);
 	return show_run(&o);

@@ -25,6 +25,15 @@
 #include "shard/index/index.h"
 #include "shard/shard.h"
 
+void ps_turned_report(uint64_t turned, uint64_t images)
+{
+	if (turned > 0)
+		ps_complain("%ju of %ju image%s %s rotated by EXIF, and loaded as stored unless orient=1 is "
+		            "set: set "
+		            "it, or pack with --resize, which rotates the images that it shrinks",
+		        (uintmax_t)turned, (uintmax_t)images, ps_plural(images), turned == 1 ? "is" : "are");
+}
+
 const char *ps_plural(uint64_t n)
 {
 	return n == 1 ? "" : "s";

@@ -124,6 +124,9 @@ int ps_shards_take(int argc, char **argv, struct ps_shard_list *shards);
 /* "s", or "" for 1: for "%ju shard%s". */
 const char *ps_plural(uint64_t n);
 
+/* Reports, if any image is turned, that loaders show it as it is stored. */
+void ps_turned_report(uint64_t turned, uint64_t images);
+
 /* Prints a text with '?' for control characters, which would garble a table or the terminal. */
 void ps_plain_print(FILE *out, const char *text);
 

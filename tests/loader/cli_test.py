@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import re
+import signal
 import subprocess
 
 import tap
@@ -161,7 +162,18 @@ def ls_prints_one_line_per_sample():
     tap.equal(sorted(samples[0]), ["fields", "key", "shard"])
     tap.equal(tap.field_bytes(samples[1]), {"jpg": tap.read(tap.PHOTOS[1]), "cls": b"1"})
     plain = tap.run("ls", "t-0.tar").stdout.decode().splitlines()
-    assert re.fullmatch(r"s0/0\tjpg:\d+ cls:1", plain[0]), plain[0]
+    assert re.fullmatch(r"s0/0\tjpg:\d+B cls:1B", plain[0]), plain[0]
+
+
+@tap.test
+def ls_ends_without_a_message_if_its_reader_does():
+    tap.make_tar("many.tar", [("%05d.x" % i, b"1") for i in range(20000)])
+    for json in [], ["--json"]:
+        process = subprocess.Popen([tap.LOADER, "ls", *json, "many.tar"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout.readline()
+        process.stdout.close()
+        tap.equal((process.stderr.read(), process.wait()), (b"", -signal.SIGPIPE))
+        process.stderr.close()
 
 
 @tap.test

@@ -1,9 +1,11 @@
 #!/usr/bin/python3
 """What the Python package raises: one class for each cause, with what it is about, and words that Python has."""
 import errno
+import importlib.util
 import multiprocessing
 import os
 import pickle
+import sys
 
 import python_fixture as fixture
 import tap
@@ -96,6 +98,25 @@ def a_torch_worker_passes_the_class_on():
 
 
 @tap.test
+def a_missing_library_is_reported_when_the_loader_is_made():
+    tap.make_tar("t.tar", [("a.txt", b"a")])
+    finds = importlib.util.find_spec
+    try:
+        for name, option, says in (("numpy", {"format": "numpy"}, "apt install python3-numpy"), ("torch", {"format": "torch"}, "apt install python3-torch"),
+                                   ("jax", {"format": "jax"}, "-m pip install jax"), ("cupy", {"format": "cupy"}, "-m pip install cupy-cuda12x"),
+                                   ("numpy", {"map": lambda sample: sample}, "a map needs the Python package numpy")):
+            here = sys.modules.pop(name, None)
+            importlib.util.find_spec = lambda asked: None if asked == name else finds(asked)
+            e = raised(penstock.Loader, "t.tar", 1, TEXT, **option)
+            if here:
+                sys.modules[name] = here
+            assert isinstance(e, ModuleNotFoundError) and e.name == name, repr(e)
+            assert says in str(e) and "(%s)" % sys.executable in str(e) and "pip install" in str(e), e
+    finally:
+        importlib.util.find_spec = finds
+
+
+@tap.test
 def advice_fits_the_cause():
     image = tap.read(tap.PHOTOS[0])
     tap.make_tar("t.tar", [("%d.%s" % (i, s), data) for i in range(4) for s, data in (("cls", b"1"), ("jpg", image))])
@@ -103,9 +124,21 @@ def advice_fits_the_cause():
                          (penstock.Image("png"), 'did you mean "png;jpg"?'),
                          (penstock.Int("class"), 'did you mean "cls"?'),
                          (penstock.Text("caption"), "no sample of this batch has it: check the field's name"),
+                         ([penstock.Image("webm"), penstock.Int("cls")], "no sample of this batch has it: check the field's name"),
                          (penstock.Int("jpg"), "no sample of this batch is good: check that the field's kind fits")):
         text = str(failure("t.tar", fields))
         assert text.endswith(says) and "repair" not in text, (says, text)
+    tap.make_tar("t.tar", [("%d.jpg" % i, image) for i in range(4)])
+    for label in penstock.Int("cls"), penstock.Float("cls"):
+        text = str(failure("t.tar", {"image": penstock.Image("jpg;jpeg"), "label": label}))
+        assert text.endswith("these shards have no labels: penstock-loader pack --classes makes labels from folders"), text
+        assert "default" not in text, text
+    tap.make_tar("t.tar", [("0.jpg", image), ("0.cls", b"1"), ("1.cls", b"1")])
+    text = str(failure("t.tar", penstock.Image("jpg")))  # images cannot be optional
+    assert text.endswith('; skip such samples with on_error="skip"') and "optional" not in text, text
+    tap.make_tar("t.tar", [("0.txt", b"a"), ("1.txt", b"b")])
+    assert "are the default fields" in str(failure("t.tar", None)), failure("t.tar", None)
+    assert "default" not in str(failure("t.tar", {"image": penstock.Image(), "label": penstock.Int("cls")}))
     tap.make_tar("t.tar", [("a.txt", b"a"), ("b.txt", b"\xff"), ("c.cls", b"1")])
     assert str(failure("t.tar", TEXT)).endswith('or skip such samples with on_error="skip"')
     tap.make_tar("t.tar", [("a.cls", b"1"), ("b.txt", b"\xff")])  # b has the field, but is damaged

@@ -7,6 +7,8 @@ import contextlib
 import inspect
 import io
 import os
+import pydoc
+import re
 
 import penstock
 import penstock.keywords
@@ -31,6 +33,20 @@ def the_signature_has_every_option_of_the_table_and_its_default():
     )
     for name in found:
         assert name in penstock.Loader.__doc__ + penstock.Loader.__init__.__doc__, name
+
+
+@tap.test
+def help_of_the_loader_shows_each_option_once():
+    text = pydoc.render_doc(penstock.Loader, renderer=pydoc.plaintext)
+    tap.equal(re.findall(r".*permute_remote: .*", text)[1:], [" |      permute_remote: " + penstock.keywords.OF_LOADER["permute_remote"][-1]])
+    tap.equal(len(re.findall("permute_remote: '", text)), 1)  # in the signature
+    tap.equal(len(re.findall(r"on_error: (?!')", text)), 1)
+
+    class Own(penstock.Loader):
+        def __init__(self, folder):
+            super().__init__(folder + "/*.tar")
+
+    tap.equal(list(inspect.signature(Own).parameters), ["folder"])
 
 
 @tap.test

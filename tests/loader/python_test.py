@@ -71,6 +71,11 @@ def torch_numpy_and_dlpack_see_the_same_memory():
     assert tensor.dtype == torch.float32 and tensor.is_contiguous() and -3 < float(tensor.mean()) < 3
     tap.equal(list(batch), ["image", "label", "text"])
     tap.equal(batch["__valid__"].dtype, "u8")
+    for name in "__key__", "__valid__", "__shard__", "__sample__":
+        assert name in batch and batch.get(name) is not None and name not in list(batch), name
+    assert "no" not in batch and batch.get("no") is None and batch.get("no", 3) == 3
+    rebuilt = penstock.Batch(dict(batch))  # by a framework: it has only the fields
+    assert "__valid__" not in rebuilt and rebuilt.get("__valid__") is None and list(batch) == list(rebuilt)
     tap.equal([len(k) for k in batch["__key__"]], [5] * 4)
     assert all(isinstance(k, str) for k in batch["__key__"])
 
@@ -533,7 +538,7 @@ def wrong_arguments_are_named():
         (lambda: loader(pattern, threds=2), TypeError, '"threds"; did you mean "threads"?'),
         (lambda: loader(pattern, num_workers=2), TypeError, '"num_workers"; did you mean "threads"?'),
         (lambda: loader(pattern, shuffle=True), TypeError, '"shuffle"; did you mean "order"?'),
-        (lambda: loader(pattern, xyzzy=2), TypeError, "help(penstock.Loader.options)"),
+        (lambda: loader(pattern, xyzzy=2), TypeError, "help(penstock.Loader)"),
         (lambda: loader(pattern, order="random"), ValueError, "window"),
         (lambda: loader(pattern, batch="many"), TypeError, "batch"),
         (lambda: loader(pattern, seed=-1), ValueError, "seed"),

@@ -138,6 +138,48 @@ def pack_of_classes_makes_a_sample_of_each_image():
 
 
 @tap.test
+def pack_of_classes_leaves_out_images_that_no_loader_decodes():
+    def put(*names):
+        shutil.rmtree("in", ignore_errors=True)
+        for name in names:
+            os.makedirs(os.path.dirname("in/" + name), exist_ok=True)
+            shutil.copy(tap.PHOTOS[0], "in/" + name)
+
+    put("cat/a.jpg", "cat/b.HEIC", "cat/b.json", "cat/c.jpg", "cat/c.heic", "dog/d.png", "dog/e.tiff")
+    r = tool("pack", "--force", "--classes", "in", "out-%d.tar")
+    tap.equal([m[0] for m in members("out-0.tar")], ["cat/a.cls", "cat/a.jpg", "cat/c.cls", "cat/c.jpg", "dog/d.cls", "dog/d.png"])
+    assert b"left out 3 images that the loader cannot decode, such as in/cat/b.HEIC; convert them to JPEG" in r.stderr, r.stderr
+    assert b"left out 1 file that is not of an image:" in r.stderr and b"in/cat/b.json" in r.stderr, r.stderr
+    put("cat/a.heic", "dog/b.heic", "dog/b.json")  # for a decoder of the user's own
+    r = tool("pack", "--force", "--classes", "in", "out-%d.tar")
+    tap.equal([m[0] for m in members("out-0.tar")], ["cat/a.cls", "cat/a.heic", "dog/b.cls", "dog/b.heic", "dog/b.json"])
+    assert b"packed 2 images that the loader cannot decode, such as in/" in r.stderr and b"decode=" in r.stderr, r.stderr
+
+
+@tap.test
+def pack_and_show_count_images_that_exif_rotates():
+    def says(r):
+        return [line for line in r.stderr.splitlines() if b"EXIF" in line]
+
+    folder(n=6)
+    for name, orientation in (("class1/01", 6), ("class2/02", 3), ("class0/03", 1)):
+        photo = Image.open("in/%s.jpg" % name)
+        exif = photo.getexif()
+        exif[0x112] = orientation
+        exif[0x10e] = "x" * 60000  # a long segment, as with a preview
+        photo.save("in/%s.jpg" % name, exif=exif)
+    r = tool("pack", "--classes", "in", "out-%d.tar")
+    assert len(says(r)) == 1 and b"2 of 6 images are rotated by EXIF" in r.stderr and b"orient=1" in r.stderr, r.stderr
+    r = tool("show", "--image", "16", "-o", "sheet.png", "out-0.tar")
+    assert len(says(r)) == 1 and b"2 of 6 images are rotated by EXIF" in r.stderr and b"--resize" in r.stderr, r.stderr
+    tap.equal(says(tool("show", "--image", "16", "--image-option", "orient=1", "-o", "sheet.png", "out-0.tar")), [])
+    tap.equal(says(tool("pack", "--force", "--classes", "--resize", "64", "in", "out-%d.tar")), [])  # these were rotated
+    tap.equal(says(tool("show", "--image", "16", "-o", "sheet.png", "out-0.tar")), [])
+    r = tool("pack", "--force", "--classes", "--resize", "10000", "in", "out-%d.tar")  # and these stay as they are
+    assert b"2 of 6 images are rotated by EXIF" in r.stderr, r.stderr
+
+
+@tap.test
 def pack_takes_names_and_labels_from_a_list():
     folder()
     with open("list.txt", "w") as f:

@@ -5,6 +5,8 @@ import base64
 import functools
 import hashlib
 import html
+import importlib.util
+import inspect
 import json
 import logging
 import os
@@ -22,7 +24,7 @@ from . import order as _order
 from . import shapes as _shapes
 from . import source as _source
 from .fields import Field, Image, Int
-from .keywords import OF_FIELD, OF_LOADER, keywords
+from .keywords import OF_LOADER, keywords
 from .rank import group_rank_and_world, rank_and_world, ranks_per_node
 from .samples import Samples
 
@@ -43,7 +45,6 @@ _IS_THE_DATALOADER = (
     "by their numbers; penstock.torch.DataLoader is for code that insists on a DataLoader)"
 )
 _log = logging.getLogger("penstock")
-_OF_ORDER = ("numbers", "batch_ends", "sample_weights")  # made from order= and weights=
 _OF_EVERY_BATCH = ("__key__", "__valid__", "__shard__", "__sample__")
 
 
@@ -241,6 +242,23 @@ _FORMATS: Dict[Optional[str], Callable[[Any, bool], Any]] = {
 }
 
 
+# The packages that have a library, of Debian and of pip; None: Debian has none.
+_PACKAGES: Dict[str, Tuple[Optional[str], str]] = {
+    "numpy": ("python3-numpy", "numpy"), "torch": ("python3-torch", "torch"), "jax": (None, "jax"), "cupy": (None, "cupy-cuda12x")}
+
+
+def _need_library(name: str, what: str) -> None:
+    """Raises an error if this Python does not have the library. Does not import it."""
+    if sys.modules.get(name) is not None or importlib.util.find_spec(name) is not None:
+        return
+    apt, pip = _PACKAGES[name]
+    raise ModuleNotFoundError(
+        "%s needs the Python package %s, which this Python (%s) does not have. Install it: %s%s -m pip install %s" % (
+            what, name, sys.executable,
+            "`apt install %s` for Debian's and Ubuntu's own Python, or in a virtual environment " % apt if apt else
+            "in a virtual environment ", sys.executable, pip), name=name)
+
+
 def _profiler_look() -> bool:
     """True if torch's profiler records; makes later queries cheap once torch is imported."""
     global _profiler, _profiler_asks
@@ -328,7 +346,7 @@ class Batch(Dict[str, Any]):
                     if failure:
                         bad["traceback"] = failure.text
         for name in loader._names or loader._learn(self._raw):
-            if self.get(name) is None:
+            if dict.get(self, name) is None:
                 self[name] = self._make(name)
 
     epoch = property(lambda self: self._raw.epoch, doc="The batch's epoch.")
@@ -440,6 +458,13 @@ class Batch(Dict[str, Any]):
         if name not in _OF_EVERY_BATCH or not hasattr(self, "_raw"):
             raise KeyError(self._lacks(name))
         return self._make(name) if self._kept is None else self._kept[name]
+
+    def __contains__(self, name: Any) -> bool:
+        return dict.__contains__(self, name) or (name in _OF_EVERY_BATCH and hasattr(self, "_raw"))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """batch[name], or `default` if the batch has no such field."""
+        return self[name] if name in self else default
 
     def _lacks(self, name: Any) -> str:
         if isinstance(name, (int, slice)):
@@ -769,6 +794,10 @@ class Loader:
         if format not in _FORMATS:
             raise errors.ConfigError("format: %r is none of %s%s" % (
                 format, ", ".join(repr(f) for f in _FORMATS), errors.likely(format, ["numpy", "torch", "jax", "cupy"])))
+        if format is not None:
+            _need_library(format, "format=%r" % format)
+        if map or map_factory or map_serial or decode:
+            _need_library("numpy", "a map" if map or map_factory or map_serial else "decode")
         if (rank is None) != (world is None):
             raise errors.ConfigError("rank and world belong together: pass both, or neither")
         # Without rank=, the loader asks again when a process group appears: see _settle().
@@ -900,10 +929,8 @@ class Loader:
 
     options = property(
         lambda self: dict(self._options),
-        doc="The options that were given. There are:\n\n"
-        + "\n".join("  %s: %s" % (k, row[-1]) for k, row in sorted(OF_LOADER.items()) if k not in _OF_ORDER)
-        + "\n\nand for each field:\n\n"
-        + "\n".join("  %s: %s" % (k, row[-1]) for k, row in sorted(OF_FIELD.items())),
+        doc="The options that were given. help(penstock.Loader.__init__) explains them, and help(penstock.Image) and those of the\n"
+        "other kinds explain the options of fields.",
     )
 
     def _source_of(self, source: Any) -> Optional[_source.Source]:
@@ -1400,6 +1427,26 @@ class Loader:
                       if k == "order" or k != "weights" or isinstance(v, (str, type(None))) else "%s=<%d weights>" % (k, len(v))
                       for k, v in self._options.items()),
         )
+
+
+class _Signature:
+    """inspect.signature(Loader): all options by their names. That of __init__() is short, so that help(Loader) shows
+    them once."""
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        full = inspect.signature(function)
+        self._of, self._full = function, full.replace(parameters=list(full.parameters.values())[1:])
+        short = [p for name, p in full.parameters.items() if name in ("self", "shards")]
+        function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [*short, inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD)])
+
+    def __get__(self, loader: Any, owner: Any = None) -> inspect.Signature:
+        if owner.__init__ is not self._of:
+            raise AttributeError("__signature__")  # a class derived from Loader, with arguments of its own
+        return self._full
+
+
+Loader.__signature__ = _Signature(Loader.__init__)  # type: ignore[attr-defined]
 
 
 class _Sampler:
