@@ -22,7 +22,7 @@
 #define PATIENCE_MS 20    /* how long a write waits for the reader of a full pipe or queue */
 
 static const struct sockaddr_un journal = {.sun_family = AF_UNIX, .sun_path = "/run/systemd/journal/socket"};
-static const char *instead; /* why the log is not where it was requested; NULL: it is there */
+static atomic_bool unlogged; /* a warning or an error was dropped, because there is no syslog */
 static const struct sockaddr_un syslogd = {.sun_family = AF_UNIX, .sun_path = _PATH_LOG};
 
 /* Set once by ps_log_open() before threads start; read-only afterwards. */
@@ -114,18 +114,18 @@ static void open_syslog(void)
 		openlog(logger.ident, LOG_PID | LOG_NDELAY, LOG_DAEMON);
 		logger.to = TO_SYSLOG;
 	} else if ((fd = open_container_log()) >= 0) {
-		instead = "syslog is not running, so the log goes to stderr; use --log FILE to write a file";
 		logger.fd = fd;
 	} else {
-		instead = "syslog is not running, so nothing is logged; use --log FILE, or mount with -f to "
-		          "log to stderr";
 		logger.to = TO_NOTHING;
 	}
 }
 
 const char *ps_log_instead(void)
 {
-	return instead;
+	return atomic_load(&unlogged)
+	               ? "syslog is not running, so nothing is logged; use --log FILE, or mount with -f "
+	                 "to log to stderr"
+	               : NULL;
 }
 
 static int open_file(const char *path, struct ps_error *err)
@@ -160,7 +160,8 @@ int ps_log_open(const char *target, enum ps_log_level level, const char *ident, 
 		return rc;
 	logger.level = level;
 	opened = true;
-	repeat = logger.to != TO_FD || logger.path; /* early messages went to stderr already */
+	repeat = (logger.to != TO_FD && logger.to != TO_NOTHING) ||
+	         logger.path; /* early messages went to stderr already */
 	for (unsigned i = 0; i < nearly && repeat; i++)
 		ps_log(early[i].level, "%s", early[i].text);
 	nearly = 0;
@@ -303,8 +304,11 @@ void ps_log(enum ps_log_level level, const char *fmt, ...)
 			early[nearly++].level = level;
 		}
 	}
-	if (logger.to == TO_NOTHING)
+	if (logger.to == TO_NOTHING) {
+		if (level <= PS_LOG_WARNING)
+			atomic_store(&unlogged, true);
 		return;
+	}
 	if (logger.to == TO_SYSLOG)
 		syslog(level_priorities[level], "%s", text);
 	else

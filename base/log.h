@@ -25,7 +25,7 @@ enum ps_log_level { PS_LOG_ERROR, PS_LOG_WARNING, PS_LOG_INFO, PS_LOG_DEBUG };
  * dropped. */
 int ps_log_open(const char *target, enum ps_log_level level, const char *ident, struct ps_error *err);
 
-/* A text for the user if the log is not where ps_log_open() was asked to write it; else NULL. */
+/* A text for the user if a warning or an error was dropped since ps_log_open(), because nothing listens; else NULL. */
 const char *ps_log_instead(void);
 
 /* While the log is not open: message number i of the first eight; NULL: there are no more. */

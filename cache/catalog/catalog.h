@@ -151,6 +151,12 @@ bool ps_dataset_versionless(const struct ps_dataset *dataset);
 	"the server sends no versions (neither ETag nor Last-Modified): a changed file is recognised only " \
 	"by its size and its first 64 KiB"
 
+/* True if the origin seems to answer no Range requests, without which only small files can be read. */
+bool ps_dataset_unranged(const struct ps_dataset *dataset);
+#define PS_UNRANGED_TEXT                                                                                    \
+	"the server does not answer Range requests, like Python's http.server, so files cannot be read in " \
+	"parts and most reads will fail; serve them by nginx, Apache or Caddy"
+
 /* The include and exclude patterns that no name of a complete listing has matched. False: there are none,
  * or no listing was complete yet. */
 bool ps_dataset_unmatched(const struct ps_dataset *dataset, char ret_text[static PS_ERROR_TEXT_LEN]);

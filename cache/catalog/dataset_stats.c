@@ -38,6 +38,13 @@ bool ps_dataset_versionless(const struct ps_dataset *ds)
 	return atomic_load(&ds->catalog->versionless);
 }
 
+bool ps_dataset_unranged(const struct ps_dataset *ds)
+{
+	const struct ps_origin *origin = ds->origin->base ? ds->origin->base : ds->origin;
+
+	return origin->unranged && atomic_load(origin->unranged);
+}
+
 static json_t *missing_names(struct ps_catalog *catalog, uint64_t *ret_n)
 {
 	json_t *names = json_array();

@@ -274,6 +274,7 @@ struct ps_http_response {
 	bool html;             /* Content-Type: text/html */
 	bool is_json;          /* Content-Type: application/json */
 	bool sets_cookie;      /* Set-Cookie */
+	bool offers_ranges;    /* Accept-Ranges: bytes */
 	int64_t mtime_s;       /* -1: not given */
 	int64_t date_s;        /* -1: not given */
 	int64_t retry_at_s;    /* Retry-After as a date, -1: not given */
@@ -431,6 +432,9 @@ struct ps_http_client {
 	struct ps_http_paces paces; /* of the origin's answers to ranges */
 	_Atomic bool versionless;   /* the last HEAD gave neither ETag nor Last-Modified */
 	_Atomic bool warned_of_page;
+	_Atomic bool ranged; /* a part was sent in answer to a range */
+	_Atomic bool
+	        unranged; /* none was, and an answer was of HTTP/1.0 without Accept-Ranges, or the whole object */
 	_Atomic bool unsized;       /* the last answer to a range did not say how long its body is */
 	_Atomic uint64_t answer_ns; /* the shortest time to the first byte of an answer; 0: none came yet */
 	/* retries of pages wait for the server's whole Retry-After, without the limits for a waiting user */

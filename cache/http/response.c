@@ -220,6 +220,8 @@ static void take_header(struct ps_http_response *r, const char *name, const char
 		r->multipart = strncasecmp(value, "multipart/byteranges", 20) == 0;
 		r->html = strncasecmp(value, "text/html", 9) == 0;
 		r->is_json = strncasecmp(value, "application/json", 16) == 0;
+	} else if (strcasecmp(name, "accept-ranges") == 0) {
+		r->offers_ranges = strcasecmp(value, "bytes") == 0;
 	} else if (strcasecmp(name, "set-cookie") == 0) {
 		r->sets_cookie = true;
 	} else if (strcasecmp(name, "etag") == 0) {

@@ -46,6 +46,22 @@ static int get_prepare(struct ps_http_request *rq)
 	return rq->url ? 0 : take_url(rq, get->url);
 }
 
+/* Several servers may have the same name, and perhaps only one of them ignores ranges: then the request is worth
+ * another attempt. If no answer ever had a part of an object, it is not. */
+static void learn_ranges(struct ps_http_request *rq, int rc)
+{
+	struct ps_http_client *c = rq->client;
+
+	if (rc == 0 && rq->response.has_range) {
+		atomic_store(&c->ranged, true);
+		atomic_store(&c->unranged, false);
+	} else if (rc == -EPROTO && rq->response.status == 200 && !rq->response.bad_framing &&
+	           !atomic_load(&c->ranged)) {
+		atomic_store(&c->unranged, true);
+		rq->error.retryable = false;
+	}
+}
+
 int ps_http_get_check_range(struct ps_http_request *rq, const struct ps_remote *expect)
 {
 	uint64_t nbytes = rq->range_last + 1 - rq->range_first;
@@ -53,6 +69,8 @@ int ps_http_get_check_range(struct ps_http_request *rq, const struct ps_remote *
 
 	if (rc == 0 && rq->response.has_range)
 		rq->range_last = rq->range_first + rq->response.range_nbytes - 1;
+	if (!rq->turn.tier)
+		learn_ranges(rq, rc);
 	return rc;
 }
 
@@ -341,6 +359,8 @@ static int head_accept(struct ps_http_request *rq)
 	if (!rq->head && r->status == 416 && r->has_range && r->range_total == 0)
 		return 0; /* no range fits an empty object */
 	int rc = ps_http_response_status(r, NULL, &rq->error);
+	if (rc == 0 && rq->head && r->is_http10 && !r->offers_ranges && !atomic_load(&rq->client->ranged))
+		atomic_store(&rq->client->unranged, true);
 	if (rc == 0)
 		rq->mark_left = mark_nbytes(rq, &head->seen);
 	rq->mark_crc = 0;
@@ -466,6 +486,7 @@ void *ps_http_origin_new(
 	}
 	http->origin.ops = ops;
 	http->origin.answer_ns = &http->client.answer_ns;
+	http->origin.unranged = &http->client.unranged;
 	http->source = *source;
 	*source = (struct ps_origin_source){0};
 	return http;

@@ -131,6 +131,8 @@ struct ps_origin {
 	/* the shortest time in which one of its requests was answered; 0: no request was answered yet. NULL:
 	 * not measured */
 	const _Atomic uint64_t *answer_ns;
+	/* true once it seems that the server answers no Range requests. NULL: not watched */
+	const _Atomic bool *unranged;
 	/* the tiers between this node and the origin; NULL: none. Borrowed */
 	struct ps_tiers *tiers;
 	/* a get is answered soonest if its range crosses no multiple of this number, which is a multiple of

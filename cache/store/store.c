@@ -354,18 +354,32 @@ void ps_store_fingerprint(struct ps_store *store, const char *secret, struct ps_
 
 #define SUM_AT_ONCE 4096u /* items added up without releasing the lock, for about 0.01 ms */
 
+/* The bytes that are reserved for the entry of an item and not written yet, if the item is the entry's first. */
+static uint64_t reserved_by(const struct ps_store *store, size_t slot)
+{
+	const struct ps_entry *entry = store->places[slot].entry;
+	uint64_t unwritten = entry->object ? atomic_load(&entry->object->unwritten) : 0;
+
+	for (uint32_t i = 0; unwritten > 0 && i < store->places[slot].extent; i++)
+		if (entry->charges && entry->charges[i].slot != PS_NO_SLOT)
+			return 0;
+	return unwritten;
+}
+
 uint64_t ps_store_dataset_nbytes(struct ps_store *store, uint32_t dataset)
 {
-	uint64_t sum = 0;
+	uint64_t sum = 0, reserved_nbytes = 0;
 
 	for (size_t i = 0, n = SIZE_MAX; i < n;) {
 		PS_LOCK_SCOPE(&store->lock);
 		n = store->nitems;
 		for (size_t end = PS_MIN(n, i + SUM_AT_ONCE); i < end; i++)
-			if (store->items[i].dataset == dataset)
+			if (store->items[i].dataset == dataset) {
 				sum += store->items[i].nbytes;
+				reserved_nbytes += reserved_by(store, i);
+			}
 	}
-	return sum;
+	return sum - PS_MIN(reserved_nbytes, sum);
 }
 
 bool ps_store_has_others(struct ps_store *store, uint32_t dataset)

@@ -293,7 +293,7 @@ int ps_store_evict(struct ps_store *store, const char *const *globs, size_t n, u
 /* The section "cache"; the caller owns it. Blocks on statvfs. */
 json_t *ps_store_stats(struct ps_store *store);
 
-/* The bytes of the quota, stored or reserved, of the objects that were last opened through this dataset. An
+/* The bytes that are stored of the objects that were last opened through this dataset, without those reserved. An
  * estimate while objects are added and evicted, because the lock is not held over all of them. */
 uint64_t ps_store_dataset_nbytes(struct ps_store *store, uint32_t dataset);
 /* True if objects were last opened through other datasets than this one. */

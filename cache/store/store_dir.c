@@ -156,6 +156,24 @@ static int take_lock(int dir_fd, const char *path, int given, int *ret_fd, struc
 	return 0;
 }
 
+/* Makes the folder; its parent must exist, so that a path on an unmounted disk is an error. */
+static int make_dir(const char *dir, struct ps_error *err)
+{
+	const char *slash = strrchr(dir, '/');
+	ps_autofree char *parent = slash && slash > dir ? strndup(dir, (size_t)(slash - dir)) : NULL;
+
+	if (mkdir(dir, 0700) == 0 || errno == EEXIST)
+		return 0;
+	int e = errno;
+	if (e == ENOENT && parent && access(parent, F_OK) < 0)
+		return ps_error_set(err, ENOENT,
+		        "cache directory %s: the folder %s does not exist; create it (mkdir -p %s), or name "
+		        "another "
+		        "--cache-dir",
+		        dir, parent, parent);
+	return ps_error_set(err, e, "cache directory %s: cannot be made: %s", dir, strerror(e));
+}
+
 /* A symbolic link is followed if this user or root made it. */
 static int open_dir(const char *dir, bool make, struct ps_error *err)
 {
@@ -169,9 +187,9 @@ static int open_dir(const char *dir, bool make, struct ps_error *err)
 		        dir, (unsigned)st.st_uid);
 	int fd = open(dir, flags);
 	if (fd < 0 && errno == ENOENT && make) {
-		if (mkdir(dir, 0700) < 0 && errno != EEXIST)
-			return ps_error_set(
-			        err, errno, "cache directory %s: cannot be made: %s", dir, strerror(errno));
+		int rc = make_dir(dir, err);
+		if (rc < 0)
+			return rc;
 		fd = open(dir, flags | O_NOFOLLOW);
 	}
 	if (fd < 0)

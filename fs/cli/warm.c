@@ -35,6 +35,7 @@ struct run {
 	size_t nfinal;   /* failed files for which another attempt would fail, too */
 	bool refused;    /* at least one file was refused for lack of room */
 	size_t timeouts; /* files that failed after a long wait, since the last progress */
+	bool unranged;   /* the origin ignores ranges, so that the other files would fail, too */
 };
 
 void ps_warm_add(struct ps_warm_list *list, const char *path, uint64_t size, uint64_t node)
@@ -56,16 +57,22 @@ static void list_fini(const struct ps_warm_target *target, struct ps_warm_list *
 	free(list->v);
 }
 
+static bool ignores_ranges(const char *error)
+{
+	return error && strstr(error, "ignores Range requests");
+}
+
 /* True for errors that waiting does not change: access, a missing name. */
 static bool is_final(int errnum, const char *why)
 {
 	return errnum == EACCES || errnum == ENOENT || strstr(why, "HTTP 401") || strstr(why, "HTTP 403") ||
-	       strstr(why, "HTTP 404") || strstr(why, "HTTP 410");
+	       strstr(why, "HTTP 404") || strstr(why, "HTTP 410") || ignores_ranges(why);
 }
 
 static void fail(struct run *r, struct ps_warm_item *item, int errnum, const char *why)
 {
 	r->nfinal += is_final(errnum, why);
+	r->unranged = r->unranged || ignores_ranges(why);
 	if (item->state == PS_WARM_STARTED)
 		r->active--;
 	item->state = PS_WARM_FAILED;
@@ -136,14 +143,14 @@ static bool start(struct run *r, struct ps_warm_item *item)
 }
 
 /* After as many consecutive timeouts as there are jobs the origin counts as unreachable. */
-static bool no_answer(const struct run *r)
+static bool gives_up(const struct run *r)
 {
-	return r->timeouts >= r->options->jobs;
+	return r->timeouts >= r->options->jobs || r->unranged;
 }
 
 static void start_more(struct run *r)
 {
-	while (r->active < r->options->jobs && r->next < r->list.n && !*r->options->stop && !no_answer(r)) {
+	while (r->active < r->options->jobs && r->next < r->list.n && !*r->options->stop && !gives_up(r)) {
 		struct ps_warm_item *item = &r->list.v[r->next++];
 
 		if (item->state != PS_WARM_WAITING)
@@ -174,6 +181,8 @@ static bool has_failed(const struct run *r, const struct ps_warm_item *item, con
 
 	if (!error || !*error)
 		return quiet > STUCK_NS;
+	if (ignores_ranges(error))
+		return true;
 	return quiet > FAILED_NS || (quiet > r->patience_ns && now - r->came_ns > r->patience_ns);
 }
 
@@ -236,10 +245,10 @@ static void work(struct run *r)
 
 	while (!*r->options->stop) {
 		start_more(r);
-		if (r->active == 0)
+		if (r->active == 0 || r->unranged)
 			return;
 		for (size_t i = 0; i < r->next; i++)
-			if (r->list.v[i].state == PS_WARM_STARTED)
+			if (r->list.v[i].state == PS_WARM_STARTED && !r->unranged)
 				look_at(r, &r->list.v[i]);
 		sum(r, &cached, &total);
 		snprintf(note, sizeof(note), "%zu of %zu files", r->next - r->active, r->list.n);
@@ -263,9 +272,13 @@ static int conclude(struct run *r, uint64_t had)
 	sum(r, &cached, &total);
 	for (size_t i = 0; i < r->list.n; i++) {
 		gone += r->list.v[i].state == PS_WARM_DONE && r->list.v[i].cached < r->list.v[i].size;
-		untried += r->list.v[i].state == PS_WARM_WAITING;
+		untried += r->list.v[i].state == PS_WARM_WAITING || r->list.v[i].state == PS_WARM_STARTED;
 	}
-	if (untried)
+	if (r->unranged)
+		ps_cli_fail("warm", PS_EXIT_FAILED,
+		        "gave up, with %s not fetched; serve the files by nginx, Apache or Caddy",
+		        PS_COUNTED(untried, "more file"));
+	else if (untried)
 		ps_cli_fail("warm", PS_EXIT_FAILED,
 		        "the origin does not answer: %s not tried; fetched data is kept: run the command "
 		        "again to resume",
@@ -281,7 +294,7 @@ static int conclude(struct run *r, uint64_t had)
 	if (!r->options->quiet)
 		printf("%s, %s in the cache, %s of it fetched now\n", PS_COUNTED(done, "file"),
 		        ps_size_format(cached, a), ps_size_format(cached > had ? cached - had : 0, b));
-	if (r->failed > 0 && r->failed == r->nfinal && !gone && !untried)
+	if (r->failed > 0 && r->failed == r->nfinal && !gone && (!untried || r->unranged))
 		return PS_EXIT_FINAL;
 	return r->failed || gone || untried || cached < total ? PS_EXIT_FAILED : PS_EXIT_OK;
 }

@@ -96,6 +96,8 @@ static int attach(struct ps_mount *m, struct ps_cache *cache, size_t i, bool res
 	rc = look_for_missing(m, i, cancelled, err);
 	if (rc == 0 && ps_dataset_versionless(m->sources[i].dataset))
 		rc = ps_given_add(&m->warnings, "warning", PS_VERSIONLESS_TEXT, err);
+	if (rc == 0 && ps_dataset_unranged(m->sources[i].dataset))
+		rc = ps_given_add(&m->warnings, "warning", PS_UNRANGED_TEXT, err);
 	if (rc == 0 && ps_dataset_unmatched(m->sources[i].dataset, text))
 		rc = ps_given_add(&m->warnings, "warning", text, err);
 	return rc;

@@ -435,7 +435,8 @@ const struct ps_opt ps_options[] = {
                 .help = "print one line for monitoring, and exit with a status of Nagios (0 to 3)"},
 
         {"cache-dir", 0, PATH(cache_dir, "DIR"), .scope = PS_SCOPE_CACHE, .commands = CACHE_COMMANDS,
-                .flags = PS_OPT_LOCAL, .help = "the cache folder; created if it does not exist"},
+                .flags = PS_OPT_LOCAL,
+                .help = "the cache folder; created if it does not exist, but not its parents"},
         {"cache-size", 0, CALL(set_cache_size, "SIZE|SHARE"), DAEMON, .def = "80% of the disk",
                 .help = "maximum size of the cache, such as 200G"},
         {"tier-cache", 0, PATH(tier_cache, "DIR"), DAEMON,

@@ -76,7 +76,9 @@ static void space_is_reserved_for_the_whole_object_until_the_last_put(void **sta
 	/* used and reserved bytes count apart */
 	assert_int_equal(test_stat(store, "used_bytes"), MIB);
 	assert_true(test_stat(store, "reserved_bytes") >= 9 * MIB);
+	assert_int_equal(ps_store_dataset_nbytes(store, 1), MIB);
 	ps_object_put(a);
+	assert_int_equal(ps_store_dataset_nbytes(store, 1), MIB);
 	assert_int_equal(test_stat(store, "reserved_bytes"), 0);
 	assert_int_equal(test_stat(store, "used_bytes"), MIB);
 	ps_object_put(b);

@@ -1,6 +1,7 @@
 """Remote shards: mounts made by the program `penstock`, which last as long as a program uses them."""
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 from . import errors
 
 Path = Union[str, "os.PathLike[str]"]
+_log = logging.getLogger("penstock")
 
 _URL = r"(?:https?|s3|gs|az|hf)://"
 _IS_FILE = re.compile(r"\.(tar|tzst|tgz|jsonl|ndjson|json|bin)(\.(zst|gz|lz4))?$", re.IGNORECASE)
@@ -137,9 +139,11 @@ def _run(command: List[str], arguments: List[str], sources: List[str], headers: 
         if process.returncode:
             raise MountError("\n".join(lines) or "penstock mount ended with %d" % process.returncode)
         for line in lines:
-            # as Python spells it; there is no foreground
+            # as Python spells it
             line = re.sub(r"--([a-z-]+) ([A-Z]+)", r'\1="\2" (of a Loader: mount={"\1": "\2"})', line)
-            line = re.sub(r", or mount with -f\b[^;]*", "", line)
+            if "syslog is not running" in line:  # nothing is wrong with the mount
+                _log.info(line)
+                continue
             warnings.warn(line.replace("warning: ", "", 1), stacklevel=3)
         path = b""
         while not path.endswith(b"\0"):
