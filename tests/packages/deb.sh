@@ -25,6 +25,9 @@ check "penstock.conf is a conffile" grep -q /etc/penstock.conf <(dpkg-query -W -
 check "the default penstock.conf is valid" penstock mount --all
 check "bash completion is installed" \
 	bash -c '. /usr/share/bash-completion/completions/penstock && complete -p penstock'
+guides() { grep -oE '\]\((docs|tests)/[^)#]+' /usr/share/doc/penstock/README.md | cut -c 3- | sort -u; }
+check "README is installed with links to guides" test "$(guides | wc -l)" -ge 20
+check "the guides to which README links are installed" bash -c "cd /usr/share/doc/penstock && ls $(guides | xargs)"
 check "the unit is where systemd looks" test -e /usr/lib/systemd/system/penstock@.service
 check "pkg-config would find the library" test -e /usr/lib/"$(uname -m)-linux-gnu"/pkgconfig/libpenstock.pc
 

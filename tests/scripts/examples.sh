@@ -109,6 +109,7 @@ for class in cat dog; do
 		"$T/work/imagenet/train/$class/"; done
 done
 cp -r "$T/work/imagenet/train" "$T/work/imagenet/val"
+cp -r "$T/work/imagenet/train" "$T/work/pictures"
 cp "$T"/work/imagenet/train/cat/* "$T/work/photos/"
 cp "$T"/work/imagenet/train/cat/* "$T/work/images/"
 for photo in "$T"/work/images/*; do echo '{}' >"$T/work/labels/$(basename "$photo" .jpg).json"; done
@@ -176,6 +177,7 @@ for page in README.md $(cd "$top_srcdir" && echo docs/guides/*.md); do
 	cp "$T/conf" "$PENSTOCK_CONFIG"
 	block_commands "$top_srcdir/$page" >"$T/commands"
 	[[ $page != README.md ]] || at_least "README has commands" 12 "$(wc -l <"$T/commands")"
+	[[ $page != README.md ]] || cp "$T/commands" "$T/readme.commands"
 	while IFS= read -r command <&3; do
 		case $command in
 		*mount* | mkdir*) ;;
@@ -220,7 +222,7 @@ done
 equal "every exception is for a command that is shown" "$(cut -f 1 "$T/exceptions" | sort -u)" \
 	"$(sort -u "$T/used")"
 
-# README's loop of Penstock's own loader; WebDataset's is run by programs/webdataset.sh.
+# README's loops of Penstock's own loader; WebDataset's is run by programs/webdataset.sh.
 module=$top_builddir/loader/python/.libs/_penstock.so
 if [[ ! -e $module ]] || ! "$python" -c 'import torch' 2>/dev/null || sanitized "$module"; then
 	skip "README.md: the loop in Python runs" "needs the module without sanitizers, and torch"
@@ -230,10 +232,25 @@ else
 	penstock mount "$ORIGIN/val/" "$T/tmp/train"
 	{
 		echo 'import torch; train = lambda image, label, weight: print(tuple(image.shape), label.tolist())'
-		block "import penstock" README.md | here | sed 's/range(90)/range(2)/'
+		echo 'import penstock'
+		block 'loader = penstock.Loader("/tmp/train"' README.md | here | sed 's/range(90)/range(2)/'
 	} >"$T/readme.py"
 	check "README.md: the loop in Python runs" env PYTHONPATH="$T/python" bash \
 		-c "cd '$T/run' && '$python' '$T/readme.py' >'$T/readme.out'"
 	equal "README.md: the loop has batches of four samples" \
 		"(4, 3, 224, 224) [7, 7, 7, 7]" "$(sort -u "$T/readme.out")"
+	# The photographs: fewer than a batch has rows, in two folders.
+	n=$(find "$T/work/pictures" -name '*.jpg' | wc -l)
+	fresh
+	grep "pictures/" "$T/readme.commands" >"$T/pack"
+	block 'pictures = penstock.Loader' README.md >"$T/photographs.py"
+	check "README.md: your own photographs are packed" bash -c "cd '$T/run' && . '$T/pack'"
+	check "README.md: their batch can be printed" env PYTHONPATH="$T/python" bash \
+		-c "cd '$T/run' && '$python' '$T/photographs.py' >'$T/photographs.out'"
+	check "README.md: the batch has each photograph and the number of its folder" "$python" -c "
+import re, sys
+text = open(sys.argv[1]).read()
+labels = [int(x) for x in text.split('[')[1].split(']')[0].split()]
+assert text.startswith('($n, 3, 224, 224) '), text
+assert sorted(labels) == [0] * ($n // 2) + [1] * ($n // 2), labels" "$T/photographs.out"
 fi
