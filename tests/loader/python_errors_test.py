@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import sys
+import warnings
 
 import python_fixture as fixture
 import tap
@@ -114,6 +115,21 @@ def a_missing_library_is_reported_when_the_loader_is_made():
             assert says in str(e) and "(%s)" % sys.executable in str(e) and "pip install" in str(e), e
     finally:
         importlib.util.find_spec = finds
+
+
+@tap.test
+def a_mount_without_a_syslog_is_no_python_warning():
+    with open("program", "w") as f:
+        f.write("#!/bin/bash\n"
+                "echo 'penstock: syslog is not running, so nothing is logged; use --log FILE, or mount with -f to log to stderr' >&2\n"
+                "echo 'penstock mount: warning: the cache is small' >&2\n"
+                "printf '/place\\0' >&${2#--owner=}\n")
+    os.chmod("program", 0o755)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with penstock.remote._run([os.path.abspath("program"), "mount"], [], ["http://host/"], []) as place:
+            tap.equal(os.fspath(place), "/place")
+    tap.equal([str(w.message) for w in caught], ["the cache is small"])
 
 
 @tap.test

@@ -2,23 +2,20 @@
 # A server without Range requests, Python's http.server: the mount warns, reads fail at once, and `penstock warm`
 # gives up after the first such answer.
 . "$(dirname "$0")/../../lib.sh"
+. "$(dirname "$0")/web_servers.sh"
 requires mount nginx root
 
 mkdir -p "$T/www" "$MNT"
 for i in {01..20}; do random_file "$T/www/$i.tar" 12000000; done
 random_file "$T/www/small.tar" 1000
-cd "$T/www"
-"$python" -u -m http.server 0 --bind 127.0.0.1 >"$T/server" 2>&1 &
-cd "$OLDPWD"
-wait_until 20 grep -q "port [0-9]" "$T/server" || die "http.server listens"
-url=http://127.0.0.1:$(grep -oE "port [0-9]+" "$T/server" | tr -dc 0-9)/
+serve python "$T/www"
 
-mount_penstock "$url" 2>"$T/err"
+mount_penstock "$ORIGIN/" 2>"$T/err"
 check "the mount warns of it" grep -q "warning: the server does not answer Range requests.*nginx" "$T/err"
 check "a small file can be read" cmp "$MNT/small.tar" "$T/www/small.tar"
 check "a large one cannot" bash -c "! cat '$MNT/01.tar' >'$T/got' 2>/dev/null"
 check "its error says why" grep -q 'ignores Range' \
-	<(getfattr --only-values -n user.penstock.error "$MNT/01.tar")
+	<(getfattr --absolute-names --only-values -n user.penstock.error "$MNT/01.tar")
 equal "an answer that cannot change is not retried" 0 "$(stats .origin.retries)"
 rc=0
 start=$SECONDS
