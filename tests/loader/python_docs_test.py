@@ -24,7 +24,8 @@ before a block may be a directive:
 quick-start.md, tutorial.md and imagenet.md get an empty folder, as their readers do: `penstock-loader make-dataset` is their first
 command. All their blocks are run.
 
-remote.md needs a server, and quick-start.md a mount: tests/fs/programs/python_docs.sh runs them. trainers.md needs packages that
+remote.md needs a server, and quick-start.md a mount: tests/fs/programs/python_docs.sh runs them. tokens.md needs an S3
+server: tests/fs/programs/tokens_guide.sh runs it. trainers.md needs packages that
 python_trainers_test.py installs: that test runs it, too.
 
 Arguments name the pages to run: python_docs_test.py tutorial.md."""
@@ -52,7 +53,7 @@ tap.python_package()
 DOCS = os.path.join(tap.SRC, "docs")
 ORIGIN = os.environ.get("PENSTOCK_DOCS_ORIGIN")  # replaces https://data.example.org
 BIN = tempfile.TemporaryDirectory(prefix="penstock-docs-bin-")
-MOUNTS = "remote.md", "quick-start.md"
+MOUNTS = "remote.md", "quick-start.md", "tokens.md"
 EMPTY = "quick-start.md", "tutorial.md", "imagenet.md"
 BLOCK = re.compile(r"^(?:<!-- test: (?P<how>[^\n]*?) -->\n+)?```(?P<language>python|sh)\n(?P<code>.*?)^```\n"
                    r"(?:\n*```text\n(?P<shows>.*?)^```\n)?", re.M | re.S)
