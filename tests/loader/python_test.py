@@ -456,7 +456,8 @@ def length_is_known_with_an_index_only():
 @tap.test
 def help_and_manual_have_units_and_ranges_of_all_options_of_images():
     other_kinds = {"optional", "missing_value", "shape", "pad_to", "pad_multiple", "overflow", "pad_value", "max_bytes",
-                   "add_offset_of", "source_dtype", "member", "box_format", "box_shares", "min_area", "min_visible", "rounding"}
+                   "add_offset_of", "source_dtype", "member", "box_format", "box_shares", "min_area", "min_visible", "rounding",
+                   "pack", "parts", "long_documents", "cu_pad", "end_token", "vocab"}
     words = {"dtype", "layout", "crop", "interpolation", "follow", "orient", "dct_scale", "padding_mode", "groups", "truncated"}
     # The name of a Python keyword that stands for two options.
     pairs = {"image": "size", "padding_x": "padding", "padding_y": "padding", "erase_levels": "erase_fill",

@@ -70,7 +70,7 @@ class Sweep:
         places = sorted({row[axis] for row in self.rows})
 
         def x(row: Dict[str, Any]) -> float:
-            return _LEFT + (_RIGHT - _LEFT) * places.index(row[axis]) / max(len(places) - 1, 1)
+            return float(_LEFT + (_RIGHT - _LEFT) * places.index(row[axis]) / max(len(places) - 1, 1))
 
         def y(rate: float) -> float:
             return _BOTTOM - (_BOTTOM - _TOP) * rate / top
