@@ -70,10 +70,10 @@ class Sweep:
         places = sorted({row[axis] for row in self.rows})
 
         def x(row: Dict[str, Any]) -> float:
-            return float(_LEFT + (_RIGHT - _LEFT) * places.index(row[axis]) / max(len(places) - 1, 1))
+            return _LEFT + (_RIGHT - _LEFT) * places.index(row[axis]) / max(len(places) - 1, 1)
 
         def y(rate: float) -> float:
-            return _BOTTOM - (_BOTTOM - _TOP) * rate / top
+            return float(_BOTTOM - (_BOTTOM - _TOP) * rate / top)
 
         def text(at_x: float, at_y: float, words: Any, more: str = "") -> str:
             return '<text x="%.1f" y="%.1f" %s>%s</text>' % (at_x, at_y, more, html.escape(str(words)))
