@@ -206,8 +206,8 @@ static int file_open(const struct ps_packing_options *o, struct ps_token_file *f
 	if (ps_shard_is_compressed(f->path))
 		return ps_error_set(err, EINVAL,
 		        "packed rows are of files that are not compressed: a row is read from its place");
-	fd = open(f->path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) < 0)
+	/* A mount may begin to fetch a file that is opened, and the index alone tells what is needed here. */
+	if (stat(f->path, &st) < 0 || access(f->path, R_OK) < 0)
 		return ps_error_set(err, errno, "cannot open: %s", strerror(errno));
 	if (!S_ISREG(st.st_mode))
 		return ps_error_set(err, EINVAL, "not an ordinary file");
@@ -219,6 +219,8 @@ static int file_open(const struct ps_packing_options *o, struct ps_token_file *f
 		typed = ps_documents_type(f->documents, &f->dtype);
 	if (typed)
 		rc = type_check(o, f, true, "the .idx beside it", err);
+	else if (!f->documents && (fd = open(f->path, O_RDONLY | O_CLOEXEC)) < 0)
+		rc = ps_error_set(err, errno, "cannot open: %s", strerror(errno));
 	else if (!f->documents)
 		rc = npy_take(f, fd, &typed, err);
 	if (rc == 0)
