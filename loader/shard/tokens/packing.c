@@ -24,7 +24,7 @@
 #define STRETCH_TOKENS (UINT64_C(1) << 25)
 #define STRETCHES 1024
 #define SLACK 8
-#define OPENERS 32 /* files that are opened at once: each may cost requests */
+#define OPENERS 64 /* files that are opened at once: each may cost requests */
 #define NPY_HEAD 4096
 #define WHOLE_MOST 50000000u /* documents whose lengths are read at open: about two seconds */
 
