@@ -166,6 +166,7 @@ def a_killed_command_leaves_no_process():
     for _ in range(100):
         alive = [pid for pid in children if os.path.exists("/proc/" + pid) and open("/proc/%s/stat" % pid).read().split()[2] != "Z"]
         if not alive:
+            os.close(os.open("in/z.txt", os.O_WRONLY | os.O_NONBLOCK))  # ends the reader of the pipe
             return
         time.sleep(0.05)
     raise AssertionError("processes %s still run" % alive)
