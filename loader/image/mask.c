@@ -268,8 +268,13 @@ static double cut(double v, double most)
 	return fmin(fmax(v, 0), most); /* NaN becomes 0 */
 }
 
-/* Returns the area of the box before it is cut. */
-static double place(const struct ps_boxes_map *map, const double box[4], float *ret)
+/* Areas of a box in square pixels, before and after it is cut. They are computed before coordinates are rounded to
+ * floats, so they are equal for a box that is within the picture. */
+struct areas {
+	double whole, left;
+};
+
+static struct areas place(const struct ps_boxes_map *map, const double box[4], float *ret)
 {
 	const double *m = map->m;
 	double x0 = INFINITY, y0 = INFINITY, x1 = -INFINITY, y1 = -INFINITY;
@@ -281,14 +286,20 @@ static double place(const struct ps_boxes_map *map, const double box[4], float *
 		y0 = fmin(y0, ty);
 		y1 = fmax(y1, ty);
 	}
-	ret[0] = (float)cut(x0, map->width);
-	ret[1] = (float)cut(y0, map->height);
-	ret[2] = (float)cut(x1, map->width);
-	ret[3] = (float)cut(y1, map->height);
-	return (x1 - x0) * (y1 - y0);
+	struct areas areas = {.whole = (x1 - x0) * (y1 - y0)};
+	x0 = cut(x0, map->width);
+	y0 = cut(y0, map->height);
+	x1 = cut(x1, map->width);
+	y1 = cut(y1, map->height);
+	areas.left = (x1 - x0) * (y1 - y0);
+	ret[0] = (float)x0;
+	ret[1] = (float)y0;
+	ret[2] = (float)x1;
+	ret[3] = (float)y1;
+	return areas;
 }
 
-static double place_one(const struct ps_boxes_map *map, enum ps_box_format format, float *b)
+static struct areas place_one(const struct ps_boxes_map *map, enum ps_box_format format, float *b)
 {
 	double box[4] = {(double)b[0], (double)b[1], (double)b[2], (double)b[3]};
 	if (format == PS_BOX_CXCYWH) {
@@ -314,9 +325,8 @@ size_t ps_boxes_place_some(const struct ps_boxes_map *map, enum ps_box_format fo
 	size_t left = 0;
 	for (size_t i = 0; i < n; i++) {
 		float *b = boxes + 4 * i;
-		double whole = place_one(map, format, b);
-		double area = ((double)b[2] - (double)b[0]) * ((double)b[3] - (double)b[1]);
-		if (!(area > 0) || area < min_area || area < min_visible * whole)
+		struct areas area = place_one(map, format, b);
+		if (!(area.left > 0) || area.left < min_area || area.left < min_visible * area.whole)
 			continue;
 		memmove(boxes + 4 * left, b, 4 * sizeof(*b));
 		kept[left++] = (uint32_t)i;

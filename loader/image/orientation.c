@@ -46,8 +46,11 @@ uint32_t ps_exif_orientation(const uint8_t *exif, size_t nbytes)
 uint32_t ps_xmp_orientation(const void *xmp, size_t nbytes)
 {
 	static const char name[] = "tiff:Orientation";
-	const char *p = xmp, *end = p + nbytes;
+	const char *p = xmp, *end;
 
+	if (nbytes == 0) /* xmp may be NULL */
+		return 0;
+	end = p + nbytes;
 	while ((p = memmem(p, (size_t)(end - p), name, sizeof(name) - 1))) {
 		p += sizeof(name) - 1;
 		/* an attribute, tiff:Orientation="6", or an element, <tiff:Orientation>6< */

@@ -74,6 +74,13 @@ def boxes_below_a_size_are_dropped_with_what_belongs_to_them():
                 tap.equal(have["pair"].tolist(), [[v, -v] for v in numbers])
                 assert numpy.allclose(have["boxes"], numpy.array([b for _, b in row]).reshape(n, 4), atol=1e-4)
     assert dropped > 50
+    # boxes within the picture are all visible, however their coordinates are rounded
+    within = [[box for box in boxes if min(box) >= 0 and max(box) <= side] for boxes in samples]
+    tap.make_tar("within.tar", [item for i, boxes in enumerate(within) for item in (
+        ("%02d.ppm" % i, b"P6 %d %d 255\n" % (side, side) + bytes(side * side * 3)), ("%02d.json" % i, json.dumps({"b": boxes}).encode()))])
+    small = penstock.Loader("within.tar", 12, {"x": penstock.Image("ppm", 45, crop="center", resize=45),
+                                               "boxes": penstock.Boxes("json:b", min_visible=1)}, order="none", format="numpy")
+    tap.equal([len(row) for row in next(iter(small))["boxes"]], [len(b) for b in within])
     # without the options nothing is dropped, and labels need none
     plain = penstock.Loader("boxes.tar", 12, {"x": penstock.Image("ppm", size), "boxes": penstock.Boxes("json:b")}, order="none", format="numpy")
     tap.equal([len(row) for row in next(iter(plain))["boxes"]], [len(b) for b in samples])
