@@ -58,6 +58,15 @@ def what_works_on_batches_is_refused():
     for name, value in (("transform", dict), ("collate", list), ("columns", ["cls"])):
         with make(**{name: value}) as loader:
             refused(loader.samples_iter, name)
+    with open("t.bin", "wb") as file:
+        file.write(bytes(range(200)))
+    for parts in (["positions", "cu"], ["document"], ["positions", "segments", "mask"]):
+        field = penstock.Tokens(length=8, pack="concat", source_dtype="u16", end_token=0, parts=parts)
+        with penstock.Loader("t.bin", 2, {"x": field}, rank=0, world=1, format="numpy") as loader:
+            if parts[-1] == "mask":
+                tap.equal([len(value) for name, value in next(iter(loader.samples_iter())).items() if name != "__key__"], [8] * 5)
+            else:
+                refused(loader.samples_iter, "'x'", repr(parts[-1]), "parts=")
 
 
 @tap.test
@@ -101,6 +110,11 @@ def a_state_has_the_samples_that_all_ranks_received_in_the_epoch():
             other.set_epoch(3)
             tap.equal(seen(other), 0)
             other.load_state_dict(state)
+            next(iter(other))
+            tap.equal(seen(other), 12)
+            other.set_epoch(3)
+            other.load_state_dict(state, ignore="fields")
+            tap.equal(seen(other), 8)
             next(iter(other))
             tap.equal(seen(other), 12)
             del state["num_samples"]  # as 0.3 wrote it

@@ -1178,6 +1178,11 @@ class Loader:
             if value is not None:
                 raise errors.ConfigError("samples_iter: this loader has %s=, which is for batches: leave it out, and use map= or "
                                          "rename()" % name)
+        for name, field in self._fields.items():
+            whole = {"cu", "document"}.intersection((field.options.get("parts") or "").split(","))
+            if whole:
+                raise errors.ConfigError("samples_iter: field %r has the part %r, which is of a whole batch: leave it out of "
+                                         "parts=, or take batches" % (name, min(whole)))
         return Samples(self)
 
     def select(self, predicate: Callable[[Dict[str, Any]], Any]) -> Samples:
@@ -1369,8 +1374,9 @@ class Loader:
             self._newest = object()
             self._next_epoch = epoch
             self._fresh = True
-            # a state of this loader, which it can load without exceptions
-            self._pending = state if not flags else self._state_now()
+            self._pending = state
+            if flags:  # a state of this loader, which it can load without exceptions
+                self._pending = self._state_now()
 
     # -- The rest -----------------------------------------------------------------------------------------
 
