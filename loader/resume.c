@@ -303,6 +303,8 @@ static int position_find(const struct ps_schedule *s, const struct ps_state *sta
 		        state->rank, state->world, s->rank, s->world, state->world);
 	if (state->batches == 0)
 		return 0;
+	if (!o->numbers && state->rows == PS_STATE_NO_ROWS && state->first_batch % state->world)
+		return ps_error_set(err, EINVAL, "the state is damaged");
 	*ret_rows = delivered(s, state, NULL);
 	if (o->numbers)
 		return resume_numbers(s, state, at, err);
@@ -369,9 +371,7 @@ static int sets_take(struct ps_run *run, const struct ps_schedule *s, const stru
 			        name_of(options, d, buf));
 		run->sets[d] = *set;
 	}
-	if (found == n && n + s->run.ngone >= state->nsets && !new_mix)
-		;
-	else if (state->nsets > 0 && found < n && !new_mix)
+	if (state->nsets > 0 && found < n && !new_mix)
 		return ps_error_set(err, ESTALE,
 		        "the state was saved by a loader with other datasets; open this loader with those of "
 		        "the state, or "

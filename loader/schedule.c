@@ -10,6 +10,7 @@
 #include <sys/xattr.h>
 
 #include "base/hash.h"
+#include "base/size.h"
 
 /* Counts ------------------------------------------------------------------------------------------------- */
 
@@ -149,11 +150,13 @@ static int stages_make(struct ps_run *run, const struct ps_options *options, str
 	run->nstages = n;
 	for (uint32_t k = 0; k < n; k++) {
 		const struct penstock_mix_stage *s = &options->stages[k];
+		uint64_t at = s->start;
 
+		/* mix_batch may be that of a state */
+		if (!(s->flags & PENSTOCK_STAGE_ROWS) && !ps_u64_mul(at, run->mix_batch, &at))
+			at = PS_SHARES_MAX_ROW;
 		run->stages[k] = (struct ps_share_stage){
-		        .at = s->flags & PENSTOCK_STAGE_ROWS ? s->start : s->start * run->mix_batch,
-		        .linear = s->flags & PENSTOCK_STAGE_LINEAR,
-		        .weights = s->weights};
+		        .at = at, .linear = s->flags & PENSTOCK_STAGE_LINEAR, .weights = s->weights};
 		if (k > 0 && run->stages[k].at <= run->stages[k - 1].at)
 			return ps_error_set(err, EINVAL,
 			        "mix_stages: stage %u begins at row %ju, which is not after stage %u (row "

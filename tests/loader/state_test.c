@@ -487,6 +487,31 @@ static void states_of_version_5_are_resumed(void **state)
 	}
 }
 
+/* Such a state has the number of steps, and the rows of a step follow from its global batch, which a world of 97 does
+ * not divide. */
+static void a_damaged_state_of_version_5_is_refused(void **state)
+{
+	enum { WORLD = 2 + 18 + 5 };
+	static struct run run;
+	struct penstock_loader *l;
+	struct penstock_error e = {0};
+	uint64_t words[256];
+	struct setting s;
+	size_t n;
+
+	(void)state;
+	setting_init(&s);
+	run_whole(&run, &s.o, pattern, 1);
+	memcpy(words, run.states[1], (size_t)run.nbytes[1]);
+	words[WORLD] = htole64(97);
+	n = state_5_make(words, (size_t)run.nbytes[1]);
+	setting_init(&s);
+	l = open_ok(&s.o, pattern, 1);
+	assert_int_equal(penstock_loader_state_load(l, words, n, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "damaged"));
+	penstock_loader_close(l);
+}
+
 /* Version 4 of the order had another one for mixes alone. */
 static void states_of_the_mixes_before_hold_at_the_beginning_of_an_epoch_alone(void **state)
 {
@@ -791,6 +816,7 @@ int main(void)
 	        cmocka_unit_test(states_of_other_runs_are_refused_with_what_differs),
 	        cmocka_unit_test(states_of_the_order_before_go_on_where_it_was_the_same),
 	        cmocka_unit_test(states_of_version_5_are_resumed),
+	        cmocka_unit_test(a_damaged_state_of_version_5_is_refused),
 	        cmocka_unit_test(states_of_the_mixes_before_hold_at_the_beginning_of_an_epoch_alone),
 	        cmocka_unit_test(another_mix_begins_at_the_place_of_a_state),
 	        cmocka_unit_test(states_with_random_numbers_are_safe),
