@@ -328,12 +328,15 @@ bool ps_handle_try_read(struct ps_handle *handle, uint64_t offset, size_t nbytes
 	return true;
 }
 
-/* After a read had to wait: begins to fetch the whole file, if it is time. */
+/* After a read had to wait: begins to fetch the whole file, if it is time. One that the cache cannot hold would be
+ * fetched for nothing. */
 static void look_at_whole(struct ps_handle *handle)
 {
+	bool named = handle->whole && ps_object_admit(handle->object) == 0 && ps_object_fits(handle->object);
+
 	if (!ps_readahead_is_whole(handle->readahead) &&
-	        (handle->whole || ps_whole_file_due(handle->dataset, handle->node, handle->file)))
-		ps_readahead_whole(handle->readahead, handle->whole);
+	        (named || ps_whole_file_due(handle->dataset, handle->node, handle->file)))
+		ps_readahead_whole(handle->readahead, named);
 }
 
 void ps_handle_read(struct ps_read *read)

@@ -79,3 +79,9 @@ check "fetches the whole file" wait_until 10 is_whole named
 check "one read of another" scattered model 1 0.5
 check "does not" test "$(fetched model)" -le $((2 * 65536))
 umount_penstock
+CACHE=$T/options3
+origin_forget
+mount_penstock "$FAR/" --cache-size 40M --whole '*named*'
+check "one read of such a file that the cache cannot hold" scattered named 1 5
+check "fetches nothing else" test "$(fetched named)" -le $((2 * 65536))
+umount_penstock
