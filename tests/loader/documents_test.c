@@ -338,6 +338,57 @@ static void damage_is_an_error_that_names_the_number(void **state)
 	}
 }
 
+/* The documents of a piece begin where what is before them ends. */
+static void a_gap_before_whole_documents_is_an_error(void **state)
+{
+	struct ps_document_list list;
+	struct ps_error err = {0};
+	struct ps_documents *d;
+	int32_t lens[100];
+	struct idx x;
+
+	(void)state;
+	for (size_t i = 0; i < 100; i++)
+		lens[i] = 10;
+	x = idx_make(lens, 100, 2, 8, 2);
+	x.bytes.p[x.lengths + 49 * 4] = 9;
+	file_write("g.idx", x.bytes.p, x.bytes.n);
+	d = open_ok("g.bin");
+	list = read_ok(d, 0, 400, 2, true);
+	ps_document_list_fini(&list);
+	assert_int_equal(ps_documents_read(d, 500, 600, 2, true, &list, &err), -EBADMSG);
+	assert_non_null(strstr(
+	        err.text, "the pointer of sequence 50 is 1000, but the sequence before it ends at byte 998"));
+	ps_documents_close(d);
+	ps_buf_fini(&x.bytes);
+}
+
+/* A file of zeros takes no room on a disk, but each of them is an empty document. */
+static void more_empty_documents_than_memory_is_for_are_an_error(void **state)
+{
+	const off_t nbytes = (off_t)((1 << 24) + 12) * 8;
+	const uint64_t end = 10;
+	struct ps_document_list list;
+	struct ps_error err = {0};
+	struct ps_documents *d;
+
+	(void)state;
+	file_write("z.ds.index", "", 0);
+	assert_int_equal(truncate(path_of("z.ds.index"), nbytes - 8), 0);
+	{
+		FILE *f = fopen(path_of("z.ds.index"), "a");
+
+		assert_non_null(f);
+		assert_int_equal(fwrite(&end, 1, 8, f), 8);
+		assert_int_equal(fclose(f), 0);
+	}
+	d = open_ok("z.ds");
+	assert_int_equal(ps_documents_fit(d, 10, 2, &err), 0);
+	assert_int_equal(ps_documents_read(d, 0, 10, 2, true, &list, &err), -EOVERFLOW);
+	assert_non_null(strstr(err.text, "nearly all of them are empty: make the index again"));
+	ps_documents_close(d);
+}
+
 static void damaged_ends_are_an_error_that_names_the_number(void **state)
 {
 	uint64_t ends[] = {10, 20, 15, 40}, larger[] = {10, 50, 30, 40};
@@ -449,6 +500,8 @@ int main(void)
 	        cmocka_unit_test(losses_are_read_from_the_file_beside),
 	        cmocka_unit_test(files_without_an_index_have_none),
 	        cmocka_unit_test(damage_is_an_error_that_names_the_number),
+	        cmocka_unit_test(a_gap_before_whole_documents_is_an_error),
+	        cmocka_unit_test(more_empty_documents_than_memory_is_for_are_an_error),
 	        cmocka_unit_test(damaged_ends_are_an_error_that_names_the_number),
 	        cmocka_unit_test(an_index_cut_anywhere_is_an_error),
 	        cmocka_unit_test(end_tokens_are_found),

@@ -18,7 +18,8 @@
 #define AHEAD 2048       /* numbers that are read at once */
 #define SMALL (64 << 10) /* bytes; an index up to this size is read by one read when it is opened */
 #define MAX_DOCUMENT (UINT64_C(1) << 31)
-#define BLOCK 64 /* tokens that are compared with the end token at once */
+#define MOST_EMPTY (UINT64_C(1) << 24) /* documents without a token in one piece */
+#define BLOCK 64                       /* tokens that are compared with the end token at once */
 
 struct ps_documents {
 	char *path;
@@ -110,7 +111,7 @@ static int head_take(struct ps_documents *d, const uint8_t *head, size_t got, st
 		return ps_error_set(
 		        err, EBADMSG, "%s: its list of documents is empty; it begins with 0", d->path);
 	d->documents = ends - 1;
-	if (n > d->nbytes || ends > d->nbytes)
+	if (n > d->nbytes / 12 || ends > d->nbytes / 8)
 		return ps_error_set(err, EBADMSG,
 		        "%s: %" PRIu64 " sequences and %" PRIu64 " documents do not fit into its %ju bytes",
 		        d->path, n, d->documents, (uintmax_t)d->nbytes);
@@ -435,6 +436,7 @@ static int column_search(const struct reading *r, struct column *c, uint64_t key
 struct list {
 	struct ps_document_list out;
 	size_t cap;
+	uint64_t most; /* documents */
 };
 
 static int list_add(struct list *l, uint64_t len, struct ps_error *err)
@@ -472,6 +474,12 @@ static int document_add(struct list *l, const struct ps_documents *d, const stru
 		l->out.continued = begin < from;
 	}
 	l->out.to = to;
+	if (l->out.n >= l->most)
+		return ps_error_set(err, EOVERFLOW,
+		        "%s: more than %" PRIu64 " documents, up to document %" PRIu64
+		        ", are in the tokens %" PRIu64 " to %" PRIu64
+		        "; nearly all of them are empty: make the index again",
+		        d->path, l->most, number, range->from, range->to);
 	if (to - from >= MAX_DOCUMENT)
 		return ps_error_set(err, EOVERFLOW,
 		        "%s: document %" PRIu64 " has %" PRIu64 " tokens; at most 2^31 - 1 can be packed",
@@ -543,6 +551,18 @@ static int sequence_get(struct reading *r, uint64_t i, uint64_t item, uint64_t *
 	return 0;
 }
 
+/* Checks that sequence i begins at the token where the one before it ends. */
+static int follows_check(const struct reading *r, uint64_t i, uint64_t end, uint64_t begin, uint64_t item,
+        struct ps_error *err)
+{
+	if (begin == end)
+		return 0;
+	return ps_error_set(err, EBADMSG,
+	        "%s: the pointer of sequence %" PRIu64 " is %" PRIu64
+	        ", but the sequence before it ends at byte %" PRIu64,
+	        r->d->path, i, begin * item, end * item);
+}
+
 /* Adds sequences `from` to `last` - 1 to *at, the token at which they begin, until that is after `stop`. */
 static int sequences_add(struct reading *r, uint64_t item, uint64_t from, uint64_t last, uint64_t stop,
         uint64_t *at, struct ps_error *err)
@@ -553,11 +573,9 @@ static int sequences_add(struct reading *r, uint64_t item, uint64_t from, uint64
 
 		if (rc < 0)
 			return rc;
-		if (begin != *at)
-			return ps_error_set(err, EBADMSG,
-			        "%s: the pointer of sequence %" PRIu64 " is %" PRIu64
-			        ", but the sequence before it ends at byte %" PRIu64,
-			        r->d->path, i, begin * item, *at * item);
+		rc = follows_check(r, i, *at, begin, item, err);
+		if (rc < 0)
+			return rc;
 		*at += len;
 	}
 	return 0;
@@ -595,7 +613,7 @@ static int place_find(
         struct reading *r, const struct range *range, uint64_t item, struct place *ret, struct ps_error *err)
 {
 	const struct ps_documents *d = r->d;
-	uint64_t i, k = 0, first, last, at, len;
+	uint64_t i, k = 0, first, last, at, len, before;
 	int rc = search_first(r, &r->pointers, range, range->from * item, d->end, &i, err);
 
 	/* the count is that of the sequence after the one that has the token, which is the last to begin up to it */
@@ -624,6 +642,11 @@ static int place_find(
 	*ret = (struct place){.k = k, .i = i, .at = at, .begin = at};
 	if (first < i)
 		rc = sequence_get(r, first, item, &ret->begin, &len, err);
+	else if (range->whole && i > 0) {
+		rc = sequence_get(r, i - 1, item, &before, &len, err);
+		if (rc == 0)
+			rc = follows_check(r, i, before + len, at, item, err);
+	}
 	return rc;
 }
 
@@ -660,7 +683,7 @@ int ps_documents_read(const struct ps_documents *d, uint64_t from, uint64_t to, 
         struct ps_document_list *ret_list, struct ps_error *err)
 {
 	const struct range range = {.from = from, .to = to, .whole = whole};
-	struct list l = {.out = {.from = from, .to = from}};
+	struct list l = {.out = {.from = from, .to = from}, .most = to - from + MOST_EMPTY};
 	ps_autofree struct reading *r = malloc(sizeof(*r));
 	ps_autofd int fd = open(d->path, O_RDONLY | O_CLOEXEC);
 	struct stat st;

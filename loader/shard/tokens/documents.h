@@ -14,7 +14,8 @@
  *
  * Ownership: the caller's.   Threads: any, once open.   Locks: none.   Blocks: on the disk.
  * Errors: -EBADMSG: the index is damaged; -EINVAL: it is of another kind; -ESTALE: it was replaced; -EOVERFLOW: a
- * document has too many tokens; or the errno of reading. The text names the index, and the number that is wrong. */
+ * document has too many tokens, or a piece too many empty documents; or the errno of reading. The text names the
+ * index, and the number that is wrong. */
 #ifndef PS_SHARD_TOKENS_DOCUMENTS_H
 #define PS_SHARD_TOKENS_DOCUMENTS_H
 
