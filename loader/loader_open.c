@@ -217,6 +217,12 @@ static int packing_make(struct penstock_loader *l, const struct ps_layout_field 
 	if (o->columns || (o->source != PENSTOCK_SOURCE_AUTO && o->source != PENSTOCK_SOURCE_TOKENS))
 		return ps_error_set(
 		        err, EINVAL, "field %.100s: pack needs token files: source tokens", f->name);
+	if (f->parts & PS_PART_CU && f->shape[0] * o->batch > INT32_MAX)
+		return ps_error_set(err, EINVAL,
+		        "field %.100s: cu counts the tokens of a batch in 32 bits, but %u rows have %ju: "
+		        "lower "
+		        "batch or length",
+		        f->name, o->batch, (uintmax_t)f->shape[0] * o->batch);
 	rc = ps_packing_new(&(struct ps_packing_options){.pack = f->pack,
 	                            .long_documents = (enum ps_long_documents)given->long_documents,
 	                            .length = (uint32_t)f->shape[0],

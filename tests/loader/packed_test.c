@@ -558,6 +558,13 @@ static void bad_options_and_files_are_refused(void **state)
 	s.f.cu_pad = 5;
 	refused(&s, "ends.bin", -EINVAL, "cu");
 	s.f.cu_pad = 0;
+	s.f.parts = "cu";
+	s.o.batch = 1 << 16;
+	s.f.shape[0] = 1 << 15;
+	refused(&s, "ends.bin", -EINVAL, "cu counts the tokens of a batch in 32 bits");
+	s.o.batch = 32;
+	s.f.shape[0] = LENGTH;
+	s.f.parts = NULL;
 	s.o.token_stride = 5;
 	refused(&s, "ends.bin", -EINVAL, "token_stride");
 	s.o.token_stride = 0;
