@@ -116,13 +116,28 @@ struct schema {
 	struct map *map;
 };
 
+static bool inner_begin(struct map *m, struct map **outer)
+{
+	if (!map_enter(m))
+		return false;
+	*outer = map_inside_set(m);
+	return true;
+}
+
+static void inner_end(struct map *m, struct map *outer)
+{
+	map_inside_set(outer);
+	map_exit(m);
+}
+
 static void array_release(struct ArrowArray *a)
 {
 	struct array *w = a->private_data;
+	struct map *outer;
 
-	if (map_enter(w->map)) {
+	if (inner_begin(w->map, &outer)) {
 		w->inner.release(&w->inner);
-		map_exit(w->map);
+		inner_end(w->map, outer);
 		free(w);
 	}
 	a->release = NULL;
@@ -131,10 +146,11 @@ static void array_release(struct ArrowArray *a)
 static void schema_release(struct ArrowSchema *s)
 {
 	struct schema *w = s->private_data;
+	struct map *outer;
 
-	if (map_enter(w->map)) {
+	if (inner_begin(w->map, &outer)) {
 		w->inner.release(&w->inner);
-		map_exit(w->map);
+		inner_end(w->map, outer);
 		free(w);
 	}
 	s->release = NULL;
@@ -144,18 +160,17 @@ static int stream_schema(struct ArrowArrayStream *s, struct ArrowSchema *ret)
 {
 	struct stream *w = s->private_data;
 	struct schema *held = malloc(sizeof(*held));
+	struct map *outer;
 	int rc = held ? 0 : ENOMEM;
 
-	if (rc == 0 && !map_enter(w->map))
+	if (rc == 0 && !inner_begin(w->map, &outer))
 		rc = ECANCELED;
 	if (rc != 0) {
 		free(held);
 		return rc;
 	}
-	struct map *outer = map_inside_set(w->map);
 	rc = w->inner.get_schema(&w->inner, ret);
-	map_inside_set(outer);
-	map_exit(w->map);
+	inner_end(w->map, outer);
 	if (rc != 0 || !ret->release) {
 		free(held);
 		return rc;
@@ -170,18 +185,17 @@ static int stream_next(struct ArrowArrayStream *s, struct ArrowArray *ret)
 {
 	struct stream *w = s->private_data;
 	struct array *held = malloc(sizeof(*held));
+	struct map *outer;
 	int rc = held ? 0 : ENOMEM;
 
-	if (rc == 0 && !map_enter(w->map))
+	if (rc == 0 && !inner_begin(w->map, &outer))
 		rc = ECANCELED;
 	if (rc != 0) {
 		free(held);
 		return rc;
 	}
-	struct map *outer = map_inside_set(w->map);
 	rc = w->inner.get_next(&w->inner, ret);
-	map_inside_set(outer);
-	map_exit(w->map);
+	inner_end(w->map, outer);
 	if (rc != 0 || !ret->release) {
 		free(held);
 		return rc;
@@ -195,20 +209,24 @@ static int stream_next(struct ArrowArrayStream *s, struct ArrowArray *ret)
 static const char *stream_error(struct ArrowArrayStream *s)
 {
 	struct stream *w = s->private_data;
+	const char *text = NULL;
+	struct map *outer;
 
-	return w->inner.get_last_error ? w->inner.get_last_error(&w->inner) : NULL;
+	if (w->inner.get_last_error && inner_begin(w->map, &outer)) {
+		text = w->inner.get_last_error(&w->inner);
+		inner_end(w->map, outer);
+	}
+	return text;
 }
 
 static void stream_release(struct ArrowArrayStream *s)
 {
 	struct stream *w = s->private_data;
+	struct map *outer;
 
-	if (map_enter(w->map)) {
-		struct map *outer = map_inside_set(w->map);
-
+	if (inner_begin(w->map, &outer)) {
 		w->inner.release(&w->inner);
-		map_inside_set(outer);
-		map_exit(w->map);
+		inner_end(w->map, outer);
 		free(w);
 	}
 	s->release = NULL;

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -60,11 +61,12 @@ struct ps_columns {
 
 /* The caller's source ------------------------------------------------------------------------------------ */
 
-static int source_error(int rc, const struct penstock_error *said, struct ps_error *err)
+/* -ECANCELED ends a reader without a word, so a source that is not told to stop cannot return it. */
+static int errno_of(const struct ps_columns *c, int errnum)
 {
-	const char *text = said->text[0] ? said->text : strerror(-rc);
+	const atomic_bool *stop = c->options->stream.stop;
 
-	return ps_error_set(err, -rc, "%.*s", (int)sizeof(said->text), text);
+	return errnum != ECANCELED || (stop && atomic_load(stop)) ? errnum : EIO;
 }
 
 int ps_columns_count(
@@ -75,9 +77,8 @@ int ps_columns_count(
 
 	if (rc >= 0)
 		return 0;
-	source_error(rc, &said, err);
-	return ps_error_set(
-	        err, -rc, "%s: cannot count its rows: %s", unit, said.text[0] ? said.text : strerror(-rc));
+	return ps_error_set(err, -rc, "%s: cannot count its rows: %.*s", unit, (int)sizeof(said.text),
+	        said.text[0] ? said.text : strerror(-rc));
 }
 
 size_t ps_columns_file_len(const char *unit)
@@ -258,8 +259,8 @@ static int stream_error(struct ps_columns *c, int code, struct ps_error *err)
 	const char *text = c->stream.get_last_error ? c->stream.get_last_error(&c->stream) : NULL;
 
 	/* Arrow's readers give EINVAL for damaged data. */
-	return ps_error_set(
-	        err, code == EINVAL ? EBADMSG : code, "%s", text && text[0] ? text : strerror(code));
+	return ps_error_set(err, code == EINVAL ? EBADMSG : errno_of(c, code), "%s",
+	        text && text[0] ? text : strerror(code));
 }
 
 static int schema_read(struct ps_columns *c, struct ps_error *err)
@@ -378,8 +379,9 @@ static int array_check(const struct ArrowArray *a, const struct type *t, const c
 	default:
 		if (!a->buffers[1] && a->length > 0 && (t->form == NUMBER || t->width > 0))
 			return array_refuse(name, "it has no values", err);
-		if (!ps_u64_mul(
-		            (uint64_t)(a->offset + a->length), t->form == FIXED ? (uint64_t)t->width : 8, &n))
+		if (!ps_u64_mul((uint64_t)(a->offset + a->length), t->form == FIXED ? (uint64_t)t->width : 8,
+		            &n) ||
+		        n > INT64_MAX)
 			return array_refuse(name, "a length or offset out of range", err);
 		*nbytes +=
 		        (uint64_t)a->length * (t->form == FIXED ? (uint64_t)t->width : item_nbytes(t->dtype));
@@ -437,7 +439,7 @@ static int batch_take(struct ps_columns *c, struct ps_error *err)
 		batch_drop(c);
 		rc = c->stream.get_next(&c->stream, &c->batch);
 		if (rc != 0) {
-			c->batch.release = NULL;
+			c->batch = (struct ArrowArray){0};
 			return stream_error(c, rc, err);
 		}
 		if (!c->batch.release) {
@@ -685,8 +687,11 @@ int ps_columns_open(struct ps_columns *c, uint64_t row, struct ps_error *err)
 	if (rc < 0) {
 		c->stream = (struct ArrowArrayStream){0};
 		c->stream_nbytes = 0;
-		return source_error(rc, &said, err);
+		return ps_error_set(err, errno_of(c, -rc), "%.*s", (int)sizeof(said.text),
+		        said.text[0] ? said.text : strerror(-rc));
 	}
+	if (!c->stream.release)
+		return ps_error_set(err, EBADMSG, "its source returned a stream that was released already");
 	if (c->options->budget)
 		ps_byte_budget_force(c->options->budget, c->stream_nbytes);
 	return schema_read(c, err);

@@ -383,7 +383,7 @@ static int shard_fail(struct ps_shard *s, int r, struct ps_error *why, struct ps
 		return r;
 	if (r == -EMFILE || r == -ENFILE)
 		return ps_error_set(err, -r, "%s: %s" OPEN_FILES_HINT, s->file->path, why->text);
-	if (r == -EBADMSG && s->options.check && is_replaced(s, why))
+	if (r == -EBADMSG && s->options.check && !s->options.columns && is_replaced(s, why))
 		r = -ESTALE;
 	s->ended = true;
 	if (!b->open && ps_builder_begin(b, "", 0, s->stream ? ps_stream_offset(s->stream) : s->ordinal) < 0)

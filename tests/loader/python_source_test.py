@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """Sources of columns: Parquet files through pyarrow, and sources of a program's own."""
+import errno
 import gc
 import io
 import json
@@ -166,6 +167,11 @@ def members(table, wanted, n, **how):
     return {name: [row[k] for row in rows_of] for k, name in enumerate(wanted)}
 
 
+def dtype_of(kind):
+    """NumPy's type of Arrow's; to_pandas_dtype() needs pandas in some versions."""
+    return numpy.dtype({"halffloat": "f2", "float": "f4", "double": "f8"}.get(str(kind), str(kind)))
+
+
 def parsed(data):
     return numpy.load(io.BytesIO(data)) if data else None
 
@@ -214,14 +220,14 @@ def columns_of_all_types_are_members():
                     tap.equal(data_of, value, name)
                 else:
                     text = data_of.decode()
-                    number = numpy.dtype(table[name].type.to_pandas_dtype()).type(float(text))
+                    number = dtype_of(table[name].type).type(float(text))
                     same = number == value or value != value and number != number
                     assert int(text) == value if isinstance(value, int) else same, (name, value, text)
         for name, kind in lists.items():
             for value, data_of in zip(table[name].to_pylist(), got[name]):
                 array = parsed(data_of)
                 tap.equal(None if array is None else array.tolist(), value, name)
-                assert array is None or array.dtype == kind.value_type.to_pandas_dtype(), (name, array.dtype)
+                assert array is None or array.dtype == dtype_of(kind.value_type), (name, array.dtype)
         for value, b, p in zip(table["struct"].to_pylist(), got["struct.bytes"], got["struct.deep.path"]):
             tap.equal(b, (value or {}).get("bytes") or b"")
             tap.equal(p.decode(), value["Deep"]["path"] if value else "")
@@ -543,6 +549,18 @@ def errors_of_a_source_are_told():
     fails(Table(wrong={"read": ValueError("no such table")}), "u-", "ValueError: no such table")
     fails(Table(wrong={"read": OSError(5, "the disk is on fire")}), "the disk is on fire")
     fails(Table(wrong={"count": RuntimeError("who knows")}), "who knows", world=2, rank=0)
+    # what a reader that is told to stop returns; what is no errno; what is no UTF-8; what is no Exception
+    fails(Table(wrong={"read": OSError(errno.ECANCELED, "the request was cancelled")}), "the request was cancelled")
+    fails(Table(wrong={"read": OSError(-5, "less than nothing")}), "less than nothing")
+    fails(Table(wrong={"read": OSError("five", "no number")}), "no number")
+    fails(Table(wrong={"read": ValueError("no file \udcff")}), "no file \\udcff")
+    fails(Table(wrong={"read": SystemExit("enough")}), "SystemExit: enough")
+
+    class Less(Table):
+        def held(self, unit, members):
+            return -1
+
+    fails(Less(), "held() returned -1")
 
     class Wrong(Table):
         def read(self, unit, members, row):
@@ -560,6 +578,9 @@ def errors_of_a_source_are_told():
     raises(TypeError, lambda: loader(["u-0"], source=object()), "count() and read()")
     raises(penstock.ConfigError, lambda: loader(["u\n0"], source=Table()), "line ends")
     raises(penstock.ConfigError, lambda: loader([], source=Table()), "no unit")
+    with open("line\nend.parquet", "wb"):
+        raises(penstock.ConfigError, lambda: loader("line*.parquet"), "line ends")
+    os.unlink("line\nend.parquet")
 
 
 @tap.test

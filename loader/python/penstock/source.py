@@ -82,7 +82,7 @@ class Calls:
             if not 0 <= rows < 1 << 62:
                 raise ValueError("count() returned %d" % rows)
             return 0, rows
-        except Exception as error:
+        except BaseException as error:  # no exception may reach a thread of the loader
             return _failure(error)
 
     def read(self, unit: str, members: List[str], row: int) -> Tuple[Any, ...]:
@@ -92,15 +92,19 @@ class Calls:
             if export is None:
                 raise TypeError("read() returned %s, which has no __arrow_c_stream__" % type(data).__name__)
             held = getattr(self._source, "held", None)
-            return 0, export(), int(held(unit, members)) if held else 0
-        except Exception as error:
+            nbytes = int(held(unit, members)) if held else 0
+            if not 0 <= nbytes < 1 << 62:
+                raise ValueError("held() returned %d" % nbytes)
+            return 0, export(), nbytes
+        except BaseException as error:  # no exception may reach a thread of the loader
             return _failure(error)
 
 
-def _failure(error: Exception) -> Tuple[int, str]:
-    text = " ".join(str(error).split())
-    if isinstance(error, OSError) and error.errno:
-        return error.errno, error.strerror or text
+def _failure(error: BaseException) -> Tuple[int, str]:
+    text = " ".join(str(error).split()).encode(errors="backslashreplace").decode()
+    if isinstance(error, OSError) and error.errno in errno.errorcode:
+        why = error.strerror.encode(errors="backslashreplace").decode() if isinstance(error.strerror, str) else ""
+        return error.errno, why or text
     code = errno.ENOMEM if isinstance(error, MemoryError) else errno.EBADMSG
     return code, "%s: %s" % (type(error).__name__, text)
 
@@ -386,6 +390,9 @@ def units(source: Source, paths: Sequence[Any], index_dir: Optional[Path]) -> Li
         one: List[str] = []
         for part in os.fsdecode(path).split("::"):
             one += _below(part) if os.path.isdir(part) else _penstock.shards_expand(part)
+        for file in one:
+            if "\n" in file:
+                raise errors.ConfigError("a Parquet file's name must not have line ends: %r" % (file,))
         if not one:
             raise errors.ConfigError("%s: no Parquet file is in it" % os.fsdecode(path))
         files.append(one)
