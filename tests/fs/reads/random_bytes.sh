@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../../lib.sh"
 requires mount nginx
 
-NBYTES=1000000000
+NBYTES=5000000000 # larger than what is fetched as a whole for scattered readers
 mkdir -p "$T/www"
 truncate -s $NBYTES "$T/www/big.bin"
 start_nginx
