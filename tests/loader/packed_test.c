@@ -527,11 +527,29 @@ static void refused(struct setting *s, const char *path, int want, const char *t
 		fail_msg("%d, not %d; \"%s\" has no \"%s\"", rc, want, e.text, text);
 }
 
+/* huge.bin, a file without blocks, whose documents have more tokens than a piece can. */
+static void huge_make(void)
+{
+	const int32_t lens[] = {10, INT32_MAX};
+	const uint64_t heads[] = {2, 3}, pointers[] = {0, 10}, documents[] = {0, 1, 2};
+	uint8_t idx[34 + 2 * 12 + 3 * 8] = "MMIDIDX\0\0\1";
+
+	idx[17] = 1; /* u8 */
+	memcpy(idx + 18, heads, sizeof(heads));
+	memcpy(idx + 34, lens, sizeof(lens));
+	memcpy(idx + 42, pointers, sizeof(pointers));
+	memcpy(idx + 58, documents, sizeof(documents));
+	file_write("huge.idx", idx, sizeof(idx));
+	file_write("huge.bin", "", 0);
+	assert_int_equal(truncate("huge.bin", (off_t)INT32_MAX + 10), 0);
+}
+
 static void bad_options_and_files_are_refused(void **state)
 {
 	struct setting s;
 
 	(void)state;
+	huge_make();
 	file_write("short.bin", "abcdef", 6);
 	file_write("odd.bin", "abcdefg", 7);
 	setting_init(&s, PENSTOCK_PACK_FIT, NULL);
@@ -549,6 +567,9 @@ static void bad_options_and_files_are_refused(void **state)
 	refused(&s, "ends.bin", -EINVAL, "long_documents");
 	s.f.long_documents = PENSTOCK_LONG_DROP;
 	refused(&s, "ends.bin", -EINVAL, "index");
+	s.f.source_dtype = 0;
+	refused(&s, "huge.bin", -EOVERFLOW, "its documents have 2147483657 tokens");
+	s.f.source_dtype = PENSTOCK_U16;
 	s.f.pack = PENSTOCK_PACK_FIT;
 	refused(&s, "ends.bin", -EINVAL, "whole");
 	s.f.long_documents = PENSTOCK_LONG_UNSET;

@@ -270,8 +270,10 @@ static int whole_count(struct ps_packing *p, struct ps_token_file *f, struct ps_
 		        err);
 		if (rc == 0)
 			rc = ps_fit_count(&o, list.lens, list.n, &rows, err);
-		if (rc < 0)
+		if (rc < 0) {
+			ps_document_list_fini(&list);
 			break;
+		}
 		for (uint32_t k = 0; k < list.n; k++)
 			if (list.lens[k] > p->o.length && p->o.long_documents != PS_LONG_SPLIT)
 				f->left_out += list.lens[k] -
