@@ -23,6 +23,7 @@ static struct ps_image_spec spec_of(unsigned form)
 	spec.max_memory = 2 << 20;
 	spec.orient = form & 1;
 	spec.dct_scale = form & 2;
+	spec.truncated = form & 4;
 	spec.dtype = form & 4 ? PS_BF16 : PS_F16;
 	spec.transforms = (struct ps_transform_spec){.affine = 0.5,
 	        .degrees = 50,
