@@ -66,8 +66,8 @@ void ps_concurrency_first_byte(struct ps_concurrency *c, uint64_t now_ns, uint64
 /* Called often (every few ms to 50 ms) while there is traffic. total_bytes: received so far. saturated:
  * most connections are in use now, and a demand waits for one. */
 void ps_concurrency_tick(struct ps_concurrency *c, uint64_t now_ns, uint64_t total_bytes, bool saturated);
-/* How long nbytes would take over all connections: a round trip (first_byte_ns), and then at the throughput seen last, or, as long as none was seen,
- * at 1 MiB for each connection and round trip. */
+/* How long nbytes would take over all connections: a round trip (first_byte_ns), and then at the throughput seen last,
+ * or, as long as none was seen, at 1 MiB for each connection and round trip. */
 uint64_t ps_concurrency_time_ns(const struct ps_concurrency *c, uint64_t nbytes, uint64_t first_byte_ns);
 /* The origin asked for fewer requests. */
 void ps_concurrency_pushback(struct ps_concurrency *c, uint64_t now_ns);

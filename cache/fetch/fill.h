@@ -191,8 +191,8 @@ bool ps_fill_file_is_scattered(struct ps_fill_file *file, uint64_t nbytes);
  * once; the engine holds a reference of the file while the demand is queued. ps_demand_extend() moves the
  * demand's end forward (never back) and queues the new part. `together` is how many chunks, of this demand or of
  * others, are wanted at the same time: requests are so short that the connections share them; 0: long requests.
- *  It returns true if ps_fill_pump() has to start the demand. ps_demand_cancel() takes
- * the demand off the queue; after that the demand may be freed. */
+ * It returns true if ps_fill_pump() has to start the demand. ps_demand_cancel() takes the demand off the queue; after
+ * that the demand may be freed. */
 enum ps_demand_class {
 	PS_DEMAND_READ,  /* a reader waits */
 	PS_DEMAND_AHEAD, /* a reader's window */

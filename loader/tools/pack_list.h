@@ -47,8 +47,8 @@ struct ps_pack_list {
 /* Adds all files below a folder. classes: each direct subfolder is a class, numbered in the order of names;
  * each of its samples gets the number as a member KEY.cls. Each image is a sample: names are cut at the last dot,
  * and dots before it become '_'. Other files of an image's stem belong to its sample, and files of no image to
- * none; but if there is no image at all, each stem is a sample. Images are those that the loader decodes. -EEXIST: a sample would have two images, or
- * files of two stems. */
+ * none; but if there is no image at all, each stem is a sample. Images are those that the loader decodes.
+ * -EEXIST: a sample would have two images, or files of two stems. */
 int ps_pack_folder(
         struct ps_pack_list *list, const char *folder, bool classes, struct ps_error *err) PS_MUST_USE;
 
