@@ -63,7 +63,7 @@ def _lines(path: str, column: str, kind: str, program: Optional[str]) -> Iterato
     for number, line in enumerate(command.stdout, 1):  # type: ignore[arg-type]
         try:
             text = line.decode().rstrip("\r\n")
-            yield json.loads(text)[column] if kind == ".jsonl" and text.strip() else text, 0 if program else len(line)
+            yield (json.loads(text)[column] if text.strip() else "") if kind == ".jsonl" else text, 0 if program else len(line)
         except (ValueError, KeyError, TypeError) as e:
             raise _Wrong("%s: line %d: %s" % (path, number, e if isinstance(e, ValueError) else
                                               "it has no text under %r; --column names another key" % column)) from None
