@@ -517,9 +517,8 @@ const struct ps_opt ps_options[] = {
                 .help = "show only matching files; can be repeated"},
         {"exclude", 0, CALL(add_exclude, "PATTERN"), SOURCE, .flags = PS_OPT_AGAIN,
                 .help = "hide matching files; can be repeated"},
-        {"whole", 0, STRING(whole, "PATTERN|none"), SOURCE,
-                .help = "fetch matching files as a whole with their first read; none: never, not even for "
-                        "readers that wait again and again"},
+        {"whole", 0, STRING(whole, "PATTERN|none"), .scope = PS_SCOPE_SOURCE, .commands = PS_CMD_MOUNT,
+                .help = "fetch matching files whole at their first read; none: never"},
         {"raw", 0, FLAG(raw), SOURCE, .help = "show x.tar.zst, .gz and .lz4 unchanged, not as x.tar"},
 
         {"uid", 0, CALL(set_uid, "USER"), MOUNT, .flags = PS_OPT_LOCAL, .def = "you",

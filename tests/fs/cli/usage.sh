@@ -101,7 +101,7 @@ bad 1 "not a folder" mount "$T/src/" "$T/plain" --cache-dir "$T/cache/c"
 bad 1 "not empty" mount "$T/src/" "$T/full" --cache-dir "$T/cache/c"
 bad 1 "within its own source" mount "$T/" "$T/empty" --cache-dir "$T/cache/c"
 bad 1 "hidden" mount "$T/src/" "$T/empty" --cache-dir "$T/empty/c"
-bad 1 "no such" mount "$T/src/" "$T/empty" --cache-dir "$T/nothing/c"
+bad 1 "does not exist" mount "$T/src/" "$T/empty" --cache-dir "$T/nothing/c"
 bad 1 "no such|permission|log file" mount "$T/src/" "$T/empty" --cache-dir "$T/cache/c" --log "$T/nothing/log"
 
 bad 2 "too few" umount
