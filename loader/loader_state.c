@@ -58,8 +58,8 @@ struct ps_order *ps_loader_resume(struct penstock_loader *l, struct ps_resumed *
 		l->schedule.counted = true;
 	before = ps_schedule_resume(&l->schedule, &l->options, &r->run, r->order);
 	r->order = NULL;
-	ps_share_begin(l, r->at.batches);
 	l->bad_run = r->bad_run;
+	ps_share_begin(l, r->at.batches);
 	return before;
 }
 
