@@ -687,8 +687,10 @@ umount_penstock() {
 # forget_others_mounts: in a mount namespace of its own, a test unmounts its copies of other tests' mounts: they
 # would keep the originals alive.
 forget_others_mounts() {
-	awk -v own="$T/" '$3 ~ /^fuse/ && index($2, own) != 1 {print $2}' /proc/self/mounts |
-		xargs -r -d '\n' -n 1 umount -l
+	local where
+	while read -r where; do # as the kernel writes it: \040 is a space
+		umount -l "$(printf '%b' "$where")" || ! is_mounted "$where" || return
+	done < <(awk -v own="$T/" '$3 ~ /^fuse/ && index($2, own) != 1 {print $2}' /proc/self/mounts)
 }
 
 is_mounted() {

@@ -102,7 +102,7 @@ class Calls:
 
 def _failure(error: BaseException) -> Tuple[int, str]:
     text = " ".join(str(error).split()).encode(errors="backslashreplace").decode()
-    if isinstance(error, OSError) and error.errno in errno.errorcode:
+    if isinstance(error, OSError) and error.errno is not None and error.errno in errno.errorcode:
         why = error.strerror.encode(errors="backslashreplace").decode() if isinstance(error.strerror, str) else ""
         return error.errno, why or text
     code = errno.ENOMEM if isinstance(error, MemoryError) else errno.EBADMSG
