@@ -454,14 +454,16 @@ note("reloaded")
 def the_blocks_of_ddp_and_resume_md_lose_no_sample_with_two_processes():
     train_make()
     blocks = blocks_of("guides/ddp-and-resume.md")
-    tap.equal([heading for heading, _ in blocks], ["The same number of batches on every rank", "Resuming"])
-    ranks = processes(2, blocks[0][1] + "note('ranks')\n" + blocks[1][1] + "note('resuming')\n")
+    tap.equal([heading for heading, _ in blocks], ["The same number of batches on every rank", "Resuming", "Resuming"])
+    ranks = processes(2, "".join(code + "note('%s')\n" % what for what, (_, code) in
+                                 zip(("ranks", "resuming", "another batch"), blocks)))
     whole = set(range(ALL))
     for rank in ranks:  # each process has the loaders of both ranks
         tap.equal(together([rank], "ranks", 0) | together([rank], "ranks", 1), whole)
         tap.equal(sum(len(rank["ranks"]["delivered"][i]["0"]) for i in range(2)), ALL)
         tap.equal(len(together([rank], "resuming", 0)), 4)
-        tap.equal(len(together([rank], "resuming", 1)), ALL - 8)
+        for what, which in ("resuming", 1), ("another batch", 0):
+            tap.equal(len(together([rank], what, which)), ALL - 8, what)
 
 
 EVALUATE = """
